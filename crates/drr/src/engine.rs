@@ -1,0 +1,572 @@
+//! The engine: verbs on keys and groups, each applied to the calendars on the way to the top.
+
+use alloc::vec::Vec;
+
+use crate::calendar::{Calendar, Work};
+use crate::handle::{DisbandError, Group, Handle, Key, Moment, Node, Standing, State, Unknown};
+use crate::slot::{Flag, NIL, Place, Slot};
+use crate::units::{Cost, Quantum, Scale, Weight};
+
+/// The calendar of the keys and groups without a parent.
+const TOP: u32 = 0;
+
+/// A family tie of a slot. Slots beyond the end of the table have none.
+#[derive(Clone, Copy, Debug)]
+struct Kin {
+    /// The slot of the parent, or [`NIL`].
+    parent: u32,
+    /// The calendar of a group's children, or [`NIL`] for a key.
+    calendar: u32,
+    /// How many children a group has.
+    children: u32,
+}
+
+const NO_KIN: Kin = Kin {
+    parent: NIL,
+    calendar: NIL,
+    children: 0,
+};
+
+/// Decides who is next.
+///
+/// See the [crate documentation](crate) for the algorithm and what it guarantees.
+#[derive(Clone, Debug)]
+pub struct Drr {
+    scale: Scale,
+    slots: Vec<Slot>,
+    free: u32,
+    live: usize,
+    calendars: Vec<Calendar>,
+    free_calendars: Vec<u32>,
+    kin: Vec<Kin>,
+    work: Work,
+}
+
+impl Drr {
+    /// Returns an engine without keys.
+    #[must_use]
+    pub fn new(quantum: Quantum) -> Self {
+        Self::with_capacity(quantum, 0)
+    }
+
+    /// Returns an engine without keys that registers `keys` of them without allocating.
+    #[must_use]
+    pub fn with_capacity(quantum: Quantum, keys: usize) -> Self {
+        Self {
+            scale: Scale::new(quantum),
+            slots: Vec::with_capacity(keys),
+            free: NIL,
+            live: 0,
+            calendars: Vec::from([Calendar::with_all_levels()]),
+            free_calendars: Vec::new(),
+            kin: Vec::new(),
+            work: Work::default(),
+        }
+    }
+
+    /// Adds a key without work.
+    ///
+    /// # Panics
+    /// With 4,294,967,295 live keys and groups, which take 128 GiB.
+    pub fn register(&mut self, weight: Weight) -> Key {
+        Key(self.occupy(weight, None))
+    }
+
+    /// Adds a key without work to a group.
+    ///
+    /// # Errors
+    /// If the group was disbanded.
+    ///
+    /// # Panics
+    /// As [`register`](Self::register).
+    pub fn register_in(&mut self, group: Group, weight: Weight) -> Result<Key, Unknown> {
+        self.resolve(group.0)?;
+        Ok(Key(self.occupy(weight, Some(group))))
+    }
+
+    /// Adds a group without children.
+    ///
+    /// # Panics
+    /// As [`register`](Self::register).
+    pub fn register_group(&mut self, weight: Weight) -> Group {
+        let handle = self.occupy(weight, None);
+        self.found(handle)
+    }
+
+    /// Adds a group without children to another group.
+    ///
+    /// # Errors
+    /// If the parent was disbanded.
+    ///
+    /// # Panics
+    /// As [`register`](Self::register).
+    pub fn register_group_in(&mut self, parent: Group, weight: Weight) -> Result<Group, Unknown> {
+        self.resolve(parent.0)?;
+        let handle = self.occupy(weight, Some(parent));
+        Ok(self.found(handle))
+    }
+
+    /// Says that the key has work: unless it is parked, it joins the ring at once.
+    ///
+    /// A key that sat out at least one pass is served once ahead of the ring. Waking a key that is awake
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// If the key was forgotten.
+    #[inline]
+    pub fn wake(&mut self, key: Key) -> Result<(), Unknown> {
+        let index = self.resolve(key.0)?;
+        let slot = &mut self.slots[index as usize];
+        if !slot.has(Flag::HasWork) {
+            slot.set(Flag::HasWork);
+            if !slot.has(Flag::Parked) {
+                self.join(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that the key has no more work: it leaves the ring, and its credit dies; a debt does not.
+    ///
+    /// # Errors
+    /// If the key was forgotten.
+    #[inline]
+    pub fn sleep(&mut self, key: Key) -> Result<(), Unknown> {
+        let index = self.resolve(key.0)?;
+        let slot = &mut self.slots[index as usize];
+        if slot.has(Flag::HasWork) {
+            slot.clear(Flag::HasWork);
+            if slot.place != Place::AWAY {
+                self.leave(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that the key, or everything in the group, may not run for now, whatever work it has.
+    ///
+    /// # Errors
+    /// If the key or group was forgotten.
+    pub fn park(&mut self, node: impl Into<Node>) -> Result<(), Unknown> {
+        let index = self.resolve(node.into().0)?;
+        let slot = &mut self.slots[index as usize];
+        slot.set(Flag::Parked);
+        if slot.place != Place::AWAY {
+            self.leave(index);
+        }
+        Ok(())
+    }
+
+    /// Ends [`park`](Self::park): with work, the key or group joins the ring at once.
+    ///
+    /// # Errors
+    /// If the key or group was forgotten.
+    pub fn unpark(&mut self, node: impl Into<Node>) -> Result<(), Unknown> {
+        let index = self.resolve(node.into().0)?;
+        let slot = &mut self.slots[index as usize];
+        slot.clear(Flag::Parked);
+        if slot.has(Flag::HasWork) && slot.place == Place::AWAY {
+            self.join(index);
+        }
+        Ok(())
+    }
+
+    /// Returns the key that is served next; `None` only if none may run.
+    ///
+    /// The choice stands until it is [charged](Self::charge): charge it before asking again.
+    #[inline]
+    pub fn next_key(&mut self) -> Option<Key> {
+        let mut index =
+            self.calendars[TOP as usize].next(&mut self.slots, &self.scale, &mut self.work)?;
+        while self.slots[index as usize].has(Flag::Group) {
+            let calendar = self.kin[index as usize].calendar as usize;
+            index = self.calendars[calendar]
+                .next(&mut self.slots, &self.scale, &mut self.work)
+                .expect("a group is in the ring while a child of it is in its own");
+        }
+        Some(Key(Handle {
+            index,
+            generation: self.slots[index as usize].generation,
+        }))
+    }
+
+    /// Charges the key, and every group it is in, for a piece of work that was dispatched.
+    ///
+    /// # Errors
+    /// If the key was forgotten.
+    #[inline]
+    pub fn charge(&mut self, key: Key, cost: Cost) -> Result<(), Unknown> {
+        let index = self.resolve(key.0)?;
+        self.debit(index, self.scale.credit(cost));
+        Ok(())
+    }
+
+    /// Corrects a charge once the true cost is known: the key pays the difference, or gets it back.
+    ///
+    /// # Errors
+    /// If the key was forgotten.
+    pub fn settle(&mut self, key: Key, charged: Cost, actual: Cost) -> Result<(), Unknown> {
+        let index = self.resolve(key.0)?;
+        let (charged, actual) = (self.scale.credit(charged), self.scale.credit(actual));
+        if actual >= charged {
+            self.debit(index, actual - charged);
+            return Ok(());
+        }
+        let mut index = index;
+        while index != NIL {
+            let calendar = self.calendar_of(index) as usize;
+            self.slots[index as usize].refund(charged - actual);
+            self.calendars[calendar].refile(&mut self.slots, index, &self.scale);
+            index = self.parent(index);
+        }
+        Ok(())
+    }
+
+    /// Changes the share of a key or group, from its next visit on and for all work that waits already.
+    ///
+    /// # Errors
+    /// If the key or group was forgotten.
+    pub fn set_weight(&mut self, node: impl Into<Node>, weight: Weight) -> Result<(), Unknown> {
+        let index = self.resolve(node.into().0)?;
+        let calendar = self.calendar_of(index) as usize;
+        self.calendars[calendar].set_weight(&mut self.slots, index, weight, &self.scale);
+        Ok(())
+    }
+
+    /// Removes a key and frees its slot. Returns what it owes, if anything.
+    ///
+    /// Whoever may see the same key again keeps the standing for a while and hands it to
+    /// [`readmit`](Self::readmit): leaving and coming back then clears no debt and earns no boost. It is
+    /// worthless, and may be dropped, as soon as [`is_clear`](Self::is_clear) says so.
+    ///
+    /// # Errors
+    /// If the key was forgotten already.
+    pub fn forget(&mut self, key: Key) -> Result<Option<Standing>, Unknown> {
+        let index = self.resolve(key.0)?;
+        Ok(self.vacate(index))
+    }
+
+    /// Removes a group that has no children. Returns what it owes, as [`forget`](Self::forget) does.
+    ///
+    /// # Errors
+    /// If the group was disbanded already, or has children.
+    pub fn disband(&mut self, group: Group) -> Result<Option<Standing>, DisbandError> {
+        let index = self.resolve(group.0)?;
+        match self.kin[index as usize].children {
+            0 => {
+                let calendar = self.kin[index as usize].calendar;
+                self.free_calendars.push(calendar);
+                Ok(self.vacate(index))
+            }
+            children => Err(DisbandError::NotEmpty { children }),
+        }
+    }
+
+    /// Adds a key that was forgotten, in the group it was in and with what it still owes.
+    ///
+    /// # Errors
+    /// If its group was disbanded.
+    ///
+    /// # Panics
+    /// As [`register`](Self::register).
+    pub fn readmit(&mut self, standing: Standing, weight: Weight) -> Result<Key, Unknown> {
+        self.restore(standing, weight).map(Key)
+    }
+
+    /// Adds a group that was disbanded, as [`readmit`](Self::readmit) does for a key.
+    ///
+    /// # Errors
+    /// If its parent was disbanded.
+    ///
+    /// # Panics
+    /// As [`register`](Self::register).
+    pub fn readmit_group(&mut self, standing: Standing, weight: Weight) -> Result<Group, Unknown> {
+        let handle = self.restore(standing, weight)?;
+        Ok(self.found(handle))
+    }
+
+    /// Returns whether nothing is left of a standing: its debt has been paid, or its group is gone.
+    #[must_use]
+    pub fn is_clear(&self, standing: &Standing) -> bool {
+        let Ok(calendar) = self.calendar_within(standing.home) else {
+            return true;
+        };
+        let mut ghost = Slot::FREE;
+        ghost.due = standing.due;
+        ghost.next = standing.epoch;
+        self.calendars[calendar as usize].lead_away(&ghost) <= 0
+    }
+
+    /// Returns what the key or group is doing.
+    ///
+    /// # Errors
+    /// If it was forgotten.
+    pub fn state(&self, node: impl Into<Node>) -> Result<State, Unknown> {
+        let index = self.resolve(node.into().0)?;
+        let slot = &self.slots[index as usize];
+        let calendar = &self.calendars[self.calendar_of(index) as usize];
+        Ok(match slot.place {
+            _ if slot.has(Flag::Parked) => State::Parked,
+            Place::AWAY => State::Idle,
+            Place::FRESH => State::Fresh,
+            _ if calendar.is_serving(index) => State::Serving,
+            _ => State::Waiting,
+        })
+    }
+
+    /// Returns the weight of a key or group.
+    ///
+    /// # Errors
+    /// If it was forgotten.
+    pub fn weight(&self, node: impl Into<Node>) -> Result<Weight, Unknown> {
+        Ok(self.slots[self.resolve(node.into().0)? as usize].weight)
+    }
+
+    /// Returns by how much cost the key or group is ahead of its share: what it pays off by waiting.
+    ///
+    /// # Errors
+    /// If it was forgotten.
+    pub fn debt(&self, node: impl Into<Node>) -> Result<u64, Unknown> {
+        let index = self.resolve(node.into().0)?;
+        let calendar = &self.calendars[self.calendar_of(index) as usize];
+        Ok(self
+            .scale
+            .cost(calendar.debt(&self.slots, index, &self.scale)))
+    }
+
+    /// Returns the quantum.
+    #[must_use]
+    pub const fn quantum(&self) -> Quantum {
+        self.scale.quantum()
+    }
+
+    /// Returns how many keys and groups are registered.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Returns whether nothing is registered.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Returns whether [`next_key`](Self::next_key) would return a key.
+    #[must_use]
+    pub fn is_runnable(&self) -> bool {
+        self.calendars[TOP as usize].runnable() > 0
+    }
+
+    /// Returns the moment that the next turn counts from; `None` if no key may run.
+    ///
+    /// Of several engines with the same quantum that share one server, the one whose next turn is earliest
+    /// is next: their keys then share as if they were in one engine.
+    pub fn due(&mut self) -> Option<Moment> {
+        self.calendars[TOP as usize]
+            .due(&mut self.slots, &self.scale, &mut self.work)
+            .map(Moment)
+    }
+
+    /// Moves an engine that has been idle up to the moment at which the others are.
+    ///
+    /// Without it, the keys of an engine that nobody asked for a while would be ahead of everyone else's
+    /// by all that time. A moment in the past changes nothing.
+    pub fn catch_up(&mut self, moment: Moment) {
+        self.calendars[TOP as usize].catch_up(moment.0);
+    }
+
+    /// Returns what the engine has done so far, in countable steps.
+    #[must_use]
+    pub const fn work(&self) -> Work {
+        self.work
+    }
+
+    #[inline]
+    fn resolve(&self, handle: Handle) -> Result<u32, Unknown> {
+        match self.slots.get(handle.index as usize) {
+            Some(slot) if slot.generation == handle.generation => Ok(handle.index),
+            _ => Err(Unknown),
+        }
+    }
+
+    fn occupy(&mut self, weight: Weight, group: Option<Group>) -> Handle {
+        let index = if self.free == NIL {
+            let index = u32::try_from(self.slots.len()).unwrap_or(NIL);
+            assert!(
+                index != NIL,
+                "an engine holds at most 4,294,967,295 keys and groups"
+            );
+            self.slots.push(Slot::FREE);
+            index
+        } else {
+            let index = self.free;
+            self.free = self.slots[index as usize].next;
+            index
+        };
+        self.live += 1;
+        let slot = &mut self.slots[index as usize];
+        slot.occupy(weight);
+        let handle = Handle {
+            index,
+            generation: slot.generation,
+        };
+        let mut calendar = TOP;
+        if let Some(group) = group {
+            slot.set(Flag::Nested);
+            self.kin_mut(index).parent = group.0.index;
+            let parent = self.kin_mut(group.0.index);
+            parent.children += 1;
+            calendar = parent.calendar;
+        }
+        self.calendars[calendar as usize].welcome(&mut self.slots, index, &self.scale);
+        handle
+    }
+
+    /// Makes a fresh slot a group.
+    fn found(&mut self, handle: Handle) -> Group {
+        let calendar = self.free_calendars.pop().unwrap_or_else(|| {
+            self.calendars.push(Calendar::new());
+            (self.calendars.len() - 1) as u32
+        });
+        self.kin_mut(handle.index).calendar = calendar;
+        self.slots[handle.index as usize].set(Flag::Group);
+        Group(handle)
+    }
+
+    fn vacate(&mut self, index: u32) -> Option<Standing> {
+        if self.slots[index as usize].place != Place::AWAY {
+            self.leave(index);
+        }
+        let parent = self.parent(index);
+        let calendar = &self.calendars[self.calendar_of(index) as usize];
+        let slot = &self.slots[index as usize];
+        let standing = (calendar.debt(&self.slots, index, &self.scale) > 0
+            || calendar.lead_away(slot) > 0)
+            .then(|| Standing {
+                home: (parent != NIL).then(|| {
+                    Group(Handle {
+                        index: parent,
+                        generation: self.slots[parent as usize].generation,
+                    })
+                }),
+                due: slot.due,
+                epoch: slot.next,
+                owed: self.scale.visits(slot.weight).grant - slot.credit,
+            });
+        if parent != NIL {
+            self.kin[parent as usize].children -= 1;
+        }
+        if let Some(kin) = self.kin.get_mut(index as usize) {
+            *kin = NO_KIN;
+        }
+        self.slots[index as usize].vacate(self.free);
+        self.free = index;
+        self.live -= 1;
+        standing
+    }
+
+    fn restore(&mut self, standing: Standing, weight: Weight) -> Result<Handle, Unknown> {
+        self.calendar_within(standing.home)?;
+        let handle = self.occupy(weight, standing.home);
+        let slot = &mut self.slots[handle.index as usize];
+        slot.due = standing.due;
+        slot.next = standing.epoch;
+        slot.credit = self.scale.visits(weight).grant - standing.owed;
+        Ok(handle)
+    }
+
+    #[inline]
+    fn debit(&mut self, index: u32, amount: i64) {
+        let slot = &mut self.slots[index as usize];
+        slot.debit(amount);
+        if !slot.pays_alone() {
+            self.debit_with_kin(index, amount);
+        }
+    }
+
+    /// Does the rest of a charge, where a guest or a group is concerned.
+    fn debit_with_kin(&mut self, index: u32, amount: i64) {
+        let mut index = index;
+        loop {
+            let calendar = self.calendar_of(index) as usize;
+            if self.slots[index as usize].place == Place::GUEST {
+                self.calendars[calendar].guest_served(
+                    &self.slots,
+                    amount,
+                    &self.scale,
+                    &mut self.work,
+                );
+            }
+            index = self.parent(index);
+            if index == NIL {
+                return;
+            }
+            self.slots[index as usize].debit(amount);
+        }
+    }
+
+    /// Puts a slot into its ring, and the groups above it that had nothing to run until now into theirs.
+    fn join(&mut self, index: u32) {
+        let mut index = index;
+        loop {
+            let calendar = self.calendar_of(index) as usize;
+            self.calendars[calendar].join(&mut self.slots, index, &self.scale);
+            index = self.parent(index);
+            if index == NIL || self.slots[index as usize].has(Flag::HasWork) {
+                return;
+            }
+            self.slots[index as usize].set(Flag::HasWork);
+            if self.slots[index as usize].has(Flag::Parked) {
+                return;
+            }
+        }
+    }
+
+    /// Takes a slot out of its ring, and the groups above it that now have nothing to run out of theirs.
+    fn leave(&mut self, index: u32) {
+        let mut index = index;
+        loop {
+            let calendar = self.calendar_of(index) as usize;
+            self.calendars[calendar].leave(&mut self.slots, index, &self.scale);
+            index = self.parent(index);
+            if index == NIL || self.calendars[calendar].runnable() > 0 {
+                return;
+            }
+            self.slots[index as usize].clear(Flag::HasWork);
+            if self.slots[index as usize].place == Place::AWAY {
+                return; // parked
+            }
+        }
+    }
+
+    fn parent(&self, index: u32) -> u32 {
+        match self.slots[index as usize].has(Flag::Nested) {
+            true => self.kin[index as usize].parent,
+            false => NIL,
+        }
+    }
+
+    /// Returns the calendar that a slot is in.
+    fn calendar_of(&self, index: u32) -> u32 {
+        match self.parent(index) {
+            NIL => TOP,
+            parent => self.kin[parent as usize].calendar,
+        }
+    }
+
+    /// Returns the calendar of a group's children.
+    fn calendar_within(&self, group: Option<Group>) -> Result<u32, Unknown> {
+        match group {
+            None => Ok(TOP),
+            Some(group) => Ok(self.kin[self.resolve(group.0)? as usize].calendar),
+        }
+    }
+
+    fn kin_mut(&mut self, index: u32) -> &mut Kin {
+        if self.kin.len() <= index as usize {
+            self.kin.resize(index as usize + 1, NO_KIN);
+        }
+        &mut self.kin[index as usize]
+    }
+}

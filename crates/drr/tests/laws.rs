@@ -1,0 +1,21 @@
+//! Every law of fairness, on the bare engine.
+
+mod support;
+
+use support::Bare;
+
+mod core {
+    fairness_laws::conformance! { core: super::Bare::new }
+}
+
+mod settle {
+    fairness_laws::conformance! { settle: super::Bare::new }
+}
+
+mod steps {
+    fairness_laws::conformance! { steps: super::Bare::new }
+}
+
+mod trees {
+    fairness_laws::conformance! { trees: super::Bare::new }
+}

@@ -1,0 +1,86 @@
+//! The laws of fair scheduling, written once and checked against every scheduler we ship.
+//!
+//! A scheduler is put to the test by implementing [`Driver`], a handful of verbs, and naming the sets of
+//! laws it must obey with [`conformance!`]. The laws know nothing of how the scheduler works: they play
+//! random worlds on it ([`trace`]), keep the books beside it, and compare what happened with the bounds
+//! and with the fluid reference ([`fluid`]) after every step.
+//!
+//! | set | law | in short |
+//! |---|---|---|
+//! | `core` | B1 | shares stay within a constant of each other in every window |
+//! | `core` | B2 | a key that becomes runnable is served after a bounded amount of service to others |
+//! | `core` | B6 | credit dies with idleness, debt does not |
+//! | `core` | conservation | a runnable key means a dispatch; everything comes out once, in order |
+//! | `core` | extremes | the largest numbers do no harm |
+//! | `settle` | B3 | shares of *true* cost are fair, with many in flight |
+//! | `steps` | B5 | constant work per dispatch, counted |
+//! | `trees` | B8 | splitting into many keys buys nothing; bounds add per level |
+//!
+//! A law fails with the smallest world that breaks it. `PROPTEST_CASES` sets how many worlds are tried.
+#![doc = ""]
+#![doc = include_str!("../README.md")]
+
+pub mod fluid;
+pub mod laws;
+pub mod trace;
+
+mod driver;
+mod run;
+
+pub use driver::{CountingDriver, Dispatched, Driver, Slack, TreeDriver};
+
+/// Makes one test for every law of the named sets, for the scheduler that `$make` returns for a quantum.
+#[macro_export]
+macro_rules! conformance {
+    (core: $make:expr) => {
+        $crate::conformance! { @tests $make =>
+            share: shares_stay_within_the_bound_in_every_window,
+            share: shares_stay_within_the_bound_as_keys_come_and_go,
+            share: extreme_weights_and_costs_share_exactly,
+            share: every_thousand_dispatches_follow_the_weights,
+            share: heavy_keys_are_interleaved_with_light_ones,
+            share: service_stays_close_to_the_fluid_reference,
+            share: modest_keys_get_all_and_the_rest_share_the_rest,
+            share: a_new_weight_acts_on_the_backlog,
+            wait: a_newcomer_waits_at_most_for_earlier_newcomers,
+            wait: a_quiet_key_is_served_ahead_of_the_hot_ones,
+            wait: leaving_and_returning_earns_no_second_boost,
+            wait: endless_newcomers_do_not_starve_the_ring,
+            idleness: credit_dies_with_idleness,
+            idleness: debt_survives_leaving_and_returning,
+            conservation: the_server_never_idles_while_a_key_may_run,
+            conservation: parking_buys_nothing,
+            extremes: the_largest_numbers_do_no_harm,
+            extremes: the_dearest_work_starves_nobody,
+        }
+    };
+    (settle: $make:expr) => {
+        $crate::conformance! { @tests $make =>
+            settlement: equal_keys_get_equal_time,
+            settlement: overestimates_are_given_back,
+        }
+    };
+    (steps: $make:expr) => {
+        $crate::conformance! { @tests $make =>
+            steps: a_dispatch_takes_two_steps_at_any_size,
+            steps: debt_is_waited_out_not_walked_through,
+            steps: parked_keys_cost_nothing,
+            steps: settlement_adds_no_walks,
+        }
+    };
+    (trees: $make:expr) => {
+        $crate::conformance! { @tests $make =>
+            tree: splitting_into_many_keys_buys_nothing,
+            tree: bounds_add_per_level,
+            tree: an_empty_group_leaves_its_share_to_the_others,
+        }
+    };
+    (@tests $make:expr => $($module:ident: $law:ident,)*) => {
+        $(
+            #[test]
+            fn $law() {
+                $crate::laws::$module::$law($make);
+            }
+        )*
+    };
+}
