@@ -130,10 +130,11 @@ impl Calendar {
     pub(crate) fn join(&mut self, slots: &mut [Slot], index: u32, scale: &Scale) {
         let now = self.ring_lead(slots);
         let slot = &mut slots[index as usize];
+        let mut lead = self.recall(slot);
         if slot.credit <= 0 {
             slot.advance(scale); // settled while away
+            lead = slot.due.wrapping_sub(self.clock).cast_signed();
         }
-        let lead = self.lead_away(slot);
         let Visits { grant, .. } = scale.visits(slot.weight);
         let income = scale.income(slot.weight);
         self.weight += u64::from(slot.weight.value());
@@ -154,10 +155,7 @@ impl Calendar {
         let unused = (slot.credit - grant).max(0).unsigned_abs();
         let pull = (unused / income).min(lead.abs_diff(now));
         slot.credit = slot.credit.min(grant);
-        slot.due = self
-            .clock
-            .wrapping_add(lead.cast_unsigned())
-            .wrapping_sub(pull);
+        slot.due = slot.due.wrapping_sub(pull);
         self.file(slots, index);
     }
 
@@ -224,10 +222,10 @@ impl Calendar {
         scale: &Scale,
         work: &mut Work,
     ) -> Option<u32> {
-        if self.guest & self.fresh.head() != NIL {
-            if let Some(guest) = self.next_guest(slots, scale, work) {
-                return Some(guest);
-            }
+        if self.guest & self.fresh.head() != NIL
+            && let Some(guest) = self.next_guest(slots, scale, work)
+        {
+            return Some(guest);
         }
         if self.turn != NIL {
             let slot = &mut slots[self.turn as usize];
@@ -351,7 +349,7 @@ impl Calendar {
                 slot.weight = weight;
             }
             Place::AWAY => {
-                let lead = self.lead_away(slot);
+                let lead = self.recall(slot);
                 self.reweigh(slot, lead, weight, scale);
                 self.remember(slot);
             }
@@ -394,6 +392,13 @@ impl Calendar {
         let epochs = slot.next.wrapping_sub(self.epoch).cast_signed();
         let lead = (i128::from(epochs) << 64) + i128::from(slot.due) - i128::from(self.clock);
         lead.clamp(-i128::from(SPAN), i128::from(SPAN)) as i64
+    }
+
+    /// Makes the visit of a child that is away one near the clock again, and returns the ticks to it.
+    fn recall(&self, slot: &mut Slot) -> i64 {
+        let lead = self.lead_away(slot);
+        slot.due = self.clock.wrapping_add(lead.cast_unsigned());
+        lead
     }
 
     /// Notes the epoch of a visit, so that it keeps its meaning however long the child is away.

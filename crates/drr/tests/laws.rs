@@ -1,5 +1,6 @@
 //! Every law of fairness, on the bare engine.
 
+#[cfg(test)]
 mod support;
 
 use support::Bare;
