@@ -633,3 +633,78 @@ impl Calendar {
         self.epoch = self.epoch.wrapping_add(u32::from(wrapped));
     }
 }
+
+#[cfg(test)]
+impl Calendar {
+    /// Checks every invariant of the module documentation; `children` are all that belong here.
+    pub(crate) fn audit(&self, slots: &[Slot], children: &[u32]) {
+        use crate::audit::members;
+        use std::collections::BTreeMap;
+
+        let mut places = BTreeMap::new();
+        for (number, list) in self.buckets.iter().enumerate() {
+            let found = members(list, slots);
+            if number == NO_BUCKET as usize {
+                assert!(found.is_empty(), "the bucket that is always empty");
+                continue;
+            }
+            let (row, bit) = ((number - 1) / BUCKETS, (number - 1) % BUCKETS);
+            assert_eq!(self.rows[row].occupied >> bit & 1 == 1, !found.is_empty());
+            for index in found {
+                let slot = &slots[index as usize];
+                let level = self.rows[row].level;
+                assert_eq!(slot.place, Place::ring(level));
+                let start = slot.due >> (2 * level) << (2 * level);
+                let ahead = start.wrapping_sub(self.hand).cast_signed();
+                assert!(ahead >= 0, "the hand has passed an occupied bucket");
+                assert!(
+                    ahead >> (2 * level) < BUCKETS as i64,
+                    "a bucket beyond the horizon"
+                );
+                assert_eq!(self.bucket(level, slot.due), number);
+                places.insert(index, number);
+            }
+        }
+        for (row, Row { occupied, .. }) in self.rows.iter().enumerate() {
+            assert_eq!(self.occupied >> row & 1 == 1, *occupied != 0);
+        }
+        for (list, place) in [(&self.late, Place::LATE), (&self.fresh, Place::FRESH)] {
+            for index in members(list, slots) {
+                assert_eq!(slots[index as usize].place, place);
+                assert!(places.insert(index, usize::MAX).is_none(), "listed twice");
+            }
+        }
+        for index in [self.turn, self.guest] {
+            if index != NIL {
+                assert!(
+                    places.insert(index, usize::MAX).is_none(),
+                    "listed and in turn"
+                );
+            }
+        }
+        if self.guest != NIL {
+            assert_eq!(slots[self.guest as usize].place, Place::GUEST);
+        }
+        assert!(
+            self.clock.wrapping_sub(self.hand).cast_signed() >= 0,
+            "the hand is past the clock"
+        );
+        let here: Vec<u32> = children
+            .iter()
+            .copied()
+            .filter(|&child| slots[child as usize].place != Place::AWAY)
+            .collect();
+        assert_eq!(
+            places.len(),
+            here.len(),
+            "exactly the children that may run are in the ring"
+        );
+        assert!(here.iter().all(|child| places.contains_key(child)));
+        assert_eq!(self.runnable as usize, here.len());
+        let weight: u64 = here
+            .iter()
+            .map(|&child| u64::from(slots[child as usize].weight.value()))
+            .sum();
+        assert_eq!(self.weight, weight);
+    }
+}

@@ -12,13 +12,13 @@ const TOP: u32 = 0;
 
 /// A family tie of a slot. Slots beyond the end of the table have none.
 #[derive(Clone, Copy, Debug)]
-struct Kin {
+pub(crate) struct Kin {
     /// The slot of the parent, or [`NIL`].
     parent: u32,
     /// The calendar of a group's children, or [`NIL`] for a key.
-    calendar: u32,
+    pub(crate) calendar: u32,
     /// How many children a group has.
-    children: u32,
+    pub(crate) children: u32,
 }
 
 const NO_KIN: Kin = Kin {
@@ -33,12 +33,12 @@ const NO_KIN: Kin = Kin {
 #[derive(Clone, Debug)]
 pub struct Drr {
     scale: Scale,
-    slots: Vec<Slot>,
+    pub(crate) slots: Vec<Slot>,
     free: u32,
     live: usize,
-    calendars: Vec<Calendar>,
+    pub(crate) calendars: Vec<Calendar>,
     free_calendars: Vec<u32>,
-    kin: Vec<Kin>,
+    pub(crate) kin: Vec<Kin>,
     work: Work,
 }
 

@@ -95,7 +95,11 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
+#[cfg(test)]
+mod audit;
 mod calendar;
 mod engine;
 mod handle;

@@ -183,6 +183,11 @@ impl List {
         self.head
     }
 
+    #[cfg(test)]
+    pub(crate) const fn tail(&self) -> u32 {
+        self.tail
+    }
+
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.head == NIL
