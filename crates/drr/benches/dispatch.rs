@@ -20,10 +20,10 @@ fn main() {
     let (samples, dispatches) = if quick { (5, 200_000) } else { (25, 1_000_000) };
     println!("ns per dispatch, best of {samples} alternating samples of {dispatches} dispatches");
     println!();
-    println!("| keys | costs | VecDeque | drr | ratio | visits | levels probed |");
+    println!("| keys | load | VecDeque | drr | ratio | visits | levels probed |");
     println!("|---:|---|---:|---:|---:|---:|---:|");
     for keys in SIZES {
-        for load in [Load::Uniform, Load::Zipf, Load::Weighted] {
+        for load in [Load::Uniform, Load::Bursts, Load::Zipf, Load::Mixed] {
             let mut fifo = Fifo::new(keys, load);
             let mut ring = Ring::new(keys, load);
             let (mut fifo_ns, mut ring_ns) = (f64::MAX, f64::MAX);
@@ -56,26 +56,29 @@ fn time(dispatches: usize, run: impl FnOnce()) -> f64 {
 enum Load {
     /// Equal weights, every piece of work costs one quantum.
     Uniform,
+    /// Equal weights, eight pieces of work to a quantum: a turn is eight dispatches.
+    Bursts,
     /// Weights by a Zipf law of exponent 1.1: a few keys get most of the visits.
     Zipf,
     /// Weights 1 to 16, costs 1 to 16 quanta: nobody's visits line up.
-    Weighted,
+    Mixed,
 }
 
 impl Load {
     const fn name(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
-            Self::Zipf => "Zipf 1.1",
-            Self::Weighted => "mixed 1–16",
+            Self::Bursts => "uniform, 8 a turn",
+            Self::Zipf => "Zipf 1.1 weights",
+            Self::Mixed => "weights and costs 1–16",
         }
     }
 
     fn weight(self, rank: usize) -> Weight {
         let weight = match self {
-            Self::Uniform => 1,
+            Self::Uniform | Self::Bursts => 1,
             Self::Zipf => (65_536.0 / ((rank + 1) as f64).powf(1.1)) as u64,
-            Self::Weighted => 1 + (rank % 16) as u64,
+            Self::Mixed => 1 + (rank % 16) as u64,
         };
         Weight::new(weight.max(1)).expect("at least one")
     }
@@ -83,7 +86,8 @@ impl Load {
     const fn cost(self, key: usize) -> Cost {
         Cost::new(match self {
             Self::Uniform | Self::Zipf => QUANTUM,
-            Self::Weighted => QUANTUM * (1 + (key as u64).wrapping_mul(7) % 16),
+            Self::Bursts => QUANTUM / 8,
+            Self::Mixed => QUANTUM * (1 + (key as u64).wrapping_mul(7) % 16),
         })
     }
 }

@@ -38,7 +38,7 @@ const UNUSED: u8 = u8::MAX;
 const NO_BUCKET: u32 = 0;
 
 /// Time starts 16 rounds before the tick counter wraps, so that every use crosses the wrap at once.
-const FIRST_TICK: u64 = (16 * crate::units::TICKS_PER_ROUND).wrapping_neg();
+const FIRST_TICK: u64 = 0xffff_ffff_fff0_0000;
 
 /// What the engine has done so far, in countable steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

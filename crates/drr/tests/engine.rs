@@ -1,4 +1,5 @@
 //! The verbs of the engine, one behaviour at a time.
+#![cfg(test)] // helpers may unwrap, as tests do
 
 use drr::{Cost, DisbandError, Drr, Key, Quantum, State, Unknown, Weight};
 
@@ -113,7 +114,41 @@ mod choice {
             assert_eq!(engine.next_key(), Some(key));
             engine.charge(key, Cost::MAX).unwrap();
         }
-        assert!(engine.work().visits <= 10_000);
+        assert_eq!(engine.work().visits, 10_000);
+    }
+
+    #[test]
+    fn every_turn_is_counted_as_one_visit() {
+        let mut engine = engine(10);
+        for _ in 0..5 {
+            awake(&mut engine, 1);
+        }
+        serve(&mut engine, 5, 10);
+        assert_eq!(engine.work().visits, 5, "newcomers");
+        serve(&mut engine, 50, 10);
+        assert_eq!(engine.work().visits, 55, "turns of one piece");
+        serve(&mut engine, 50, 1);
+        assert_eq!(engine.work().visits, 60, "turns of ten pieces");
+        let probes = engine.work().probes;
+        assert!((1..=60).contains(&probes), "{probes} levels looked at");
+    }
+
+    #[test]
+    fn a_key_that_was_settled_into_debt_is_visited_once_more() {
+        let mut engine = engine(10);
+        let [a, b] = settled(&mut engine, [1, 1], 10);
+        while engine.next_key() != Some(b) {
+            engine.charge(a, Cost::new(10)).unwrap();
+        }
+        engine.settle(a, Cost::new(10), Cost::new(1000)).unwrap();
+        let before = engine.work().visits;
+        engine.charge(b, Cost::new(10)).unwrap();
+        assert_eq!(engine.next_key(), Some(b));
+        assert_eq!(
+            engine.work().visits - before,
+            2,
+            "one for a, which moves on, and one for b"
+        );
     }
 }
 
@@ -225,6 +260,31 @@ mod absence {
                 owed.abs_diff(left + rounds as u64) <= 1,
                 "owed {owed}, then {left} after {rounds}"
             );
+        }
+    }
+
+    #[test]
+    fn a_small_debt_is_paid_too_and_leaves_a_whole_turn() {
+        // The last piece of a turn overshoots by seven of ten; then the key is away for a while.
+        for (rounds, whole) in [(0, 3), (1, 10), (5, 10)] {
+            let mut engine = engine(10);
+            let [a, b] = settled(&mut engine, [1, 1], 10);
+            while engine.next_key() != Some(a) {
+                engine.charge(b, Cost::new(10)).unwrap();
+            }
+            engine.charge(a, Cost::new(17)).unwrap();
+            engine.sleep(a).unwrap();
+            // Its next visit comes when the other has had ten; from there on, seven more pay the debt.
+            serve(&mut engine, 2 + rounds, 10);
+            engine.wake(a).unwrap();
+            let turn = (0..)
+                .take_while(|_| serve(&mut engine, 1, 1)[0] == a)
+                .count();
+            assert!(
+                turn.abs_diff(whole) <= 1,
+                "{rounds} rounds later its turn was {turn}, not {whole}"
+            );
+            assert!(engine.debt(b).unwrap() <= 10);
         }
     }
 

@@ -1,4 +1,5 @@
 //! Several engines that share one server, as shards do.
+#![cfg(test)] // helpers may unwrap, as tests do
 
 use drr::{Cost, Drr, Key, Quantum, Weight};
 

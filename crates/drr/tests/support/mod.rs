@@ -6,8 +6,8 @@ use drr::{Cost, Drr, Group, Key, Quantum, Standing, Weight};
 use fairness_laws::{CountingDriver, Dispatched, Driver, TreeDriver};
 
 #[derive(Debug)]
-pub struct Bare {
-    pub engine: Drr,
+pub(crate) struct Bare {
+    engine: Drr,
     lanes: HashMap<u32, Lane>,
     names: Vec<u32>,
     groups: HashMap<u32, Group>,
@@ -22,7 +22,7 @@ struct Lane {
 }
 
 impl Bare {
-    pub fn new(quantum: u64) -> Self {
+    pub(crate) fn new(quantum: u64) -> Self {
         Self {
             engine: Drr::new(Quantum::new(quantum).unwrap()),
             lanes: HashMap::new(),
