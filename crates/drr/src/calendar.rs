@@ -222,6 +222,16 @@ impl Calendar {
         scale: &Scale,
         work: &mut Work,
     ) -> Option<u32> {
+        // Within a turn there is nothing to decide, unless a newcomer has come.
+        let nobody_new = self.guest & self.fresh.head() == NIL;
+        match slots.get(self.turn as usize) {
+            Some(slot) if slot.credit > 0 && nobody_new => Some(self.turn),
+            _ => self.next_turn(slots, scale, work),
+        }
+    }
+
+    /// Ends the turn that is over, and begins the next one.
+    fn next_turn(&mut self, slots: &mut [Slot], scale: &Scale, work: &mut Work) -> Option<u32> {
         if self.guest & self.fresh.head() != NIL
             && let Some(guest) = self.next_guest(slots, scale, work)
         {
@@ -242,9 +252,8 @@ impl Calendar {
             self.file_inline(slots, self.turn);
             self.turn = NIL;
         }
-        let index = self.take(slots, scale, work)?;
-        self.turn = index;
-        Some(index)
+        self.turn = self.take(slots, scale, work)?;
+        Some(self.turn)
     }
 
     /// Returns the newcomer that is served before the ring goes on, if there is one and the ring can wait.

@@ -176,18 +176,31 @@ impl Drr {
     /// The choice stands until it is [charged](Self::charge): charge it before asking again.
     #[inline]
     pub fn next_key(&mut self) -> Option<Key> {
-        let mut index =
-            self.calendars[TOP as usize].next(&mut self.slots, &self.scale, &mut self.work)?;
+        let top = &mut self.calendars[TOP as usize];
+        let index = top.next(&mut self.slots, &self.scale, &mut self.work)?;
+        let slot = &self.slots[index as usize];
+        if slot.has(Flag::Group) {
+            return Some(self.next_in_group(index));
+        }
+        Some(Key(Handle {
+            index,
+            generation: slot.generation,
+        }))
+    }
+
+    /// Goes down from a group whose turn it is to the key whose turn it is in there.
+    fn next_in_group(&mut self, group: u32) -> Key {
+        let mut index = group;
         while self.slots[index as usize].has(Flag::Group) {
             let calendar = self.kin[index as usize].calendar as usize;
             index = self.calendars[calendar]
                 .next(&mut self.slots, &self.scale, &mut self.work)
                 .expect("a group is in the ring while a child of it is in its own");
         }
-        Some(Key(Handle {
+        Key(Handle {
             index,
             generation: self.slots[index as usize].generation,
-        }))
+        })
     }
 
     /// Charges the key, and every group it is in, for a piece of work that was dispatched.

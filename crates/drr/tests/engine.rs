@@ -304,6 +304,81 @@ mod absence {
     }
 }
 
+mod newcomers {
+    use super::*;
+
+    /// Serves an endless row of newcomers, each of which comes when the last has been served, beside a
+    /// ring; returns how many of `count` dispatches were newcomers'.
+    fn endless(engine: &mut Drr, ring: &[Key], cost: u64, count: usize) -> usize {
+        let mut newcomers = 0;
+        awake(engine, 1);
+        for _ in 0..count {
+            let key = serve(engine, 1, cost)[0];
+            if !ring.contains(&key) {
+                newcomers += 1;
+                let _ = engine.forget(key).unwrap();
+                awake(engine, 1);
+            }
+        }
+        newcomers
+    }
+
+    #[test]
+    fn they_go_first_for_a_round_of_everyones_share() {
+        // Beside one key in the ring, a newcomer's piece moves the clock by half a round: two of them go
+        // before each visit of the ring.
+        let mut engine = engine(10);
+        let ring = settled(&mut engine, [1], 10);
+        let newcomers = endless(&mut engine, &ring, 10, 9_000);
+        assert!(newcomers.abs_diff(6_000) <= 10, "{newcomers} of 9,000");
+    }
+
+    #[test]
+    fn they_take_turns_with_a_ring_that_is_due() {
+        // Beside four, by a fifth: five go first, and then one before each of the other three visits.
+        let mut engine = engine(10);
+        let ring = settled(&mut engine, [1, 1, 1, 1], 10);
+        let newcomers = endless(&mut engine, &ring, 10, 9_000);
+        assert!(newcomers.abs_diff(6_000) <= 10, "{newcomers} of 9,000");
+    }
+
+    #[test]
+    fn they_move_the_clock_by_fractions_of_a_tick() {
+        // The ring weighs 131,072, so a newcomer's piece moves the clock by half a tick, and a tick is the
+        // stride of the keys in the ring. Without the fractions the ring would never be due.
+        let mut engine = engine(10);
+        let ring = settled(&mut engine, [65_536, 65_536], 10);
+        let newcomers = endless(&mut engine, &ring, 10, 9_000);
+        assert!(newcomers.abs_diff(4_500) <= 10, "{newcomers} of 9,000");
+    }
+
+    #[test]
+    fn a_newcomers_weight_can_change_before_it_is_served() {
+        for (owed, turn) in [(0, 10), (7, 3)] {
+            let mut engine = engine(10);
+            let [a, b] = settled(&mut engine, [1, 1], 10);
+            while engine.next_key() != Some(a) {
+                engine.charge(b, Cost::new(10)).unwrap();
+            }
+            engine.charge(a, Cost::new(10 + owed)).unwrap();
+            engine.sleep(a).unwrap();
+            serve(&mut engine, 2, 10);
+            engine.wake(a).unwrap();
+            for value in [5, 1] {
+                engine.set_weight(a, weight(value)).unwrap();
+                assert_eq!(engine.state(a), Ok(State::Fresh));
+            }
+            let got = (0..)
+                .take_while(|_| serve(&mut engine, 1, 1)[0] == a)
+                .count();
+            assert!(
+                got.abs_diff(turn) <= 1,
+                "it owed {owed}, and its turn was {got}"
+            );
+        }
+    }
+}
+
 mod settlement {
     use super::*;
 
@@ -376,6 +451,41 @@ mod settlement {
             .take_while(|_| serve(&mut engine, 1, 1)[0] != newcomer)
             .count();
         assert!(ahead <= 20, "the newcomer waited for {ahead}");
+    }
+
+    #[test]
+    fn a_refund_that_leaves_a_key_where_it_is_keeps_its_place() {
+        // Both wait in one bucket. The first owes three; one of them, or all three, are given back.
+        for refund in [1, 3] {
+            let mut engine = engine(10);
+            settled(&mut engine, [1, 1, 1], 10);
+            let first = serve(&mut engine, 1, 13)[0];
+            let second = serve(&mut engine, 1, 10)[0];
+            serve(&mut engine, 1, 10);
+            assert_eq!(engine.state(first), Ok(State::Waiting));
+            engine
+                .settle(first, Cost::new(1 + refund), Cost::new(1))
+                .unwrap();
+            assert_eq!(serve(&mut engine, 1, 10), [first], "a refund of {refund}");
+            assert_eq!(serve(&mut engine, 1, 10), [second]);
+        }
+    }
+
+    #[test]
+    fn debt_counts_from_the_end_of_the_credit() {
+        let mut engine = engine(10);
+        let [a, b] = settled(&mut engine, [1, 1], 10);
+        let serving = engine.next_key().unwrap();
+        engine.charge(serving, Cost::new(1)).unwrap();
+        assert_eq!(engine.debt(serving), Ok(0), "nine are left");
+        engine.charge(serving, Cost::new(12)).unwrap();
+        assert_eq!(engine.debt(serving), Ok(3));
+        assert_eq!(engine.next_key(), Some(if serving == a { b } else { a }));
+        assert_eq!(
+            engine.debt(serving),
+            Ok(13),
+            "filed, it also waits for the other's ten"
+        );
     }
 
     #[test]
