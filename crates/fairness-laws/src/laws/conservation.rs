@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::in_every;
 use crate::driver::Driver;
 use crate::run::Run;
-use crate::trace::worlds;
+use crate::trace::{Tenant, World, worlds};
 
 /// If any key may run, `dispatch` yields; a parked or empty key is never dispatched; all work comes out
 /// once, and each key's in order.
@@ -60,7 +60,24 @@ pub fn the_server_never_idles_while_a_key_may_run<D: Driver>(make: impl Fn(u64) 
 /// A key that is parked in the middle of its turns and let go again keeps its share: parking moves it in
 /// time, never ahead of what it has used.
 pub fn parking_buys_nothing<D: Driver>(make: impl Fn(u64) -> D) {
-    in_every(200, worlds(2..5), |world| {
+    // A newcomer's large piece once moved the clock past a key that had not been served, which let key 0
+    // count as having sat out a pass.
+    let known = World {
+        quantum: 7,
+        tenants: vec![
+            Tenant {
+                weight: 1000,
+                costs: (1, 1156),
+            },
+            Tenant {
+                weight: 1,
+                costs: (1, 10_000),
+            },
+            Tenant::steady(73, 1),
+        ],
+        seed: 12_634_477_225_694_476_614,
+    };
+    let law = |world: World| {
         let mut run = Run::new(&make, world);
         run.fill();
         let weight = |run: &Run<D>, key: usize| f64::from(run.world.tenants[key].weight);
@@ -86,5 +103,7 @@ pub fn parking_buys_nothing<D: Driver>(make: impl Fn(u64) -> D) {
             }
         }
         Ok(())
-    });
+    };
+    law(known).expect("the known world obeys");
+    in_every(200, worlds(2..5), law);
 }

@@ -27,7 +27,7 @@ fn in_every<W: Debug>(cases: u32, worlds: impl Strategy<Value = W>, law: impl Fn
     let config = Config {
         cases,
         failure_persistence: None,
-        max_shrink_iters: 2_000,
+        max_shrink_iters: 500,
         ..Config::default()
     };
     if let Err(broken) = TestRunner::new(config).run(&worlds, law) {
