@@ -472,6 +472,16 @@ mod settlement {
     }
 
     #[test]
+    fn a_key_that_was_settled_down_to_nothing_is_passed_over_once() {
+        let mut engine = engine(10);
+        settled(&mut engine, [1, 1], 10);
+        let [first, second] = [serve(&mut engine, 1, 10)[0], serve(&mut engine, 1, 10)[0]];
+        serve(&mut engine, 1, 10);
+        engine.settle(second, Cost::new(1), Cost::new(11)).unwrap(); // all of its next turn
+        assert_eq!(serve(&mut engine, 3, 10), [first, second, first]);
+    }
+
+    #[test]
     fn debt_counts_from_the_end_of_the_credit() {
         let mut engine = engine(10);
         let [a, b] = settled(&mut engine, [1, 1], 10);
