@@ -566,6 +566,39 @@ mod weights {
     }
 
     #[test]
+    fn a_key_that_waits_keeps_what_it_owes_when_its_weight_changes() {
+        for away in [false, true] {
+            let mut engine = engine(10);
+            settled(&mut engine, [1, 1], 10);
+            let [first, second] = [serve(&mut engine, 1, 17)[0], serve(&mut engine, 1, 10)[0]];
+            assert_eq!(engine.next_key(), Some(first)); // ends the second's turn
+            engine.charge(first, Cost::new(3)).unwrap();
+            assert_eq!(engine.next_key(), Some(second));
+            // The first has had its three of ten; the second overshoots by seven and waits.
+            engine.charge(second, Cost::new(17)).unwrap();
+            assert_eq!(engine.next_key(), Some(first));
+            if away {
+                engine.sleep(second).unwrap();
+            }
+            for value in [2, 4, 1] {
+                engine.set_weight(second, weight(value)).unwrap();
+            }
+            if away {
+                engine.wake(second).unwrap(); // its visit has come already: it goes first
+            } else {
+                serve(&mut engine, 10, 1);
+            }
+            let turn = (0..)
+                .take_while(|_| serve(&mut engine, 1, 1)[0] == second)
+                .count();
+            assert!(
+                (2..=4).contains(&turn),
+                "it owed seven of ten, and its turn was {turn}"
+            );
+        }
+    }
+
+    #[test]
     fn switching_a_weight_to_and_fro_clears_no_debt() {
         let mut engine = engine(1);
         let [a, b] = settled(&mut engine, [1, 1], 1);
