@@ -697,6 +697,44 @@ mod forgetting {
     }
 
     #[test]
+    fn a_key_that_has_just_been_served_earns_no_boost_by_being_forgotten() {
+        // It used one of ten: it owes nothing, but its next visit has not come.
+        let mut engine = engine(10);
+        let [a, b] = settled(&mut engine, [1, 1], 10);
+        while engine.next_key() != Some(a) {
+            engine.charge(b, Cost::new(10)).unwrap();
+        }
+        engine.charge(a, Cost::new(1)).unwrap();
+        let standing = engine
+            .forget(a)
+            .unwrap()
+            .expect("it has been served in this pass");
+        let back = engine.readmit(standing, Weight::ONE).unwrap();
+        engine.wake(back).unwrap();
+        assert_eq!(engine.state(back), Ok(State::Waiting));
+    }
+
+    #[test]
+    fn a_key_whose_visit_has_come_still_owes_the_rest_after_being_forgotten() {
+        // It owes seven of ten at a visit that has come just now.
+        let mut engine = engine(10);
+        let [a, b] = settled(&mut engine, [1, 1], 10);
+        while engine.next_key() != Some(a) {
+            engine.charge(b, Cost::new(10)).unwrap();
+        }
+        engine.charge(a, Cost::new(17)).unwrap();
+        engine.sleep(a).unwrap();
+        serve(&mut engine, 2, 10);
+        let standing = engine.forget(a).unwrap().expect("it owes seven");
+        let back = engine.readmit(standing, Weight::ONE).unwrap();
+        engine.wake(back).unwrap();
+        let turn = (0..)
+            .take_while(|_| serve(&mut engine, 1, 1)[0] == back)
+            .count();
+        assert!((2..=4).contains(&turn), "its turn was {turn}");
+    }
+
+    #[test]
     fn forgetting_the_key_whose_turn_it_is_leaves_the_others_alone() {
         let mut engine = engine(10);
         let keys = settled(&mut engine, [1, 1, 1], 10);
