@@ -310,6 +310,18 @@ impl Drr {
         self.calendars[calendar as usize].lead_away(&ghost) <= 0
     }
 
+    /// Returns whether [`forget`](Self::forget) would leave no standing, so that nothing is lost by it.
+    ///
+    /// That is so for a key that is idle or parked, owes nothing, and whose next visit has come.
+    ///
+    /// # Errors
+    /// If the key or group was forgotten.
+    pub fn is_settled(&self, node: impl Into<Node>) -> Result<bool, Unknown> {
+        let index = self.resolve(node.into().0)?;
+        let is_away = self.slots[index as usize].place == Place::AWAY;
+        Ok(is_away && self.is_clear_of_debt(index))
+    }
+
     /// Returns what the key or group is doing.
     ///
     /// # Errors
@@ -452,21 +464,18 @@ impl Drr {
             self.leave(index);
         }
         let parent = self.parent(index);
-        let calendar = &self.calendars[self.calendar_of(index) as usize];
         let slot = &self.slots[index as usize];
-        let standing = (calendar.debt(&self.slots, index, &self.scale) > 0
-            || calendar.lead_away(slot) > 0)
-            .then(|| Standing {
-                home: (parent != NIL).then(|| {
-                    Group(Handle {
-                        index: parent,
-                        generation: self.slots[parent as usize].generation,
-                    })
-                }),
-                due: slot.due,
-                epoch: slot.next,
-                owed: self.scale.visits(slot.weight).grant - slot.credit,
-            });
+        let standing = (!self.is_clear_of_debt(index)).then(|| Standing {
+            home: (parent != NIL).then(|| {
+                Group(Handle {
+                    index: parent,
+                    generation: self.slots[parent as usize].generation,
+                })
+            }),
+            due: slot.due,
+            epoch: slot.next,
+            owed: self.scale.visits(slot.weight).grant - slot.credit,
+        });
         if parent != NIL {
             self.kin[parent as usize].children -= 1;
         }
@@ -477,6 +486,13 @@ impl Drr {
         self.free = index;
         self.live -= 1;
         standing
+    }
+
+    /// Returns whether a slot that is away owes nothing, and its next visit has come.
+    fn is_clear_of_debt(&self, index: u32) -> bool {
+        let calendar = &self.calendars[self.calendar_of(index) as usize];
+        calendar.lead_away(&self.slots[index as usize]) <= 0
+            && calendar.debt(&self.slots, index, &self.scale) == 0
     }
 
     fn restore(&mut self, standing: Standing, weight: Weight) -> Result<Handle, Unknown> {

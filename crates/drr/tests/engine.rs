@@ -660,7 +660,9 @@ mod forgetting {
         let [a, b] = settled(&mut engine, [1, 1], 1);
         engine.sleep(a).unwrap();
         serve(&mut engine, 10, 1);
+        assert_eq!(engine.is_settled(a), Ok(true));
         assert_eq!(engine.forget(a), Ok(None));
+        assert_eq!(engine.is_settled(a), Err(Unknown));
         let standing = engine.forget(b).unwrap();
         assert!(standing.is_some(), "it has just been served");
     }
@@ -725,6 +727,7 @@ mod forgetting {
         engine.charge(a, Cost::new(17)).unwrap();
         engine.sleep(a).unwrap();
         serve(&mut engine, 2, 10);
+        assert_eq!(engine.is_settled(a), Ok(false));
         let standing = engine.forget(a).unwrap().expect("it owes seven");
         let back = engine.readmit(standing, Weight::ONE).unwrap();
         engine.wake(back).unwrap();

@@ -77,3 +77,20 @@ fn an_engine_without_work_has_no_next_turn() {
     engine.sleep(key).unwrap();
     assert_eq!(engine.due(), None);
 }
+
+#[test]
+fn moments_are_ordered_and_survive_an_atomic() {
+    let mut engine = Drr::new(Quantum::new(100).unwrap());
+    let key = engine.register(Weight::ONE);
+    engine.wake(key).unwrap();
+    let mut last = engine.due().unwrap();
+    for _ in 0..100 {
+        assert!(!last.is_before(last));
+        assert_eq!(drr::Moment::from_bits(last.to_bits()), last);
+        engine.next_key().unwrap();
+        engine.charge(key, Cost::new(100)).unwrap();
+        let now = engine.due().unwrap();
+        assert!(last.is_before(now) && !now.is_before(last));
+        last = now;
+    }
+}
