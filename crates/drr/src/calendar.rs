@@ -4,38 +4,15 @@
 //! next visit, and the hand moves from one occupied bucket to the next, however far apart they are: a key
 //! that owes ten thousand rounds is touched once, when its debt is paid.
 //!
-//! # Buckets
-//! Level `e` has 64 buckets of `4ᵉ` ticks. A visit that is `d` ticks away goes to the level where it is
-//! between 8 and 32 buckets ahead, so a bucket is never wider than `d/8`, and a key stays where it was
-//! filed until it is served: nothing cascades. A bucket is served first in, first out, when the hand
-//! reaches its first tick; a visit thus comes at most an eighth of its distance early. The tick in the
-//! slot stays exact, so this never adds up.
-//!
 //! # Invariants
 //! - `hand ≤` the first tick of every occupied bucket, and `hand ≤ clock`.
 //! - A slot is in exactly the list that its place names; `turn` and `guest` are in none.
 //! - `clock` is never more than one tick ahead of the ring's earliest visit, while the ring has one.
 //! - A listed slot has credit, unless a late settlement took it: then it moves on when it is visited.
 
-use alloc::vec::Vec;
-
+use crate::buckets::{Buckets, SPAN};
 use crate::slot::{List, NIL, Place, Slot};
 use crate::units::{Scale, Visits, Weight};
-
-/// The furthest ahead a visit is filed, in ticks.
-const SPAN: i64 = 1 << 61;
-
-/// Levels that cover every distance up to [`SPAN`].
-const LEVELS: usize = 30;
-
-/// Buckets of a level.
-const BUCKETS: usize = 64;
-
-/// The row of a level that this calendar has not needed yet.
-const UNUSED: u8 = u8::MAX;
-
-/// A bucket that is always empty.
-const NO_BUCKET: u32 = 0;
 
 /// Time starts 16 rounds before the tick counter wraps, so that every use crosses the wrap at once.
 const FIRST_TICK: u64 = 0xffff_ffff_fff0_0000;
@@ -48,13 +25,6 @@ pub struct Work {
     pub visits: u64,
     /// Calendar levels looked at to find the next occupied bucket; at most 30 for one search.
     pub probes: u64,
-}
-
-/// A level of buckets, and which of them are occupied.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    level: u32,
-    occupied: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -78,20 +48,12 @@ pub(crate) struct Calendar {
     fresh: List,
     /// Whether the last turn that began was a guest's.
     after_guest: bool,
-    /// The bucket at `hand` that is served until it is empty, or [`NO_BUCKET`].
-    open: u32,
-    /// Which rows have an occupied bucket.
-    occupied: u32,
-    /// The row of each level.
-    row_of: [u8; LEVELS],
-    rows: Vec<Row>,
-    /// [`NO_BUCKET`], then the buckets of each row.
-    buckets: Vec<List>,
+    buckets: Buckets,
 }
 
 impl Calendar {
-    /// Returns an empty calendar that allocates a level when a visit at that distance is first filed.
-    pub(crate) fn new() -> Self {
+    /// Returns a calendar without children.
+    pub(crate) const fn new(buckets: Buckets) -> Self {
         Self {
             hand: FIRST_TICK,
             clock: FIRST_TICK,
@@ -104,21 +66,8 @@ impl Calendar {
             late: List::EMPTY,
             fresh: List::EMPTY,
             after_guest: false,
-            open: NO_BUCKET,
-            occupied: 0,
-            row_of: [UNUSED; LEVELS],
-            rows: Vec::new(),
-            buckets: Vec::from([List::EMPTY]),
+            buckets,
         }
-    }
-
-    /// Returns an empty calendar with every level in place, which never allocates again.
-    pub(crate) fn with_all_levels() -> Self {
-        let mut calendar = Self::new();
-        for level in 0..LEVELS {
-            calendar.add_row(level);
-        }
-        calendar
     }
 
     /// Returns how many children are in the ring.
@@ -440,11 +389,10 @@ impl Calendar {
 
     #[inline(always)]
     fn file_inline(&mut self, slots: &mut [Slot], index: u32) {
-        if self.occupied == 0 {
-            self.hand = self
-                .clock
-                .wrapping_add(self.ring_lead(slots).cast_unsigned());
-            self.open = NO_BUCKET;
+        if self.buckets.is_empty() {
+            let now = self.ring_lead(slots).cast_unsigned();
+            self.hand = self.clock.wrapping_add(now);
+            self.buckets.reset();
         }
         let slot = &mut slots[index as usize];
         let mut lead = slot.due.wrapping_sub(self.hand);
@@ -456,25 +404,13 @@ impl Calendar {
             lead = SPAN.unsigned_abs();
             slot.due = self.hand.wrapping_add(lead);
         }
-        let level = ((lead | 8).ilog2() - 3) / 2;
-        slot.place = Place::ring(level);
-        let mut bucket = self.bucket(level, slot.due);
-        if bucket >= self.buckets.len() {
-            self.add_row(level as usize);
-            bucket = self.bucket(level, slots[index as usize].due);
-        }
-        let list = &mut self.buckets[bucket];
-        let was_empty = list.is_empty();
-        list.push_back(slots, index);
-        if was_empty {
-            self.mark_occupied(bucket);
-        }
+        self.buckets.insert(slots, index, lead);
     }
 
     /// Returns how far the ring is behind the clock: the ticks, never positive, from the clock to a tick
     /// that no child in the ring is before.
     fn ring_lead(&self, slots: &[Slot]) -> i64 {
-        if self.occupied != 0 {
+        if !self.buckets.is_empty() {
             return self.hand.wrapping_sub(self.clock).cast_signed();
         }
         // Those that are not filed, because they are being served or have just come.
@@ -504,13 +440,7 @@ impl Calendar {
         match slots[index as usize].place {
             Place::LATE => self.late.unlink(slots, index),
             Place::FRESH => self.fresh.unlink(slots, index),
-            place => {
-                let bucket = self.bucket(place.level(), slots[index as usize].due);
-                self.buckets[bucket].unlink(slots, index);
-                if self.buckets[bucket].is_empty() {
-                    self.mark_vacant(bucket);
-                }
-            }
+            _ => self.buckets.remove(slots, index),
         }
     }
 
@@ -533,85 +463,15 @@ impl Calendar {
         }
     }
 
-    /// Takes the first child of the earliest occupied bucket, and moves the hand there.
+    /// Takes the child whose visit is earliest, and moves the hand there.
     #[inline]
     fn pop_earliest(&mut self, slots: &mut [Slot], work: &mut Work) -> Option<u32> {
-        if self.buckets[self.open as usize].is_empty() {
-            self.open_earliest(work)?;
-        }
-        let list = &mut self.buckets[self.open as usize];
-        let index = list.pop_front(slots);
-        if list.is_empty() {
-            self.mark_vacant(self.open as usize);
-        }
-        Some(index)
-    }
-
-    fn open_earliest(&mut self, work: &mut Work) -> Option<()> {
-        let (bucket, start) = self.earliest_bucket(work)?;
-        self.open = bucket;
-        self.hand = start;
-        self.clock_forward(start.wrapping_sub(self.clock).cast_signed());
-        Some(())
-    }
-
-    /// Returns the earliest occupied bucket and its first tick.
-    fn earliest_bucket(&self, work: &mut Work) -> Option<(u32, u64)> {
-        if !self.buckets[self.open as usize].is_empty() {
-            return Some((self.open, self.hand));
-        }
-        let mut best = None;
-        let mut best_ahead = u64::MAX;
-        let mut rows = self.occupied;
-        while rows != 0 {
-            let row = rows.trailing_zeros();
-            rows &= rows - 1;
-            work.probes += 1;
-            let Row { level, occupied } = self.rows[row as usize];
-            let now = self.hand >> (2 * level);
-            let next = now.wrapping_add(u64::from(
-                occupied.rotate_right((now & 63) as u32).trailing_zeros(),
-            ));
-            let start = next << (2 * level);
-            let ahead = start.wrapping_sub(self.hand);
-            if ahead < best_ahead {
-                best_ahead = ahead;
-                best = Some((1 + row * BUCKETS as u32 + (next & 63) as u32, start));
-            }
-        }
-        best
-    }
-
-    /// Returns the bucket for a visit at `tick` on a level, beyond the last one if the level has no row yet.
-    #[inline]
-    fn bucket(&self, level: u32, tick: u64) -> usize {
-        1 + usize::from(self.row_of[level as usize]) * BUCKETS
-            + ((tick >> (2 * level)) & 63) as usize
-    }
-
-    #[cold]
-    fn add_row(&mut self, level: usize) {
-        self.row_of[level] = self.rows.len() as u8;
-        self.rows.push(Row {
-            level: level as u32,
-            occupied: 0,
-        });
-        self.buckets
-            .resize(self.buckets.len() + BUCKETS, List::EMPTY);
-    }
-
-    fn mark_occupied(&mut self, bucket: usize) {
-        let (row, bit) = ((bucket - 1) / BUCKETS, (bucket - 1) % BUCKETS);
-        self.rows[row].occupied |= 1 << bit;
-        self.occupied |= 1 << row;
-    }
-
-    fn mark_vacant(&mut self, bucket: usize) {
-        let (row, bit) = ((bucket - 1) / BUCKETS, (bucket - 1) % BUCKETS);
-        self.rows[row].occupied &= !(1 << bit);
-        if self.rows[row].occupied == 0 {
-            self.occupied &= !(1 << row);
-        }
+        let open = self.buckets.pop_open(slots);
+        open.or_else(|| {
+            self.hand = self.buckets.open_earliest(self.hand, work)?;
+            self.clock_forward(self.hand.wrapping_sub(self.clock).cast_signed());
+            self.buckets.pop_open(slots)
+        })
     }
 
     /// Returns the ticks from the clock to the ring's next visit (negative if it is overdue), if any.
@@ -621,7 +481,7 @@ impl Calendar {
         } else if !self.late.is_empty() {
             slots[self.late.head() as usize].due
         } else {
-            self.earliest_bucket(work)?.1
+            self.buckets.earliest(self.hand, work)?.1
         };
         Some(start.wrapping_sub(self.clock).cast_signed())
     }
@@ -647,73 +507,41 @@ impl Calendar {
 impl Calendar {
     /// Checks every invariant of the module documentation; `children` are all that belong here.
     pub(crate) fn audit(&self, slots: &[Slot], children: &[u32]) {
-        use crate::audit::members;
-        use std::collections::BTreeMap;
+        use std::collections::BTreeSet;
+        use std::vec::Vec;
 
-        let mut places = BTreeMap::new();
-        for (number, list) in self.buckets.iter().enumerate() {
-            let found = members(list, slots);
-            if number == NO_BUCKET as usize {
-                assert!(found.is_empty(), "the bucket that is always empty");
-                continue;
-            }
-            let (row, bit) = ((number - 1) / BUCKETS, (number - 1) % BUCKETS);
-            assert_eq!(self.rows[row].occupied >> bit & 1 == 1, !found.is_empty());
-            for index in found {
-                let slot = &slots[index as usize];
-                let level = self.rows[row].level;
-                assert_eq!(slot.place, Place::ring(level));
-                let start = slot.due >> (2 * level) << (2 * level);
-                let ahead = start.wrapping_sub(self.hand).cast_signed();
-                assert!(ahead >= 0, "the hand has passed an occupied bucket");
-                assert!(
-                    ahead >> (2 * level) < BUCKETS as i64,
-                    "a bucket beyond the horizon"
-                );
-                assert_eq!(self.bucket(level, slot.due), number);
-                places.insert(index, number);
-            }
-        }
-        for (row, Row { occupied, .. }) in self.rows.iter().enumerate() {
-            assert_eq!(self.occupied >> row & 1 == 1, *occupied != 0);
-        }
+        let mut seen = BTreeSet::new();
+        let mut see = |index: u32| assert!(seen.insert(index), "a child is in two places");
+        self.buckets
+            .audit(slots, self.hand)
+            .into_iter()
+            .for_each(&mut see);
         for (list, place) in [(&self.late, Place::LATE), (&self.fresh, Place::FRESH)] {
-            for index in members(list, slots) {
+            for index in crate::audit::members(list, slots) {
                 assert_eq!(slots[index as usize].place, place);
-                assert!(places.insert(index, usize::MAX).is_none(), "listed twice");
+                see(index);
             }
         }
-        for index in [self.turn, self.guest] {
-            if index != NIL {
-                assert!(
-                    places.insert(index, usize::MAX).is_none(),
-                    "listed and in turn"
-                );
-            }
+        if self.turn != NIL {
+            see(self.turn);
         }
         if self.guest != NIL {
             assert_eq!(slots[self.guest as usize].place, Place::GUEST);
+            see(self.guest);
         }
         assert!(
             self.clock.wrapping_sub(self.hand).cast_signed() >= 0,
             "the hand is past the clock"
         );
-        let here: Vec<u32> = children
-            .iter()
-            .copied()
-            .filter(|&child| slots[child as usize].place != Place::AWAY)
-            .collect();
+        let in_ring = |child: &u32| slots[*child as usize].place != Place::AWAY;
+        let here: Vec<u32> = children.iter().copied().filter(in_ring).collect();
         assert_eq!(
-            places.len(),
-            here.len(),
-            "exactly the children that may run are in the ring"
+            seen,
+            here.iter().copied().collect(),
+            "exactly those in the ring are listed"
         );
-        assert!(here.iter().all(|child| places.contains_key(child)));
         assert_eq!(self.runnable as usize, here.len());
-        let weight: u64 = here
-            .iter()
-            .map(|&child| u64::from(slots[child as usize].weight.value()))
-            .sum();
-        assert_eq!(self.weight, weight);
+        let weight = |child: &u32| u64::from(slots[*child as usize].weight.value());
+        assert_eq!(self.weight, here.iter().map(weight).sum());
     }
 }

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::buckets::Buckets;
 use crate::calendar::{Calendar, Work};
 use crate::handle::{DisbandError, Group, Handle, Key, Moment, Node, Standing, State, Unknown};
 use crate::slot::{Flag, NIL, Place, Slot};
@@ -57,7 +58,7 @@ impl Drr {
             slots: Vec::with_capacity(keys),
             free: NIL,
             live: 0,
-            calendars: Vec::from([Calendar::with_all_levels()]),
+            calendars: Vec::from([Calendar::new(Buckets::with_all_levels())]),
             free_calendars: Vec::new(),
             kin: Vec::new(),
             work: Work::default(),
@@ -451,7 +452,7 @@ impl Drr {
     /// Makes a fresh slot a group.
     fn found(&mut self, handle: Handle) -> Group {
         let calendar = self.free_calendars.pop().unwrap_or_else(|| {
-            self.calendars.push(Calendar::new());
+            self.calendars.push(Calendar::new(Buckets::new()));
             (self.calendars.len() - 1) as u32
         });
         self.kin_mut(handle.index).calendar = calendar;

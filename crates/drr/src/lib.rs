@@ -100,6 +100,7 @@ extern crate std;
 
 #[cfg(test)]
 mod audit;
+mod buckets;
 mod calendar;
 mod engine;
 mod handle;

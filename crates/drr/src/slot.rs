@@ -230,3 +230,58 @@ impl List {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Quantum;
+
+    fn scale() -> Scale {
+        Scale::new(Quantum::new(10).unwrap())
+    }
+
+    fn slot(credit: i64) -> Slot {
+        Slot {
+            credit,
+            due: 1 << 40,
+            ..Slot::FREE
+        }
+    }
+
+    #[test]
+    fn a_visit_moves_on_to_the_first_with_credit_and_back_to_the_first_without_surplus() {
+        let Visits { stride, grant } = scale().visits(Weight::ONE);
+        for turns in 0..5 {
+            for rest in [0, 1, grant - 1] {
+                let debt = turns * grant + rest;
+                let mut moved = slot(-debt);
+                moved.advance(&scale());
+                assert_eq!(moved.credit, grant - rest);
+                assert_eq!(moved.due, (1 << 40) + (turns as u64 + 1) * stride);
+                // What is given back leads to where it came from.
+                moved.refund(debt);
+                moved.retreat(&scale());
+                assert!((1..=grant).contains(&moved.credit));
+                let earned = (moved.due as i64 - (1 << 40)) / stride as i64 * grant;
+                assert_eq!(moved.credit, earned, "one visit's grant for each visit");
+            }
+        }
+    }
+
+    #[test]
+    fn credit_stops_at_the_floor_and_at_the_ceiling() {
+        let mut slot = slot(0);
+        for _ in 0..10 {
+            slot.debit(1 << 60);
+        }
+        assert_eq!(slot.credit, CREDIT_FLOOR);
+        slot.advance(&scale());
+        assert!(slot.credit > 0);
+        for _ in 0..10 {
+            slot.refund(1 << 60);
+        }
+        assert_eq!(slot.credit, -CREDIT_FLOOR);
+        slot.retreat(&scale());
+        assert!(slot.credit > 0);
+    }
+}

@@ -1,0 +1,225 @@
+//! Visits filed by tick: who comes next is found without walking through the ticks between.
+//!
+//! Level `e` has 64 buckets of `4ᵉ` ticks. A visit that is `d` ticks ahead of the hand goes to the level
+//! where it is between 8 and 32 buckets ahead, so a bucket is never wider than `d/8`, and a key stays where
+//! it was filed until it is served: nothing cascades. A bucket is served first in, first out, when the
+//! hand reaches its first tick; a visit thus comes at most an eighth of its distance early. The tick in
+//! the slot stays exact, so this never adds up.
+//!
+//! # Invariants
+//! - The hand, which the [calendar](crate::calendar) keeps, is never past the first tick of an occupied
+//!   bucket; so no occupied bucket of a level is 64 or more ahead of it, and none means two times at once.
+//! - `occupied` and the rows' words say exactly which buckets have members.
+//! - The open bucket, as long as it has members, begins at the hand.
+
+use alloc::vec::Vec;
+
+use crate::calendar::Work;
+use crate::slot::{List, Place, Slot};
+
+/// The furthest ahead a visit is filed, in ticks.
+pub(crate) const SPAN: i64 = 1 << 61;
+
+/// Levels that cover every distance up to [`SPAN`].
+const LEVELS: usize = 30;
+
+/// Buckets of a level.
+const WIDTH: usize = 64;
+
+/// The row of a level that has not been needed yet.
+const UNUSED: u8 = u8::MAX;
+
+/// A bucket that is always empty.
+const NO_BUCKET: usize = 0;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Buckets {
+    /// Which rows have an occupied bucket.
+    occupied: u32,
+    /// The bucket at the hand that is served until it is empty, or [`NO_BUCKET`].
+    open: usize,
+    /// The row of each level.
+    row_of: [u8; LEVELS],
+    rows: Vec<Row>,
+    /// [`NO_BUCKET`], then the buckets of each row.
+    lists: Vec<List>,
+}
+
+/// A level of buckets, and which of them are occupied.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    level: u32,
+    occupied: u64,
+}
+
+impl Buckets {
+    /// Returns empty buckets that allocate a level when a visit at that distance is first filed.
+    pub(crate) fn new() -> Self {
+        Self {
+            occupied: 0,
+            open: NO_BUCKET,
+            row_of: [UNUSED; LEVELS],
+            rows: Vec::new(),
+            lists: Vec::from([List::EMPTY]),
+        }
+    }
+
+    /// Returns empty buckets with every level in place, which never allocate again.
+    pub(crate) fn with_all_levels() -> Self {
+        let mut buckets = Self::new();
+        (0..LEVELS).for_each(|level| buckets.add_row(level));
+        buckets
+    }
+
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.occupied == 0
+    }
+
+    /// Forgets which bucket was open. The caller moves the hand; all buckets are empty.
+    pub(crate) const fn reset(&mut self) {
+        self.open = NO_BUCKET;
+    }
+
+    /// Files a slot whose visit is `lead` ticks ahead of the hand.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, slots: &mut [Slot], index: u32, lead: u64) {
+        let slot = &mut slots[index as usize];
+        let level = ((lead | 8).ilog2() - 3) / 2;
+        slot.place = Place::ring(level);
+        let due = slot.due;
+        let mut bucket = self.bucket(level, due);
+        if bucket >= self.lists.len() {
+            self.add_row(level as usize);
+            bucket = self.bucket(level, due);
+        }
+        let list = &mut self.lists[bucket];
+        let was_empty = list.is_empty();
+        list.push_back(slots, index);
+        if was_empty {
+            self.mark_occupied(bucket);
+        }
+    }
+
+    /// Takes a slot out, wherever it is filed.
+    pub(crate) fn remove(&mut self, slots: &mut [Slot], index: u32) {
+        let slot = &slots[index as usize];
+        let bucket = self.bucket(slot.place.level(), slot.due);
+        self.lists[bucket].unlink(slots, index);
+        if self.lists[bucket].is_empty() {
+            self.mark_vacant(bucket);
+        }
+    }
+
+    /// Takes the first slot of the open bucket, if it has any.
+    #[inline]
+    pub(crate) fn pop_open(&mut self, slots: &[Slot]) -> Option<u32> {
+        let list = &mut self.lists[self.open];
+        if list.is_empty() {
+            return None;
+        }
+        let index = list.pop_front(slots);
+        if list.is_empty() {
+            self.mark_vacant(self.open);
+        }
+        Some(index)
+    }
+
+    /// Opens the earliest occupied bucket, and returns its first tick, to which the caller moves the hand.
+    pub(crate) fn open_earliest(&mut self, hand: u64, work: &mut Work) -> Option<u64> {
+        let (bucket, start) = self.earliest(hand, work)?;
+        self.open = bucket;
+        Some(start)
+    }
+
+    /// Returns the earliest occupied bucket and its first tick.
+    pub(crate) fn earliest(&self, hand: u64, work: &mut Work) -> Option<(usize, u64)> {
+        if !self.lists[self.open].is_empty() {
+            return Some((self.open, hand));
+        }
+        let mut best = None;
+        let mut best_ahead = u64::MAX;
+        let mut rows = self.occupied;
+        while rows != 0 {
+            let row = rows.trailing_zeros() as usize;
+            rows &= rows - 1;
+            work.probes += 1;
+            let Row { level, occupied } = self.rows[row];
+            let now = hand >> (2 * level);
+            let ahead = occupied.rotate_right((now & 63) as u32).trailing_zeros();
+            let next = now.wrapping_add(u64::from(ahead));
+            let start = next << (2 * level);
+            let ahead = start.wrapping_sub(hand);
+            if ahead < best_ahead {
+                best_ahead = ahead;
+                best = Some((1 + row * WIDTH + (next & 63) as usize, start));
+            }
+        }
+        best
+    }
+
+    /// Returns the bucket for a tick on a level, beyond the last one if the level has no row yet.
+    #[inline]
+    fn bucket(&self, level: u32, tick: u64) -> usize {
+        let row = usize::from(self.row_of[level as usize]);
+        1 + row * WIDTH + ((tick >> (2 * level)) & 63) as usize
+    }
+
+    #[cold]
+    fn add_row(&mut self, level: usize) {
+        self.row_of[level] = self.rows.len() as u8;
+        let level = level as u32;
+        self.rows.push(Row { level, occupied: 0 });
+        self.lists.resize(self.lists.len() + WIDTH, List::EMPTY);
+    }
+
+    fn mark_occupied(&mut self, bucket: usize) {
+        let (row, bit) = ((bucket - 1) / WIDTH, (bucket - 1) % WIDTH);
+        self.rows[row].occupied |= 1 << bit;
+        self.occupied |= 1 << row;
+    }
+
+    fn mark_vacant(&mut self, bucket: usize) {
+        let (row, bit) = ((bucket - 1) / WIDTH, (bucket - 1) % WIDTH);
+        self.rows[row].occupied &= !(1 << bit);
+        if self.rows[row].occupied == 0 {
+            self.occupied &= !(1 << row);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Buckets {
+    /// Checks every invariant of the module documentation, and returns all that is filed.
+    pub(crate) fn audit(&self, slots: &[Slot], hand: u64) -> Vec<u32> {
+        let mut filed = Vec::new();
+        for (number, list) in self.lists.iter().enumerate() {
+            let found = crate::audit::members(list, slots);
+            if number == NO_BUCKET {
+                assert!(found.is_empty(), "the bucket that is always empty");
+                continue;
+            }
+            let (row, bit) = ((number - 1) / WIDTH, (number - 1) % WIDTH);
+            let Row { level, occupied } = self.rows[row];
+            assert_eq!(occupied >> bit & 1 == 1, !found.is_empty());
+            for &index in &found {
+                let slot = &slots[index as usize];
+                assert_eq!(slot.place, Place::ring(level));
+                assert_eq!(self.bucket(level, slot.due), number);
+                let start = slot.due >> (2 * level) << (2 * level);
+                let ahead = start.wrapping_sub(hand).cast_signed();
+                assert!(ahead >= 0, "the hand has passed an occupied bucket");
+                assert!(ahead >> (2 * level) < WIDTH as i64, "beyond the horizon");
+                assert!(
+                    number != self.open || ahead == 0,
+                    "the open bucket is elsewhere"
+                );
+            }
+            filed.extend(found);
+        }
+        for (row, Row { occupied, .. }) in self.rows.iter().enumerate() {
+            assert_eq!(self.occupied >> row & 1 == 1, *occupied != 0);
+        }
+        filed
+    }
+}
