@@ -223,3 +223,49 @@ impl Buckets {
         filed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files slots of these ticks one after the other, each with the hand at a tick.
+    fn filed(visits: &[(u64, u64)]) -> (Buckets, Vec<Slot>) {
+        let mut buckets = Buckets::with_all_levels();
+        let mut slots = Vec::new();
+        for (index, &(hand, due)) in visits.iter().enumerate() {
+            slots.push(Slot::FREE);
+            slots[index].due = due;
+            buckets.insert(&mut slots, index as u32, due - hand);
+        }
+        (buckets, slots)
+    }
+
+    /// Takes everything out in order, from a hand at `start`.
+    fn order(buckets: &mut Buckets, slots: &[Slot], start: u64) -> Vec<u32> {
+        let mut hand = start;
+        let mut order = Vec::new();
+        loop {
+            while let Some(index) = buckets.pop_open(slots) {
+                order.push(index);
+            }
+            match buckets.open_earliest(hand, &mut Work::default()) {
+                Some(tick) => hand = tick,
+                None => return order,
+            }
+        }
+    }
+
+    #[test]
+    fn visits_come_in_the_order_of_their_buckets() {
+        let (mut buckets, slots) = filed(&[(0, 70_000), (0, 5), (0, 31), (0, 4_000), (0, 5)]);
+        assert_eq!(order(&mut buckets, &slots, 0), [1, 4, 2, 3, 0]);
+        assert!(buckets.is_empty());
+    }
+
+    #[test]
+    fn of_two_buckets_that_begin_together_the_finer_comes_first() {
+        // The first was filed from afar, into a bucket from 64 to 67; the second from nearby, at 64.
+        let (mut buckets, slots) = filed(&[(0, 66), (40, 64)]);
+        assert_eq!(order(&mut buckets, &slots, 40), [1, 0]);
+    }
+}
