@@ -364,7 +364,7 @@ mod newcomers {
             engine.sleep(a).unwrap();
             serve(&mut engine, 2, 10);
             engine.wake(a).unwrap();
-            for value in [5, 1] {
+            for value in [5, 2, 1] {
                 engine.set_weight(a, weight(value)).unwrap();
                 assert_eq!(engine.state(a), Ok(State::Fresh));
             }
