@@ -1,0 +1,128 @@
+//! Producers and consumers on threads of their own: how many tasks a second get through.
+
+mod batches;
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::Effort;
+use crate::contenders::{Contender, Crossbeam, Fifo, Item, Kanal, Ours, Rival, Room};
+use crate::table::{Cell, Table};
+
+const TENANTS: u64 = 1000;
+
+/// The tenant of the item that tells a consumer to stop.
+const STOP: u64 = u64::MAX;
+
+pub(crate) fn run(effort: Effort) -> Vec<Table> {
+    let (samples, tasks) = match effort {
+        Effort::Full => (5, 1_000_000),
+        Effort::Quick => (1, 20_000),
+    };
+    let rows = [(1, 1), (2, 2), (8, 8)].map(|threads| row(threads, samples, tasks));
+    vec![Table {
+        title: "Threads: million tasks a second through the queue".to_owned(),
+        note: "1,000 tenants, room for 16,384 tasks, senders wait when it is full. Best of alternating samples. \
+               Wanted: ours at least 5× 0.1.3 and half of crossbeam (0.9 of it with 8 and 8).",
+        columns: vec![
+            "producers / consumers",
+            "Mutex<VecDeque>",
+            "crossbeam-channel",
+            "kanal",
+            "firq-core 0.1.3",
+            "ours",
+            "ours, 4 shards",
+            "ours, batches of 64",
+            "ours ÷ 0.1.3",
+            "ours ÷ crossbeam",
+        ],
+        rows: rows.into(),
+    }]
+}
+
+fn row((producers, consumers): (usize, usize), samples: usize, tasks: usize) -> Vec<Cell> {
+    let room = Room {
+        total: 1 << 14,
+        per_tenant: 1 << 14,
+        shards: 1,
+    };
+    let sharded = Room { shards: 4, ..room };
+    let makers: [&dyn Fn() -> Box<dyn Contender>; 6] = [
+        &|| Box::new(Fifo::new(room)),
+        &|| Box::new(Crossbeam::new(room)),
+        &|| Box::new(Kanal::new(room)),
+        &|| Box::new(Rival::new(sharded, true)),
+        &|| Box::new(Ours::waiting(room)),
+        &|| Box::new(Ours::waiting(sharded)),
+    ];
+    let mut best = [0.0_f64; 7];
+    for _ in 0..samples {
+        for (make, best) in makers.iter().zip(&mut best) {
+            *best = best.max(through(make().as_ref(), producers, consumers, tasks));
+        }
+        best[6] = best[6].max(batches::through(
+            &Ours::waiting(room),
+            producers,
+            consumers,
+            tasks,
+        ));
+    }
+    let ours = best[4].max(best[5]);
+    let mut row = vec![Cell::text(format!("{producers} / {consumers}"))];
+    row.extend(best.map(|rate| Cell::Number(rate, 2)));
+    row.push(Cell::Number(ours / best[3], 2));
+    row.push(Cell::Number(ours / best[1], 2));
+    row
+}
+
+/// Returns how many million tasks a second get through.
+fn through(contender: &dyn Contender, producers: usize, consumers: usize, tasks: usize) -> f64 {
+    let each = tasks / producers;
+    let received = AtomicUsize::new(0);
+    let start = Barrier::new(producers + consumers);
+    std::thread::scope(|scope| {
+        let send = |producer: usize| {
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                let sent = Instant::now();
+                for number in 0..each {
+                    let tenant = (number * producers + producer) as u64 % TENANTS;
+                    contender.put(Item { tenant, sent });
+                }
+                sent
+            })
+        };
+        let senders: Vec<_> = (0..producers).map(send).collect();
+        let workers: Vec<_> = (0..consumers)
+            .map(|_| {
+                let (start, received) = (&start, &received);
+                scope.spawn(move || {
+                    start.wait();
+                    while contender.take_wait().tenant != STOP {
+                        // The last item releases the consumers that still wait.
+                        if received.fetch_add(1, Ordering::Relaxed) + 1 == each * producers {
+                            for _ in 0..consumers {
+                                contender.put(Item {
+                                    tenant: STOP,
+                                    sent: Instant::now(),
+                                });
+                            }
+                        }
+                    }
+                    Instant::now()
+                })
+            })
+            .collect();
+        let begins = senders
+            .into_iter()
+            .map(|sender| sender.join().expect("no panic"));
+        let begin = begins.min().expect("there are producers");
+        let ends = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("no panic"));
+        let end = ends.max().expect("there are consumers");
+        (each * producers) as f64 / end.duration_since(begin).as_secs_f64() / 1e6
+    })
+}

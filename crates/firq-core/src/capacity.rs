@@ -1,0 +1,311 @@
+//! How much room there is, and who waits for it.
+//!
+//! The number of queued tasks is one atomic word, reserved before a task is inserted and released after it
+//! has been taken out: it is never below what is really queued and never above the maximum. The word also
+//! says whether somebody waits and whether the scheduler is closed. Both are thereby ordered with every
+//! reservation and release: who releases room and does not see that somebody waits was seen by the waiter,
+//! and after closing nothing is reserved any more, so a count of zero is final.
+//!
+//! Waiting for room in a lane works the same way under the lock of the lane's shard: the waiter sets the
+//! lane's flag while the lane is full, and whoever takes a task out sees the flag.
+//!
+//! The lock of the seats is taken last, also while a shard's lock is held.
+
+use std::collections::HashMap;
+use std::task::Waker;
+
+use crate::sync::{AtomicU64, Mutex, Ordering, Padded, lock};
+use crate::wait_queue::{Ticket, WaitQueue};
+
+const CLOSED: u64 = 1 << 63;
+const AWAITED: u64 = 1 << 62;
+const COUNT: u64 = AWAITED - 1;
+
+/// Room for what somebody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Room {
+    /// In the scheduler.
+    Global,
+    /// In a lane of a shard.
+    Tenant {
+        /// The shard.
+        shard: u32,
+        /// The lane.
+        lane: u32,
+    },
+}
+
+/// Why there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Full,
+    Closed,
+}
+
+/// Whether anything is queued after a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Some,
+    /// Nothing, and nothing will be: the scheduler is closed.
+    NothingEver,
+}
+
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    word: Padded<AtomicU64>,
+    max: u64,
+    seats: Mutex<Seats>,
+}
+
+#[derive(Debug, Default)]
+struct Seats {
+    global: WaitQueue,
+    tenants: HashMap<(u32, u32), WaitQueue>,
+    tickets: Ticket,
+}
+
+impl Capacity {
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            word: Padded(AtomicU64::new(0)),
+            max: max as u64,
+            seats: Mutex::default(),
+        }
+    }
+
+    /// Takes room for one task.
+    #[inline]
+    pub(crate) fn reserve(&self) -> Result<(), Refused> {
+        let mut word = self.word.0.load(Ordering::Relaxed);
+        loop {
+            if word & CLOSED != 0 {
+                return Err(Refused::Closed);
+            }
+            if word & COUNT >= self.max {
+                return Err(Refused::Full);
+            }
+            match self.word.0.compare_exchange_weak(
+                word,
+                word + 1,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(()),
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    /// Gives room back, and calls those who wait for it. The caller holds no lock.
+    #[inline]
+    pub(crate) fn release(&self, tasks: u64) -> Left {
+        let before = self.word.0.fetch_sub(tasks, Ordering::AcqRel);
+        if before & (AWAITED | CLOSED) == 0 {
+            return Left::Some;
+        }
+        if before & AWAITED != 0 {
+            (0..tasks).for_each(|_| self.call(Room::Global));
+        }
+        match (before & CLOSED != 0, before & COUNT == tasks) {
+            (true, true) => Left::NothingEver,
+            _ => Left::Some,
+        }
+    }
+
+    /// Lets nothing in any more, and calls everybody who waits.
+    pub(crate) fn close(&self) {
+        self.word.0.fetch_or(CLOSED, Ordering::AcqRel);
+        let mut wakers = Vec::new();
+        let mut seats = lock(&self.seats);
+        let Seats {
+            global, tenants, ..
+        } = &mut *seats;
+        for queue in tenants.values_mut().chain([global]) {
+            wakers.extend(std::iter::from_fn(|| queue.pop()));
+        }
+        tenants.clear();
+        drop(seats);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns how many tasks are queued or about to be.
+    pub(crate) fn len(&self) -> u64 {
+        self.word.0.load(Ordering::Acquire) & COUNT
+    }
+
+    pub(crate) const fn max(&self) -> u64 {
+        self.max
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.word.0.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// Returns whether nothing is queued, and nothing will be any more.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.word.0.load(Ordering::Acquire) & (CLOSED | COUNT) == CLOSED
+    }
+
+    /// Waits for room in the scheduler, unless there is some or the scheduler is closed.
+    pub(crate) fn wait(&self, ticket: Option<Ticket>, waker: Waker) -> Option<Ticket> {
+        let mut seats = lock(&self.seats);
+        let word = self.word.0.fetch_or(AWAITED, Ordering::AcqRel);
+        if word & CLOSED != 0 || word & COUNT < self.max {
+            self.forget_waiters_if_none(&seats.global);
+            return None;
+        }
+        let ticket = seats.ticket(ticket);
+        seats.global.join(ticket, waker);
+        Some(ticket)
+    }
+
+    /// Waits for room in a lane. The caller holds the lock of its shard and sets the lane's flag.
+    pub(crate) fn wait_for_tenant(
+        &self,
+        (shard, lane): (u32, u32),
+        ticket: Option<Ticket>,
+        waker: Waker,
+    ) -> Option<Ticket> {
+        let mut seats = lock(&self.seats);
+        if self.is_closed() {
+            return None;
+        }
+        let ticket = seats.ticket(ticket);
+        let queue = seats.tenants.entry((shard, lane)).or_default();
+        queue.join(ticket, waker);
+        Some(ticket)
+    }
+
+    /// Gives up a seat. Returns whether there was one: if not, its owner has been called.
+    pub(crate) fn leave(&self, room: Room, ticket: Ticket) -> bool {
+        let mut seats = lock(&self.seats);
+        let waker = match room {
+            Room::Global => {
+                let waker = seats.global.leave(ticket);
+                self.forget_waiters_if_none(&seats.global);
+                waker
+            }
+            Room::Tenant { shard, lane } => {
+                let tenants = &mut seats.tenants;
+                let waker = tenants
+                    .get_mut(&(shard, lane))
+                    .and_then(|queue| queue.leave(ticket));
+                if tenants
+                    .get(&(shard, lane))
+                    .is_some_and(|queue| queue.waiting() == 0)
+                {
+                    tenants.remove(&(shard, lane));
+                }
+                waker
+            }
+        };
+        drop(seats); // before the waker
+        waker.is_some()
+    }
+
+    /// Calls the first of those who wait for this room. The caller holds no lock.
+    #[cold]
+    pub(crate) fn call(&self, room: Room) {
+        let waker = match room {
+            Room::Global => {
+                let mut seats = lock(&self.seats);
+                let waker = seats.global.pop();
+                self.forget_waiters_if_none(&seats.global);
+                waker
+            }
+            Room::Tenant { shard, lane } => self.next_for_tenant(shard, lane).0,
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Returns the first of those who wait for room in a lane, to be called, and whether more do.
+    pub(crate) fn next_for_tenant(&self, shard: u32, lane: u32) -> (Option<Waker>, bool) {
+        let mut seats = lock(&self.seats);
+        let Some(queue) = seats.tenants.get_mut(&(shard, lane)) else {
+            return (None, false);
+        };
+        let waker = queue.pop();
+        let more = queue.waiting() > 0;
+        if !more {
+            seats.tenants.remove(&(shard, lane));
+        }
+        (waker, more)
+    }
+
+    /// Clears the flag if nobody waits; the caller holds the lock of the seats.
+    fn forget_waiters_if_none(&self, global: &WaitQueue) {
+        if global.waiting() == 0 {
+            self.word.0.fetch_and(!AWAITED, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Seats {
+    fn ticket(&mut self, kept: Option<Ticket>) -> Ticket {
+        kept.unwrap_or_else(|| {
+            self.tickets += 1;
+            self.tickets
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_taken_and_given_back() {
+        let capacity = Capacity::new(2);
+        assert_eq!(capacity.reserve(), Ok(()));
+        assert_eq!(capacity.reserve(), Ok(()));
+        assert_eq!(capacity.reserve(), Err(Refused::Full));
+        assert_eq!(capacity.len(), 2);
+        assert_eq!(capacity.release(2), Left::Some);
+        assert_eq!(capacity.len(), 0);
+    }
+
+    #[test]
+    fn after_closing_the_last_release_is_final() {
+        let capacity = Capacity::new(5);
+        capacity.reserve().unwrap();
+        capacity.reserve().unwrap();
+        capacity.close();
+        assert_eq!(capacity.reserve(), Err(Refused::Closed));
+        assert_eq!(capacity.release(1), Left::Some);
+        assert_eq!(capacity.release(1), Left::NothingEver);
+    }
+
+    #[test]
+    fn nobody_waits_for_room_that_is_there() {
+        let capacity = Capacity::new(1);
+        assert_eq!(capacity.wait(None, Waker::noop().clone()), None);
+        capacity.reserve().unwrap();
+        let ticket = capacity.wait(None, Waker::noop().clone()).unwrap();
+        capacity.release(1);
+        assert!(
+            !capacity.leave(Room::Global, ticket),
+            "the release called it"
+        );
+        assert_eq!(
+            capacity.word.0.load(Ordering::Relaxed),
+            0,
+            "no flag is left behind"
+        );
+    }
+
+    #[test]
+    fn those_who_wait_for_a_tenant_are_called_for_that_tenant() {
+        let capacity = Capacity::new(1);
+        let ticket = capacity
+            .wait_for_tenant((0, 1), None, Waker::noop().clone())
+            .unwrap();
+        assert!(capacity.next_for_tenant(0, 2).0.is_none());
+        let (waker, more) = capacity.next_for_tenant(0, 1);
+        assert!(waker.is_some() && !more);
+        let room = Room::Tenant { shard: 0, lane: 1 };
+        assert!(!capacity.leave(room, ticket));
+        assert!(lock(&capacity.seats).tenants.is_empty());
+    }
+}

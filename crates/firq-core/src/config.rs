@@ -1,0 +1,260 @@
+//! How a scheduler is set up, and the checks that make one that exists valid.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, SystemClock};
+use crate::outcome::Dropped;
+use crate::task::TenantKey;
+
+/// The most shards a scheduler can have.
+const SHARDS_MAX: usize = 1 << 12;
+
+/// The most tasks a scheduler can hold: they are numbered with 32 bits.
+const TASKS_MAX: usize = u32::MAX as usize - 1;
+
+/// What happens to a task for which there is no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackpressurePolicy {
+    /// It is rejected.
+    #[default]
+    Reject,
+    /// The oldest task of its own tenant gives way to it: of the least urgent priority that the tenant has
+    /// queued, and never one that is more urgent than the new task.
+    DropOldestPerTenant,
+    /// The newest task of its own tenant gives way to it, chosen among the least urgent as above.
+    DropNewestPerTenant,
+    /// The caller waits for room, and is rejected if there is none in time.
+    Timeout {
+        /// How long the caller waits.
+        wait: Duration,
+    },
+    /// When the scheduler is full, a tenant below its share of the buffer is still admitted, at the expense
+    /// of the newest task of the tenant that is furthest above its share. Otherwise it is rejected.
+    ///
+    /// Shares of the buffer follow the tenants' quanta. How far tenants are above their share is kept to
+    /// within an eighth.
+    ShedFair,
+}
+
+/// Receives the tasks that leave the queue without being delivered.
+pub type DropObserver<T, K = TenantKey> = Arc<dyn Fn(Dropped<T, K>) + Send + Sync>;
+
+/// How a scheduler is set up.
+///
+/// ```
+/// use firq_core::{BackpressurePolicy, Scheduler, SchedulerConfig, TenantKey};
+///
+/// let scheduler: Scheduler<String> = Scheduler::new(SchedulerConfig {
+///     max_global: 10_000,
+///     backpressure: BackpressurePolicy::ShedFair,
+///     ..SchedulerConfig::default()
+/// }
+/// .with_tenant_quantum(TenantKey::from(7), 30))?;
+/// # Ok::<(), firq_core::ConfigError>(())
+/// ```
+pub struct SchedulerConfig<T, K = TenantKey> {
+    /// Into how many parts the queues are divided, so that threads that enqueue for different tenants do
+    /// not wait for each other. Invisible otherwise; from 1 to 4,096.
+    pub shards: usize,
+    /// The most tasks that are queued at any time.
+    pub max_global: usize,
+    /// The most tasks that one tenant has queued at any time.
+    pub max_per_tenant: usize,
+    /// What a tenant may use in a turn, in units of cost, and the measure of its share: a tenant of twice
+    /// this quantum gets twice as much.
+    pub quantum: u64,
+    /// Quanta of tenants that get more or less than the others: their shares, relative to `quantum`.
+    pub tenant_quanta: HashMap<K, u64>,
+    /// What happens to a task for which there is no room.
+    pub backpressure: BackpressurePolicy,
+    /// Tenants for which something else happens then.
+    pub tenant_backpressure: HashMap<K, BackpressurePolicy>,
+    /// How many of the busiest tenants [`stats`](crate::Scheduler::stats) names; 0 spares it the search.
+    pub top_tenants_capacity: usize,
+    /// About how many tenants without work and without debt are kept in memory, because they may be back.
+    pub idle_tenants_max: usize,
+    /// Receives the tasks that expire or are evicted. It is called by whichever thread finds them, holding
+    /// no lock, and should be quick. Without it they are dropped, and counted.
+    pub on_drop: Option<DropObserver<T, K>>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl<T, K> Default for SchedulerConfig<T, K> {
+    fn default() -> Self {
+        Self {
+            shards: 1,
+            max_global: 1 << 16,
+            max_per_tenant: 1 << 12,
+            quantum: 1,
+            tenant_quanta: HashMap::new(),
+            backpressure: BackpressurePolicy::Reject,
+            tenant_backpressure: HashMap::new(),
+            top_tenants_capacity: 16,
+            idle_tenants_max: 1 << 12,
+            on_drop: None,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl<T, K: Hash + Eq> SchedulerConfig<T, K> {
+    /// Gives a tenant a share of its own.
+    #[must_use]
+    pub fn with_tenant_quantum(mut self, tenant: K, quantum: u64) -> Self {
+        self.tenant_quanta.insert(tenant, quantum);
+        self
+    }
+
+    /// Gives a tenant a backpressure policy of its own.
+    #[must_use]
+    pub fn with_tenant_backpressure(mut self, tenant: K, policy: BackpressurePolicy) -> Self {
+        self.tenant_backpressure.insert(tenant, policy);
+        self
+    }
+
+    /// Sets who receives the tasks that expire or are evicted.
+    #[must_use]
+    pub fn with_on_drop(
+        mut self,
+        observer: impl Fn(Dropped<T, K>) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_drop = Some(Arc::new(observer));
+        self
+    }
+
+    /// Sets where time comes from.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+}
+
+impl<T, K> SchedulerConfig<T, K> {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// Names the first field that is wrong, and what it may be.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = |field, value: usize, min: usize, max: usize| {
+            if (min..=max).contains(&value) {
+                Ok(())
+            } else {
+                Err(ConfigError::OutOfRange {
+                    field,
+                    value: value as u64,
+                    min: min as u64,
+                    max: max as u64,
+                })
+            }
+        };
+        check("shards", self.shards, 1, SHARDS_MAX)?;
+        check("max_global", self.max_global, 1, TASKS_MAX)?;
+        check("max_per_tenant", self.max_per_tenant, 1, usize::MAX)?;
+        check(
+            "top_tenants_capacity",
+            self.top_tenants_capacity,
+            0,
+            1 << 16,
+        )?;
+        let smallest = self.tenant_quanta.values().copied().min();
+        for (field, quantum) in [
+            ("quantum", self.quantum),
+            ("tenant_quanta", smallest.unwrap_or(1)),
+        ] {
+            if quantum == 0 {
+                return Err(ConfigError::OutOfRange {
+                    field,
+                    value: 0,
+                    min: 1,
+                    max: u64::MAX,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether any tenant sheds the tasks of others.
+    pub(crate) fn sheds(&self) -> bool {
+        self.backpressure == BackpressurePolicy::ShedFair
+            || self
+                .tenant_backpressure
+                .values()
+                .any(|&policy| policy == BackpressurePolicy::ShedFair)
+    }
+}
+
+impl<T, K: fmt::Debug> fmt::Debug for SchedulerConfig<T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SchedulerConfig")
+            .field("shards", &self.shards)
+            .field("max_global", &self.max_global)
+            .field("max_per_tenant", &self.max_per_tenant)
+            .field("quantum", &self.quantum)
+            .field("tenant_quanta", &self.tenant_quanta)
+            .field("backpressure", &self.backpressure)
+            .field("tenant_backpressure", &self.tenant_backpressure)
+            .field("top_tenants_capacity", &self.top_tenants_capacity)
+            .field("idle_tenants_max", &self.idle_tenants_max)
+            .field("on_drop", &self.on_drop.is_some())
+            .field("clock", &self.clock)
+            .finish()
+    }
+}
+
+/// Why a configuration was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A number is outside its range.
+    #[error("`{field}` is {value}; it must be from {min} to {max}")]
+    OutOfRange {
+        /// The field of [`SchedulerConfig`].
+        field: &'static str,
+        /// What it was set to.
+        value: u64,
+        /// The smallest value that is accepted.
+        min: u64,
+        /// The largest value that is accepted.
+        max: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut SchedulerConfig<()>)) -> String {
+        let mut config = SchedulerConfig::default();
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_default_is_valid() {
+        assert_eq!(SchedulerConfig::<()>::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_its_range() {
+        assert_eq!(
+            refused(|config| config.shards = 0),
+            "`shards` is 0; it must be from 1 to 4096"
+        );
+        assert!(refused(|config| config.max_global = 0).contains("`max_global` is 0"));
+        assert!(refused(|config| config.max_global = usize::MAX).contains("`max_global`"));
+        assert!(refused(|config| config.max_per_tenant = 0).contains("`max_per_tenant`"));
+        assert!(refused(|config| config.quantum = 0).contains("`quantum`"));
+        assert!(refused(|config| config.top_tenants_capacity = 1 << 20).contains("`top_tenants"));
+        let no_share = |config: &mut SchedulerConfig<()>| {
+            config.tenant_quanta.insert(TenantKey::from(1), 0);
+        };
+        assert!(refused(no_share).contains("`tenant_quanta`"));
+    }
+}

@@ -1,0 +1,111 @@
+//! What is to be done once no lock is held any more.
+//!
+//! Under a lock only the books are changed. Waking threads, dropping payloads and memory, and calling the
+//! user's observer can take any time or call back into the scheduler, so they are noted here and done last.
+//! What happens with every task is two counters; the rest is rare, and allocated when it happens.
+
+use std::task::Waker;
+
+use crate::capacity::Capacity;
+use crate::lane::Lane;
+use crate::node::Node;
+use crate::outcome::DropReason;
+use crate::ring::Ring;
+use crate::slab::Retired;
+use crate::task::Task;
+
+/// A task that left the queue without being delivered; its tenant is noted if somebody wants to know.
+#[derive(Debug)]
+pub(crate) struct Spoil<T, K> {
+    pub(crate) tenant: Option<K>,
+    pub(crate) task: Task<T>,
+    pub(crate) reason: DropReason,
+}
+
+#[derive(Debug)]
+pub(crate) struct Effects<'a, T, K> {
+    capacity: &'a Capacity,
+    /// Tasks that no longer take room.
+    pub(crate) freed: u64,
+    /// Tasks that consumers may be called for.
+    pub(crate) announced: u64,
+    pub(crate) rare: Option<Box<Rare<T, K>>>,
+}
+
+/// What most calls have nothing of.
+#[derive(Debug)]
+pub(crate) struct Rare<T, K> {
+    pub(crate) spoils: Vec<Spoil<T, K>>,
+    /// Those who waited for room in a lane.
+    pub(crate) wakers: Vec<Waker>,
+    garbage: Vec<Garbage<T, K>>,
+}
+
+/// Memory that is no longer in use.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held for its drop")]
+enum Garbage<T, K> {
+    Nodes(Vec<Node<T>>),
+    Lanes(Vec<Lane<K>>),
+    Ring(Box<Ring>),
+}
+
+impl<'a, T, K> Effects<'a, T, K> {
+    #[inline]
+    pub(crate) const fn new(capacity: &'a Capacity) -> Self {
+        Self {
+            capacity,
+            freed: 0,
+            announced: 0,
+            rare: None,
+        }
+    }
+
+    /// Notes a task that left the queue without being delivered.
+    #[cold]
+    pub(crate) fn spoil(&mut self, spoil: Spoil<T, K>) {
+        self.rare().spoils.push(spoil);
+    }
+
+    /// Notes that there is room in a lane that somebody waits for. Returns whether more do.
+    #[cold]
+    pub(crate) fn tenant_has_room(&mut self, shard: u32, lane: u32) -> bool {
+        let (waker, more) = self.capacity.next_for_tenant(shard, lane);
+        self.rare().wakers.extend(waker);
+        more
+    }
+
+    #[inline]
+    pub(crate) fn retire_nodes(&mut self, retired: Retired<Node<T>>) {
+        if let Some(nodes) = retired {
+            self.retire(Garbage::Nodes(nodes));
+        }
+    }
+
+    pub(crate) fn retire_lanes(&mut self, retired: Retired<Lane<K>>) {
+        if let Some(lanes) = retired {
+            self.retire(Garbage::Lanes(lanes));
+        }
+    }
+
+    pub(crate) fn retire_ring(&mut self, retired: Option<Box<Ring>>) {
+        if let Some(ring) = retired {
+            self.retire(Garbage::Ring(ring));
+        }
+    }
+
+    #[cold]
+    fn retire(&mut self, garbage: Garbage<T, K>) {
+        self.rare().garbage.push(garbage);
+    }
+
+    fn rare(&mut self) -> &mut Rare<T, K> {
+        self.rare.get_or_insert_with(|| {
+            Box::new(Rare {
+                spoils: Vec::new(),
+                wakers: Vec::new(),
+                garbage: Vec::new(),
+            })
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! Closing.
+//!
+//! Once capacity is closed nothing is reserved any more, so what is queued or about to be can only become
+//! less, and none left is final: a drain has ended exactly when capacity is closed *and* empty, which is one
+//! look at one word. Whoever makes it so calls all consumers: the closer, or the last to release room. Phase
+//! and capacity are set before anybody is called.
+
+use std::hash::Hash;
+
+use super::{Phase, Scheduler};
+use crate::outcome::{CloseMode, DropReason};
+use crate::shard::CHUNK;
+use crate::sync::Ordering;
+
+impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
+    /// Closes at once, as [`close_immediate`](Self::close_immediate) does.
+    pub fn close(&self) {
+        self.close_immediate();
+    }
+
+    /// Takes no more tasks, drops those that are queued, and wakes everybody who waits with `Closed`.
+    ///
+    /// What is dropped goes to `on_drop`, with [`DropReason::Closed`].
+    pub fn close_immediate(&self) {
+        self.enter_phase(Phase::Closed);
+        self.consumers.call_all();
+        for shard in 0..self.beacons.len() as u32 {
+            self.discard_all(shard);
+        }
+    }
+
+    /// Takes no more tasks, and hands out those that are queued; then everybody gets `Closed`.
+    ///
+    /// Returns at once. Tenants that were paused run again, since what they have queued is to be done.
+    pub fn close_drain(&self) {
+        self.enter_phase(Phase::Draining);
+        for shard in 0..self.beacons.len() as u32 {
+            self.resume_all(shard);
+        }
+        if self.capacity.is_drained() {
+            self.consumers.call_all();
+        }
+    }
+
+    /// Closes in one way or the other. A scheduler that drains can still be closed at once.
+    pub fn close_with_mode(&self, mode: CloseMode) {
+        match mode {
+            CloseMode::Immediate => self.close_immediate(),
+            CloseMode::Drain => self.close_drain(),
+        }
+    }
+
+    /// Returns whether the scheduler takes no more tasks.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.capacity.is_closed()
+    }
+
+    fn enter_phase(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        self.capacity.close();
+    }
+
+    /// Drops everything that a shard has queued, a bounded number of tasks at a time.
+    fn discard_all(&self, shard: u32) {
+        let mut from = Some(0);
+        while let Some(start) = from {
+            let mut effects = self.effects();
+            from = self.topology.with_both(shard, |ring, shard| {
+                shard.is_closed = true;
+                shard.discard_from(ring, start, CHUNK, DropReason::Closed, &mut effects)
+            });
+            self.apply(effects);
+        }
+    }
+
+    /// Lets all tenants of a shard run, a bounded number of lanes at a time.
+    fn resume_all(&self, shard: u32) {
+        let mut from = Some(0);
+        while let Some(start) = from {
+            let mut effects = self.effects();
+            from = self.topology.with_both(shard, |ring, shard| {
+                let (lanes, next) = shard.lanes_from(start, CHUNK);
+                for lane in lanes {
+                    shard.set_paused(ring, lane, false, &mut effects);
+                }
+                next
+            });
+            self.apply(effects);
+        }
+    }
+}

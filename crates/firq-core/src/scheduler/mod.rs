@@ -1,0 +1,305 @@
+//! The scheduler: what it is made of, and what its verbs have in common.
+
+mod close;
+mod dequeue;
+mod enqueue;
+mod statistics;
+mod tenants;
+mod waiting;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+
+use crate::capacity::{Capacity, Left};
+use crate::clock::Clock;
+use crate::config::{BackpressurePolicy, ConfigError, DropObserver, SchedulerConfig};
+use crate::consumers::Consumers;
+use crate::effects::{Effects, Rare};
+use crate::expiry::Turned;
+use crate::node::{NEVER, Nanos};
+use crate::outcome::{Dropped, EnqueueRejectReason};
+use crate::quanta::Quanta;
+use crate::ring::Ring;
+use crate::shard::{Beacon, Common, Shard, nanos};
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
+use crate::task::TenantKey;
+use crate::topology::Topology;
+
+/// Takes work tagged with a tenant and hands it back so that no tenant starves another, however fast it
+/// submits.
+///
+/// All methods take `&self`; share it between threads by reference or in an `Arc`. See the
+/// [crate documentation](crate) for an example and for what is promised.
+pub struct Scheduler<T, K = TenantKey> {
+    topology: Topology<T, K>,
+    beacons: Box<[Arc<Beacon>]>,
+    capacity: Arc<Capacity>,
+    consumers: Arc<Consumers>,
+    quanta: Quanta<K>,
+    hasher: RandomState,
+    clock: Arc<dyn Clock>,
+    epoch: Instant,
+    phase: AtomicU8,
+    rejections: [AtomicU64; 3],
+    number: u32,
+    max_per_tenant: u32,
+    backpressure: BackpressurePolicy,
+    tenant_backpressure: HashMap<K, BackpressurePolicy>,
+    top_tenants_capacity: usize,
+    on_drop: Option<DropObserver<T, K>>,
+}
+
+/// How far a scheduler is in its life. Never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Open,
+    /// Takes nothing any more, and hands out what it has.
+    Draining,
+    /// Hands out nothing any more.
+    Closed,
+}
+
+impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
+    /// Returns an empty scheduler.
+    ///
+    /// # Errors
+    /// If a field of the configuration is out of range; the error names it.
+    pub fn new(config: SchedulerConfig<T, K>) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let sheds = config.sheds();
+        let hasher = hasher();
+        let epoch = config.clock.now();
+        let quanta = Quanta::new(config.quantum, config.tenant_quanta);
+        let number = next_number();
+        let common = Common {
+            scheduler: number,
+            epoch,
+            hasher: hasher.clone(),
+            sheds,
+            observes: config.on_drop.is_some(),
+            idle_max: config.idle_tenants_max.div_ceil(config.shards),
+        };
+        let shards: Vec<Shard<T, K>> = (0..config.shards)
+            .map(|number| Shard::new(number as u32, common.clone()))
+            .collect();
+        Ok(Self {
+            beacons: shards
+                .iter()
+                .map(|shard| Arc::clone(&shard.beacon))
+                .collect(),
+            topology: Topology::new(Ring::new(config.quantum), shards),
+            capacity: Arc::new(Capacity::new(config.max_global)),
+            consumers: Arc::new(Consumers::new()),
+            quanta,
+            hasher,
+            clock: config.clock,
+            epoch,
+            phase: AtomicU8::new(Phase::Open as u8),
+            rejections: std::array::from_fn(|_| AtomicU64::new(0)),
+            number,
+            max_per_tenant: u32::try_from(config.max_per_tenant).unwrap_or(u32::MAX),
+            backpressure: config.backpressure,
+            tenant_backpressure: config.tenant_backpressure,
+            top_tenants_capacity: config.top_tenants_capacity,
+            on_drop: config.on_drop,
+        })
+    }
+
+    /// Returns how many tasks are queued. Never above `max_global`.
+    ///
+    /// Counts tasks whose deadline has passed but that nobody has come across yet; [`stats`](Self::stats)
+    /// looks for those first.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.capacity.len() as usize
+    }
+
+    /// Returns whether nothing is queued.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns what happens to a task of this tenant for which there is no room.
+    #[must_use]
+    pub fn backpressure_for(&self, tenant: &K) -> BackpressurePolicy {
+        if self.tenant_backpressure.is_empty() {
+            return self.backpressure;
+        }
+        let own = self.tenant_backpressure.get(tenant);
+        own.copied().unwrap_or(self.backpressure)
+    }
+
+    /// Returns the clock that deadlines and waits are measured by.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Returns a moment before which no queued task expires, if any has a deadline.
+    ///
+    /// Whoever waits for room without a thread sets a timer to it: then tasks may expire and make room.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Instant> {
+        let next = self
+            .beacons
+            .iter()
+            .map(|beacon| beacon.next_expiry.load(Ordering::Relaxed));
+        let next = next.min().filter(|&next| next != NEVER)?;
+        Some(self.epoch + Duration::from_nanos(next))
+    }
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        nanos(self.epoch, self.clock.now())
+    }
+
+    /// Returns a tenant's hash and its shard.
+    #[inline]
+    fn locate(&self, tenant: &K) -> (u64, u32) {
+        let hash = self.hasher.hash_one(tenant);
+        // The table uses the top and the bottom bits; the middle ones are as good.
+        let shard = ((hash >> 16) & 0xffff_ffff) * self.beacons.len() as u64;
+        (hash, (shard >> 32) as u32)
+    }
+
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Open,
+            1 => Phase::Draining,
+            _ => Phase::Closed,
+        }
+    }
+
+    fn count_rejection(&self, reason: EnqueueRejectReason) {
+        self.rejections[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn effects(&self) -> Effects<'_, T, K> {
+        Effects::new(&self.capacity)
+    }
+
+    /// Does what was noted under a lock and had to wait for its end.
+    #[inline]
+    fn apply(&self, effects: Effects<'_, T, K>) {
+        if effects.announced > 0 {
+            self.consumers.call(effects.announced);
+        }
+        if effects.freed > 0 {
+            self.release(effects.freed);
+        }
+        if let Some(rare) = effects.rare {
+            self.apply_rare(*rare);
+        }
+    }
+
+    #[cold]
+    fn apply_rare(&self, rare: Rare<T, K>) {
+        let Rare { wakers, spoils, .. } = rare;
+        wakers.into_iter().for_each(std::task::Waker::wake);
+        for spoil in spoils {
+            if let (Some(observer), Some(tenant)) = (&self.on_drop, spoil.tenant) {
+                observer(Dropped {
+                    tenant,
+                    task: spoil.task,
+                    reason: spoil.reason,
+                });
+            }
+        }
+    }
+
+    /// Gives room back. The caller holds no lock.
+    #[inline]
+    fn release(&self, tasks: u64) {
+        match self.capacity.release(tasks) {
+            Left::Some => {}
+            Left::NothingEver => self.consumers.call_all(),
+        }
+    }
+
+    /// Drops some of the expired tasks of a shard, if there are any.
+    fn expire_some(&self, shard: u32, now: Nanos) -> Expired {
+        if self.beacons[shard as usize]
+            .next_expiry
+            .load(Ordering::Relaxed)
+            > now
+        {
+            return Expired {
+                freed: 0,
+                turned: Turned::Fully,
+            };
+        }
+        let mut effects = self.effects();
+        let turned = self
+            .topology
+            .with_both(shard, |ring, shard| shard.expire(ring, now, &mut effects));
+        let freed = effects.freed;
+        self.apply(effects);
+        Expired { freed, turned }
+    }
+
+    /// Drops all expired tasks of a shard. Returns how many there were.
+    fn expire_all(&self, shard: u32, now: Nanos) -> u64 {
+        let mut freed = 0;
+        loop {
+            let expired = self.expire_some(shard, now);
+            freed += expired.freed;
+            if expired.turned == Turned::Fully {
+                return freed;
+            }
+        }
+    }
+
+    /// Makes room by dropping expired tasks, wherever they are. Returns whether it found any.
+    fn reclaim(&self, now: Nanos) -> bool {
+        (0..self.beacons.len() as u32).any(|shard| {
+            loop {
+                let expired = self.expire_some(shard, now);
+                if expired.freed > 0 || expired.turned == Turned::Fully {
+                    return expired.freed > 0;
+                }
+            }
+        })
+    }
+}
+
+/// What came of looking for expired tasks.
+#[derive(Clone, Copy, Debug)]
+struct Expired {
+    freed: u64,
+    turned: Turned,
+}
+
+impl<T, K> fmt::Debug for Scheduler<T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("shards", &self.beacons.len())
+            .field("len", &self.capacity.len())
+            .field("max_global", &self.capacity.max())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns a number that no other scheduler of this process has, up to four billion of them.
+fn next_number() -> u32 {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Returns a hasher that nobody outside can foresee, so that nobody can pile tenants up in one place.
+#[cfg(not(loom))]
+fn hasher() -> RandomState {
+    RandomState::default()
+}
+
+/// A model must take the same path every time.
+#[cfg(loom)]
+fn hasher() -> RandomState {
+    static ONE: std::sync::OnceLock<RandomState> = std::sync::OnceLock::new();
+    ONE.get_or_init(RandomState::default).clone()
+}

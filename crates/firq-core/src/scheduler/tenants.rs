@@ -1,0 +1,181 @@
+//! What can be said about a tenant: its share, what its work really cost, whether it may run.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use drr::{Cost, Weight};
+
+use super::Scheduler;
+use crate::quanta::Found;
+use crate::ring::known;
+use crate::shard::CHUNK;
+
+impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
+    /// Gives a tenant a quantum of its own: its share, relative to the base quantum.
+    ///
+    /// Effective at the tenant's next turn, also on what it has queued. Shares can be from a sixtieth of the
+    /// base to a thousand times it. They are exact for all multiples of the base, for every quantum beside a
+    /// base up to 65, and for halves, thirds, quarters, fifths, sixths, tenths of a larger base; others are
+    /// rounded to the nearest sixtieth of the base. Zero counts as the smallest share there is.
+    ///
+    /// The first quantum that is not a multiple of the base makes the scale finer for all tenants, which
+    /// takes time in proportion to their number, once.
+    #[expect(clippy::needless_pass_by_value, reason = "the same as for `enqueue`")]
+    pub fn set_tenant_quantum(&self, tenant: K, quantum: u64) {
+        self.quanta.set(tenant.clone(), quantum);
+        self.reweigh(&tenant);
+    }
+
+    /// Takes back what [`set_tenant_quantum`](Self::set_tenant_quantum) or the configuration said.
+    #[expect(clippy::needless_pass_by_value, reason = "the same as for `enqueue`")]
+    pub fn clear_tenant_quantum(&self, tenant: K) {
+        self.quanta.clear(&tenant);
+        self.reweigh(&tenant);
+    }
+
+    /// Sets who says what quantum a tenant has, for example by its plan; `None` means the base quantum.
+    ///
+    /// A quantum that was set for the tenant itself goes first. The provider is asked about every tenant
+    /// that is known now, and about others when they first have work; call this again when its answers
+    /// change. It is asked without any lock being held.
+    pub fn set_quantum_provider(
+        &self,
+        provider: impl Fn(&K) -> Option<u64> + Send + Sync + 'static,
+    ) {
+        self.quanta.set_provider(Arc::new(provider));
+        self.reweigh_all();
+    }
+
+    /// Returns the weight of a tenant. The caller holds no lock.
+    pub(super) fn weight(&self, tenant: &K) -> Weight {
+        loop {
+            match self.quanta.weight(tenant) {
+                Found::Weight(weight) => return weight,
+                Found::Refined => self.reweigh_all(),
+            }
+        }
+    }
+
+    /// Lets every lane have the weight that its tenant's quantum says.
+    fn reweigh_all(&self) {
+        for shard in 0..self.beacons.len() as u32 {
+            let mut from = Some(0);
+            while let Some(start) = from {
+                let (tenants, next) = self.topology.with_shard(shard, |shard| {
+                    let (lanes, next) = shard.lanes_from(start, CHUNK);
+                    let tenants = lanes
+                        .into_iter()
+                        .filter_map(|lane| shard.lanes[lane].tenant.clone());
+                    (tenants.collect::<Vec<K>>(), next)
+                });
+                tenants.iter().for_each(|tenant| self.reweigh(tenant));
+                from = next;
+            }
+        }
+    }
+
+    /// Reports what a finished task really cost, where that is known only afterwards.
+    ///
+    /// The tenant was charged `charged`, the task's declared cost. It pays the difference, or gets it back,
+    /// in its next turns.
+    pub fn settle(&self, tenant: &K, charged: u64, actual: u64) {
+        let (hash, number) = self.locate(tenant);
+        let (charged, actual) = (Cost::new(charged), Cost::new(actual));
+        let weight = match actual > charged {
+            true => Some(self.weight(tenant)),
+            false => None, // who has been forgotten owes nothing, and credit is not saved up
+        };
+        self.topology.with_both(number, |ring, shard| {
+            let lane = shard.find(hash, tenant);
+            let lane = lane.or_else(|| Some(shard.add(hash, tenant.clone(), weight?)));
+            if let Some(lane) = lane {
+                let key = shard.enter(ring, lane);
+                known(ring.engine.settle(key, charged, actual));
+            }
+        });
+    }
+
+    /// Keeps a tenant from running, whatever it has queued or gets. Its tasks still expire.
+    pub fn pause_tenant(&self, tenant: &K) {
+        let (hash, number) = self.locate(tenant);
+        let weight = self.weight(tenant);
+        let mut effects = self.effects();
+        self.topology.with_both(number, |ring, shard| {
+            if self.capacity.is_closed() {
+                return; // what is queued is to be done
+            }
+            let lane = shard.find(hash, tenant);
+            let lane = lane.unwrap_or_else(|| shard.add(hash, tenant.clone(), weight));
+            shard.set_paused(ring, lane, true, &mut effects);
+        });
+        self.apply(effects);
+    }
+
+    /// Lets a tenant run again.
+    pub fn resume_tenant(&self, tenant: &K) {
+        let (hash, number) = self.locate(tenant);
+        let mut effects = self.effects();
+        self.topology.with_both(number, |ring, shard| {
+            if let Some(lane) = shard.find(hash, tenant) {
+                shard.set_paused(ring, lane, false, &mut effects);
+            }
+        });
+        self.apply(effects);
+    }
+
+    /// Drops what is known of a tenant that has no work and owes nothing, now rather than later. Returns
+    /// whether nothing is known of it any more.
+    pub fn forget_tenant(&self, tenant: &K) -> bool {
+        let (hash, number) = self.locate(tenant);
+        let mut effects = self.effects();
+        let forgotten = self.topology.with_both(number, |ring, shard| {
+            let Some(lane) = shard.find(hash, tenant) else {
+                return true;
+            };
+            let may = shard.lanes[lane].is_idle() && shard.owes_nothing(ring, lane);
+            if may {
+                shard.evict(ring, lane, &mut effects);
+            }
+            may
+        });
+        self.apply(effects);
+        forgotten
+    }
+
+    /// Returns how many tenants are kept in memory.
+    #[must_use]
+    pub fn tenants(&self) -> usize {
+        (0..self.beacons.len() as u32)
+            .map(|shard| self.topology.with_shard(shard, |shard| shard.lanes.len()))
+            .sum()
+    }
+
+    /// Returns how many tasks a tenant has queued.
+    #[must_use]
+    pub fn tenant_len(&self, tenant: &K) -> usize {
+        let (hash, number) = self.locate(tenant);
+        self.topology.with_shard(number, |shard| {
+            let lane = shard.find(hash, tenant);
+            lane.map_or(0, |lane| shard.lanes[lane].len as usize)
+        })
+    }
+
+    /// Lets a tenant's lane, if it has one, have the weight that its quantum says.
+    fn reweigh(&self, tenant: &K) {
+        let (hash, number) = self.locate(tenant);
+        loop {
+            let version = self.quanta.version();
+            let weight = self.weight(tenant);
+            let is_current = self.topology.with_both(number, |ring, shard| {
+                let is_current = self.quanta.version() == version;
+                if let Some(lane) = shard.find(hash, tenant).filter(|_| is_current) {
+                    shard.set_weight(ring, lane, weight);
+                }
+                is_current
+            });
+            if is_current {
+                return;
+            }
+        }
+    }
+}

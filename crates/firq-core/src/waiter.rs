@@ -1,0 +1,95 @@
+//! A seat among those who wait, which is given up when it is dropped.
+
+use std::sync::Arc;
+
+use crate::capacity::{Capacity, Room};
+use crate::consumers::Consumers;
+use crate::wait_queue::Ticket;
+
+/// A place among those who wait for a task or for room.
+///
+/// [`poll_dequeue`](crate::Scheduler::poll_dequeue) and [`poll_submit`](crate::Scheduler::poll_submit) take
+/// a seat when they answer [`Pending`](std::task::Poll::Pending), and keep it in the waiter that they are
+/// given. Use one waiter for one wait at a time, as a future does.
+///
+/// # Cancel safety
+/// Dropping a waiter gives the seat up. If it had been called already, the call is passed on to the next
+/// who waits, so nothing that was announced is forgotten.
+#[derive(Debug, Default)]
+#[must_use = "dropping a waiter gives up its place"]
+pub struct Waiter {
+    seat: Option<Seat>,
+}
+
+#[derive(Debug)]
+enum Seat {
+    Consumer {
+        of: Arc<Consumers>,
+        ticket: Ticket,
+    },
+    Producer {
+        of: Arc<Capacity>,
+        room: Room,
+        ticket: Ticket,
+    },
+}
+
+/// What is left of a seat that was given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) room: Room,
+    pub(crate) ticket: Ticket,
+    pub(crate) was_called: bool,
+}
+
+impl Waiter {
+    /// Returns a waiter without a seat.
+    pub const fn new() -> Self {
+        Self { seat: None }
+    }
+
+    pub(crate) fn sit_for_task(&mut self, of: &Arc<Consumers>, ticket: Ticket) {
+        let of = Arc::clone(of);
+        self.seat = Some(Seat::Consumer { of, ticket });
+    }
+
+    pub(crate) fn sit_for_room(&mut self, of: &Arc<Capacity>, room: Room, ticket: Ticket) {
+        let of = Arc::clone(of);
+        self.seat = Some(Seat::Producer { of, room, ticket });
+    }
+
+    /// Gives up the seat of a consumer, without passing a call on: the caller answers it.
+    pub(crate) fn rise(&mut self) {
+        match self.seat.take() {
+            Some(Seat::Consumer { of, ticket }) => {
+                of.leave(ticket);
+            }
+            other => self.seat = other,
+        }
+    }
+
+    /// Gives up the seat of a producer, without passing a call on: the caller answers it.
+    pub(crate) fn rise_from_room(&mut self) -> Option<Left> {
+        match self.seat.take()? {
+            Seat::Producer { of, room, ticket } => Some(Left {
+                room,
+                ticket,
+                was_called: !of.leave(room, ticket),
+            }),
+            seat @ Seat::Consumer { .. } => {
+                self.seat = Some(seat);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        match self.seat.take() {
+            Some(Seat::Consumer { of, ticket }) if !of.leave(ticket) => of.call(1),
+            Some(Seat::Producer { of, room, ticket }) if !of.leave(room, ticket) => of.call(room),
+            _ => {}
+        }
+    }
+}
