@@ -381,10 +381,10 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         }
     }
 
-    /// Returns whether forgetting a tenant would clear no debt.
+    /// Returns whether forgetting a tenant that has no work would clear no debt and earn no second boost.
     pub(crate) fn owes_nothing(&self, ring: &Ring, lane: u32) -> bool {
         let key = self.lanes[lane].key;
-        key.is_none_or(|key| known(ring.engine.debt(key)) == 0)
+        key.is_none_or(|key| known(ring.engine.is_settled(key)))
     }
 
     /// Forgets a tenant that has no work.

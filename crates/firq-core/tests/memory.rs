@@ -1,12 +1,8 @@
-//! How much memory it takes, counted by the allocator. One test, because the allocator counts for all.
+//! How much memory it takes, counted by the allocator.
+#![cfg(test)] // helpers may unwrap, as tests do
 
-use std::alloc::System;
-
-use cap::Cap;
+use allocation_counter::{AllocationInfo, measure};
 use firq_core::{DequeueResult, EnqueueResult, Scheduler, SchedulerConfig, Task, TenantKey};
-
-#[global_allocator]
-static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
 fn scheduler(idle_tenants_max: usize) -> Scheduler<u64> {
     let config = SchedulerConfig {
@@ -27,75 +23,79 @@ fn drain(scheduler: &Scheduler<u64>) {
     while let DequeueResult::Task { .. } = scheduler.try_dequeue() {}
 }
 
+/// Returns the bytes that are live after `f` and were not before, for each of `count`.
+fn each(count: u64, f: impl FnOnce()) -> f64 {
+    let AllocationInfo { bytes_current, .. } = measure(f);
+    bytes_current as f64 / count as f64
+}
+
 #[test]
-fn memory_stays_within_its_bounds() {
-    // A queued task: 64 bytes and its payload, here of 8 bytes.
+fn a_queued_task_takes_64_bytes_and_its_payload() {
     for tasks in [10_000, 100_000, 1_000_000] {
         let scheduler = scheduler(1 << 12);
         enqueue(&scheduler, 0);
-        let before = ALLOCATOR.allocated();
-        (0..tasks).for_each(|_| enqueue(&scheduler, 0));
-        let each = (ALLOCATOR.allocated() - before) as f64 / tasks as f64;
-        println!("{tasks} tasks: {each:.1} bytes each");
+        let bytes = each(tasks, || (0..tasks).for_each(|_| enqueue(&scheduler, 0)));
         assert!(
-            each <= 64.0 + 8.0,
-            "{tasks} tasks take {each:.1} bytes each"
+            bytes <= 64.0 + 8.0,
+            "{tasks} tasks take {bytes:.1} bytes each"
         );
     }
+}
 
-    // An idle tenant: 160 bytes, with a key of 8 bytes.
+#[test]
+fn an_idle_tenant_takes_160_bytes() {
     for tenants in [10_000, 100_000, 1_000_000] {
-        let before = ALLOCATOR.allocated();
         let scheduler = scheduler(usize::MAX);
-        for tenant in 0..tenants {
+        let bytes = each(tenants, || {
+            for tenant in 0..tenants {
+                enqueue(&scheduler, tenant);
+                drain(&scheduler);
+            }
+        });
+        assert_eq!(scheduler.tenants() as u64, tenants);
+        assert!(
+            bytes <= 160.0,
+            "{tenants} tenants take {bytes:.1} bytes each"
+        );
+    }
+}
+
+/// Queues one task for each of the tenants that stay.
+fn residents(scheduler: &Scheduler<u64>) {
+    (0..5_000).for_each(|tenant| enqueue(scheduler, tenant));
+}
+
+#[test]
+fn a_million_tenants_that_come_once_leave_nothing_behind() {
+    let mut made = None;
+    let before = measure(|| {
+        let scheduler = made.insert(scheduler(1 << 12));
+        residents(scheduler);
+        drain(scheduler);
+    });
+    let scheduler = made.expect("just made");
+    let since = measure(|| {
+        for tenant in 10_000..1_010_000 {
             enqueue(&scheduler, tenant);
             drain(&scheduler);
         }
-        assert_eq!(scheduler.tenants() as u64, tenants);
-        let each = (ALLOCATOR.allocated() - before) as f64 / tenants as f64;
-        println!("{tenants} idle tenants: {each:.1} bytes each");
-        assert!(each <= 160.0, "{tenants} tenants take {each:.1} bytes each");
-    }
-
-    // A million tenants that come once each, beside some that stay.
-    let scheduler = scheduler(1 << 12);
-    let residents =
-        |scheduler: &Scheduler<u64>| (0..5_000).for_each(|tenant| enqueue(scheduler, tenant));
-    residents(&scheduler);
-    drain(&scheduler);
-    let before = ALLOCATOR.allocated();
-    for tenant in 10_000..1_010_000 {
-        enqueue(&scheduler, tenant);
-        drain(&scheduler);
-    }
-    let after = ALLOCATOR.allocated();
-    println!(
-        "one-shot tenants: {before} bytes before, {after} after, {} kept",
-        scheduler.tenants()
-    );
+    });
     assert!(
-        after <= 2 * before,
-        "{before} bytes before, {after} bytes after"
+        since.bytes_current <= before.bytes_current,
+        "{} bytes before, {} more after",
+        before.bytes_current,
+        since.bytes_current
     );
+}
 
-    // The same, all at once.
-    (10_000..1_010_000).for_each(|tenant| enqueue(&scheduler, tenant));
-    drain(&scheduler);
-    for _ in 0..100 {
+#[test]
+fn steady_traffic_allocates_nothing() {
+    let scheduler = scheduler(1 << 12);
+    let round = || {
         residents(&scheduler);
         drain(&scheduler);
-    }
-    let after = ALLOCATOR.allocated();
-    println!(
-        "all at once: {before} bytes before, {after} after, {} kept",
-        scheduler.tenants()
-    );
-
-    // Steady traffic allocates nothing.
-    let before = ALLOCATOR.total_allocated();
-    for _ in 0..100 {
-        residents(&scheduler);
-        drain(&scheduler);
-    }
-    assert_eq!(ALLOCATOR.total_allocated() - before, 0);
+    };
+    (0..100).for_each(|_| round());
+    let steady = measure(|| (0..100).for_each(|_| round()));
+    assert_eq!(steady.count_total, 0);
 }
