@@ -3,7 +3,7 @@
 //! A [`Drr`] knows which keys have work and what they have used. It answers one question,
 //! [`next_key`](Drr::next_key), so that keys get service in proportion to their weights, however fast they
 //! submit and however much their work costs. It holds no work itself, reads no clock, takes no lock, does
-//! no I/O, and allocates only when a key is registered.
+//! no I/O, and allocates only when a key is registered, or when a group's calendar first reaches so far.
 //!
 #![doc = include_str!("../README.md")]
 //!

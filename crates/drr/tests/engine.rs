@@ -334,6 +334,38 @@ mod newcomers {
     }
 
     #[test]
+    fn one_that_comes_as_the_ring_is_due_still_goes_first() {
+        // Two pieces move the clock to the ring's visit, to the tick; a third newcomer comes just then.
+        let mut engine = engine(10);
+        let [old] = settled(&mut engine, [1], 10);
+        let mut order = Vec::new();
+        for _ in 0..4 {
+            awake(&mut engine, 1);
+            let key = serve(&mut engine, 1, 10)[0];
+            order.push(key == old);
+            if key != old {
+                let _ = engine.forget(key).unwrap();
+            }
+        }
+        assert_eq!(order, [false, false, false, true]);
+    }
+
+    #[test]
+    fn an_interrupted_turn_goes_on_before_a_second_newcomer() {
+        let mut engine = engine(10);
+        let [old] = settled(&mut engine, [1], 10);
+        serve(&mut engine, 3, 1); // seven of its ten are left
+        let first = awake(&mut engine, 1);
+        assert_eq!(serve(&mut engine, 1, 10), [first]);
+        engine.sleep(first).unwrap();
+        let second = awake(&mut engine, 1);
+        assert_eq!(serve(&mut engine, 1, 1), [old], "they take turns");
+        assert_eq!(serve(&mut engine, 1, 10), [second]);
+        engine.sleep(second).unwrap();
+        assert_eq!(serve(&mut engine, 6, 1), [old; 6], "and its turn goes on");
+    }
+
+    #[test]
     fn they_take_turns_with_a_ring_that_is_due() {
         // Beside four, by a fifth: five go first, and then one before each of the other three visits.
         let mut engine = engine(10);
