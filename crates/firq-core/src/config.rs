@@ -88,7 +88,7 @@ pub struct SchedulerConfig<T, K = TenantKey> {
 impl<T, K> Default for SchedulerConfig<T, K> {
     fn default() -> Self {
         Self {
-            shards: 1,
+            shards: 4,
             max_global: 1 << 16,
             max_per_tenant: 1 << 12,
             quantum: 1,
