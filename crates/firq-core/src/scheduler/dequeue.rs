@@ -5,9 +5,12 @@
 
 use std::hash::Hash;
 
+use drr::Key;
+
 use super::{Phase, Scheduler};
 use crate::node::Nanos;
 use crate::outcome::{CancelResult, DequeueResult};
+use crate::ring::{Home, Ring};
 use crate::shard::CHUNK;
 use crate::sync::lock;
 use crate::task::{Task, TaskHandle};
@@ -111,53 +114,49 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     #[inline]
     fn dispatch(&self, now: Nanos, wanted: usize, sink: &mut impl FnMut(K, Task<T>)) -> Halt {
         let mut effects = self.effects();
-        let mut budget = CHUNK;
-        let mut wanted = wanted;
         let halt = match &self.topology {
             Topology::Solo(solo) => {
                 let Solo { ring, shard } = &mut *lock(&solo.0);
-                loop {
-                    let Some((key, home)) = ring.next() else {
-                        break Halt::Empty;
-                    };
-                    let turn = (key, home.lane);
-                    if let Some((tenant, task)) =
-                        shard.serve(ring, turn, now, &mut budget, &mut effects)
-                    {
-                        sink(tenant, task);
-                        wanted -= 1;
-                        if wanted == 0 {
-                            break Halt::Enough;
-                        }
-                    } else if budget == 0 {
-                        break Halt::Breather;
-                    }
-                }
+                take_turns(ring, wanted, sink, |ring, turn, _, budget| {
+                    shard.serve(ring, turn, now, budget, &mut effects)
+                })
             }
             Topology::Sharded { ring, shards } => {
                 let ring = &mut *lock(&ring.0);
-                loop {
-                    let Some((key, home)) = ring.next() else {
-                        break Halt::Empty;
-                    };
-                    let mut shard = lock(&shards[home.shard as usize].0);
-                    let turn = (key, home.lane);
-                    if let Some((tenant, task)) =
-                        shard.serve(ring, turn, now, &mut budget, &mut effects)
-                    {
-                        sink(tenant, task);
-                        wanted -= 1;
-                        if wanted == 0 {
-                            break Halt::Enough;
-                        }
-                    } else if budget == 0 {
-                        break Halt::Breather;
-                    }
-                }
+                take_turns(ring, wanted, sink, |ring, turn, shard, budget| {
+                    let mut shard = lock(&shards[shard as usize].0);
+                    shard.serve(ring, turn, now, budget, &mut effects)
+                })
             }
         };
         self.apply(effects);
         halt
+    }
+}
+
+/// Lets `serve` take a task from the lane whose turn it is, until there are enough or no more.
+#[inline]
+fn take_turns<T, K>(
+    ring: &mut Ring,
+    wanted: usize,
+    sink: &mut impl FnMut(K, Task<T>),
+    mut serve: impl FnMut(&mut Ring, (Key, u32), u32, &mut usize) -> Option<(K, Task<T>)>,
+) -> Halt {
+    let mut budget = CHUNK;
+    let mut wanted = wanted;
+    loop {
+        let Some((key, Home { shard, lane })) = ring.next() else {
+            return Halt::Empty;
+        };
+        if let Some((tenant, task)) = serve(ring, (key, lane), shard, &mut budget) {
+            sink(tenant, task);
+            wanted -= 1;
+            if wanted == 0 {
+                return Halt::Enough;
+            }
+        } else if budget == 0 {
+            return Halt::Breather;
+        }
     }
 }
 
