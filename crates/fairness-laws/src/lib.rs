@@ -16,7 +16,8 @@
 //! | `steps` | B5 | constant work per dispatch, counted |
 //! | `trees` | B8 | splitting into many keys buys nothing; bounds add per level |
 //!
-//! A law fails with the smallest world that breaks it. `PROPTEST_CASES` sets how many worlds are tried.
+//! A law fails with the smallest world that breaks it. `PROPTEST_CASES` sets how many worlds are tried, and
+//! `FAIRNESS_SEED` which ones; without it they are the same in every run.
 #![doc = ""]
 #![doc = include_str!("../README.md")]
 

@@ -11,26 +11,37 @@ pub mod tree;
 pub mod wait;
 
 use std::fmt::Debug;
+use std::str::FromStr;
 
 use proptest::strategy::Strategy;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
 /// Whether a world obeyed a law, or how it broke it.
 type Verdict = Result<(), TestCaseError>;
 
 /// Runs `law` in `cases` random worlds (or as many as `PROPTEST_CASES` says).
+///
+/// The worlds are the same in every run, so that a change is judged by what it changes; `FAIRNESS_SEED`
+/// makes others.
 fn in_every<W: Debug>(cases: u32, worlds: impl Strategy<Value = W>, law: impl Fn(W) -> Verdict) {
-    let cases = std::env::var("PROPTEST_CASES")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(cases);
+    let seed = number("FAIRNESS_SEED").unwrap_or(1);
     let config = Config {
-        cases,
+        cases: number("PROPTEST_CASES").unwrap_or(cases),
+        rng_seed: RngSeed::Fixed(seed),
         failure_persistence: None,
         max_shrink_iters: 500,
         ..Config::default()
     };
     if let Err(broken) = TestRunner::new(config).run(&worlds, law) {
-        panic!("the law is broken: {broken}");
+        panic!("the law is broken (FAIRNESS_SEED={seed}): {broken}");
     }
+}
+
+/// Returns a number from the environment.
+fn number<N: FromStr<Err: Debug>>(name: &str) -> Option<N> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|error| panic!("{name}={text} is no number: {error:?}")),
+    )
 }
