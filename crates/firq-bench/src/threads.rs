@@ -4,7 +4,8 @@ mod batches;
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::Effort;
 use crate::contenders::{Contender, Crossbeam, Fifo, Item, Kanal, Ours, Rival, Room};
@@ -80,49 +81,60 @@ fn row((producers, consumers): (usize, usize), samples: usize, tasks: usize) -> 
 fn through(contender: &dyn Contender, producers: usize, consumers: usize, tasks: usize) -> f64 {
     let each = tasks / producers;
     let received = AtomicUsize::new(0);
-    let start = Barrier::new(producers + consumers);
+    let send = |producer: usize, sent: Instant| {
+        for number in 0..each {
+            let tenant = (number * producers + producer) as u64 % TENANTS;
+            contender.put(Item { tenant, sent });
+        }
+    };
+    let receive = || {
+        while contender.take_wait().tenant != STOP {
+            // The last item releases the consumers that still wait.
+            if received.fetch_add(1, Ordering::Relaxed) + 1 == each * producers {
+                for _ in 0..consumers {
+                    contender.put(Item {
+                        tenant: STOP,
+                        sent: Instant::now(),
+                    });
+                }
+            }
+        }
+    };
+    let took = race(producers, consumers, send, receive);
+    (each * producers) as f64 / took.as_secs_f64() / 1e6
+}
+
+/// Lets all senders and receivers start together, and returns the time from the first start of a sender to
+/// the end of the last receiver.
+fn race(
+    senders: usize,
+    receivers: usize,
+    send: impl Fn(usize, Instant) + Sync,
+    receive: impl Fn() + Sync,
+) -> Duration {
+    let start = Barrier::new(senders + receivers);
+    let (start, send, receive) = (&start, &send, &receive);
     std::thread::scope(|scope| {
-        let send = |producer: usize| {
-            let start = &start;
+        let sender = |number: usize| {
             scope.spawn(move || {
                 start.wait();
-                let sent = Instant::now();
-                for number in 0..each {
-                    let tenant = (number * producers + producer) as u64 % TENANTS;
-                    contender.put(Item { tenant, sent });
-                }
-                sent
+                let begin = Instant::now();
+                send(number, begin);
+                begin
             })
         };
-        let senders: Vec<_> = (0..producers).map(send).collect();
-        let workers: Vec<_> = (0..consumers)
-            .map(|_| {
-                let (start, received) = (&start, &received);
-                scope.spawn(move || {
-                    start.wait();
-                    while contender.take_wait().tenant != STOP {
-                        // The last item releases the consumers that still wait.
-                        if received.fetch_add(1, Ordering::Relaxed) + 1 == each * producers {
-                            for _ in 0..consumers {
-                                contender.put(Item {
-                                    tenant: STOP,
-                                    sent: Instant::now(),
-                                });
-                            }
-                        }
-                    }
-                    Instant::now()
-                })
+        let receiver = |_| {
+            scope.spawn(move || {
+                start.wait();
+                receive();
+                Instant::now()
             })
-            .collect();
-        let begins = senders
-            .into_iter()
-            .map(|sender| sender.join().expect("no panic"));
-        let begin = begins.min().expect("there are producers");
-        let ends = workers
-            .into_iter()
-            .map(|worker| worker.join().expect("no panic"));
-        let end = ends.max().expect("there are consumers");
-        (each * producers) as f64 / end.duration_since(begin).as_secs_f64() / 1e6
+        };
+        let senders: Vec<_> = (0..senders).map(sender).collect();
+        let receivers: Vec<_> = (0..receivers).map(receiver).collect();
+        let join = |thread: ScopedJoinHandle<'_, Instant>| thread.join().expect("no panic");
+        let begin = senders.into_iter().map(join).min();
+        let end = receivers.into_iter().map(join).max();
+        end.expect("there are receivers") - begin.expect("there are senders")
     })
 }

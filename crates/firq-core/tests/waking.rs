@@ -31,6 +31,15 @@ fn caller() -> (Arc<Calls>, Waker) {
     (Arc::clone(&calls), Waker::from(calls))
 }
 
+/// Returns a consumer that waits.
+fn seated(scheduler: &Scheduler<u64>) -> (Arc<Calls>, Waker, Waiter) {
+    let (calls, waker) = caller();
+    let mut waiter = Waiter::new();
+    let polled = scheduler.poll_dequeue(&mut Context::from_waker(&waker), &mut waiter);
+    assert!(polled.is_pending());
+    (calls, waker, waiter)
+}
+
 fn wait_for_consumers(scheduler: &Scheduler<u64>, waiting: u64) {
     while scheduler.stats().consumers_waiting < waiting {
         thread::yield_now();
@@ -98,18 +107,8 @@ fn each_task_calls_one_of_those_who_wait() {
 #[test]
 fn a_call_to_one_who_has_gone_is_passed_on() {
     let scheduler: Scheduler<u64> = Scheduler::new(SchedulerConfig::default()).unwrap();
-    let ((first_calls, first), (second_calls, second)) = (caller(), caller());
-    let (mut first_waiter, mut second_waiter) = (Waiter::new(), Waiter::new());
-    assert!(
-        scheduler
-            .poll_dequeue(&mut Context::from_waker(&first), &mut first_waiter)
-            .is_pending()
-    );
-    assert!(
-        scheduler
-            .poll_dequeue(&mut Context::from_waker(&second), &mut second_waiter)
-            .is_pending()
-    );
+    let (first_calls, _, first_waiter) = seated(&scheduler);
+    let (second_calls, second, mut second_waiter) = seated(&scheduler);
     assert_eq!(
         scheduler.enqueue(TenantKey::from(1), Task::new(7)),
         EnqueueResult::Enqueued
@@ -124,18 +123,8 @@ fn a_call_to_one_who_has_gone_is_passed_on() {
 #[test]
 fn one_who_gives_up_uncalled_is_not_called_and_calls_nobody() {
     let scheduler: Scheduler<u64> = Scheduler::new(SchedulerConfig::default()).unwrap();
-    let ((first_calls, first), (second_calls, second)) = (caller(), caller());
-    let (mut first_waiter, mut second_waiter) = (Waiter::new(), Waiter::new());
-    assert!(
-        scheduler
-            .poll_dequeue(&mut Context::from_waker(&first), &mut first_waiter)
-            .is_pending()
-    );
-    assert!(
-        scheduler
-            .poll_dequeue(&mut Context::from_waker(&second), &mut second_waiter)
-            .is_pending()
-    );
+    let (first_calls, _, first_waiter) = seated(&scheduler);
+    let (second_calls, _, _second_waiter) = seated(&scheduler);
     drop(first_waiter);
     assert_eq!(second_calls.count(), 0);
     assert_eq!(
