@@ -302,6 +302,40 @@ fn a_task_that_comes_too_late_expires_at_once() {
 }
 
 #[test]
+fn whoever_waits_to_learn_of_expired_tasks_can_have_them_looked_for() {
+    let world = world(|config| config.shards = 4);
+    let deadline = world.clock.now() + Duration::from_secs(1);
+    for tenant in 0..10 {
+        let task = Task::new(tenant).with_deadline(deadline);
+        assert!(
+            world
+                .scheduler
+                .submit(TenantKey::from(tenant), task)
+                .is_ok()
+        );
+    }
+    world.clock.advance(Duration::from_secs(1));
+    assert_eq!(
+        world.scheduler.expire(),
+        0,
+        "the deadline itself is in time"
+    );
+    world.clock.advance(Duration::from_nanos(1));
+    assert_eq!(world.scheduler.expire(), 10);
+    assert_eq!(world.drops().len(), 10);
+    assert!(world.scheduler.is_empty());
+}
+
+#[test]
+fn a_caller_that_keeps_the_time_has_its_task_counted_when_it_runs_out() {
+    let world = world(|_| {});
+    let given_back = world.scheduler.time_out(Task::new(7));
+    assert_eq!(given_back.reason(), Some(EnqueueRejectReason::Timeout));
+    assert_eq!(given_back.into_task().payload, 7);
+    assert_eq!(world.scheduler.stats().rejected_timeout, 1);
+}
+
+#[test]
 fn a_stale_handle_is_not_found_also_when_its_place_is_taken() {
     let World { scheduler, .. } = world(|_| {});
     let first = scheduler.submit(TenantKey::from(1), Task::new(1)).unwrap();

@@ -100,6 +100,17 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         task
     }
 
+    /// Drops the tasks whose deadline has passed. Returns how many there were.
+    ///
+    /// Whoever comes across such tasks drops them; call this when nobody may, and somebody waits to
+    /// [learn of it](crate::SchedulerConfig::on_drop).
+    pub fn expire(&self) -> u64 {
+        let now = self.now();
+        (0..self.beacons.len() as u32)
+            .map(|shard| self.expire_all(shard, now))
+            .sum()
+    }
+
     /// Returns what to say when there is nothing to hand out.
     fn nothing(&self) -> DequeueResult<T, K> {
         match self.phase() {
