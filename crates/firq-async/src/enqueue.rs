@@ -11,7 +11,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use firq_core::{BackpressurePolicy, Rejected, Scheduler, Task, TaskHandle, TenantKey, Waiter};
+use firq_core::{
+    BackpressurePolicy, EnqueueRejectReason, Rejected, Scheduler, Task, TaskHandle, TenantKey,
+    Waiter,
+};
 use tokio::task::coop;
 use tokio::time::Sleep;
 
@@ -95,7 +98,8 @@ impl<T, K: Hash + Eq + Clone> Future for Enqueue<'_, T, K> {
                 budget.made_progress();
                 this.waiter = Waiter::new(); // passes on a call that came too late
                 let task = this.task.take().expect("a task that waits is here");
-                return Poll::Ready(Err(this.scheduler.time_out(task)));
+                let rejected = this.scheduler.reject(EnqueueRejectReason::Timeout, task);
+                return Poll::Ready(Err(rejected));
             };
             let wait = this.wait.as_mut().expect("an alarm belongs to a wait");
             let Some(at) = alarm else {

@@ -327,9 +327,11 @@ fn whoever_waits_to_learn_of_expired_tasks_can_have_them_looked_for() {
 }
 
 #[test]
-fn a_caller_that_keeps_the_time_has_its_task_counted_when_it_runs_out() {
+fn a_caller_that_decides_about_admission_has_its_rejections_counted() {
     let world = world(|_| {});
-    let given_back = world.scheduler.time_out(Task::new(7));
+    let given_back = world
+        .scheduler
+        .reject(EnqueueRejectReason::Timeout, Task::new(7));
     assert_eq!(given_back.reason(), Some(EnqueueRejectReason::Timeout));
     assert_eq!(given_back.into_task().payload, 7);
     assert_eq!(world.scheduler.stats().rejected_timeout, 1);

@@ -207,7 +207,9 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         Err(self.reject(reason, slip.into_task()))
     }
 
-    pub(super) fn reject(&self, reason: EnqueueRejectReason, task: Task<T>) -> Rejected<T> {
+    /// Gives a task back as rejected, and counts it: for callers that decide about admission themselves, as one
+    /// who has [waited for room](Self::poll_submit) as long as it may.
+    pub fn reject(&self, reason: EnqueueRejectReason, task: Task<T>) -> Rejected<T> {
         self.count_rejection(reason);
         Rejected::Full { reason, task }
     }

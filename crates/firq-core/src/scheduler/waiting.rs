@@ -139,12 +139,6 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         }
     }
 
-    /// Gives back a task whose caller has [waited for room](Self::poll_submit) as long as it may, and counts it
-    /// as rejected for that.
-    pub fn time_out(&self, task: Task<T>) -> Rejected<T> {
-        self.reject(EnqueueRejectReason::Timeout, task)
-    }
-
     /// Waits for room in a tenant's lane, unless there is some.
     fn wait_in_lane(
         &self,
@@ -194,7 +188,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             if until.is_some_and(|until| now >= until) {
                 drop(waiter); // a call that came too late is passed on
                 let task = Slip::new(task).into_task();
-                return Err(self.time_out(task));
+                return Err(self.reject(EnqueueRejectReason::Timeout, task));
             }
             // Once nothing that is left has expired, the next expiry is in the future.
             if !self.reclaim(self.now()) {

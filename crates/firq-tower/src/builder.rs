@@ -1,0 +1,285 @@
+//! How a layer is set up.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use firq_async::{BackpressurePolicy, EnqueueRejectReason, Priority, SchedulerConfig, TenantKey};
+
+use crate::adaptive::Adaptive;
+use crate::answer::JsonAnswer;
+use crate::extractors::{Extractors, IntoExtractors, NoExtractors};
+use crate::gate::{Gate, Tenant};
+use crate::layer::{FirqLayer, Shared};
+use crate::limit::InFlight;
+use crate::rejection::FirqHttpRejection;
+
+type Weights<K> = Arc<dyn Fn(&K) -> u32 + Send + Sync>;
+
+/// Sets up a [`FirqLayer`].
+///
+/// Values out of range are brought into it, as each setter says; a layer can always be built.
+///
+/// Extractors read one type of request. One for another type does not compile:
+///
+/// ```compile_fail,E0277
+/// use firq_tower::{Firq, TenantKey};
+///
+/// let layer = Firq::new()
+///     .with_deadline_extractor::<http::Request<String>, _>(|_| None)
+///     .build(|_: &http::Request<Vec<u8>>| TenantKey::from(0));
+/// ```
+///
+/// as it does with the same type:
+///
+/// ```
+/// use firq_tower::{Firq, TenantKey};
+///
+/// let layer = Firq::new()
+///     .with_deadline_extractor::<http::Request<String>, _>(|_| None)
+///     .build(|_: &http::Request<String>| TenantKey::from(0));
+/// ```
+#[must_use = "a builder does nothing until it is built"]
+pub struct Firq<K: Tenant = TenantKey, E = NoExtractors, A = JsonAnswer> {
+    shards: usize,
+    max_global: usize,
+    max_per_tenant: usize,
+    quantum: u64,
+    in_flight: InFlight,
+    backpressure: BackpressurePolicy,
+    weights: HashMap<K, u32>,
+    weigh: Option<Weights<K>>,
+    unit: Option<Duration>,
+    extractors: E,
+    answer: A,
+}
+
+impl<K: Tenant> Firq<K> {
+    /// Returns a builder of a layer that runs 128 requests at once and queues up to 1,000, of one tenant up to
+    /// 100, all of the same weight.
+    ///
+    /// When the queue is full, tenants that have less than their share of it are still let in, at the expense of
+    /// the tenant that has most above its share.
+    pub fn new() -> Self {
+        Self {
+            shards: 4,
+            max_global: 1_000,
+            max_per_tenant: 100,
+            quantum: 1,
+            in_flight: InFlight::Fixed(128),
+            backpressure: BackpressurePolicy::ShedFair,
+            weights: HashMap::new(),
+            weigh: None,
+            unit: None,
+            extractors: NoExtractors,
+            answer: JsonAnswer::default(),
+        }
+    }
+}
+
+impl<K: Tenant> Default for Firq<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Tenant, E, A> Firq<K, E, A> {
+    /// Sets into how many parts the queue is divided, so that threads do not wait for each other; from 1 to
+    /// 4,096. It makes no difference otherwise.
+    pub fn with_shards(mut self, shards: usize) -> Self {
+        self.shards = shards.clamp(1, 4096);
+        self
+    }
+
+    /// Sets how many requests may be queued; at least 1.
+    pub fn with_max_global(mut self, max: usize) -> Self {
+        self.max_global = max.clamp(1, u32::MAX as usize - 1);
+        self
+    }
+
+    /// Sets how many requests of one tenant may be queued; at least 1.
+    pub fn with_max_per_tenant(mut self, max: usize) -> Self {
+        self.max_per_tenant = max.max(1);
+        self
+    }
+
+    /// Sets what a tenant may use in a turn, in units of cost; at least 1, which is the default.
+    ///
+    /// A request costs 1 unless a [cost extractor](Self::with_cost_extractor) says otherwise, so with a quantum
+    /// of 10 up to ten requests of a tenant run in a row. Shares are the same with any quantum; a small one
+    /// makes shorter waits for the others.
+    pub fn with_quantum(mut self, quantum: u64) -> Self {
+        self.quantum = quantum.max(1);
+        self
+    }
+
+    /// Sets how many requests run at once; at least 1.
+    pub fn with_in_flight_limit(mut self, limit: usize) -> Self {
+        self.in_flight = InFlight::Fixed(limit);
+        self
+    }
+
+    /// Lets the layer find out how many requests may run at once, from how long they take.
+    pub fn with_adaptive_limit(mut self, limit: Adaptive) -> Self {
+        self.in_flight = InFlight::Adaptive(limit);
+        self
+    }
+
+    /// Sets what happens to a request for which there is no room.
+    ///
+    /// Under [`Timeout`](BackpressurePolicy::Timeout) it waits for room, without blocking a thread.
+    pub fn with_backpressure(mut self, policy: BackpressurePolicy) -> Self {
+        self.backpressure = policy;
+        self
+    }
+
+    /// Gives a tenant a share of its own: one of weight 3 is served three times as much as one of weight 1. At
+    /// least 1, which is the default.
+    pub fn with_tenant_weight(mut self, tenant: K, weight: u32) -> Self {
+        self.weights.insert(tenant, weight.max(1));
+        self
+    }
+
+    /// Sets who says what weight a tenant has, if it was given none of its own; by its plan, for example. Asked
+    /// when a tenant comes that is not known yet.
+    pub fn with_weights(mut self, weigh: impl Fn(&K) -> u32 + Send + Sync + 'static) -> Self {
+        self.weigh = Some(Arc::new(weigh));
+        self
+    }
+
+    /// Charges tenants for the time that their requests run, a unit of cost for each `unit` begun, instead of
+    /// what they declare: tenants then share time, and one with slow requests gets fewer of them.
+    ///
+    /// The declared cost, 1 without an extractor, is what a request costs until it has ended.
+    pub fn with_settle_by_elapsed(mut self, unit: Duration) -> Self {
+        self.unit = Some(unit.max(Duration::from_nanos(1)));
+        self
+    }
+
+    /// Charges tenants what their requests declare; the default.
+    pub fn without_settle(mut self) -> Self {
+        self.unit = None;
+        self
+    }
+
+    /// Sets who says when a request is no longer worth serving. If its turn has not come by then, it is answered
+    /// at once, and never served.
+    pub fn with_deadline_extractor<Req, F>(self, extractor: F) -> Firq<K, Extractors<Req>, A>
+    where
+        E: IntoExtractors<Req>,
+        F: Fn(&Req) -> Option<Instant> + Send + Sync + 'static,
+    {
+        self.extract(|extractors| extractors.deadline = Some(Arc::new(extractor)))
+    }
+
+    /// Sets who says how urgent a request is among those of its own tenant.
+    pub fn with_priority_extractor<Req, F>(self, extractor: F) -> Firq<K, Extractors<Req>, A>
+    where
+        E: IntoExtractors<Req>,
+        F: Fn(&Req) -> Priority + Send + Sync + 'static,
+    {
+        self.extract(|extractors| extractors.priority = Some(Arc::new(extractor)))
+    }
+
+    /// Sets who says what a request costs, in units of your choice; at least 1.
+    pub fn with_cost_extractor<Req, F>(self, extractor: F) -> Firq<K, Extractors<Req>, A>
+    where
+        E: IntoExtractors<Req>,
+        F: Fn(&Req) -> u64 + Send + Sync + 'static,
+    {
+        self.extract(|extractors| extractors.cost = Some(Arc::new(extractor)))
+    }
+
+    /// Sets what clients are told of a request for which there was no room, as JSON.
+    pub fn with_rejection_mapper<F>(self, mapper: F) -> Firq<K, E, JsonAnswer>
+    where
+        F: Fn(EnqueueRejectReason) -> FirqHttpRejection + Send + Sync + 'static,
+    {
+        self.with_answer(JsonAnswer::new(mapper))
+    }
+
+    /// Sets how refusals are told to clients: [`GrpcAnswer`](crate::GrpcAnswer) for gRPC,
+    /// [`ErrorAnswer`](crate::ErrorAnswer) for services that are not HTTP, or a closure of your own.
+    pub fn with_answer<B>(self, answer: B) -> Firq<K, E, B> {
+        self.change(|extractors, _| (extractors, answer))
+    }
+
+    /// Returns the layer. `tenant` says whose a request is: who competes for the service, and nothing finer.
+    pub fn build<Req, F>(self, tenant: F) -> FirqLayer<Req, K, A>
+    where
+        E: IntoExtractors<Req>,
+        F: Fn(&Req) -> K + Send + Sync + 'static,
+    {
+        let quantum = self.quantum;
+        let quanta = self.weights.into_iter();
+        let config = SchedulerConfig {
+            shards: self.shards,
+            max_global: self.max_global,
+            max_per_tenant: self.max_per_tenant,
+            quantum,
+            tenant_quanta: quanta
+                .map(|(tenant, weight)| (tenant, quantum.saturating_mul(u64::from(weight))))
+                .collect(),
+            backpressure: self.backpressure,
+            ..SchedulerConfig::default()
+        };
+        let gate = Gate::new(config, self.in_flight, self.unit);
+        if let Some(weigh) = self.weigh {
+            let quantum_of =
+                move |tenant: &K| Some(quantum.saturating_mul(u64::from(weigh(tenant).max(1))));
+            gate.scheduler.scheduler().set_quantum_provider(quantum_of);
+        }
+        FirqLayer::new(Shared {
+            gate: Arc::new(gate),
+            tenant: Box::new(tenant),
+            extractors: self.extractors.into_extractors(),
+            answer: self.answer,
+        })
+    }
+
+    fn extract<Req>(self, change: impl FnOnce(&mut Extractors<Req>)) -> Firq<K, Extractors<Req>, A>
+    where
+        E: IntoExtractors<Req>,
+    {
+        self.change(|extractors, answer| {
+            let mut extractors = extractors.into_extractors();
+            change(&mut extractors);
+            (extractors, answer)
+        })
+    }
+
+    /// Returns the same builder with other extractors or another answer.
+    fn change<F, B>(self, change: impl FnOnce(E, A) -> (F, B)) -> Firq<K, F, B> {
+        let (extractors, answer) = change(self.extractors, self.answer);
+        Firq {
+            shards: self.shards,
+            max_global: self.max_global,
+            max_per_tenant: self.max_per_tenant,
+            quantum: self.quantum,
+            in_flight: self.in_flight,
+            backpressure: self.backpressure,
+            weights: self.weights,
+            weigh: self.weigh,
+            unit: self.unit,
+            extractors,
+            answer,
+        }
+    }
+}
+
+impl<K: Tenant, E: fmt::Debug, A: fmt::Debug> fmt::Debug for Firq<K, E, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Firq")
+            .field("shards", &self.shards)
+            .field("max_global", &self.max_global)
+            .field("max_per_tenant", &self.max_per_tenant)
+            .field("quantum", &self.quantum)
+            .field("in_flight", &self.in_flight)
+            .field("backpressure", &self.backpressure)
+            .field("unit", &self.unit)
+            .field("extractors", &self.extractors)
+            .field("answer", &self.answer)
+            .finish_non_exhaustive()
+    }
+}

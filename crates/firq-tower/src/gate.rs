@@ -1,0 +1,283 @@
+//! The gate: who waits, who runs, and the hand-over between them.
+//!
+//! A request queues, gets a permit, runs with it, and gives it back. There is no dispatcher: whoever makes a
+//! request or a permit available, by [entering](Gate::enter) or by dropping a [`Permit`], also
+//! [admits](Gate::admit) whoever is next. A permit is taken first and a request chosen second, so the scheduler
+//! never picks a request that then has to wait for something else.
+//!
+//! # Why nobody is left waiting while a permit is free
+//! Two who admit at the same time can get in each other's way: one finds no permit, because the other has just
+//! taken the last one, and finds nobody in the queue. So whoever enters counts its arrival after queueing and
+//! before it looks for a permit; and who gives an unused permit back looks, after that, whether anybody has
+//! arrived since it looked into the queue, and if so tries again. These steps are sequentially consistent, so
+//! one of the two sees the other.
+
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use firq_async::firq_core::{Clock, DropReason, Dropped};
+use firq_async::{
+    AsyncScheduler, BackpressurePolicy, CloseMode, DequeueResult, EnqueueRejectReason, Priority,
+    Rejected, SchedulerConfig, Task, TokioClock,
+};
+use tokio::sync::{Notify, oneshot};
+
+use crate::error::{Cause, Refusal};
+use crate::limit::{InFlight, Limit};
+use crate::line::Lines;
+use crate::permit::Permit;
+use crate::stats::FirqStats;
+use crate::turn::{Entering, Turn};
+
+/// What tells tenants apart: anything that can be a key in a map and goes from thread to thread.
+pub trait Tenant: Hash + Eq + Clone + Send + Sync + 'static {}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Tenant for K {}
+
+/// What a request in the queue is told in the end.
+pub(crate) enum Verdict<K: Tenant> {
+    Granted(Permit<K>),
+    Dropped { tenant: K, reason: DropReason },
+}
+
+/// A request in the queue.
+pub(crate) type Seat<K> = oneshot::Sender<Verdict<K>>;
+
+/// What is known of a request before it is let in.
+#[derive(Debug)]
+pub(crate) struct Order<K> {
+    pub(crate) tenant: K,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) priority: Priority,
+    pub(crate) cost: u64,
+}
+
+/// What became of a request at the gate.
+pub(crate) enum Entry<K: Tenant> {
+    Queued(Turn<K>),
+    /// There may be room for it later.
+    Waiting(Entering<K>),
+    Refused(Refusal),
+}
+
+pub(crate) struct Gate<K: Tenant> {
+    pub(crate) scheduler: AsyncScheduler<Seat<K>, K>,
+    pub(crate) limit: Limit,
+    /// The time that is a unit of cost, if requests cost what they take.
+    pub(crate) unit: Option<Duration>,
+    lines: Lines<K>,
+    arrivals: AtomicU64,
+    refused: [AtomicU64; Cause::ALL.len()],
+    max_per_tenant: usize,
+    max_global: usize,
+    quantum: u64,
+    /// Tells those who wait for the end to look again.
+    idle: Notify,
+}
+
+impl<K: Tenant> Gate<K> {
+    /// Returns an open gate. The configuration must be valid.
+    pub(crate) fn new(
+        config: SchedulerConfig<Seat<K>, K>,
+        in_flight: InFlight,
+        unit: Option<Duration>,
+    ) -> Self {
+        let (max_per_tenant, max_global) = (config.max_per_tenant, config.max_global);
+        let quantum = config.quantum;
+        let config = config
+            .with_clock(TokioClock)
+            .with_on_drop(|dropped: Dropped<Seat<K>, K>| {
+                let verdict = Verdict::Dropped {
+                    tenant: dropped.tenant,
+                    reason: dropped.reason,
+                };
+                // Whoever does not listen any more has gone, and does not mind.
+                let _ = dropped.task.payload.send(verdict);
+            });
+        Self {
+            scheduler: AsyncScheduler::new(config).expect("the builder brings all into range"),
+            limit: Limit::new(in_flight, TokioClock.now()),
+            unit,
+            lines: Lines::new(),
+            arrivals: AtomicU64::new(0),
+            refused: std::array::from_fn(|_| AtomicU64::new(0)),
+            max_per_tenant,
+            max_global,
+            quantum,
+            idle: Notify::new(),
+        }
+    }
+
+    /// Lets a request in, and whoever is next run.
+    pub(crate) fn enter(self: &Arc<Self>, order: Order<K>) -> Entry<K> {
+        let Order {
+            tenant,
+            deadline,
+            priority,
+            cost,
+        } = order;
+        let (seat, verdict) = oneshot::channel();
+        let mut task = Task::new(seat).with_priority(priority).with_cost(cost);
+        task.deadline = deadline;
+        if let BackpressurePolicy::Timeout { .. } =
+            self.scheduler.scheduler().backpressure_for(&tenant)
+        {
+            return Entry::Waiting(Entering::new(self, tenant, task, verdict));
+        }
+        let submitted = match self.is_shut(&tenant) {
+            true => Err(self
+                .scheduler
+                .scheduler()
+                .reject(EnqueueRejectReason::TenantFull, task)),
+            false => self.scheduler.try_enqueue(tenant.clone(), task),
+        };
+        match submitted {
+            Ok(handle) => {
+                self.arrive();
+                Entry::Queued(Turn::new(self, handle, deadline, verdict))
+            }
+            Err(rejected) => Entry::Refused(self.refuse_entry(&rejected, &tenant)),
+        }
+    }
+
+    /// Announces a request that has been queued, and lets whoever is next run.
+    pub(crate) fn arrive(self: &Arc<Self>) {
+        self.arrivals.fetch_add(1, Ordering::SeqCst);
+        self.admit();
+    }
+
+    /// Gives permits to requests for as long as there are both.
+    pub(crate) fn admit(self: &Arc<Self>) {
+        loop {
+            let arrivals = self.arrivals.load(Ordering::SeqCst);
+            if self.scheduler.scheduler().is_empty() || !self.limit.try_take() {
+                return;
+            }
+            match self.scheduler.try_dequeue() {
+                DequeueResult::Task { tenant, task } => {
+                    self.lines.count_served(&tenant, || TokioClock.now());
+                    let permit = Permit::new(self, tenant, task.cost);
+                    if let Err(Verdict::Granted(permit)) =
+                        task.payload.send(Verdict::Granted(permit))
+                    {
+                        permit.defuse(); // its request has just gone
+                        self.limit.give_back();
+                    }
+                }
+                DequeueResult::Empty | DequeueResult::Closed => {
+                    self.limit.give_back();
+                    if self.arrivals.load(Ordering::SeqCst) == arrivals {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says why a request was not let in, and when to come back.
+    pub(crate) fn refuse_entry(&self, rejected: &Rejected<Seat<K>>, tenant: &K) -> Refusal {
+        match rejected.reason() {
+            Some(reason) => self.refuse(Cause::Rejected(reason), Some(tenant)),
+            None => self.refuse(Cause::Closed, None),
+        }
+    }
+
+    /// Says why a request that was queued will not run.
+    pub(crate) fn refuse_dropped(&self, reason: DropReason, tenant: &K) -> Refusal {
+        match reason {
+            DropReason::Evicted => self.refuse(Cause::Evicted, Some(tenant)),
+            DropReason::Expired => self.refuse(Cause::Expired, None),
+            // Closed, and whatever else may put an end to it one day.
+            _ => self.refuse(Cause::Closed, None),
+        }
+    }
+
+    /// Counts a refusal, and says when to come back if the tenant is given.
+    pub(crate) fn refuse(&self, cause: Cause, tenant: Option<&K>) -> Refusal {
+        self.refused[cause.index()].fetch_add(1, Ordering::Relaxed);
+        let retry_after = tenant.map(|tenant| {
+            let scheduler = self.scheduler.scheduler();
+            let (in_the_way, shuts) = match cause {
+                Cause::Rejected(EnqueueRejectReason::TenantFull) => {
+                    let queued = scheduler.tenant_len(tenant);
+                    (queued.saturating_sub(self.reopens_at()), true)
+                }
+                Cause::Rejected(EnqueueRejectReason::GlobalFull | EnqueueRejectReason::Timeout)
+                | Cause::Evicted => (self.max_global / 8, false),
+                Cause::Expired | Cause::Closed => (0, false),
+            };
+            self.lines.join(tenant, in_the_way, shuts, TokioClock.now())
+        });
+        Refusal { cause, retry_after }
+    }
+
+    /// Returns whether a tenant that was refused has to wait until more of its requests have been served.
+    fn is_shut(&self, tenant: &K) -> bool {
+        let is_low = || self.scheduler.scheduler().tenant_len(tenant) <= self.reopens_at();
+        self.lines.is_shut(tenant, is_low)
+    }
+
+    /// Returns how many requests a tenant that was refused may have queued to be let in again.
+    const fn reopens_at(&self) -> usize {
+        let chunk = self.max_per_tenant / 8;
+        self.max_per_tenant - if chunk > 0 { chunk } else { 1 }
+    }
+
+    pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
+        self.scheduler.close_with_mode(mode);
+        self.admit();
+        self.note_idle();
+    }
+
+    /// Returns when the gate is closed and nobody waits or runs any more.
+    pub(crate) async fn drained(&self) {
+        let mut notified = std::pin::pin!(self.idle.notified());
+        loop {
+            notified.as_mut().enable(); // before looking, so that nothing is missed
+            if self.is_idle() {
+                return;
+            }
+            notified.as_mut().await;
+            notified.set(self.idle.notified());
+        }
+    }
+
+    /// Tells those who wait for the end if this is it.
+    pub(crate) fn note_idle(&self) {
+        if self.scheduler.is_closed() && self.is_idle() {
+            self.idle.notify_waiters();
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.scheduler.is_closed()
+            && self.scheduler.scheduler().is_empty()
+            && self.limit.active() == 0
+    }
+
+    pub(crate) fn set_weight(&self, tenant: K, weight: u32) {
+        let quantum = self.quantum.saturating_mul(u64::from(weight.max(1)));
+        self.scheduler
+            .scheduler()
+            .set_tenant_quantum(tenant, quantum);
+    }
+
+    pub(crate) fn stats(&self) -> FirqStats<K> {
+        let refused = std::array::from_fn(|cause| self.refused[cause].load(Ordering::Relaxed));
+        let scheduler = self.scheduler.stats();
+        FirqStats::new(self.limit.active(), self.limit.max(), refused, scheduler)
+    }
+}
+
+impl<K: Tenant> fmt::Debug for Gate<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
+            .field("scheduler", &self.scheduler)
+            .field("limit", &self.limit)
+            .field("unit", &self.unit)
+            .finish_non_exhaustive()
+    }
+}

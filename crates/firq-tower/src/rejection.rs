@@ -1,0 +1,208 @@
+//! Refusals as HTTP: status, and a small JSON document whose fields are stable.
+//!
+//! | cause | status | `code` | `reason` | `Retry-After` |
+//! |---|---|---|---|---|
+//! | the tenant has too many requests queued | 429 | `tenant_full` | `TenantFull` | yes |
+//! | too many requests are queued in all | 503 | `global_full` | `GlobalFull` | yes |
+//! | there was no room in time | 503 | `timeout` | `Timeout` | yes |
+//! | gave way to a tenant that had less | 429 | `evicted` | `Evicted` | yes |
+//! | the deadline passed in the queue | 504 | `expired` | `Expired` | no |
+//! | the layer is closed | 503 | `closed` | `Closed` | no |
+
+use std::time::Duration;
+
+use firq_async::EnqueueRejectReason;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use serde::Serialize;
+
+use crate::error::{Cause, Refusal};
+
+/// What a client is told about a request for which there was no room.
+///
+/// Serialised, it has the fields `status`, `code`, `message` and `reason`, which are stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirqHttpRejection {
+    /// The HTTP status. One that HTTP does not have is sent as 503.
+    pub status: u16,
+    /// What happened, for programs.
+    pub code: &'static str,
+    /// What happened, for people.
+    pub message: &'static str,
+    /// What happened, for us.
+    pub reason: EnqueueRejectReason,
+}
+
+impl FirqHttpRejection {
+    /// Returns what clients are told by default: 429 if the tenant is at fault, 503 if not.
+    #[must_use]
+    pub const fn new(reason: EnqueueRejectReason) -> Self {
+        let (status, message) = match reason {
+            EnqueueRejectReason::TenantFull => (429, "tenant queue saturated"),
+            EnqueueRejectReason::GlobalFull => (503, "service queue saturated"),
+            EnqueueRejectReason::Timeout => (503, "request timed out waiting for scheduler"),
+        };
+        Self {
+            status,
+            code: reason.as_str(),
+            message,
+            reason,
+        }
+    }
+
+    /// Returns the rejection as a response, with the time to come back if there is one.
+    #[must_use]
+    pub fn into_http<B: From<String>>(self, retry_after: Option<Duration>) -> Response<B> {
+        let reason = match self.reason {
+            EnqueueRejectReason::TenantFull => "TenantFull",
+            EnqueueRejectReason::GlobalFull => "GlobalFull",
+            EnqueueRejectReason::Timeout => "Timeout",
+        };
+        let document = Document {
+            status: self.status,
+            code: self.code,
+            message: self.message,
+            reason,
+        };
+        document.into_http(retry_after)
+    }
+}
+
+/// The body of every refusal.
+#[derive(Serialize)]
+struct Document {
+    status: u16,
+    code: &'static str,
+    message: &'static str,
+    reason: &'static str,
+}
+
+impl Document {
+    fn into_http<B: From<String>>(self, retry_after: Option<Duration>) -> Response<B> {
+        let body = serde_json::to_string(&self).expect("strings and a number are valid JSON");
+        let mut response = Response::new(B::from(body));
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(wait) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
+        }
+        response
+    }
+}
+
+impl Refusal {
+    /// Returns the refusal as a response, where `rejection` says what clients are told if there was no room.
+    #[must_use]
+    pub fn into_http<B: From<String>>(
+        self,
+        rejection: impl FnOnce(EnqueueRejectReason) -> FirqHttpRejection,
+    ) -> Response<B> {
+        let (status, message, reason) = match self.cause {
+            Cause::Rejected(reason) => return rejection(reason).into_http(self.retry_after),
+            Cause::Evicted => (429, "request gave way to another tenant's", "Evicted"),
+            Cause::Expired => (
+                504,
+                "deadline passed before the request's turn came",
+                "Expired",
+            ),
+            Cause::Closed => (503, "service is shutting down", "Closed"),
+        };
+        let document = Document {
+            status,
+            code: self.cause.as_str(),
+            message,
+            reason,
+        };
+        document.into_http(self.retry_after)
+    }
+}
+
+/// Returns a wait as HTTP states it: in whole seconds, never too short, and never none.
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    let begun = u64::from(wait.subsec_nanos() > 0);
+    (wait.as_secs() + begun).max(1)
+}
+
+#[cfg(feature = "axum")]
+mod axum {
+    use axum_core::response::{IntoResponse, Response};
+
+    use super::{FirqHttpRejection, Refusal};
+
+    impl IntoResponse for FirqHttpRejection {
+        fn into_response(self) -> Response {
+            self.into_http(None)
+        }
+    }
+
+    impl IntoResponse for Refusal {
+        fn into_response(self) -> Response {
+            self.into_http(FirqHttpRejection::new)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_is_that_of_the_specification() {
+        let response: Response<String> =
+            FirqHttpRejection::new(EnqueueRejectReason::TenantFull).into_http(None);
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+        assert!(!response.headers().contains_key(RETRY_AFTER));
+        assert_eq!(
+            response.body(),
+            r#"{"status":429,"code":"tenant_full","message":"tenant queue saturated","reason":"TenantFull"}"#
+        );
+    }
+
+    #[test]
+    fn every_cause_has_its_status_and_its_code() {
+        let answer = |cause| {
+            let refusal = Refusal {
+                cause,
+                retry_after: None,
+            };
+            let response: Response<String> = refusal.into_http(FirqHttpRejection::new);
+            let body: serde_json::Value = serde_json::from_str(response.body()).unwrap();
+            assert_eq!(body["status"], response.status().as_u16());
+            assert_eq!(body["code"], cause.as_str());
+            let reason = body["reason"].as_str().unwrap().to_owned();
+            (response.status().as_u16(), reason)
+        };
+        let answers: Vec<(u16, String)> = Cause::ALL.into_iter().map(answer).collect();
+        let expected = [
+            (429, "TenantFull"),
+            (503, "GlobalFull"),
+            (503, "Timeout"),
+            (429, "Evicted"),
+            (504, "Expired"),
+            (503, "Closed"),
+        ];
+        assert_eq!(
+            answers,
+            expected.map(|(status, reason)| (status, reason.to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_wait_is_rounded_up() {
+        for (millis, seconds) in [(0, 1), (1, 1), (1_000, 1), (1_001, 2), (59_999, 60)] {
+            assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds);
+        }
+    }
+
+    #[test]
+    fn a_status_that_http_does_not_have_is_sent_as_503() {
+        let odd = FirqHttpRejection {
+            status: 7,
+            ..FirqHttpRejection::new(EnqueueRejectReason::Timeout)
+        };
+        assert_eq!(odd.into_http::<String>(None).status(), 503);
+    }
+}

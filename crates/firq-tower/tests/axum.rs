@@ -1,0 +1,171 @@
+//! The layer in an Axum application, as its users have it.
+#![cfg(test)] // helpers may unwrap, as tests do
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use firq_tower::{EnqueueRejectReason, Firq, FirqHttpRejection, FirqLayer, TenantKey};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tower::ServiceExt;
+
+/// The layer of the specification, as it is written there.
+#[expect(
+    clippy::let_and_return,
+    clippy::or_fun_call,
+    reason = "as it is written there"
+)]
+fn specified() -> FirqLayer<Request> {
+    let layer = Firq::new()
+        .with_shards(4)
+        .with_max_global(1000)
+        .with_max_per_tenant(100)
+        .with_quantum(10)
+        .with_in_flight_limit(128)
+        .with_deadline_extractor::<Request, _>(|req| {
+            req.headers()
+                .get("X-Deadline-Ms")
+                .and_then(|h| h.to_str().ok())
+                .and_then(|s| s.parse::<u64>().ok())
+                .map(|ms| std::time::Instant::now() + std::time::Duration::from_millis(ms))
+        })
+        .with_rejection_mapper(|reason| match reason {
+            EnqueueRejectReason::TenantFull => FirqHttpRejection {
+                status: 429,
+                code: "tenant_full",
+                message: "tenant queue saturated",
+                reason,
+            },
+            EnqueueRejectReason::GlobalFull => FirqHttpRejection {
+                status: 503,
+                code: "global_full",
+                message: "service queue saturated",
+                reason,
+            },
+            EnqueueRejectReason::Timeout => FirqHttpRejection {
+                status: 503,
+                code: "timeout",
+                message: "request timed out waiting for scheduler",
+                reason,
+            },
+        })
+        .build(|req: &Request| {
+            req.headers()
+                .get("X-Tenant-ID")
+                .and_then(|h| h.to_str().ok())
+                .and_then(|s| s.parse::<u64>().ok())
+                .map(TenantKey::from)
+                .unwrap_or(TenantKey::from(0))
+        });
+    layer
+}
+
+fn request(path: &str, headers: &[(&str, &str)]) -> Request {
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = path.parse().unwrap();
+    for (name, value) in headers {
+        let name: http::HeaderName = name.parse().unwrap();
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    request
+}
+
+async fn text(response: axum::response::Response) -> String {
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn the_layer_of_the_specification_serves_requests() {
+    let app = Router::new()
+        .route("/", get(async || "hello"))
+        .layer(specified());
+    for headers in [
+        &[][..],
+        &[("X-Tenant-ID", "7"), ("X-Deadline-Ms", "1000")],
+        &[
+            ("X-Tenant-ID", "not a number"),
+            ("X-Deadline-Ms", "18446744073709551615"),
+        ],
+    ] {
+        let response = app.clone().oneshot(request("/", headers)).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(text(response).await, "hello");
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_that_has_passed_is_answered_with_504() {
+    let app = Router::new()
+        .route("/", get(async || "hello"))
+        .layer(specified());
+    let late = request("/", &[("X-Deadline-Ms", "0")]);
+    let response = app.oneshot(late).await.unwrap();
+    assert_eq!(response.status(), 504);
+    let body: Value = serde_json::from_str(&text(response).await).unwrap();
+    assert_eq!(body["code"], "expired");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_responses_with_a_document_and_a_time_to_come_back() {
+    let layer = Firq::new()
+        .with_in_flight_limit(1)
+        .with_max_per_tenant(1)
+        .build(|_: &Request| TenantKey::from(1));
+    let slow = async || tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    let app = Router::new().route("/", get(slow)).layer(layer);
+    let requests: Vec<_> = (0..3)
+        .map(|_| tokio::spawn(app.clone().oneshot(request("/", &[]))))
+        .collect();
+    let mut statuses = Vec::new();
+    for sent in requests {
+        let response = sent.await.unwrap().unwrap();
+        statuses.push(response.status().as_u16());
+        if response.status() == 429 {
+            assert_eq!(response.headers()["content-type"], "application/json");
+            assert_eq!(response.headers()["retry-after"], "1");
+            let expected = r#"{"status":429,"code":"tenant_full","message":"tenant queue saturated","reason":"TenantFull"}"#;
+            assert_eq!(text(response).await, expected);
+        }
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+}
+
+#[tokio::test]
+async fn a_route_can_show_the_metrics() {
+    let layer = specified();
+    let app = Router::new()
+        .route("/", get(async || "hello"))
+        .layer(layer.clone())
+        .route_service("/metrics", layer.metrics_service());
+    let _ = app
+        .clone()
+        .oneshot(request("/", &[("X-Tenant-ID", "7")]))
+        .await;
+    let response = app.oneshot(request("/metrics", &[])).await.unwrap();
+    let kind = response.headers()["content-type"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert!(kind.starts_with("text/plain; version=0.0.4"));
+    let text = text(response).await;
+    for line in [
+        "firq_in_flight_active 0",
+        "firq_in_flight_limit 128",
+        "firq_in_flight_saturation_ratio 0",
+        "firq_requests_refused_total{cause=\"tenant_full\"} 0",
+        "firq_tasks_total{outcome=\"dequeued\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn handlers_can_answer_alike() {
+    let response = FirqHttpRejection::new(EnqueueRejectReason::GlobalFull).into_response();
+    assert_eq!(response.status(), 503);
+    let body: Value = serde_json::from_str(&text(response).await).unwrap();
+    assert_eq!(body["reason"], "GlobalFull");
+}

@@ -1,0 +1,87 @@
+//! Clients that come back when they are told find room.
+#![cfg(test)] // helpers may unwrap, as tests do
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use common::*;
+use tokio::time::Instant;
+use tower::ServiceExt;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+struct Tally {
+    sent: AtomicU64,
+    retried: AtomicU64,
+    succeeded: AtomicU64,
+}
+
+/// Lets clients send one request after the other, wait as they are told, in whole seconds as HTTP has it, and try
+/// again. Returns how many of the first retries succeeded, and how many requests were served per second.
+async fn polite(firq: TestFirq, clients: u64, work: Duration, thinking: Duration) -> (f64, f64) {
+    let (_, timed, service) = world(firq);
+    let tally = Arc::new(Tally::default());
+    let begun = Instant::now();
+    let (warm, end) = (begun + 60 * SECOND, begun + 360 * SECOND);
+    for client in 0..clients {
+        let (service, tally) = (service.clone(), Arc::clone(&tally));
+        tokio::spawn(async move {
+            tokio::time::sleep(MILLI * 7 * client as u32).await;
+            while Instant::now() < end {
+                tokio::time::sleep(thinking).await;
+                tally.sent.fetch_add(1, Relaxed);
+                let mut is_retry = false;
+                loop {
+                    let result = service.clone().oneshot(Req::of(1).taking(work)).await;
+                    if is_retry && Instant::now() > warm {
+                        tally.retried.fetch_add(1, Relaxed);
+                        tally
+                            .succeeded
+                            .fetch_add(u64::from(result.is_ok()), Relaxed);
+                    }
+                    if result.is_ok() || is_retry {
+                        break; // only the first retry counts
+                    }
+                    let wait = refusal(result).retry_after.unwrap();
+                    tokio::time::sleep(SECOND * wait.as_secs_f64().ceil().max(1.0) as u32).await;
+                    is_retry = true;
+                }
+            }
+        });
+    }
+    tokio::time::sleep_until(end).await;
+    let retried = tally.retried.load(Relaxed);
+    assert!(retried > 100, "{retried} retries: there is no overload");
+    let success = tally.succeeded.load(Relaxed) as f64 / retried as f64;
+    (
+        success,
+        timed.begun.lock().unwrap().len() as f64 / (end - begun).as_secs_f64(),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn nine_of_ten_first_retries_succeed_under_steady_overload() {
+    // Four times as many clients as there is room for, which send again as soon as they are answered.
+    let firq_with = |max| firq().with_in_flight_limit(8).with_max_per_tenant(max);
+    for (work, thinking) in [
+        (5 * MILLI, Duration::ZERO),
+        (5 * MILLI, 20 * MILLI),
+        (50 * MILLI, Duration::ZERO),
+        (50 * MILLI, 100 * MILLI),
+    ] {
+        let (success, rate) = polite(firq_with(32), 160, work, thinking).await;
+        assert!(
+            success >= 0.9,
+            "{success:.3} with {work:?} of work and {thinking:?} between"
+        );
+        let capacity = 8.0 / work.as_secs_f64();
+        assert!(
+            rate >= 0.95 * capacity,
+            "{rate:.0} of {capacity:.0} requests a second"
+        );
+    }
+}
