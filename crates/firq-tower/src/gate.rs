@@ -101,7 +101,7 @@ impl<K: Tenant> Gate<K> {
             scheduler: AsyncScheduler::new(config).expect("the builder brings all into range"),
             limit: Limit::new(in_flight, TokioClock.now()),
             unit,
-            lines: Lines::new(),
+            lines: Lines::new(TokioClock.now()),
             arrivals: AtomicU64::new(0),
             refused: std::array::from_fn(|_| AtomicU64::new(0)),
             max_per_tenant,
@@ -136,6 +136,7 @@ impl<K: Tenant> Gate<K> {
         };
         match submitted {
             Ok(handle) => {
+                self.shut_behind(&tenant);
                 self.arrive();
                 Entry::Queued(Turn::new(self, handle, deadline, verdict))
             }
@@ -220,10 +221,15 @@ impl<K: Tenant> Gate<K> {
         self.lines.is_shut(tenant, is_low)
     }
 
-    /// Returns how many requests a tenant that was refused may have queued to be let in again.
+    /// Shuts the door behind a tenant that is being refused and has just filled its queue again.
+    fn shut_behind(&self, tenant: &K) {
+        let is_full = || self.scheduler.scheduler().tenant_len(tenant) >= self.max_per_tenant;
+        self.lines.shut_behind(tenant, is_full);
+    }
+
+    /// Returns how many requests a tenant whose door is shut may have queued for it to open.
     const fn reopens_at(&self) -> usize {
-        let chunk = self.max_per_tenant / 8;
-        self.max_per_tenant - if chunk > 0 { chunk } else { 1 }
+        self.max_per_tenant / 2
     }
 
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {

@@ -1,21 +1,23 @@
 //! Telling refused clients when to come back, so that there is room for them when they do.
 //!
 //! Nobody can tell a client that comes back from one that comes for the first time, so room cannot be kept for
-//! it by name. What can be done, for a tenant that is refused:
+//! it by name. What can be done, for a tenant that is being refused:
 //!
-//! - **Its door stays shut** until an eighth of its queue is free. Otherwise the next request, from whichever
-//!   of its clients happens to send one, takes each place that comes free, and those who wait as they were
-//!   told never find any.
-//! - **Those who are refused form a line**: each is told a later moment than the one before. They come back at
-//!   no more than a tenth of the pace at which the tenant is served, and so they find the door open nine
-//!   times of ten: of the time it takes to fill an eighth of the queue at that pace, a tenth is enough to
-//!   serve it.
+//! - **Its door shuts** when its queue is full, until half of it is free. Otherwise the next request, from
+//!   whichever of its clients happens to send one, takes each place that comes free, and those who wait as they
+//!   were told never find any.
+//! - **Those who are refused are told different moments**, far enough apart for twenty requests to be served in
+//!   between. A wait is told in whole seconds, so the moments that can be told are a second apart from each
+//!   other; the first is taken near which nobody else was told to come.
 //!
-//! The pace is measured, from the first refusal on and over the last seconds. A line that would reach further
-//! than a minute starts over, so a flood of clients who do not listen cannot push those who do away for ever.
+//! So those who come back fill the queue slowly: the door is open for as long as it takes half a queue of them
+//! to come, and shut for as long as it takes half a queue to be served, which is a twentieth of that.
+//!
+//! The pace is measured, from the first refusal on and over the last seconds. When every moment of the next minute
+//! is taken, because there is a flood of clients who do not listen, moments are given out in turn.
 //!
 //! A tenant has a line only while it is being refused. Their number is bounded; tenants beyond it are told to
-//! come back in a second, and their door does not stay shut.
+//! come back in a second, and their door does not shut.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -23,10 +25,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest that anybody is told to wait.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+/// The longest that anybody is told to wait, in seconds.
+const SECONDS_MAX: u64 = 60;
 /// How many requests of a tenant are served for each that comes back.
-const SERVED_PER_RETURN: f64 = 10.0;
+const SERVED_PER_RETURN: f64 = 20.0;
 /// Over which time a tenant's pace is measured, at most.
 const MEMORY: Duration = Duration::from_secs(4);
 /// The most tenants that have a line at the same time.
@@ -39,6 +41,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Lines<K> {
     /// How many there are, so that nobody needs the lock while there is none.
     count: AtomicUsize,
+    epoch: Instant,
     state: Mutex<State<K>>,
 }
 
@@ -48,11 +51,14 @@ struct State<K> {
     sweep_at: Option<Instant>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Line {
     is_shut: bool,
-    /// The moment that was promised last.
+    promises: Promises,
+    /// The last moment that was promised to somebody.
     promised: Instant,
+    /// How many have been refused.
+    refused: u64,
     /// Requests served since `since`; both are halved now and then.
     served: f64,
     since: Instant,
@@ -67,9 +73,10 @@ impl Line {
 }
 
 impl<K: Hash + Eq + Clone> Lines<K> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             count: AtomicUsize::new(0),
+            epoch: now,
             state: Mutex::new(State {
                 lines: HashMap::new(),
                 sweep_at: None,
@@ -92,6 +99,16 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         line.is_shut
     }
 
+    /// Shuts the door behind a tenant that has just been let in, if that has filled its queue.
+    pub(crate) fn shut_behind(&self, tenant: &K, is_full: impl FnOnce() -> bool) {
+        if self.is_empty() {
+            return;
+        }
+        if let Some(line) = self.lock().lines.get_mut(tenant) {
+            line.is_shut = line.is_shut || is_full();
+        }
+    }
+
     /// Counts a request that is being served.
     pub(crate) fn count_served(&self, tenant: &K, now: impl FnOnce() -> Instant) {
         if self.is_empty() {
@@ -110,10 +127,10 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         }
     }
 
-    /// Puts a refused client in its tenant's line, and returns how long it is to wait.
+    /// Puts a refused client in its tenant's line, and returns how long it is to wait, in whole seconds.
     ///
-    /// `in_the_way` is how many requests have to be served before the door opens; `shuts` says whether the
-    /// refusal shuts it.
+    /// `in_the_way` is how many requests have to be served before there is room; `shuts` says whether the
+    /// refusal shuts the door.
     pub(crate) fn join(
         &self,
         tenant: &K,
@@ -127,21 +144,24 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         if state.lines.len() >= LINES_MAX && !state.lines.contains_key(tenant) {
             return Duration::from_secs(1);
         }
-        let line = state.lines.entry(tenant.clone()).or_insert(Line {
+        let line = state.lines.entry(tenant.clone()).or_insert_with(|| Line {
             is_shut: false,
+            promises: Promises::default(),
             promised: now,
+            refused: 0,
             served: 0.0,
             since: now,
         });
         line.is_shut |= shuts;
+        line.refused += 1;
         let pace = line.pace(now).unwrap_or(f64::INFINITY);
-        let opens = now + seconds(in_the_way as f64 / pace);
-        let next = line.promised + seconds(SERVED_PER_RETURN / pace);
-        line.promised = match next.max(opens) {
-            next if next > now + WAIT_MAX => opens.min(now + WAIT_MAX),
-            next => next,
-        };
-        let wait = line.promised.saturating_duration_since(now);
+        let first = 1 + (in_the_way as f64 / pace).min(SECONDS_MAX as f64 - 1.0) as u64;
+        let apart = Duration::from_secs_f64((SERVED_PER_RETURN / pace).min(SECONDS_MAX as f64));
+        let since_epoch = now.saturating_duration_since(self.epoch);
+        let free = line.promises.promise(since_epoch, apart, first);
+        let seconds = free.unwrap_or(first + line.refused % (SECONDS_MAX - first + 1));
+        let wait = Duration::from_secs(seconds);
+        line.promised = line.promised.max(now + wait);
         self.count.store(state.lines.len(), Ordering::Relaxed);
         wait
     }
@@ -165,9 +185,71 @@ impl<K: Hash + Eq + Clone> Lines<K> {
     }
 }
 
-/// Returns a time that is not longer than anybody has to wait.
-fn seconds(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.clamp(0.0, WAIT_MAX.as_secs_f64()))
+/// How finely promised moments are told apart.
+const BIN: Duration = Duration::from_millis(5);
+const BINS_PER_SECOND: u64 = 200;
+const WORDS: usize = (BINS_PER_SECOND * (SECONDS_MAX + 4)).div_ceil(64) as usize;
+const BINS: u64 = WORDS as u64 * 64;
+
+/// The moments of the next minute at which somebody was told to come: a ring with a bit for every 5 ms.
+#[derive(Debug)]
+struct Promises {
+    bits: Box<[u64; WORDS]>,
+    /// The first bin, counted from the epoch, that has not passed.
+    present: u64,
+}
+
+impl Default for Promises {
+    fn default() -> Self {
+        Self {
+            bits: Box::new([0; WORDS]),
+            present: 0,
+        }
+    }
+}
+
+impl Promises {
+    /// Promises the first moment that is `first` or more whole seconds ahead and `apart` from all others. Returns
+    /// how many seconds ahead it is; `None` if there is none such.
+    fn promise(&mut self, now: Duration, apart: Duration, first: u64) -> Option<u64> {
+        let present = (now.as_nanos() / BIN.as_nanos()) as u64;
+        self.pass(present);
+        let apart = (apart.as_nanos() / BIN.as_nanos()) as u64;
+        let is_free = |&seconds: &u64| {
+            let bin = present + seconds * BINS_PER_SECOND;
+            let last = (bin + apart).min(present + BINS - 1);
+            !self.any(bin.saturating_sub(apart).max(present), last)
+        };
+        let seconds = (first..=SECONDS_MAX).find(is_free)?;
+        let bin = (present + seconds * BINS_PER_SECOND) % BINS;
+        self.bits[(bin / 64) as usize] |= 1 << (bin % 64);
+        Some(seconds)
+    }
+
+    /// Forgets what has passed.
+    fn pass(&mut self, present: u64) {
+        for bin in self.present..present.min(self.present + BINS) {
+            let bin = bin % BINS;
+            self.bits[(bin / 64) as usize] &= !(1 << (bin % 64));
+        }
+        self.present = self.present.max(present);
+    }
+
+    /// Returns whether anything is promised from one bin to another, fewer than all bins apart.
+    fn any(&self, from: u64, to: u64) -> bool {
+        let mut bin = from;
+        while bin <= to {
+            let at = bin % BINS;
+            let (word, bit) = ((at / 64) as usize, at % 64);
+            let count = (64 - bit).min(to - bin + 1);
+            let mask = (u64::MAX >> (64 - count)) << bit;
+            if self.bits[word] & mask != 0 {
+                return true;
+            }
+            bin += count;
+        }
+        false
+    }
 }
 
 #[cfg(test)]
@@ -185,50 +267,84 @@ mod tests {
         }
     }
 
-    #[test]
-    fn those_who_are_refused_are_told_ever_later_moments_at_a_tenth_of_the_pace() {
-        let (lines, mut now) = (Lines::new(), Instant::now());
+    /// A line of a tenant that is served `pace` times a second.
+    fn line(pace: u32) -> (Lines<u8>, Instant) {
+        let mut now = Instant::now();
+        let lines = Lines::new(now);
         lines.join(&1, 0, true, now);
-        serve(&lines, 1, SECOND / 100, &mut now, 3 * SECOND); // 100 a second
-        let first = lines.join(&1, 0, true, now);
-        let waits: Vec<Duration> = (0..20).map(|_| lines.join(&1, 0, true, now)).collect();
-        for (number, wait) in waits.iter().enumerate() {
-            let expected = first + SECOND / 10 * (number as u32 + 1);
-            assert!(
-                wait.abs_diff(expected) < SECOND / 50,
-                "{wait:?}, not {expected:?}"
-            );
+        serve(&lines, 1, SECOND / pace, &mut now, 3 * SECOND);
+        (lines, now)
+    }
+
+    #[test]
+    fn those_who_are_refused_at_once_are_told_to_come_a_second_apart() {
+        let (lines, now) = line(100);
+        let waits: Vec<u64> = (0..10)
+            .map(|_| lines.join(&1, 0, true, now).as_secs())
+            .collect();
+        assert_eq!(waits, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    }
+
+    #[test]
+    fn those_who_come_back_come_at_a_twentieth_of_the_pace() {
+        let (lines, mut now) = line(100); // so 200 ms apart
+        let mut moments = Vec::new();
+        for _ in 0..100 {
+            moments.push(now + lines.join(&1, 0, true, now));
+            now += SECOND / 100;
+            lines.count_served(&1, || now);
+        }
+        moments.sort_unstable();
+        for pair in moments.windows(2) {
+            let apart = pair[1] - pair[0];
+            assert!(apart >= SECOND / 5 - 2 * BIN, "{apart:?}");
         }
     }
 
     #[test]
-    fn nobody_is_told_a_moment_before_the_door_opens() {
-        let (lines, mut now) = (Lines::new(), Instant::now());
-        lines.join(&1, 0, true, now);
-        serve(&lines, 1, SECOND / 10, &mut now, 3 * SECOND);
+    fn nobody_is_told_a_moment_before_there_is_room() {
+        let (lines, now) = line(10);
         let wait = lines.join(&1, 50, true, now);
-        assert!((4 * SECOND..6 * SECOND).contains(&wait), "{wait:?}");
+        assert!((5 * SECOND..7 * SECOND).contains(&wait), "{wait:?}");
     }
 
     #[test]
     fn a_flood_cannot_push_the_others_away_for_ever() {
-        let (lines, mut now) = (Lines::new(), Instant::now());
-        lines.join(&1, 0, true, now);
-        serve(&lines, 1, SECOND, &mut now, 3 * SECOND);
+        let (lines, now) = line(1);
         for _ in 0..100_000 {
-            assert!(lines.join(&1, 5, true, now) <= WAIT_MAX);
+            assert!(lines.join(&1, 5, true, now).as_secs() <= SECONDS_MAX);
         }
-        let waits: Vec<Duration> = (0..100).map(|_| lines.join(&1, 5, true, now)).collect();
-        let shortest = waits.iter().min().copied();
+        let waits = (0..100).map(|_| lines.join(&1, 5, true, now));
+        let shortest = waits.min();
         assert!(
             shortest < Some(20 * SECOND),
-            "the line starts over: {shortest:?}"
+            "moments are given out in turn: {shortest:?}"
+        );
+    }
+
+    #[test]
+    fn promises_are_forgotten_when_they_have_passed() {
+        let mut promises = Promises::default();
+        let apart = 100 * BIN;
+        let mut now = Duration::from_secs(1_000);
+        for _ in 0..1_000 {
+            assert_eq!(promises.promise(now, apart, 1), Some(1));
+            now += apart + BIN; // far enough, and each is forgotten before its place comes again
+        }
+        let mut crowded = Promises::default();
+        let moments = (0..100).map_while(|_| crowded.promise(now, BIN, 1));
+        assert_eq!(moments.count(), 60);
+        assert_eq!(crowded.promise(now + 2 * BIN, BIN, 1), Some(1));
+        assert_eq!(
+            crowded.promise(now + 3 * Duration::from_secs(60), BIN, 60),
+            Some(60)
         );
     }
 
     #[test]
     fn a_shut_door_opens_when_there_is_room_enough() {
-        let (lines, now) = (Lines::new(), Instant::now());
+        let now = Instant::now();
+        let lines = Lines::new(now);
         assert!(!lines.is_shut(&1, || false));
         lines.join(&1, 0, true, now);
         assert!(lines.is_shut(&1, || false));
@@ -244,7 +360,8 @@ mod tests {
 
     #[test]
     fn lines_end_and_are_bounded() {
-        let (lines, mut now) = (Lines::new(), Instant::now());
+        let mut now = Instant::now();
+        let lines = Lines::new(now);
         for tenant in 0..2 * LINES_MAX as u32 {
             assert!(lines.join(&tenant, 1, true, now) <= SECOND);
         }
@@ -256,9 +373,7 @@ mod tests {
 
     #[test]
     fn a_pace_is_that_of_the_last_seconds() {
-        let (lines, mut now) = (Lines::new(), Instant::now());
-        lines.join(&1, 0, true, now);
-        serve(&lines, 1, SECOND / 1000, &mut now, 4 * SECOND);
+        let (lines, mut now) = line(1_000);
         for _ in 0..10 {
             lines.join(&1, 0, true, now); // somebody is still there
             serve(&lines, 1, SECOND / 10, &mut now, SECOND);
