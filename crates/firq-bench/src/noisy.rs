@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::Effort;
 use crate::contenders::{Contender, Fifo, Item, Ours, Rival, Room};
+use crate::statistics::quantile;
 use crate::table::{Cell, Table};
 
 const QUIET: u64 = 99;
@@ -63,12 +64,10 @@ fn row(contender: &dyn Contender, time: Duration) -> Vec<Cell> {
         stop.store(true, Ordering::Relaxed);
         served
     });
-    waits.sort_unstable();
-    let at = |part: f64| {
-        let index = (part * waits.len() as f64) as usize;
-        waits
-            .get(index.min(waits.len().saturating_sub(1)))
-            .map_or(Cell::None, |wait| Cell::Number(wait.as_secs_f64() * 1e3, 3))
+    let served = waits.len();
+    let mut at = |part: f64| match served {
+        0 => Cell::None,
+        _ => Cell::Number(quantile(&mut waits, part).as_secs_f64() * 1e3, 3),
     };
     let share =
         refused.load(Ordering::Relaxed) as f64 / offered.load(Ordering::Relaxed).max(1) as f64;
@@ -78,7 +77,7 @@ fn row(contender: &dyn Contender, time: Duration) -> Vec<Cell> {
         at(0.99),
         Cell::Number(100.0 * share, 2),
         Cell::Number(noisy as f64 / time.as_secs_f64(), 0),
-        Cell::Number(waits.len() as f64 / time.as_secs_f64(), 0),
+        Cell::Number(served as f64 / time.as_secs_f64(), 0),
     ]
 }
 
