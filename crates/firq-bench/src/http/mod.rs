@@ -9,7 +9,6 @@ mod client;
 mod downstream;
 mod server;
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
@@ -81,14 +80,11 @@ struct Neighbours {
 
 /// Sends one request after the other until `end`, with a pause between. Replies before `warm` do not count.
 async fn keep_asking(
-    server: SocketAddr,
+    mut connection: Connection,
     tenant: u64,
     pause: Duration,
     (warm, end): (Instant, Instant),
 ) -> Got {
-    let mut connection = Connection::open(server, tenant)
-        .await
-        .expect("the server is there");
     let mut replies = Vec::new();
     while Instant::now() < end {
         let begun = Instant::now();
@@ -126,14 +122,19 @@ impl Bench {
         tenants: &[(u64, usize, Duration)],
         time: Duration,
     ) -> Vec<Got> {
-        let warm = Instant::now() + time / 5;
-        let times = (warm, warm + time);
         self.clients.block_on(async {
-            let mut connections = JoinSet::new();
+            tokio::time::sleep(time / 10).await; // lets the load before this one die away
+            let mut ready = Vec::new();
             for &(tenant, count, pause) in tenants {
                 for _ in 0..count {
-                    connections.spawn(keep_asking(server.address, tenant, pause, times));
+                    ready.push((open(server, tenant).await, tenant, pause));
                 }
+            }
+            let warm = Instant::now() + time / 5;
+            let times = (warm, warm + time);
+            let mut connections = JoinSet::new();
+            for (connection, tenant, pause) in ready {
+                connections.spawn(keep_asking(connection, tenant, pause, times));
             }
             let mut got: Vec<Got> = Vec::new();
             while let Some(one) = connections.join_next().await {
@@ -349,15 +350,19 @@ impl Bench {
             Effort::Quick => (0.2, 60),
         };
         let server = start(Layer::Ours, setup);
-        let begun = Instant::now();
-        let warm = begun + Duration::from_secs_f64(seconds / 4.0);
-        let end = begun + Duration::from_secs_f64(seconds);
-        let outcomes = self.clients.block_on(async {
-            let mut polite = JoinSet::new();
+        let (outcomes, begun) = self.clients.block_on(async {
+            let mut ready = Vec::new();
             for _ in 0..clients {
-                polite.spawn(come_back(server.address, warm, end));
+                ready.push(open(&server, 1).await);
             }
-            polite.join_all().await
+            let begun = Instant::now();
+            let warm = begun + Duration::from_secs_f64(seconds / 4.0);
+            let end = begun + Duration::from_secs_f64(seconds);
+            let mut polite = JoinSet::new();
+            for connection in ready {
+                polite.spawn(come_back(connection, warm, end));
+            }
+            (polite.join_all().await, begun)
         });
         let retried: usize = outcomes.iter().map(|(retried, _)| retried).sum();
         let succeeded: usize = outcomes.iter().map(|(_, succeeded)| succeeded).sum();
@@ -387,10 +392,7 @@ impl Bench {
 
 /// Asks until `end`, waiting as told when refused. Returns how many requests were retried after `warm`, and how many
 /// of these succeeded at the first retry.
-async fn come_back(server: SocketAddr, warm: Instant, end: Instant) -> (usize, usize) {
-    let mut connection = Connection::open(server, 1)
-        .await
-        .expect("the server is there");
+async fn come_back(mut connection: Connection, warm: Instant, end: Instant) -> (usize, usize) {
     let (mut retried, mut succeeded) = (0, 0);
     let mut was_refused = false;
     while Instant::now() < end {
@@ -409,6 +411,13 @@ async fn come_back(server: SocketAddr, warm: Instant, end: Instant) -> (usize, u
         }
     }
     (retried, succeeded)
+}
+
+/// Opens connections one after the other: a listener that is overrun drops some, and they take a second to try
+/// again.
+async fn open(server: &Server, tenant: u64) -> Connection {
+    let connection = Connection::open(server.address, tenant).await;
+    connection.expect("the server is there")
 }
 
 fn start(layer: Layer, setup: Setup) -> Server {
