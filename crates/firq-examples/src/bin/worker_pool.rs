@@ -1,0 +1,251 @@
+//! A pool of threads that shares its processors between tenants.
+//!
+//! ```sh
+//! cargo run -p firq-examples --bin worker_pool
+//! ```
+//!
+//! You will learn how to
+//!
+//! - put a [`Scheduler`] between those who submit work and the threads that do it;
+//! - declare what a job costs, so that tenants share *processor time* and not *numbers of jobs*;
+//! - close the scheduler so that the threads finish what is queued and end.
+//!
+//! The scene: `video` and `thumbs` each submit a backlog at once, `video`'s jobs eight times as long. Then `web`
+//! and `mail` submit a short job now and then, for which somebody waits.
+//!
+//! What to look at: the scene is played twice, first in order of arrival, as a channel would have it, then fairly.
+//! Compare how long `web` and `mail` wait, and what `thumbs` gets while `video` has work.
+
+use std::hint::black_box;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use firq_core::{DequeueResult, Scheduler, SchedulerConfig, Task};
+use firq_examples::{BoxError, Latencies, Table, Verdict, millis};
+
+const WORKERS: usize = 2;
+
+/// The key says who competes for the processors, and nothing finer. Any `Hash + Eq + Clone` type will do.
+type Tenant = &'static str;
+
+const TENANTS: [Tenant; 4] = ["video", "thumbs", "web", "mail"];
+
+/// A piece of work for a processor, as long as its cost in milliseconds.
+struct Job {
+    tenant: Tenant,
+    cost: u64,
+}
+
+/// What became of a job.
+struct Done {
+    tenant: Tenant,
+    cost: u64,
+    waited: Duration,
+    ended: Duration,
+}
+
+#[derive(Clone, Copy)]
+enum Order {
+    Arrival,
+    Fair,
+}
+
+impl Order {
+    /// Returns the key that a tenant's jobs are queued under.
+    ///
+    /// Within one key, jobs come out in the order in which they went in. So a scheduler whose work all has the
+    /// same key *is* a first-in-first-out queue, and the comparison differs in this line only.
+    const fn key(self, tenant: Tenant) -> Tenant {
+        match self {
+            Self::Arrival => "everybody",
+            Self::Fair => tenant,
+        }
+    }
+}
+
+fn main() -> Result<(), BoxError> {
+    println!("{WORKERS} threads, 4 tenants, the same work in two orders.\n");
+    let speed = Speed::measure();
+    let arrival = play(Order::Arrival, speed)?;
+    let fair = play(Order::Fair, speed)?;
+
+    let mut table = Table::new([
+        "tenant",
+        "jobs",
+        "each",
+        "wait p50, FIFO",
+        "wait p50, Firq",
+        "share, FIFO",
+        "share, Firq",
+    ]);
+    for tenant in TENANTS {
+        let mine = || fair.done.iter().filter(|done| done.tenant == tenant);
+        table.row([
+            tenant.to_owned(),
+            mine().count().to_string(),
+            format!("{} ms", mine().map(|done| done.cost).max().unwrap_or(0)),
+            millis(arrival.waits(tenant).p50()),
+            millis(fair.waits(tenant).p50()),
+            format!("{:.0} %", arrival.share(tenant) * 100.0),
+            format!("{:.0} %", fair.share(tenant) * 100.0),
+        ]);
+    }
+    print!("{table}");
+    println!("  (share: of the processor time, while both `video` and `thumbs` had work)");
+
+    let mut verdict = Verdict::new();
+    for tenant in ["web", "mail"] {
+        let (before, after) = (arrival.waits(tenant).p50(), fair.waits(tenant).p50());
+        verdict.lesson(
+            after < before / 2,
+            format!(
+                "`{tenant}` waits {} instead of {} for a thread, though nobody gave it a priority",
+                millis(after),
+                millis(before)
+            ),
+        );
+    }
+    let shares = (fair.share("thumbs"), fair.share("video"));
+    verdict.lesson(
+        shares.0 > shares.1 / 2.0,
+        format!(
+            "`thumbs` gets {:.0} % beside `video`'s {:.0} %: a job of cost 8 is charged like 8 jobs of cost 1",
+            shares.0 * 100.0,
+            shares.1 * 100.0
+        ),
+    );
+    verdict.conclude()
+}
+
+/// Plays the scene in one order or the other.
+fn play(order: Order, speed: Speed) -> Result<Run, BoxError> {
+    let scheduler = Scheduler::new(SchedulerConfig {
+        // Bounds on what is queued, in all and per tenant. What does not fit is refused, and comes back in the
+        // error of `submit`: memory stays bounded, and the producer decides what to do about it.
+        max_global: 2_000,
+        max_per_tenant: 1_000,
+        ..SchedulerConfig::default()
+    })?;
+    let done = Mutex::new(Vec::new());
+    let begun = Instant::now();
+
+    thread::scope(|scope| -> Result<(), BoxError> {
+        for _ in 0..WORKERS {
+            scope.spawn(|| work(&scheduler, &done, begun, speed));
+        }
+        // Producers may be any threads. Here one is enough, and whatever it returns, the scheduler is closed
+        // afterwards: otherwise the workers would wait for ever, and the scope for them.
+        let submitted = submit_scene(&scheduler, order);
+        // Takes no more jobs, hands out those that are queued, and then tells every worker `Closed`.
+        scheduler.close_drain();
+        submitted
+    })?;
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Run { done })
+}
+
+fn submit_scene(scheduler: &Scheduler<Job, Tenant>, order: Order) -> Result<(), BoxError> {
+    let submit = |tenant, cost| {
+        let task = Task::new(Job { tenant, cost }).with_cost(cost);
+        scheduler.submit(order.key(tenant), task)
+    };
+    // The noisy ones: all at once, and `video` is first at the door.
+    for _ in 0..70 {
+        submit("video", 8)?;
+    }
+    for _ in 0..280 {
+        submit("thumbs", 1)?;
+    }
+    // The quiet ones: a job now and then, while the backlogs last.
+    for _ in 0..15 {
+        thread::sleep(Duration::from_millis(15));
+        submit("web", 1)?;
+        submit("mail", 2)?;
+    }
+    Ok(())
+}
+
+/// What every thread of the pool does: take the next job, whosever turn it is, and do it.
+fn work(scheduler: &Scheduler<Job, Tenant>, done: &Mutex<Vec<Done>>, begun: Instant, speed: Speed) {
+    // Waits without using the processor; wakes for one job at a time. `Closed` ends the loop. `Empty` is not among
+    // the answers of `dequeue_blocking`, which waits instead.
+    while let DequeueResult::Task { task, .. } = scheduler.dequeue_blocking() {
+        // The scheduler notes when it accepted a task, so the time in the queue needs no field of ours.
+        let waited = task.enqueue_ts.elapsed();
+        let Job { tenant, cost } = task.payload;
+        speed.burn(cost);
+        let ended = begun.elapsed();
+        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.push(Done {
+            tenant,
+            cost,
+            waited,
+            ended,
+        });
+    }
+}
+
+/// What came of playing the scene.
+struct Run {
+    done: Vec<Done>,
+}
+
+impl Run {
+    fn waits(&self, tenant: Tenant) -> Latencies {
+        let mine = self.done.iter().filter(|done| done.tenant == tenant);
+        mine.map(|done| done.waited).collect()
+    }
+
+    /// Returns a tenant's share of the work that was done while both backlogs lasted: shares mean something only
+    /// among those who want more than they get.
+    fn share(&self, tenant: Tenant) -> f64 {
+        let end = |tenant| {
+            let mine = self.done.iter().filter(|done| done.tenant == tenant);
+            mine.map(|done| done.ended).max().unwrap_or_default()
+        };
+        let both_had_work = end("video").min(end("thumbs"));
+        let (mut own, mut all) = (0, 0);
+        for done in self.done.iter().filter(|done| done.ended <= both_had_work) {
+            all += done.cost;
+            own += if done.tenant == tenant { done.cost } else { 0 };
+        }
+        own as f64 / all.max(1) as f64
+    }
+}
+
+/// How many rounds of arithmetic this machine does in a millisecond, so that costs mean the same everywhere.
+#[derive(Clone, Copy)]
+struct Speed {
+    rounds: u64,
+}
+
+impl Speed {
+    fn measure() -> Self {
+        const ROUNDS: u64 = 1 << 20;
+        // The fastest of some tries: the others were interrupted.
+        let tries = (0..5).map(|_| {
+            let begun = Instant::now();
+            arithmetic(ROUNDS);
+            begun.elapsed()
+        });
+        let fastest = tries.min().unwrap_or_default().as_secs_f64().max(1e-6);
+        let rounds = (ROUNDS as f64 / (fastest * 1e3)) as u64;
+        Self { rounds }
+    }
+
+    /// Keeps a processor busy, for about as many milliseconds as the cost says.
+    fn burn(self, cost: u64) {
+        arithmetic(self.rounds * cost);
+    }
+}
+
+fn arithmetic(rounds: u64) {
+    let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
+    for _ in 0..rounds {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+    }
+    black_box(state);
+}
