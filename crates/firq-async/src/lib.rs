@@ -27,6 +27,7 @@ pub use stream::Tasks;
 
 pub use firq_core;
 pub use firq_core::{
-    BackpressurePolicy, CancelResult, CloseMode, ConfigError, DequeueResult, EnqueueRejectReason,
-    Priority, Rejected, Scheduler, SchedulerConfig, SchedulerStats, Task, TaskHandle, TenantKey,
+    BackpressurePolicy, CancelResult, CloseMode, ConfigError, DequeueResult, DropReason, Dropped,
+    EnqueueRejectReason, Priority, Rejected, Scheduler, SchedulerConfig, SchedulerStats, Task,
+    TaskHandle, TenantKey,
 };

@@ -101,6 +101,15 @@ impl<T, K: Hash + Eq + Clone> AsyncScheduler<T, K> {
         Tasks::new(Arc::clone(&self.scheduler))
     }
 
+    /// Queues many tasks without waiting, and returns those that were not accepted; see
+    /// [`Scheduler::enqueue_batch`].
+    pub fn enqueue_batch(
+        &self,
+        tasks: impl IntoIterator<Item = (K, Task<T>)>,
+    ) -> Vec<(K, Rejected<T>)> {
+        self.scheduler.enqueue_batch(tasks)
+    }
+
     /// Takes a task out of the queue, wherever it is, in constant time.
     pub fn cancel(&self, handle: TaskHandle) -> CancelResult {
         self.scheduler.cancel(handle)
@@ -109,6 +118,21 @@ impl<T, K: Hash + Eq + Clone> AsyncScheduler<T, K> {
     /// Reports what a finished task really cost; see [`Scheduler::settle`].
     pub fn settle(&self, tenant: &K, charged: u64, actual: u64) {
         self.scheduler.settle(tenant, charged, actual);
+    }
+
+    /// Gives a tenant a share of its own, from now on; see [`Scheduler::set_tenant_quantum`].
+    pub fn set_tenant_quantum(&self, tenant: K, quantum: u64) {
+        self.scheduler.set_tenant_quantum(tenant, quantum);
+    }
+
+    /// Keeps a tenant from running, whatever it has queued or gets.
+    pub fn pause_tenant(&self, tenant: &K) {
+        self.scheduler.pause_tenant(tenant);
+    }
+
+    /// Lets a tenant run again.
+    pub fn resume_tenant(&self, tenant: &K) {
+        self.scheduler.resume_tenant(tenant);
     }
 
     /// Returns what the scheduler has done so far, and how it is now.

@@ -27,7 +27,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Cause, Refusal};
 use crate::limit::{InFlight, Limit};
-use crate::line::Lines;
+use crate::line::{Crowd, Lines};
 use crate::permit::Permit;
 use crate::stats::FirqStats;
 use crate::turn::{Entering, Turn};
@@ -200,17 +200,26 @@ impl<K: Tenant> Gate<K> {
     pub(crate) fn refuse(&self, cause: Cause, tenant: Option<&K>) -> Refusal {
         self.refused[cause.index()].fetch_add(1, Ordering::Relaxed);
         let retry_after = tenant.map(|tenant| {
-            let scheduler = self.scheduler.scheduler();
-            let (in_the_way, shuts) = match cause {
+            let crowd = match cause {
                 Cause::Rejected(EnqueueRejectReason::TenantFull) => {
-                    let queued = scheduler.tenant_len(tenant);
-                    (queued.saturating_sub(self.reopens_at()), true)
+                    let queued = self.scheduler.scheduler().tenant_len(tenant);
+                    Crowd {
+                        in_the_way: queued.saturating_sub(self.reopens_at()),
+                        at_once: self.max_per_tenant - self.reopens_at(),
+                        shuts: true,
+                    }
                 }
+                // Others are in the way, too, and come back: an eighth is a guess.
                 Cause::Rejected(EnqueueRejectReason::GlobalFull | EnqueueRejectReason::Timeout)
-                | Cause::Evicted => (self.max_global / 8, false),
-                Cause::Expired | Cause::Closed => (0, false),
+                | Cause::Evicted
+                | Cause::Expired
+                | Cause::Closed => Crowd {
+                    in_the_way: self.max_global / 8,
+                    at_once: self.max_global / 8,
+                    shuts: false,
+                },
             };
-            self.lines.join(tenant, in_the_way, shuts, TokioClock.now())
+            self.lines.join(tenant, crowd, TokioClock.now())
         });
         Refusal { cause, retry_after }
     }

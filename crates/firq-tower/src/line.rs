@@ -13,7 +13,8 @@
 //! So those who come back fill the queue slowly: the door is open for as long as it takes half a queue of them
 //! to come, and shut for as long as it takes half a queue to be served, which is a twentieth of that.
 //!
-//! The pace is measured, from the first refusal on and over the last seconds. When every moment of the next minute
+//! The pace is measured, from the first refusal on and over the last seconds; until there is one, half a queue of
+//! clients is told to come with each second. When every moment of the next minute
 //! is taken, because there is a flood of clients who do not listen, moments are given out in turn.
 //!
 //! A tenant has a line only while it is being refused. Their number is bounded; tenants beyond it are told to
@@ -62,6 +63,17 @@ struct Line {
     /// Requests served since `since`; both are halved now and then.
     served: f64,
     since: Instant,
+}
+
+/// What a refused client is up against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crowd {
+    /// How many requests have to be served before there is room.
+    pub(crate) in_the_way: usize,
+    /// For how many there is room then.
+    pub(crate) at_once: usize,
+    /// Whether the refusal shuts the door.
+    pub(crate) shuts: bool,
 }
 
 impl Line {
@@ -128,16 +140,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
     }
 
     /// Puts a refused client in its tenant's line, and returns how long it is to wait, in whole seconds.
-    ///
-    /// `in_the_way` is how many requests have to be served before there is room; `shuts` says whether the
-    /// refusal shuts the door.
-    pub(crate) fn join(
-        &self,
-        tenant: &K,
-        in_the_way: usize,
-        shuts: bool,
-        now: Instant,
-    ) -> Duration {
+    pub(crate) fn join(&self, tenant: &K, crowd: Crowd, now: Instant) -> Duration {
         let mut guard = self.lock();
         let state = &mut *guard;
         self.sweep(state, now);
@@ -152,14 +155,20 @@ impl<K: Hash + Eq + Clone> Lines<K> {
             served: 0.0,
             since: now,
         });
-        line.is_shut |= shuts;
+        line.is_shut |= crowd.shuts;
         line.refused += 1;
-        let pace = line.pace(now).unwrap_or(f64::INFINITY);
-        let first = 1 + (in_the_way as f64 / pace).min(SECONDS_MAX as f64 - 1.0) as u64;
-        let apart = Duration::from_secs_f64((SERVED_PER_RETURN / pace).min(SECONDS_MAX as f64));
-        let since_epoch = now.saturating_duration_since(self.epoch);
-        let free = line.promises.promise(since_epoch, apart, first);
-        let seconds = free.unwrap_or(first + line.refused % (SECONDS_MAX - first + 1));
+        let seconds = match line.pace(now) {
+            Some(pace) => {
+                let before = (crowd.in_the_way as f64 / pace).min(SECONDS_MAX as f64 - 1.0);
+                let apart = (SERVED_PER_RETURN / pace).min(SECONDS_MAX as f64);
+                let (first, apart) = (1 + before as u64, Duration::from_secs_f64(apart));
+                let since_epoch = now.saturating_duration_since(self.epoch);
+                let free = line.promises.promise(since_epoch, apart, first);
+                free.unwrap_or(first + line.refused % (SECONDS_MAX - first + 1))
+            }
+            // Before anybody has been served, as many are called back at a time as there will be room for.
+            None => 1 + ((line.refused - 1) / crowd.at_once.max(1) as u64).min(SECONDS_MAX - 1),
+        };
         let wait = Duration::from_secs(seconds);
         line.promised = line.promised.max(now + wait);
         self.count.store(state.lines.len(), Ordering::Relaxed);
@@ -258,6 +267,15 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    /// A crowd that shuts the door.
+    fn crowd(in_the_way: usize) -> Crowd {
+        Crowd {
+            in_the_way,
+            at_once: 50,
+            shuts: true,
+        }
+    }
+
     /// Serves one request every `every` for a while.
     fn serve(lines: &Lines<u8>, tenant: u8, every: Duration, now: &mut Instant, time: Duration) {
         let end = *now + time;
@@ -271,16 +289,29 @@ mod tests {
     fn line(pace: u32) -> (Lines<u8>, Instant) {
         let mut now = Instant::now();
         let lines = Lines::new(now);
-        lines.join(&1, 0, true, now);
+        lines.join(&1, crowd(0), now);
         serve(&lines, 1, SECOND / pace, &mut now, 3 * SECOND);
         (lines, now)
+    }
+
+    #[test]
+    fn before_there_is_a_pace_half_a_queue_is_called_back_at_a_time() {
+        let now = Instant::now();
+        let lines = Lines::new(now);
+        let waits: Vec<u64> = (0..120)
+            .map(|_| lines.join(&1, crowd(0), now).as_secs())
+            .collect();
+        assert!(waits.is_sorted());
+        assert_eq!((waits[0], waits[60], waits[119]), (1, 2, 3));
+        let endless = (0..10_000).map(|_| lines.join(&1, crowd(0), now).as_secs());
+        assert_eq!(endless.max(), Some(SECONDS_MAX));
     }
 
     #[test]
     fn those_who_are_refused_at_once_are_told_to_come_a_second_apart() {
         let (lines, now) = line(100);
         let waits: Vec<u64> = (0..10)
-            .map(|_| lines.join(&1, 0, true, now).as_secs())
+            .map(|_| lines.join(&1, crowd(0), now).as_secs())
             .collect();
         assert_eq!(waits, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     }
@@ -290,7 +321,7 @@ mod tests {
         let (lines, mut now) = line(100); // so 200 ms apart
         let mut moments = Vec::new();
         for _ in 0..100 {
-            moments.push(now + lines.join(&1, 0, true, now));
+            moments.push(now + lines.join(&1, crowd(0), now));
             now += SECOND / 100;
             lines.count_served(&1, || now);
         }
@@ -304,7 +335,7 @@ mod tests {
     #[test]
     fn nobody_is_told_a_moment_before_there_is_room() {
         let (lines, now) = line(10);
-        let wait = lines.join(&1, 50, true, now);
+        let wait = lines.join(&1, crowd(50), now);
         assert!((5 * SECOND..7 * SECOND).contains(&wait), "{wait:?}");
     }
 
@@ -312,9 +343,9 @@ mod tests {
     fn a_flood_cannot_push_the_others_away_for_ever() {
         let (lines, now) = line(1);
         for _ in 0..100_000 {
-            assert!(lines.join(&1, 5, true, now).as_secs() <= SECONDS_MAX);
+            assert!(lines.join(&1, crowd(5), now).as_secs() <= SECONDS_MAX);
         }
-        let waits = (0..100).map(|_| lines.join(&1, 5, true, now));
+        let waits = (0..100).map(|_| lines.join(&1, crowd(5), now));
         let shortest = waits.min();
         assert!(
             shortest < Some(20 * SECOND),
@@ -346,12 +377,16 @@ mod tests {
         let now = Instant::now();
         let lines = Lines::new(now);
         assert!(!lines.is_shut(&1, || false));
-        lines.join(&1, 0, true, now);
+        lines.join(&1, crowd(0), now);
         assert!(lines.is_shut(&1, || false));
         assert!(!lines.is_shut(&2, || false), "another's door");
         assert!(!lines.is_shut(&1, || true));
         assert!(!lines.is_shut(&1, || false), "it stays open");
-        lines.join(&1, 0, false, now);
+        let harmless = Crowd {
+            shuts: false,
+            ..crowd(0)
+        };
+        lines.join(&1, harmless, now);
         assert!(
             !lines.is_shut(&1, || false),
             "this refusal does not shut it"
@@ -363,7 +398,7 @@ mod tests {
         let mut now = Instant::now();
         let lines = Lines::new(now);
         for tenant in 0..2 * LINES_MAX as u32 {
-            assert!(lines.join(&tenant, 1, true, now) <= SECOND);
+            assert!(lines.join(&tenant, crowd(1), now) <= SECOND);
         }
         assert_eq!(lines.lock().lines.len(), LINES_MAX);
         now += 2 * MEMORY;
@@ -375,7 +410,7 @@ mod tests {
     fn a_pace_is_that_of_the_last_seconds() {
         let (lines, mut now) = line(1_000);
         for _ in 0..10 {
-            lines.join(&1, 0, true, now); // somebody is still there
+            lines.join(&1, crowd(0), now); // somebody is still there
             serve(&lines, 1, SECOND / 10, &mut now, SECOND);
         }
         let pace = lines.lock().lines[&1].pace(now);

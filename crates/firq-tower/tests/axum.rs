@@ -4,7 +4,6 @@
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::response::IntoResponse;
 use axum::routing::get;
 use firq_tower::{EnqueueRejectReason, Firq, FirqHttpRejection, FirqLayer, TenantKey};
 use http_body_util::BodyExt;
@@ -162,8 +161,10 @@ async fn a_route_can_show_the_metrics() {
     }
 }
 
+#[cfg(feature = "axum")]
 #[tokio::test]
 async fn handlers_can_answer_alike() {
+    use axum::response::IntoResponse;
     let response = FirqHttpRejection::new(EnqueueRejectReason::GlobalFull).into_response();
     assert_eq!(response.status(), 503);
     let body: Value = serde_json::from_str(&text(response).await).unwrap();

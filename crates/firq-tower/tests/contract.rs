@@ -234,3 +234,31 @@ async fn under_random_drops_everything_balances() {
         assert!(request.await.unwrap().is_ok());
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_is_left_waiting_while_a_permit_is_free() {
+    for limit in [1, 2, 3] {
+        let layer = build(firq().with_in_flight_limit(limit));
+        let service = layer.layer(tower::service_fn(async |req: Req| {
+            if req.id.is_multiple_of(3) {
+                tokio::task::yield_now().await; // some end where they begin, some elsewhere
+            }
+            Ok::<_, Failure>(req)
+        }));
+        let senders: Vec<_> = (0..8_u64)
+            .map(|sender| {
+                let mut service = service.clone();
+                tokio::spawn(async move {
+                    for id in 0..3_000 {
+                        assert!(service.call(Req::of(sender).id(id)).await.is_ok());
+                    }
+                })
+            })
+            .collect();
+        for sender in senders {
+            let done = tokio::time::timeout(60_000 * MILLI, sender).await;
+            done.expect("somebody waits for ever").unwrap();
+        }
+        assert_eq!(layer.stats().queue.dequeued, 8 * 3_000);
+    }
+}
