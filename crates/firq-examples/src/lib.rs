@@ -15,3 +15,9 @@ pub use verdict::Verdict;
 
 /// Whatever went wrong, for a `main` that has nobody to tell but the user.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The code of the guide and of the README, so that it is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/firq.md")]
+#[doc = include_str!("../../../README.md")]
+mod guide {}
