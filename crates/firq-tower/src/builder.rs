@@ -47,6 +47,7 @@ pub struct Firq<K: Tenant = TenantKey, E = NoExtractors, A = JsonAnswer> {
     max_per_tenant: usize,
     quantum: u64,
     in_flight: InFlight,
+    quota: Option<usize>,
     backpressure: BackpressurePolicy,
     weights: HashMap<K, u32>,
     weigh: Option<Weights<K>>,
@@ -68,6 +69,7 @@ impl<K: Tenant> Firq<K> {
             max_per_tenant: 100,
             quantum: 1,
             in_flight: InFlight::Fixed(128),
+            quota: None,
             backpressure: BackpressurePolicy::ShedFair,
             weights: HashMap::new(),
             weigh: None,
@@ -123,6 +125,16 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
     /// Lets the layer find out how many requests may run at once, from how long they take.
     pub fn with_adaptive_limit(mut self, limit: Adaptive) -> Self {
         self.in_flight = InFlight::Adaptive(limit);
+        self
+    }
+
+    /// Sets how many requests of one tenant run at once; at least 1, and by default as many as there are permits.
+    ///
+    /// A tenant that is alone may take every permit, and whoever comes then waits until one of its requests ends.
+    /// If requests can take long or hang, set this to less than the limit: the rest is always there for others.
+    /// It does not apply while the layer [drains](FirqLayer::close_drain).
+    pub fn with_max_in_flight_per_tenant(mut self, max: usize) -> Self {
+        self.quota = Some(max.max(1));
         self
     }
 
@@ -224,7 +236,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
             backpressure: self.backpressure,
             ..SchedulerConfig::default()
         };
-        let gate = Gate::new(config, self.in_flight, self.unit);
+        let gate = Gate::new(config, self.in_flight, self.quota, self.unit);
         if let Some(weigh) = self.weigh {
             let quantum_of =
                 move |tenant: &K| Some(quantum.saturating_mul(u64::from(weigh(tenant).max(1))));
@@ -258,6 +270,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
             max_per_tenant: self.max_per_tenant,
             quantum: self.quantum,
             in_flight: self.in_flight,
+            quota: self.quota,
             backpressure: self.backpressure,
             weights: self.weights,
             weigh: self.weigh,
@@ -276,6 +289,7 @@ impl<K: Tenant, E: fmt::Debug, A: fmt::Debug> fmt::Debug for Firq<K, E, A> {
             .field("max_per_tenant", &self.max_per_tenant)
             .field("quantum", &self.quantum)
             .field("in_flight", &self.in_flight)
+            .field("quota", &self.quota)
             .field("backpressure", &self.backpressure)
             .field("unit", &self.unit)
             .field("extractors", &self.extractors)

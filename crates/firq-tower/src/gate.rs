@@ -29,6 +29,7 @@ use crate::error::{Cause, Refusal};
 use crate::limit::{InFlight, Limit};
 use crate::line::{Crowd, Lines};
 use crate::permit::Permit;
+use crate::quota::Quota;
 use crate::stats::FirqStats;
 use crate::turn::{Entering, Turn};
 
@@ -66,6 +67,8 @@ pub(crate) enum Entry<K: Tenant> {
 pub(crate) struct Gate<K: Tenant> {
     pub(crate) scheduler: AsyncScheduler<Seat<K>, K>,
     pub(crate) limit: Limit,
+    /// How many permits a tenant may hold, if not all of them.
+    pub(crate) quota: Option<Quota<K>>,
     /// The time that is a unit of cost, if requests cost what they take.
     pub(crate) unit: Option<Duration>,
     lines: Lines<K>,
@@ -83,6 +86,7 @@ impl<K: Tenant> Gate<K> {
     pub(crate) fn new(
         config: SchedulerConfig<Seat<K>, K>,
         in_flight: InFlight,
+        quota: Option<usize>,
         unit: Option<Duration>,
     ) -> Self {
         let (max_per_tenant, max_global) = (config.max_per_tenant, config.max_global);
@@ -100,6 +104,7 @@ impl<K: Tenant> Gate<K> {
         Self {
             scheduler: AsyncScheduler::new(config).expect("the builder brings all into range"),
             limit: Limit::new(in_flight, TokioClock.now()),
+            quota: quota.map(Quota::new),
             unit,
             lines: Lines::new(TokioClock.now()),
             arrivals: AtomicU64::new(0),
@@ -157,15 +162,18 @@ impl<K: Tenant> Gate<K> {
             if self.scheduler.scheduler().is_empty() || !self.limit.try_take() {
                 return;
             }
-            match self.scheduler.try_dequeue() {
+            let next = match &self.quota {
+                None => self.scheduler.try_dequeue(),
+                Some(quota) => quota.try_dequeue(self.scheduler.scheduler()),
+            };
+            match next {
                 DequeueResult::Task { tenant, task } => {
                     self.lines.count_served(&tenant, || TokioClock.now());
                     let permit = Permit::new(self, tenant, task.cost);
                     if let Err(Verdict::Granted(permit)) =
                         task.payload.send(Verdict::Granted(permit))
                     {
-                        permit.defuse(); // its request has just gone
-                        self.limit.give_back();
+                        permit.return_to(self); // its request has just gone
                     }
                 }
                 DequeueResult::Empty | DequeueResult::Closed => {

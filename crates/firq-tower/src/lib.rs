@@ -22,6 +22,7 @@ mod limit;
 mod line;
 mod metrics;
 mod permit;
+mod quota;
 mod rejection;
 mod service;
 mod stats;

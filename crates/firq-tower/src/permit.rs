@@ -16,8 +16,9 @@ use crate::gate::{Gate, Tenant};
 pub(crate) struct Permit<K: Tenant> {
     /// None if the permit has been given back already.
     gate: Option<Arc<Gate<K>>>,
-    /// Who is charged, and with what so far, if requests cost what they take.
-    charge: Option<(K, u64)>,
+    /// Whose it is, and with how much it has been charged so far.
+    tenant: K,
+    charged: u64,
     /// When the permit was granted, if anybody wants to know.
     granted: Option<Instant>,
     is_served: bool,
@@ -29,7 +30,8 @@ impl<K: Tenant> Permit<K> {
         let is_timed = gate.unit.is_some() || gate.limit.is_adaptive();
         Self {
             gate: Some(Arc::clone(gate)),
-            charge: gate.unit.map(|_| (tenant, charged)),
+            tenant,
+            charged,
             granted: is_timed.then(|| TokioClock.now()),
             is_served: false,
         }
@@ -40,9 +42,32 @@ impl<K: Tenant> Permit<K> {
         self.is_served = true;
     }
 
-    /// Drops the permit without giving it back: the caller does.
-    pub(crate) fn defuse(mut self) {
+    /// Gives the permit back to whoever has just granted it, and goes on admitting by itself.
+    pub(crate) fn return_to(mut self, gate: &Gate<K>) {
         self.gate = None;
+        self.give_back(gate);
+    }
+
+    fn give_back(&self, gate: &Gate<K>) {
+        if let Some(quota) = &gate.quota {
+            quota.end(gate.scheduler.scheduler(), &self.tenant);
+        }
+        gate.limit.give_back();
+    }
+
+    /// Reports what the request took to those who want to know.
+    fn report(&self, gate: &Gate<K>, granted: Instant) {
+        let now = TokioClock.now();
+        let took = now.saturating_duration_since(granted);
+        if let Some(unit) = gate.unit {
+            let actual = cost_of_time(took, unit);
+            if actual != self.charged {
+                gate.scheduler.settle(&self.tenant, self.charged, actual);
+            }
+        }
+        if self.is_served {
+            gate.limit.observe(took, now);
+        }
     }
 }
 
@@ -50,19 +75,9 @@ impl<K: Tenant> Drop for Permit<K> {
     fn drop(&mut self) {
         let Some(gate) = self.gate.take() else { return };
         if let Some(granted) = self.granted {
-            let now = TokioClock.now();
-            let took = now.saturating_duration_since(granted);
-            if let (Some(unit), Some((tenant, charged))) = (gate.unit, &self.charge) {
-                let actual = cost_of_time(took, unit);
-                if actual != *charged {
-                    gate.scheduler.settle(tenant, *charged, actual);
-                }
-            }
-            if self.is_served {
-                gate.limit.observe(took, now);
-            }
+            self.report(&gate, granted);
         }
-        gate.limit.give_back();
+        self.give_back(&gate);
         gate.admit();
         gate.note_idle();
     }

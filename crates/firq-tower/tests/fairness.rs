@@ -188,6 +188,74 @@ async fn priority_orders_the_requests_of_one_tenant() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tenant_whose_requests_hang_leaves_permits_for_others() {
+    let layer = firq()
+        .with_in_flight_limit(8)
+        .with_max_in_flight_per_tenant(6);
+    let (layer, timed, service) = world(layer);
+    let hanging: Vec<_> = (0..50)
+        .map(|_| send(&service, Req::of(1).taking(3_600 * SECOND)))
+        .collect();
+    settle().await;
+    assert_eq!((timed.of(1), layer.stats().in_flight_active), (6, 6));
+    for _ in 0..100 {
+        let begun = Instant::now();
+        assert!(service.clone().oneshot(Req::of(2)).await.is_ok());
+        assert_eq!(begun.elapsed(), MILLI);
+    }
+    hanging[0].abort(); // the first that runs
+    settle().await;
+    assert_eq!(
+        (timed.of(1), layer.stats().in_flight_active),
+        (7, 6),
+        "the next of its own"
+    );
+    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+    settle().await;
+    assert_eq!(layer.stats().in_flight_active, 0);
+    assert!(
+        service.clone().oneshot(Req::of(1)).await.is_ok(),
+        "nothing is left behind"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_tenant_ever_runs_more_than_it_may() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    let layer = build(
+        firq()
+            .with_in_flight_limit(4)
+            .with_max_in_flight_per_tenant(2),
+    );
+    let running: Arc<[AtomicUsize; 2]> = Arc::default();
+    let service = layer.layer(tower::service_fn(move |req: Req| {
+        let running = Arc::clone(&running);
+        async move {
+            let now = running[req.tenant as usize].fetch_add(1, SeqCst) + 1;
+            assert!(now <= 2, "{now} of tenant {}", req.tenant);
+            tokio::task::yield_now().await;
+            running[req.tenant as usize].fetch_sub(1, SeqCst);
+            Ok::<_, Failure>(req)
+        }
+    }));
+    let senders: Vec<_> = (0..8)
+        .map(|sender| {
+            let service = service.clone();
+            tokio::spawn(async move {
+                for _ in 0..1_000 {
+                    assert!(service.clone().oneshot(Req::of(sender % 2)).await.is_ok());
+                }
+            })
+        })
+        .collect();
+    for sender in senders {
+        sender.await.unwrap();
+    }
+    assert_eq!(layer.stats().queue.dequeued, 8_000);
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_can_be_of_any_type() {
     let layer = Firq::new()
         .with_tenant_weight(("acme".to_owned(), 2_u8), 3)
