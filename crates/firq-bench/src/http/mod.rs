@@ -215,7 +215,9 @@ impl Bench {
         let quiet: Vec<_> = (1..=5).map(|tenant| (tenant, 1, pause)).collect();
         let noisy = (HOT, 256, Duration::ZERO);
         let mut bars = Bars {
-            title: "p99 of each tenant: one with 256 connections, five with one".to_owned(),
+            title:
+                "p99 of each tenant, on a logarithmic scale: one has 256 connections, five have one"
+                    .to_owned(),
             groups: Vec::new(),
         };
         let servers = Layer::ALL.map(|layer| start(layer, setup));
