@@ -11,6 +11,12 @@ use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// A layer with room for one that runs and one that waits, and for more only in time.
+fn patient_for(wait: Duration) -> TestFirq {
+    let patient = firq().with_backpressure(BackpressurePolicy::Timeout { wait });
+    patient.with_in_flight_limit(1).with_max_global(1)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_tenant_with_too_much_queued_is_refused_and_others_are_not() {
     let (layer, _, service) = world(firq().with_in_flight_limit(1).with_max_per_tenant(2));
@@ -59,9 +65,7 @@ async fn by_default_the_greedy_give_way_and_are_told_so() {
 
 #[tokio::test(start_paused = true)]
 async fn under_timeout_a_request_waits_for_room_and_no_longer() {
-    let policy = BackpressurePolicy::Timeout { wait: 10 * MILLI };
-    let patient = firq().with_backpressure(policy);
-    let (layer, _, service) = world(patient.with_in_flight_limit(1).with_max_global(1));
+    let (layer, _, service) = world(patient_for(10 * MILLI));
     let begun = Instant::now();
     let running = send(&service, Req::of(1).taking(8 * MILLI));
     let queued = send(&service, Req::of(1).taking(100 * MILLI));
@@ -83,13 +87,7 @@ async fn under_timeout_a_request_waits_for_room_and_no_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_a_request_that_waits_for_room_gives_its_place_up() {
-    let policy = BackpressurePolicy::Timeout { wait: SECOND };
-    let (layer, timed, service) = world(
-        firq()
-            .with_backpressure(policy)
-            .with_in_flight_limit(1)
-            .with_max_global(1),
-    );
+    let (layer, timed, service) = world(patient_for(SECOND));
     let _running = send(&service, Req::of(1).id(1).taking(10 * MILLI));
     let _queued = send(&service, Req::of(1).id(2).taking(10 * MILLI));
     settle().await;
@@ -148,13 +146,7 @@ async fn a_deadline_that_passes_between_the_grant_and_the_call_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deadline_may_pass_while_waiting_for_room() {
-    let policy = BackpressurePolicy::Timeout { wait: SECOND };
-    let (_, timed, service) = world(
-        firq()
-            .with_backpressure(policy)
-            .with_in_flight_limit(1)
-            .with_max_global(1),
-    );
+    let (_, timed, service) = world(patient_for(SECOND));
     let _first: Vec<_> = (0..2)
         .map(|_| send(&service, Req::of(1).taking(SECOND)))
         .collect();
@@ -209,13 +201,7 @@ async fn closing_at_once_answers_what_is_queued_and_lets_the_rest_complete() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_ends_the_wait_for_room() {
-    let policy = BackpressurePolicy::Timeout { wait: SECOND };
-    let (layer, _, service) = world(
-        firq()
-            .with_backpressure(policy)
-            .with_in_flight_limit(1)
-            .with_max_global(1),
-    );
+    let (layer, _, service) = world(patient_for(SECOND));
     let requests: Vec<_> = (0..5).map(|_| send(&service, Req::of(1))).collect();
     settle().await;
     layer.close_drain();
