@@ -16,6 +16,8 @@ mod handle;
 mod hash;
 mod hooks;
 mod job;
+#[cfg(all(test, loom))]
+mod loom;
 mod metrics;
 mod options;
 mod outcome;

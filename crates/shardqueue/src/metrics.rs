@@ -80,7 +80,7 @@ impl Collector for ShardCollector {
         let kind = MetricType::Histogram;
         let mut family = encoder.encode_descriptor(&name, RUN_DURATION.1, Some(&unit), kind)?;
         for (shard, books) in books.iter().enumerate() {
-            let bounds = BOUNDS.into_iter().chain([f64::MAX]);
+            let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
             let buckets: Vec<(f64, u64)> = bounds.zip(books.runs.buckets).collect();
             let (sum, count) = (books.runs.sum.as_secs_f64(), books.runs.count());
             let labels = [("shard", shard.to_string())];

@@ -201,6 +201,34 @@ impl Lanes {
         let _standing = known(self.ring.forget(lane.key));
     }
 
+    /// Forgets an idle key as the hand would, if nothing is lost by it.
+    #[cfg(test)]
+    pub(crate) fn evict(&mut self, number: u32) {
+        let lane = &self.slots[number];
+        if lane.is_idle() && known(self.ring.is_settled(lane.key)) {
+            self.forget(number);
+        }
+    }
+
+    /// Returns the ring, to be asked or told what only tests ask and tell it.
+    #[cfg(test)]
+    pub(crate) const fn ring(&mut self) -> &mut Drr {
+        &mut self.ring
+    }
+
+    /// Returns what the ring has done so far.
+    #[cfg(test)]
+    pub(crate) const fn work(&self) -> drr::Work {
+        self.ring.work()
+    }
+
+    /// Returns all lanes, by number.
+    #[cfg(test)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Lane)> {
+        let slots = self.slots.0.iter().enumerate();
+        slots.filter_map(|(number, lane)| Some((number as u32, lane.as_ref()?)))
+    }
+
     /// Returns how many keys are in memory, with and without jobs.
     pub(crate) const fn len(&self) -> usize {
         self.ring.len()

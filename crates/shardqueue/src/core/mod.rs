@@ -50,6 +50,15 @@ mod stopping;
 mod time;
 mod waiting;
 
+#[cfg(test)]
+mod audit;
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

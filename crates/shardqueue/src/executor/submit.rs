@@ -106,10 +106,10 @@ impl ShardExecutor {
         K: AsRef<str>,
         J: Job,
     {
-        let mut answers = Vec::new();
+        let mut answers = Batch(Vec::new());
         let mut waiting = Vec::new();
         for (at, answer) in self.apply_batch(jobs).into_iter().enumerate() {
-            answers.push(match answer {
+            answers.0.push(match answer {
                 Err(error) => Err(error),
                 Ok(Applied::Accepted(handle)) => Ok(Submission::from(handle)),
                 Ok(Applied::Waiting(submission)) => {
@@ -121,7 +121,7 @@ impl ShardExecutor {
         let mut event = Event::Answered;
         let mut timeout = pin!(self.enqueue_timer());
         for &at in &waiting {
-            if let Ok(submission) = &answers[at] {
+            if let Ok(submission) = &answers.0[at] {
                 event = submission.wait(timeout.as_mut()).await;
             }
             if event == Event::TimedOut {
@@ -130,7 +130,7 @@ impl ShardExecutor {
         }
         // From the last to the first, so that no job is accepted behind one of its key that is refused.
         let conclude = |answer: Result<Submission, SubmitError>| answer?.conclude(event);
-        let mut handles: Vec<_> = answers.into_iter().rev().map(conclude).collect();
+        let mut handles: Vec<_> = answers.by_ref().map(conclude).collect();
         handles.reverse();
         handles
     }
@@ -199,6 +199,24 @@ impl ShardExecutor {
             self.runtime.spawn(watch);
         }
         handle
+    }
+}
+
+/// The submissions of a batch, from the last to the first: whatever becomes of one, none of its key that was
+/// behind it is let in thereby.
+struct Batch(Vec<Result<Submission, SubmitError>>);
+
+impl Iterator for Batch {
+    type Item = Result<Submission, SubmitError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.pop()
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.for_each(drop);
     }
 }
 
