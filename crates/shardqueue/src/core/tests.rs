@@ -160,7 +160,7 @@ fn a_key_at_its_limit_leaves_room_to_others() {
 #[test]
 fn jobs_that_back_off_use_up_the_queue_only_beyond_their_own_room() {
     let mut core = core(2, 2, 3);
-    let mut fail_one = |core: &mut Plain, key: u64| {
+    let fail_one = |core: &mut Plain, key: u64| {
         submit(core, &format!("key {key}"), key);
         let (_, job, place) = begin(core, 0).unwrap();
         core.retry(place, job, at(1000)).unwrap();
@@ -171,6 +171,23 @@ fn jobs_that_back_off_use_up_the_queue_only_beyond_their_own_room() {
     let refused = core.admit("another", SPEC, (9, 9), Patience::DoesNotWait);
     assert!(matches!(refused, Admission::Full(9)));
     core.audit();
+}
+
+#[test]
+fn a_barrier_that_is_taken_down_is_forgotten() {
+    let mut core = core(10, 10, 10);
+    submit(&mut core, "key", 0);
+    let barriers: Vec<_> = [Some("key"), None, Some("key")]
+        .into_iter()
+        .map(|key| core.barrier(key, ()).unwrap())
+        .collect();
+    assert_eq!(core.barriers.len(), 3);
+    for barrier in barriers {
+        core.take_down(barrier);
+        core.take_down(barrier);
+    }
+    assert_eq!(core.barriers.len(), 0);
+    assert!(core.barrier(Some("another"), ()).is_err());
 }
 
 #[test]
