@@ -31,11 +31,11 @@ use crate::outcome::{CancelResult, JobId, JobStatus, Outcome};
 use crate::sync::{Mutex, lock};
 use crate::ticket::{Alerts, Ticket};
 
-/// A job and, once it has failed, the error of its last attempt.
+/// A job and, once it has failed, the error of its last attempt: boxed, because most jobs have none.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) job: BoxJob,
-    pub(crate) error: Option<JobError>,
+    pub(crate) error: Option<Box<JobError>>,
 }
 
 /// The core as a shard uses it, and what goes in and out of it.
@@ -164,7 +164,9 @@ impl Shard {
         if let Some(sleeper) = sleeper {
             sleeper.wake();
         }
-        alerts.into_iter().for_each(Alerts::wake);
+        if let Some(alerts) = alerts {
+            alerts.into_iter().for_each(Alerts::wake);
+        }
         result
     }
 
@@ -280,7 +282,9 @@ impl Shard {
         }
         drop(state);
         owner.wake();
-        alerts.into_iter().for_each(Alerts::wake);
+        if let Some(alerts) = alerts {
+            alerts.into_iter().for_each(Alerts::wake);
+        }
         Task::Next(next)
     }
 
@@ -351,7 +355,7 @@ impl Shard {
                     (self.id(leaver.place), leaver.key),
                     leaver.attempts,
                     FailureReason::Stopped,
-                    leaver.job.error.expect("a job that backs off has failed"),
+                    *leaver.job.error.expect("a job that backs off has failed"),
                 );
                 owners.push(leaver.ticket.end(Outcome::Failed(failure.clone())));
                 (leaver.job.job, failure)
@@ -422,15 +426,13 @@ const FAR_FUTURE: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
 
 /// Tells those whom a step concerns, and returns whom to wake.
 #[inline]
-fn spread(news: &mut News) -> Vec<Alerts> {
-    match news.accepted.is_empty() && news.rung.is_empty() {
-        true => Vec::new(),
-        false => {
-            let accepted = news.accepted.drain(..).map(|ticket| ticket.accept());
-            let rung = news.rung.drain(..).map(|bell| bell.ring());
-            accepted.chain(rung).collect()
-        }
+fn spread(news: &mut News) -> Option<Vec<Alerts>> {
+    if news.accepted.is_empty() && news.rung.is_empty() {
+        return None;
     }
+    let accepted = news.accepted.drain(..).map(|ticket| ticket.accept());
+    let rung = news.rung.drain(..).map(|bell| bell.ring());
+    Some(accepted.chain(rung).collect())
 }
 
 const fn end(outcome: &Outcome) -> End {

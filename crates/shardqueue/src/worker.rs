@@ -150,7 +150,7 @@ impl Worker {
         };
         match verdict {
             Verdict::Retry(delay) => {
-                work.error = Some(error);
+                work.error = Some(Box::new(error));
                 self.report = Some(Report::Retry(runner.id.place, work, delay));
             }
             Verdict::GiveUp(reason) => self.fail(work.job, error, reason),
@@ -161,7 +161,7 @@ impl Worker {
     fn fail_again(&mut self, work: Work, reason: FailureReason) {
         let error = work.error;
         let error = error.expect("a job that was to be repeated has failed");
-        self.fail(work.job, error, reason);
+        self.fail(work.job, *error, reason);
     }
 
     /// Lets the job at hand fail for good.

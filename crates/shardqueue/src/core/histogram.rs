@@ -7,19 +7,19 @@ pub(crate) const BOUNDS: [f64; 11] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 
-/// The same bounds, in nanoseconds.
-const BOUNDS_NANOS: [u64; 11] = [
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    50_000_000,
-    100_000_000,
-    250_000_000,
-    500_000_000,
-    1_000_000_000,
-    2_500_000_000,
-    5_000_000_000,
-    10_000_000_000,
+/// The same bounds, as durations.
+const BOUNDS_EXACT: [Duration; 11] = [
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(25),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_millis(1_000),
+    Duration::from_millis(2_500),
+    Duration::from_millis(5_000),
+    Duration::from_millis(10_000),
 ];
 
 /// A histogram of durations.
@@ -33,9 +33,8 @@ pub(crate) struct Histogram {
 impl Histogram {
     #[inline]
     pub(crate) fn record(&mut self, duration: Duration) {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         // Most attempts are short, so the search begins there. A bound belongs to the bucket below it.
-        let bucket = BOUNDS_NANOS.iter().position(|&bound| nanos <= bound);
+        let bucket = BOUNDS_EXACT.iter().position(|&bound| duration <= bound);
         self.buckets[bucket.unwrap_or(BOUNDS.len())] += 1;
         self.sum = self.sum.saturating_add(duration);
     }

@@ -2,25 +2,26 @@
 
 use std::time::Duration;
 
-/// Nanoseconds since the executor was made; 584 years of them.
+/// The time since the executor was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Timestamp(u64);
+pub(crate) struct Timestamp(Duration);
 
 impl Timestamp {
-    pub(crate) fn since_start(elapsed: Duration) -> Self {
-        Self(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    pub(crate) const fn since_start(elapsed: Duration) -> Self {
+        Self(elapsed)
     }
 
-    pub(crate) fn after(self, delay: Duration) -> Self {
-        Self(self.0.saturating_add(Self::since_start(delay).0))
+    pub(crate) const fn after(self, delay: Duration) -> Self {
+        Self(self.0.saturating_add(delay))
     }
 
     /// Returns the time from `earlier` to this, or nothing if it is past.
+    #[inline]
     pub(crate) const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        self.0.saturating_sub(earlier.0)
     }
 
     pub(crate) const fn elapsed(self) -> Duration {
-        Duration::from_nanos(self.0)
+        self.0
     }
 }
