@@ -175,14 +175,11 @@ impl Lanes {
         }
     }
 
-    /// Gives back the memory of a crowd that has left, when nobody has anything left to do.
+    /// Gives back the memory of a crowd that has left, when nobody has anything left to do or waits for room.
     ///
     /// What the keys still owe is forgotten with it: there is nobody whom they owe it to.
     pub(crate) fn trim(&mut self) {
         if self.slots.0.len() < TRIM_FROM || self.busy > 0 {
-            return;
-        }
-        if self.slots.0.iter().flatten().any(|lane| lane.is_awaited) {
             return;
         }
         let hasher = std::mem::take(&mut self.hasher);

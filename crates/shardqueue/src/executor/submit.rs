@@ -165,21 +165,28 @@ impl ShardExecutor {
         &self,
         jobs: impl IntoIterator<Item = (K, J)>,
     ) -> Vec<Result<Applied, SubmitError>> {
-        let mut by_shard: Vec<Vec<_>> = self.shards.iter().map(|_| Vec::new()).collect();
+        let mut by_shard: Vec<(Vec<_>, Vec<_>)> = Vec::new();
+        by_shard.resize_with(self.shards.len(), Default::default);
         let mut count = 0;
         for (key, job) in jobs {
-            let ticket = Arc::new(Ticket::new(None));
-            by_shard[self.shard_for(&key)].push((count, key, job.boxed(), ticket));
+            let (notes, jobs) = &mut by_shard[self.shard_for(&key)];
+            notes.push((count, key, Arc::new(Ticket::new(None))));
+            jobs.push(job.boxed());
             count += 1;
         }
+        let ordinary = JobOptions::new();
         let mut answers: Vec<_> = Vec::with_capacity(count);
-        for (shard, jobs) in self.shards.iter().zip(by_shard) {
-            let (notes, jobs): (Vec<_>, Vec<_>) = jobs
-                .into_iter()
-                .map(|(at, key, job, ticket)| ((at, Arc::clone(&ticket)), (key, job, ticket)))
-                .unzip();
-            let submitted = shard.submit_all(jobs);
-            for ((at, ticket), submitted) in notes.into_iter().zip(submitted) {
+        for (shard, (notes, jobs)) in self.shards.iter().zip(by_shard) {
+            let applicants = notes.iter().zip(jobs);
+            let applicants = applicants.map(|((_, key, ticket), job)| Applicant {
+                key: key.as_ref(),
+                job,
+                priority: ordinary.priority,
+                cost: ordinary.cost,
+                ticket,
+            });
+            let submitted = shard.submit_all(applicants.collect());
+            for ((at, _, ticket), submitted) in notes.into_iter().zip(submitted) {
                 answers.push((at, answered(shard, submitted, ticket)));
             }
         }

@@ -10,33 +10,28 @@
 //! gives it something to do takes the waker out and calls it, once; as long as the worker is awake there is no
 //! waker, so submitters wake nobody.
 
+mod messages;
+mod serving;
+
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
-use drr::{Cost, Quantum, Weight};
+use drr::{Quantum, Weight};
 use foldhash::fast::RandomState;
+
+pub(crate) use messages::{Applicant, Books, Report, Submitted, Task, Work};
 
 use crate::bell::Bell;
 use crate::contain;
 use crate::core::{
-    Admission, BarrierId, Cancelled, Core, Counters, End, HandedBack, Histogram, Limits, Next,
-    NoRetry, Patience, Place, Spec, Status, Timestamp,
+    Admission, BarrierId, Cancelled, Core, Limits, Next, Patience, Place, Spec, Status, Timestamp,
 };
 use crate::error::QueueFullError;
-use crate::failure::{FailureReason, JobError, JobFailure};
 use crate::job::BoxJob;
-use crate::options::{JobOptions, Priority};
 use crate::outcome::{CancelResult, JobId, JobStatus, Outcome};
 use crate::sync::{Mutex, lock};
 use crate::ticket::{Alerts, Ticket};
-
-/// A job and, once it has failed, the error of its last attempt: boxed, because most jobs have none.
-#[derive(Debug)]
-pub(crate) struct Work {
-    pub(crate) job: BoxJob,
-    pub(crate) error: Option<Box<JobError>>,
-}
 
 /// The core as a shard uses it, and what goes in and out of it.
 type ShardCore = Core<Work, Arc<Ticket>, Arc<Bell>>;
@@ -61,66 +56,6 @@ struct State {
     wakeups: u64,
     /// Told of things in the current step. Empty between steps; kept for its memory.
     news: News,
-}
-
-/// The job that runs.
-#[derive(Debug)]
-pub(crate) struct Runner {
-    pub(crate) id: JobId,
-    pub(crate) key: Arc<str>,
-    pub(crate) attempt: u32,
-    pub(crate) ticket: Arc<Ticket>,
-}
-
-/// What became of the job that the worker ran.
-#[derive(Debug)]
-pub(crate) enum Report {
-    Ended(Place, Outcome),
-    /// It failed, and is to be attempted again after a while.
-    Retry(Place, Work, Duration),
-}
-
-impl Report {
-    pub(crate) const fn is_retry(&self) -> bool {
-        matches!(self, Self::Retry(..))
-    }
-}
-
-/// What the worker does next.
-#[derive(Debug)]
-pub(crate) enum Task {
-    Next(Step),
-    /// The job that just failed was not let back in.
-    Denied(Work, NoRetry),
-}
-
-/// A look at a shard's books.
-#[derive(Debug)]
-pub(crate) struct Books {
-    pub(crate) counters: Counters,
-    pub(crate) runs: Histogram,
-    pub(crate) gauges: (usize, usize, usize),
-    pub(crate) keys: usize,
-    pub(crate) wakeups: u64,
-}
-
-/// A job that asks to be let in.
-#[derive(Debug)]
-pub(crate) struct Applicant<'a> {
-    pub(crate) key: &'a str,
-    pub(crate) job: BoxJob,
-    pub(crate) priority: Priority,
-    pub(crate) cost: Cost,
-    pub(crate) ticket: &'a Arc<Ticket>,
-}
-
-/// What became of a submission.
-#[derive(Debug)]
-pub(crate) enum Submitted {
-    Accepted(JobId),
-    Waiting(JobId),
-    Full(QueueFullError, BoxJob),
-    Closed(BoxJob),
 }
 
 impl Shard {
@@ -177,23 +112,10 @@ impl Shard {
     }
 
     /// Takes jobs in, or puts them in line.
-    pub(crate) fn submit_all<K: AsRef<str>>(
-        &self,
-        jobs: Vec<(K, BoxJob, Arc<Ticket>)>,
-    ) -> Vec<Submitted> {
-        let ordinary = JobOptions::new();
+    pub(crate) fn submit_all(&self, applicants: Vec<Applicant<'_>>) -> Vec<Submitted> {
         self.step(|core, _| {
-            let admit = |(key, job, ticket): (K, BoxJob, Arc<Ticket>)| {
-                let applicant = Applicant {
-                    key: key.as_ref(),
-                    job,
-                    priority: ordinary.priority,
-                    cost: ordinary.cost,
-                    ticket: &ticket,
-                };
-                self.admit(core, applicant, Patience::Waits)
-            };
-            jobs.into_iter().map(admit).collect()
+            let admit = |applicant| self.admit(core, applicant, Patience::Waits);
+            applicants.into_iter().map(admit).collect()
         })
     }
 
@@ -248,55 +170,6 @@ impl Shard {
         }
     }
 
-    /// Reports what became of the last job, and asks for the next; leaves the waker if there is none.
-    #[inline]
-    pub(crate) fn next_task(
-        &self,
-        cx: &Context<'_>,
-        report: Option<Report>,
-        (now, took): (Timestamp, Option<Duration>),
-    ) -> Task {
-        let mut state = lock(&self.state);
-        state.sleeper = None; // it is awake
-        let State { core, news, .. } = &mut *state;
-        if let Some(took) = took {
-            core.record(took);
-        }
-        let mut owner = Alerts::default();
-        match report {
-            None => {}
-            Some(Report::Ended(place, outcome)) => {
-                let ticket = core.finish(place, end(&outcome), news);
-                owner = ticket.end(outcome);
-            }
-            Some(Report::Retry(place, work, delay)) => {
-                if let Err((work, reason)) = core.retry(place, work, now.after(delay)) {
-                    return Task::Denied(work, reason);
-                }
-            }
-        }
-        let next = core.next(now, news);
-        let alerts = spread(news);
-        if let Next::Idle(_) = next {
-            state.sleeper = Some(cx.waker().clone());
-        }
-        drop(state);
-        owner.wake();
-        if let Some(alerts) = alerts {
-            alerts.into_iter().for_each(Alerts::wake);
-        }
-        Task::Next(next)
-    }
-
-    /// Ends the job that runs, when its worker goes on no more.
-    pub(crate) fn finish(&self, place: Place, outcome: Outcome) {
-        let owner = self.step(|core, news| {
-            let ticket = core.finish(place, end(&outcome), news);
-            ticket.end(outcome)
-        });
-        owner.wake();
-    }
-
     pub(crate) fn cancel(&self, place: Place, ticket: &Ticket) -> CancelResult {
         let cancelled = self.step(|core, news| {
             let cancelled = core.cancel(place, news);
@@ -318,65 +191,6 @@ impl Shard {
             }
             (Cancelled::Gone, _) => CancelResult::TooLate,
         }
-    }
-
-    /// Takes no more jobs. Returns how many are left to drain, if this is what began it.
-    pub(crate) fn stop(&self) -> Option<usize> {
-        self.step(|core, _| {
-            if core.is_stopping() {
-                return None;
-            }
-            let refused = core.stop().into_iter();
-            let owners: Vec<Alerts> = refused
-                .map(|(work, ticket)| ticket.refuse(work.job))
-                .collect();
-            Some((core.gauges().0, owners))
-        })
-        .map(|(left, owners)| {
-            owners.into_iter().for_each(Alerts::wake);
-            left
-        })
-    }
-
-    /// Ends everything that does not run, and tells the owners. What was queued is handed back; what backed off
-    /// has failed, which the error handler is still to be told.
-    pub(crate) fn hand_back(&self) -> (Vec<Leaver>, Vec<(BoxJob, JobFailure)>) {
-        let (queued, failed, owners) = self.step(|core, news| {
-            let HandedBack {
-                queued,
-                backing_off,
-            } = core.hand_back(news);
-            let mut owners: Vec<Alerts> = Vec::new();
-            for leaver in &queued {
-                owners.push(leaver.ticket.end(Outcome::Returned));
-            }
-            let fail = |leaver: Leaver| {
-                let failure = JobFailure::new(
-                    (self.id(leaver.place), leaver.key),
-                    leaver.attempts,
-                    FailureReason::Stopped,
-                    *leaver.job.error.expect("a job that backs off has failed"),
-                );
-                owners.push(leaver.ticket.end(Outcome::Failed(failure.clone())));
-                (leaver.job.job, failure)
-            };
-            let failed: Vec<_> = backing_off.into_iter().map(fail).collect();
-            (queued, failed, owners)
-        });
-        owners.into_iter().for_each(Alerts::wake);
-        (queued, failed)
-    }
-
-    /// Returns the job that runs.
-    pub(crate) fn runner(&self) -> Option<Runner> {
-        let state = lock(&self.state);
-        let (place, key, attempt, ticket) = state.core.runner()?;
-        Some(Runner {
-            id: self.id(place),
-            key: Arc::clone(key),
-            attempt,
-            ticket: Arc::clone(ticket),
-        })
     }
 
     pub(crate) fn status(&self, place: Place) -> Option<JobStatus> {
@@ -433,13 +247,4 @@ fn spread(news: &mut News) -> Option<Vec<Alerts>> {
     let accepted = news.accepted.drain(..).map(|ticket| ticket.accept());
     let rung = news.rung.drain(..).map(|bell| bell.ring());
     Some(accepted.chain(rung).collect())
-}
-
-const fn end(outcome: &Outcome) -> End {
-    match outcome {
-        Outcome::Done => End::Ran,
-        Outcome::Failed(_) => End::Failed,
-        Outcome::Cancelled => End::Cancelled,
-        Outcome::Returned => End::Returned,
-    }
 }
