@@ -1,13 +1,4 @@
 //! Reading a configuration from the environment.
-//!
-//! | variable | field |
-//! |---|---|
-//! | `SQ_SHARDS` | `shards` |
-//! | `SQ_QUEUE_SIZE` | `queue_size` |
-//! | `SQ_ENQUEUE_TIMEOUT` | `enqueue_timeout` |
-//! | `SQ_MAX_ATTEMPTS` | `max_attempts` |
-//! | `SQ_BASE_BACKOFF` | `base_backoff` |
-//! | `SQ_MAX_INTERVAL` | `max_interval` |
 
 use std::ffi::{OsStr, OsString};
 use std::str::FromStr;
@@ -21,7 +12,9 @@ const WHOLE_NUMBER: &str = "a whole number such as `8`";
 const DURATION: &str = "a duration such as `100ms`, `1.5s` or `1m30s`";
 
 impl Config {
-    /// Reads the variables that begin with `SQ_`; those that are not set, or empty, keep their default.
+    /// Reads `SQ_SHARDS`, `SQ_QUEUE_SIZE`, `SQ_ENQUEUE_TIMEOUT`, `SQ_MAX_ATTEMPTS`, `SQ_BASE_BACKOFF` and
+    /// `SQ_MAX_INTERVAL`; those that are not set, or empty, keep their default. Durations are written as `100ms`,
+    /// `1.5s` or `1m30s`.
     ///
     /// # Errors
     /// If one of them does not say what it should; the error names it and quotes its text.

@@ -1,7 +1,8 @@
 //! What is said about a job: its name, how it is, how it ended.
 
 use std::fmt;
-use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::core::Place;
 use crate::failure::JobFailure;
@@ -89,8 +90,8 @@ pub enum JobStatus {
     BackingOff {
         /// The attempt that failed.
         attempt: u32,
-        /// How long until the next attempt is due; zero if it waits for its turn already.
-        remaining: Duration,
+        /// When the next attempt is due; if that is past, it waits for its turn.
+        until: Instant,
     },
     /// It has ended.
     Ended(Outcome),

@@ -14,7 +14,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::task::coop::consume_budget;
@@ -36,6 +36,8 @@ pub(crate) struct Worker {
     timer: Pin<Box<Sleep>>,
     /// The job at hand, until it has been reported.
     current: Option<Place>,
+    /// The attempt under way, with its context until it has begun.
+    attempt: Option<(Work, Option<JobContext>)>,
     report: Option<Report>,
     /// When the clock was last read: after every attempt, and on waking up.
     now: Timestamp,
@@ -52,21 +54,28 @@ impl Worker {
             hooks,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             current: None,
+            attempt: None,
             report: None,
             took: None,
         }
     }
 
     /// Works until the executor has stopped and nothing is left.
+    ///
+    /// All state is in `self`, so that the futures awaited here are a pointer each and cost nothing to make.
     pub(crate) async fn work(mut self) {
         loop {
-            match self.next_task().await {
+            let mut is_first_look = true;
+            match poll_fn(|cx| self.poll_task(cx, &mut is_first_look)).await {
                 Task::Next(Next::Run(lease)) => {
-                    self.run(lease).await;
+                    if self.begin(lease) {
+                        let result = poll_fn(|cx| self.poll_attempt(cx)).await;
+                        self.attempt_ended(result);
+                    }
                     consume_budget().await;
                 }
                 Task::Next(Next::GiveUp(lease)) => {
-                    self.take_up(&lease);
+                    self.current = Some(lease.place);
                     self.fail_again(lease.job, FailureReason::Stopped);
                 }
                 Task::Denied(work, NoRetry::Cancelled) => {
@@ -82,52 +91,59 @@ impl Worker {
     }
 
     /// Reports the last job, and waits for the next.
-    async fn next_task(&mut self) -> Task {
-        let mut is_first_look = true;
-        poll_fn(|cx| {
-            loop {
-                if !std::mem::take(&mut is_first_look) {
-                    self.now = self.shard.now();
-                }
-                let times = (self.now, self.took.take());
-                let task = self.shard.next_task(cx, self.report.take(), times);
-                if !matches!(task, Task::Denied(..)) {
-                    self.current = None;
-                }
-                match task {
-                    Task::Next(Next::Idle(None)) => return Poll::Pending,
-                    Task::Next(Next::Idle(Some(until))) => {
-                        self.timer.as_mut().reset(self.shard.instant(until));
-                        ready!(self.timer.as_mut().poll(cx));
-                    }
-                    task => return Poll::Ready(task),
-                }
+    fn poll_task(&mut self, cx: &mut Context<'_>, is_first_look: &mut bool) -> Poll<Task> {
+        loop {
+            if !std::mem::take(is_first_look) {
+                self.now = self.shard.now();
             }
-        })
-        .await
+            let times = (self.now, self.took.take());
+            let task = self.shard.next_task(cx, self.report.take(), times);
+            if !matches!(task, Task::Denied(..)) {
+                self.current = None;
+            }
+            match task {
+                Task::Next(Next::Idle(None)) => return Poll::Pending,
+                Task::Next(Next::Idle(Some(until))) => {
+                    self.timer.as_mut().reset(self.shard.instant(until));
+                    ready!(self.timer.as_mut().poll(cx));
+                }
+                task => return Poll::Ready(task),
+            }
+        }
     }
 
-    /// Makes one attempt, and decides what becomes of the job.
-    async fn run(&mut self, lease: Lease) {
-        self.take_up(&lease);
+    /// Takes up a job. Returns whether there is to be an attempt: not if nobody wants it any more.
+    fn begin(&mut self, lease: Lease) -> bool {
         let place = lease.place;
-        let mut work = lease.job;
+        self.current = Some(place);
         if lease.ticket.is_unwanted() {
-            contain::discard(work);
+            contain::discard(lease.job);
             self.report = Some(Report::Ended(place, Outcome::Cancelled));
-            return;
+            return false;
         }
         let id = self.shard.id(place);
-        let mut context = Some(JobContext::new(lease.ticket, lease.key, id, lease.attempt));
-        let result = poll_fn(|cx| work.job.poll_attempt(cx, &mut context)).await;
+        let context = JobContext::new(lease.ticket, lease.key, id, lease.attempt);
+        self.attempt = Some((lease.job, Some(context)));
+        true
+    }
+
+    fn poll_attempt(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JobError>> {
+        let (work, context) = self.attempt.as_mut().expect(UNDER_WAY);
+        work.job.poll_attempt(cx, context)
+    }
+
+    /// Decides what becomes of the job.
+    fn attempt_ended(&mut self, result: Result<(), JobError>) {
+        let (work, _) = self.attempt.take().expect(UNDER_WAY);
         let began = std::mem::replace(&mut self.now, self.shard.now());
         self.took = Some(self.now.since(began));
-        match result {
-            Ok(()) => {
+        match (result, self.current) {
+            (Ok(()), Some(place)) => {
                 contain::discard(work);
                 self.report = Some(Report::Ended(place, Outcome::Done));
             }
-            Err(error) => self.attempt_failed(work, error),
+            (Err(error), _) => self.attempt_failed(work, error),
+            (Ok(()), None) => unreachable!("{AT_HAND}"),
         }
     }
 
@@ -174,17 +190,14 @@ impl Worker {
         self.hooks.failed(failure, job);
         self.now = self.shard.now();
     }
-
-    #[inline]
-    const fn take_up(&mut self, lease: &Lease) {
-        self.current = Some(lease.place);
-    }
 }
 
+const UNDER_WAY: &str = "an attempt is under way until it has ended";
 const AT_HAND: &str = "a job is at hand until it has been reported";
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        contain::discard(self.attempt.take());
         if let Some(Report::Retry(_, work, _)) = self.report.take_if(|report| report.is_retry()) {
             self.fail_again(work, FailureReason::Stopped);
         }

@@ -33,7 +33,10 @@ impl ShardExecutor {
         key: impl AsRef<str>,
         job: impl Job,
     ) -> Result<JobHandle, SubmitError> {
-        self.submit_with(key, job, JobOptions::new()).await
+        match self.apply(key.as_ref(), job, JobOptions::new(), Patience::Waits)? {
+            Applied::Accepted(handle) => Ok(handle),
+            Applied::Waiting(submission) => Box::pin(self.wait(submission)).await,
+        }
     }
 
     /// Submits a job as [`submit`](Self::submit) does, about which there is something to say.
@@ -49,13 +52,9 @@ impl ShardExecutor {
         job: impl Job,
         options: JobOptions,
     ) -> Result<JobHandle, SubmitError> {
-        let applied = self.apply(key.as_ref(), job, options, Patience::Waits)?;
-        let handle = match applied {
+        let handle = match self.apply(key.as_ref(), job, options, Patience::Waits)? {
             Applied::Accepted(handle) => handle,
-            Applied::Waiting(submission) => {
-                let event = submission.wait(pin!(self.enqueue_timer())).await;
-                submission.conclude(event)?
-            }
+            Applied::Waiting(submission) => Box::pin(self.wait(submission)).await?,
         };
         Ok(self.watched(handle))
     }
@@ -133,6 +132,12 @@ impl ShardExecutor {
         let mut handles: Vec<_> = answers.by_ref().map(conclude).collect();
         handles.reverse();
         handles
+    }
+
+    /// Waits for room. Callers box it: hardly ever does it happen, and it is large.
+    async fn wait(&self, submission: Submission) -> Result<JobHandle, SubmitError> {
+        let event = submission.wait(pin!(self.enqueue_timer())).await;
+        submission.conclude(event)
     }
 
     /// Brings a job to its shard.

@@ -200,7 +200,7 @@ impl Shard {
             Status::Running { attempt } => JobStatus::Running { attempt },
             Status::BackingOff { attempt, until } => JobStatus::BackingOff {
                 attempt,
-                remaining: until.since(self.now()),
+                until: self.instant(until),
             },
         })
     }

@@ -159,3 +159,15 @@ async fn memory_is_bounded_however_many_keys_back_off() {
     }
     assert!(refused >= 85, "{refused}");
 }
+
+#[test]
+fn what_is_handed_out_can_go_anywhere() {
+    fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
+    fn is_shared<T: Send + Sync + 'static>() {}
+    is_error::<shardqueue::SubmitError>();
+    is_error::<shardqueue::JobFailure>();
+    is_error::<shardqueue::ConfigError>();
+    is_shared::<shardqueue::ShardExecutor>();
+    is_shared::<shardqueue::JobHandle>();
+    is_shared::<shardqueue::Outcome>();
+}
