@@ -9,7 +9,6 @@ mod capacity;
 mod configuration;
 mod failures;
 mod fifo;
-mod logs;
 mod metrics;
 mod status;
 mod stopping;
