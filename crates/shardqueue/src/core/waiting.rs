@@ -42,7 +42,9 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
         let number = self.lanes.find_or_add(key, spec.weight);
         let lane = &self.lanes[number];
-        let enters = has_room && self.has_room_for(lane) && !lane.is_awaited;
+        let enters = has_room && self.has_room_for(lane);
+        // Whoever waited for this key would have been let in, so nobody is overtaken.
+        debug_assert!(!(enters && lane.is_awaited));
         if !enters && patience == Patience::DoesNotWait {
             self.counters.refused_full += 1;
             return Admission::Full(job); // the key has jobs, so its lane is not left over
