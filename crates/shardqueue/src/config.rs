@@ -1,0 +1,203 @@
+//! How an executor is set up, and the checks that make one that exists valid.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::Limits;
+use crate::error::ConfigError;
+use crate::failure::JobFailure;
+use crate::hooks::{DeadJob, DeadJobHook, ErrorHandler, Hooks};
+use crate::retry::{ExponentialBackoff, RetryPolicy};
+
+/// The most shards an executor can have.
+const SHARDS_MAX: usize = 1 << 12;
+
+/// The most jobs a shard can hold: they are numbered with 32 bits.
+const JOBS_MAX: usize = 1 << 30;
+
+/// By how many percent waits are changed by default.
+const JITTER_PERCENT: u8 = 50;
+
+/// How an executor is set up.
+///
+/// A field that is zero counts as its default, so `Config { shards: 8, ..Config::default() }` and
+/// [`Config::from_env`] mean the same by a field that is left out.
+///
+/// ```
+/// use std::time::Duration;
+/// use shardqueue::Config;
+///
+/// let config = Config {
+///     shards: 8,
+///     base_backoff: Duration::from_millis(50),
+///     ..Config::default()
+/// }
+/// .with_error_handler(|failure| eprintln!("job failed: {failure}"));
+/// # drop(config);
+/// ```
+#[derive(Clone)]
+pub struct Config {
+    /// How many workers there are; each runs one job at a time. Default 4, at most 4,096.
+    ///
+    /// A key belongs to one shard, by its hash: with another number of shards it may be another one.
+    pub shards: usize,
+    /// How many jobs a shard holds that have not begun. Default 128.
+    pub queue_size: usize,
+    /// How many of them may be of one key. Default: all.
+    ///
+    /// Set it lower where the jobs behind a key that backs off must not fill its shard's queue.
+    pub key_queue_size: usize,
+    /// How many jobs of a shard may back off without using up the room of `queue_size`. Default 1,024.
+    pub backoff_size: usize,
+    /// How long a submission waits for room. Default 100 ms.
+    pub enqueue_timeout: Duration,
+    /// How often a job is attempted before it has failed. Default 8.
+    pub max_attempts: u32,
+    /// The wait before the second attempt; it doubles with every further one. Default 100 ms.
+    pub base_backoff: Duration,
+    /// The longest wait between two attempts. Default 20 s.
+    pub max_interval: Duration,
+    /// What the changes of waits ("jitter") are drawn from. The same seed gives the same waits.
+    pub jitter_seed: u64,
+    /// When jobs are attempted again, instead of what the fields above say.
+    pub retry_policy: Option<Arc<dyn RetryPolicy>>,
+    /// Is told of every job that has failed for good, once: by its worker, which goes on when it returns.
+    pub error_handler: Option<ErrorHandler>,
+    /// Is given every job that has failed for good, after the error handler has been told.
+    pub dead_job_hook: Option<DeadJobHook>,
+    /// What the names of metrics begin with. Default `mycelian`.
+    pub metrics_namespace: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            shards: 4,
+            queue_size: 128,
+            key_queue_size: 0,
+            backoff_size: 1024,
+            enqueue_timeout: Duration::from_millis(100),
+            max_attempts: 8,
+            base_backoff: Duration::from_millis(100),
+            max_interval: Duration::from_secs(20),
+            jitter_seed: 0,
+            retry_policy: None,
+            error_handler: None,
+            dead_job_hook: None,
+            metrics_namespace: "mycelian".to_owned(),
+        }
+    }
+}
+
+impl Config {
+    /// Sets who is told of jobs that have failed for good.
+    #[must_use]
+    pub fn with_error_handler(
+        mut self,
+        handler: impl Fn(&JobFailure) + Send + Sync + 'static,
+    ) -> Self {
+        self.error_handler = Some(Arc::new(handler));
+        self
+    }
+
+    /// Sets who is given jobs that have failed for good.
+    #[must_use]
+    pub fn with_dead_job_hook(mut self, hook: impl Fn(DeadJob) + Send + Sync + 'static) -> Self {
+        self.dead_job_hook = Some(Arc::new(hook));
+        self
+    }
+
+    /// Sets when jobs are attempted again.
+    #[must_use]
+    pub fn with_retry_policy(mut self, policy: impl RetryPolicy) -> Self {
+        self.retry_policy = Some(Arc::new(policy));
+        self
+    }
+
+    /// Checks every field, and puts defaults in for zeros.
+    pub(crate) fn settle(self) -> Result<Settings, ConfigError> {
+        let default = Self::default();
+        let shards = at_most("shards", or(self.shards, default.shards), SHARDS_MAX)?;
+        let queue_max = or(self.queue_size, default.queue_size);
+        let queue_max = at_most("queue_size", queue_max, JOBS_MAX)?;
+        let backoff_max = or(self.backoff_size, default.backoff_size);
+        let backoff_max = at_most("backoff_size", backoff_max, JOBS_MAX)?;
+        let namespace = match self.metrics_namespace {
+            name if name.is_empty() => default.metrics_namespace,
+            name if is_metric_name(&name) => name,
+            name => return Err(ConfigError::Namespace(name)),
+        };
+        let retry = self.retry_policy.unwrap_or_else(|| {
+            let exponential = ExponentialBackoff::new(
+                or(self.base_backoff, default.base_backoff),
+                or(self.max_interval, default.max_interval),
+                or(self.max_attempts, default.max_attempts),
+            );
+            Arc::new(exponential.with_jitter(JITTER_PERCENT, self.jitter_seed))
+        });
+        Ok(Settings {
+            shards,
+            limits: Limits {
+                queue_max,
+                key_max: or(self.key_queue_size, queue_max),
+                backoff_max,
+            },
+            enqueue_timeout: or(self.enqueue_timeout, default.enqueue_timeout),
+            namespace,
+            hooks: Hooks {
+                retry,
+                on_error: self.error_handler,
+                on_dead: self.dead_job_hook,
+            },
+        })
+    }
+}
+
+/// A configuration that has been checked.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) shards: usize,
+    pub(crate) limits: Limits,
+    pub(crate) enqueue_timeout: Duration,
+    pub(crate) namespace: String,
+    pub(crate) hooks: Hooks,
+}
+
+/// Returns the value, or the default if it is zero.
+fn or<T: Default + PartialEq>(value: T, default: T) -> T {
+    if value == T::default() {
+        default
+    } else {
+        value
+    }
+}
+
+const fn at_most(field: &'static str, value: usize, max: usize) -> Result<usize, ConfigError> {
+    match value <= max {
+        true => Ok(value),
+        false => Err(ConfigError::TooLarge { field, value, max }),
+    }
+}
+
+fn is_metric_name(name: &str) -> bool {
+    let is_fit = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.chars().all(is_fit) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("shards", &self.shards)
+            .field("queue_size", &self.queue_size)
+            .field("key_queue_size", &self.key_queue_size)
+            .field("backoff_size", &self.backoff_size)
+            .field("enqueue_timeout", &self.enqueue_timeout)
+            .field("max_attempts", &self.max_attempts)
+            .field("base_backoff", &self.base_backoff)
+            .field("max_interval", &self.max_interval)
+            .field("jitter_seed", &self.jitter_seed)
+            .field("metrics_namespace", &self.metrics_namespace)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! Checks every invariant of a core, after every step of random histories.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+
+use drr::State;
+
+use super::node::Stage;
+use super::{Core, Place};
+
+impl<J, T: Clone, B> Core<J, T, B> {
+    /// Panics if something that always holds does not.
+    pub(crate) fn audit(&mut self) {
+        let (mut queued, mut running, mut backing_off, mut waiting) = (0, 0, 0, 0);
+        let mut lens: HashMap<u32, u32> = HashMap::new();
+        let mut awaited: HashMap<u32, u32> = HashMap::new();
+        for (slot, node) in self.nodes.iter() {
+            let lane = &self.lanes[node.lane];
+            match node.stage {
+                Stage::Waiting => {
+                    waiting += 1;
+                    *awaited.entry(node.lane).or_default() += 1;
+                    assert!(lane.is_awaited, "the lane knows that somebody waits");
+                }
+                Stage::Queued => {
+                    queued += 1;
+                    *lens.entry(node.lane).or_default() += 1;
+                }
+                Stage::Running { .. } => {
+                    running += 1;
+                    assert_eq!((self.running, lane.active), (Some(slot), slot));
+                }
+                Stage::BackingOff { until } => {
+                    backing_off += 1;
+                    assert_eq!(lane.active, slot, "a job that backs off holds its lane");
+                    let timer = self.timers.get(&(until, node.serial));
+                    assert!(timer.is_none_or(|&timed| timed == slot));
+                }
+            }
+            let is_running = matches!(node.stage, Stage::Running { .. });
+            assert_eq!(node.job.is_none(), is_running, "only a running job is away");
+        }
+        assert_eq!((queued, running, backing_off), self.gauges());
+        assert!(self.timers.len() <= backing_off, "every timer has its job");
+        self.audit_lanes(&lens, &awaited);
+        self.audit_room(waiting);
+        let counters = &self.counters;
+        let ended = counters.ran + counters.failed + counters.cancelled + counters.returned;
+        assert_eq!(counters.accepted, ended + self.live() as u64);
+    }
+
+    fn audit_lanes(&mut self, lens: &HashMap<u32, u32>, awaited: &HashMap<u32, u32>) {
+        let parked: Vec<u32> = self
+            .timers
+            .values()
+            .map(|&slot| self.nodes[slot].lane)
+            .collect();
+        let lanes: Vec<_> = self
+            .lanes
+            .iter()
+            .map(|(number, lane)| (number, lane.key, lane.len, lane.has_work(), lane.is_awaited))
+            .collect();
+        for (number, key, len, has_work, is_awaited) in lanes {
+            assert_eq!(len, lens.get(&number).copied().unwrap_or(0));
+            assert_eq!(is_awaited, awaited.contains_key(&number));
+            let is_parked = self.lanes.ring().state(key) == Ok(State::Parked);
+            assert_eq!(
+                is_parked,
+                parked.contains(&number),
+                "parked while it has a timer"
+            );
+            let is_idle = self.lanes.ring().state(key) == Ok(State::Idle);
+            assert_eq!(
+                is_idle,
+                !has_work && !is_parked,
+                "in the ring while it has work"
+            );
+        }
+    }
+
+    fn audit_room(&self, waiting: usize) {
+        assert!(
+            self.held() <= self.limits.queue_max + 1,
+            "the bound on memory"
+        );
+        if self.has_room() {
+            assert!(
+                !self.line.has_eligible(),
+                "nobody waits for room that there is"
+            );
+        }
+        if self.is_stopping {
+            assert_eq!(waiting, 0, "nobody waits for a core that stops");
+        }
+    }
+
+    /// Returns where a job is, by its serial number.
+    pub(crate) fn find(&self, serial: u64) -> Option<Place> {
+        let mut nodes = self.nodes.iter();
+        let (slot, _) = nodes.find(|(_, node)| node.serial == serial)?;
+        Some(Place { slot, serial })
+    }
+}
+
+/// A step's answer, for assertions.
+pub(crate) fn show(value: &impl Debug) -> String {
+    format!("{value:?}")
+}

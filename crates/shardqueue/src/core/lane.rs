@@ -1,0 +1,105 @@
+//! The lane of one key: its queued jobs by priority, and the one that has begun. One cache line.
+
+use std::sync::Arc;
+
+use drr::Key;
+
+use super::list::{List, NIL};
+use super::node::Node;
+use super::slab::Slab;
+use crate::options::Priority;
+
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Lane {
+    pub(crate) name: Arc<str>,
+    /// The lane's place in the ring.
+    pub(crate) key: Key,
+    queues: [List; 3],
+    /// Jobs queued, in all queues.
+    pub(crate) len: u32,
+    /// The job that has begun, or [`NIL`](super::list::NIL): it runs or backs off, and nothing else of the key
+    /// runs meanwhile.
+    pub(crate) active: u32,
+    /// Whether submissions for this key wait for room.
+    pub(crate) is_awaited: bool,
+    /// Whether it had jobs since the eviction hand last passed.
+    pub(crate) is_used: bool,
+}
+
+const _: () = assert!(size_of::<Option<Lane>>() == 64);
+
+impl Lane {
+    pub(crate) const fn new(name: Arc<str>, key: Key) -> Self {
+        Self {
+            name,
+            key,
+            queues: [List::EMPTY; 3],
+            len: 0,
+            active: NIL,
+            is_awaited: false,
+            is_used: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn has_active(&self) -> bool {
+        self.active != NIL
+    }
+
+    /// Returns whether the key has a job that has been accepted.
+    #[inline]
+    pub(crate) const fn has_work(&self) -> bool {
+        self.len > 0 || self.has_active()
+    }
+
+    /// Returns whether the key has nothing at all, so that its lane can be given up.
+    pub(crate) const fn is_idle(&self) -> bool {
+        !self.has_work() && !self.is_awaited
+    }
+
+    #[inline]
+    pub(crate) fn push<J, T>(
+        &mut self,
+        nodes: &mut Slab<Node<J, T>>,
+        slot: u32,
+        priority: Priority,
+    ) {
+        self.queues[priority.index()].push_back(nodes, slot);
+        self.len += 1;
+        self.is_used = true;
+    }
+
+    /// Takes the job that is next out of the queue.
+    #[inline]
+    pub(crate) fn pop<J, T>(&mut self, nodes: &mut Slab<Node<J, T>>) -> Option<u32> {
+        let queue = self.queues.iter_mut().find(|queue| !queue.is_empty())?;
+        self.len -= 1;
+        queue.pop_front(nodes)
+    }
+
+    pub(crate) fn unlink<J, T>(
+        &mut self,
+        nodes: &mut Slab<Node<J, T>>,
+        slot: u32,
+        priority: Priority,
+    ) {
+        self.queues[priority.index()].remove(nodes, slot);
+        self.len -= 1;
+    }
+
+    /// Returns how many jobs of the key run before a queued one, if none comes that is more urgent.
+    pub(crate) fn position<J, T>(
+        &self,
+        nodes: &mut Slab<Node<J, T>>,
+        slot: u32,
+        priority: Priority,
+    ) -> usize {
+        let more_urgent: usize = self.queues[..priority.index()]
+            .iter()
+            .map(|queue| queue.len(nodes))
+            .sum();
+        let queue = &self.queues[priority.index()];
+        usize::from(self.has_active()) + more_urgent + queue.ahead_of(nodes, slot)
+    }
+}

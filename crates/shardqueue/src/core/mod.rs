@@ -1,0 +1,225 @@
+//! The heart of a shard: which job runs next, and what has become of every other one.
+//!
+//! It reads no clock, wakes nobody, runs nothing and takes no lock: it is told what happened and when, and
+//! answers what to do. [`Shard`](crate::shard::Shard) puts it behind a lock, and the worker does what it says.
+//! It is generic in what a job is (`J`), in how its owner is told (`T`) and in what rings for a barrier (`B`).
+//!
+//! # The life of a job
+//! ```text
+//!            withdraw, close                        cancel, hand back
+//!  Waiting ─────────────────►(refused)   Queued ────────────────────────► ended
+//!     │                                  ▲   │ next                         ▲
+//!     └───────── room: accepted ─────────┘   ▼                              │
+//!                                         Running ── finish ────────────────┤
+//!                                         ▲   │ retry                       │
+//!                                    next │   ▼                             │
+//!                                       BackingOff ── cancel, hand back ────┘
+//! ```
+//! Accepting and ending are one function each ([`Core::accept`], [`Core::end`]): a store that should remember
+//! jobs would be told there, and nowhere else.
+//!
+//! # What always holds
+//! 1. A key has at most one job that runs or backs off, its lane's `active`; no other job of the key begins.
+//! 2. A lane has work in the ring exactly if it has an active job or queued ones, and is parked exactly while
+//!    its active job has a timer.
+//! 3. `queued + max(0, backing_off − backoff_max) ≤ queue_max + 1`. Jobs that back off have room of their own,
+//!    so that failing keys do not shut out healthy ones; beyond `backoff_max` they use up the queue's, so that
+//!    memory is bounded. The one above comes from the job that runs: it gave up its room when it began, and may
+//!    have to back off although somebody else has taken that room since.
+//! 4. Nobody waits for room that there is, in the shard and for the key.
+//! 5. `accepted = ran + failed + cancelled + returned + queued + running + backing_off`.
+//!
+//! # Order
+//! Jobs of one key and priority begin in the order in which their submissions came to the lock: a submission
+//! that waits for room is followed by all later ones of its key. Room is given to keys in turn, not to
+//! submissions in turn, so that a key with a thousand of them waiting cannot keep out one with a single one.
+//!
+//! # Hot path
+//! [`Core::admit`], [`Core::next`] and [`Core::finish`]: one look-up by name, one ring operation each, and no
+//! allocation once the tables have grown, except for the name of a key that is new.
+
+mod barriers;
+mod histogram;
+mod lane;
+mod lanes;
+mod line;
+mod list;
+mod node;
+mod running;
+mod slab;
+mod stopping;
+mod time;
+mod vocabulary;
+mod waiting;
+
+#[cfg(test)]
+mod audit;
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drr::Quantum;
+use foldhash::fast::RandomState;
+
+pub(crate) use barriers::BarrierId;
+pub(crate) use histogram::{BOUNDS, Histogram};
+pub(crate) use node::Place;
+pub(crate) use stopping::{HandedBack, Leaver};
+pub(crate) use time::Timestamp;
+pub(crate) use vocabulary::{
+    Cancelled, Counters, End, Lease, Limits, News, Next, NoRetry, Spec, Status,
+};
+pub(crate) use waiting::{Admission, Patience};
+
+use barriers::Barriers;
+use lanes::Lanes;
+use line::Line;
+use node::{Node, Stage};
+use slab::Slab;
+
+/// The jobs of a shard, and everything that is decided about them.
+#[derive(Debug)]
+pub(crate) struct Core<J, T, B> {
+    limits: Limits,
+    lanes: Lanes,
+    line: Line,
+    nodes: Slab<Node<J, T>>,
+    /// Jobs that back off, by the time at which they are due.
+    timers: BTreeMap<(Timestamp, u64), u32>,
+    barriers: Barriers<B>,
+    /// The job that runs.
+    running: Option<u32>,
+    queued: usize,
+    backing_off: usize,
+    is_stopping: bool,
+    /// The number of the next submission.
+    serial: u64,
+    counters: Counters,
+    runs: Histogram,
+}
+
+impl<J, T: Clone, B> Core<J, T, B> {
+    pub(crate) fn new(limits: Limits, quantum: Quantum, hasher: RandomState) -> Self {
+        Self {
+            limits,
+            lanes: Lanes::new(quantum, hasher),
+            line: Line::new(),
+            nodes: Slab::new(),
+            timers: BTreeMap::new(),
+            barriers: Barriers::new(),
+            running: None,
+            queued: 0,
+            backing_off: 0,
+            is_stopping: false,
+            serial: 0,
+            counters: Counters::default(),
+            runs: Histogram::default(),
+        }
+    }
+
+    /// Returns how a job is; `None` if it is not accepted or has ended.
+    pub(crate) fn status(&mut self, place: Place) -> Option<Status> {
+        let node = self.resolve(place)?;
+        let (lane, priority, attempt) = (node.lane, node.priority, node.attempts);
+        match node.stage {
+            Stage::Waiting => None,
+            Stage::Queued => Some(Status::Queued {
+                position: self.lanes[lane].position(&mut self.nodes, place.slot, priority),
+            }),
+            Stage::Running { .. } => Some(Status::Running { attempt }),
+            Stage::BackingOff { until } => Some(Status::BackingOff { attempt, until }),
+        }
+    }
+
+    /// Sets a barrier behind all jobs of a key, or of the shard. Gives the bell back if there are none.
+    pub(crate) fn barrier(&mut self, key: Option<&str>, bell: B) -> Result<BarrierId, B> {
+        let scope = match key {
+            None => None,
+            Some(key) => match self.lanes.find(key) {
+                Some(lane) => Some(lane),
+                None => return Err(bell),
+            },
+        };
+        let remaining = match scope {
+            None => self.live(),
+            Some(lane) => {
+                let lane = &self.lanes[lane];
+                lane.len as usize + usize::from(lane.has_active())
+            }
+        };
+        if remaining == 0 {
+            return Err(bell);
+        }
+        let before = self.counters.accepted;
+        Ok(self.barriers.set(scope, before, remaining, bell))
+    }
+
+    pub(crate) fn take_down(&mut self, barrier: BarrierId) {
+        self.barriers.remove(barrier);
+    }
+
+    /// Returns whether a worker that sleeps has something to do.
+    #[inline]
+    pub(crate) fn needs_worker(&self) -> bool {
+        self.is_stopping || self.lanes.is_runnable()
+    }
+
+    pub(crate) const fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
+    pub(crate) const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) const fn runs(&self) -> &Histogram {
+        &self.runs
+    }
+
+    /// Returns how many jobs are queued, run, and back off.
+    pub(crate) const fn gauges(&self) -> (usize, usize, usize) {
+        (
+            self.queued,
+            self.running.is_some() as usize,
+            self.backing_off,
+        )
+    }
+
+    /// Returns how many keys are in memory.
+    pub(crate) const fn keys(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Returns the job that runs.
+    pub(crate) fn runner(&self) -> Option<(Place, &Arc<str>, u32, &T)> {
+        let slot = self.running?;
+        let node = &self.nodes[slot];
+        let place = Place {
+            slot,
+            serial: node.serial,
+        };
+        Some((
+            place,
+            &self.lanes[node.lane].name,
+            node.attempts,
+            &node.ticket,
+        ))
+    }
+
+    /// Returns how many jobs have been accepted and have not ended.
+    const fn live(&self) -> usize {
+        let (queued, running, backing_off) = self.gauges();
+        queued + running + backing_off
+    }
+
+    fn resolve(&mut self, place: Place) -> Option<&mut Node<J, T>> {
+        let node = self.nodes.get_mut(place.slot)?;
+        (node.serial == place.serial).then_some(node)
+    }
+}

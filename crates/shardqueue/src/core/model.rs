@@ -1,0 +1,422 @@
+//! The core against a model that is too simple to be wrong, in random histories.
+//!
+//! The model keeps, per key, a queue for each priority, one job that has begun, and a line of those who wait. It
+//! does not know fairness, so it lets the core choose the key, and then knows which job must come.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use drr::{Cost, Quantum, Weight};
+use foldhash::fast::RandomState;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+use super::audit::show;
+use super::{
+    Admission, Cancelled, Core, End, Limits, News, Next, NoRetry, Patience, Place, Spec, Status,
+    Timestamp,
+};
+use crate::options::Priority;
+
+const LIMITS: Limits = Limits {
+    queue_max: 6,
+    key_max: 4,
+    backoff_max: 2,
+};
+
+#[derive(Clone, Debug)]
+enum Verb {
+    Submit { key: u8, priority: u8, waits: bool },
+    Next,
+    Finish { end: u8 },
+    Retry { delay: u8 },
+    Cancel { pick: u8 },
+    Withdraw { pick: u8 },
+    Barrier { key: Option<u8> },
+    Advance { by: u8 },
+    Stop,
+    HandBack,
+}
+
+fn verbs() -> impl Strategy<Value = Vec<Verb>> {
+    let key = 0u8..4;
+    let verb = prop_oneof![
+        8 => (key.clone(), 0u8..3, any::<bool>())
+            .prop_map(|(key, priority, waits)| Verb::Submit { key, priority, waits }),
+        8 => Just(Verb::Next),
+        5 => (0u8..3).prop_map(|end| Verb::Finish { end }),
+        4 => (0u8..5).prop_map(|delay| Verb::Retry { delay }),
+        3 => any::<u8>().prop_map(|pick| Verb::Cancel { pick }),
+        2 => any::<u8>().prop_map(|pick| Verb::Withdraw { pick }),
+        2 => prop::option::of(key).prop_map(|key| Verb::Barrier { key }),
+        3 => (0u8..6).prop_map(|by| Verb::Advance { by }),
+        1 => Just(Verb::HandBack),
+    ];
+    let history = prop::collection::vec(verb, 1..120);
+    // Most histories stop in the end, and some things happen after that.
+    (
+        history,
+        any::<prop::sample::Index>(),
+        prop::bool::weighted(0.7),
+    )
+        .prop_map(|(mut verbs, at, stops)| {
+            if stops {
+                verbs.insert(at.index(verbs.len() + 1), Verb::Stop);
+            }
+            verbs
+        })
+}
+
+/// What the model knows of a key.
+#[derive(Debug, Default)]
+struct Key {
+    queues: [VecDeque<u64>; 3],
+    begun: Option<u64>,
+    line: VecDeque<(u64, usize)>,
+}
+
+impl Key {
+    fn len(&self) -> usize {
+        self.queues.iter().map(VecDeque::len).sum()
+    }
+}
+
+struct World {
+    core: Core<u64, u64, u64>,
+    keys: BTreeMap<u8, Key>,
+    now: Timestamp,
+    /// Jobs are named by the number of their submission.
+    submissions: u64,
+    places: BTreeMap<u64, Place>,
+    running: Option<(u64, Place)>,
+    ready_at: BTreeMap<u64, Timestamp>,
+    /// Jobs that were told to stop while they ran.
+    told: Vec<u64>,
+    barriers: BTreeMap<u64, Vec<u64>>,
+    stops: bool,
+    ended: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        let quantum = Quantum::new(1).unwrap();
+        Self {
+            core: Core::new(LIMITS, quantum, RandomState::default()),
+            keys: BTreeMap::new(),
+            now: Timestamp::default(),
+            submissions: 0,
+            places: BTreeMap::new(),
+            running: None,
+            ready_at: BTreeMap::new(),
+            told: Vec::new(),
+            barriers: BTreeMap::new(),
+            stops: false,
+            ended: 0,
+        }
+    }
+
+    fn held(&self) -> usize {
+        let queued: usize = self.keys.values().map(Key::len).sum();
+        queued + self.ready_at.len().saturating_sub(LIMITS.backoff_max)
+    }
+
+    /// Compares what the core said with what the model expects to be told.
+    fn hear(&mut self, news: News<u64, u64>) {
+        for job in news.accepted {
+            let mut lines = self.keys.values_mut();
+            let key = lines
+                .find(|key| key.line.front().is_some_and(|&(first, _)| first == job))
+                .expect("the first of a line is let in");
+            let (_, priority) = key.line.pop_front().unwrap();
+            key.queues[priority].push_back(job);
+        }
+        for barrier in news.rung {
+            let left = self.barriers.remove(&barrier).expect("it rings once");
+            assert_eq!(left, [], "it rings when nothing is left before it");
+        }
+    }
+
+    fn end(&mut self, job: u64) {
+        self.ended += 1;
+        self.places.remove(&job);
+        self.ready_at.remove(&job);
+        for left in self.barriers.values_mut() {
+            left.retain(|&before| before != job);
+        }
+    }
+
+    fn key_of(&mut self, job: u64) -> &mut Key {
+        let mut keys = self.keys.values_mut();
+        let has = |key: &&mut Key| {
+            key.begun == Some(job) || key.queues.iter().any(|queue| queue.contains(&job))
+        };
+        keys.find(has).expect("the job is alive")
+    }
+
+    fn play(&mut self, verb: &Verb) {
+        let mut news = News::default();
+        match *verb {
+            Verb::Submit {
+                key,
+                priority,
+                waits,
+            } => self.submit(key, priority, waits),
+            Verb::Next => self.next(&mut news),
+            Verb::Finish { end } => {
+                if let Some((job, place)) = self.running.take() {
+                    self.key_of(job).begun = None;
+                    self.end(job);
+                    let end = [End::Ran, End::Failed, End::Cancelled][usize::from(end)];
+                    assert_eq!(self.core.finish(place, end, &mut news), job);
+                }
+            }
+            Verb::Retry { delay } => self.retry(delay),
+            Verb::Cancel { pick } => self.cancel(pick, &mut news),
+            Verb::Withdraw { pick } => self.withdraw(pick),
+            Verb::Barrier { key } => self.barrier(key),
+            Verb::Advance { by } => self.now = self.now.after(Duration::from_nanos(by.into())),
+            Verb::Stop => {
+                self.stops = true;
+                let refused: Vec<u64> = self.core.stop().into_iter().map(|(job, _)| job).collect();
+                let mut waiting: Vec<u64> = Vec::new();
+                for key in self.keys.values_mut() {
+                    waiting.extend(key.line.drain(..).map(|(job, _)| job));
+                }
+                waiting.sort_unstable();
+                assert_eq!(refused, waiting);
+                self.places.retain(|job, _| !waiting.contains(job));
+            }
+            Verb::HandBack => self.hand_back(&mut news),
+        }
+        self.hear(news);
+        self.core.audit();
+    }
+
+    fn submit(&mut self, key: u8, priority: u8, waits: bool) {
+        let job = self.submissions;
+        self.submissions += 1;
+        let priorities = [Priority::High, Priority::Normal, Priority::Low];
+        let spec = Spec {
+            priority: priorities[usize::from(priority)],
+            cost: Cost::new(1 + u64::from(priority)),
+            weight: Weight::ONE,
+        };
+        let patience = match waits {
+            true => Patience::Waits,
+            false => Patience::DoesNotWait,
+        };
+        let has_room = self.held() < LIMITS.queue_max;
+        let name = format!("key {key}");
+        let admission = self.core.admit(&name, spec, (job, job), patience);
+        let key = self.keys.entry(key).or_default();
+        let enters = has_room && key.len() < LIMITS.key_max && key.line.is_empty();
+        match admission {
+            Admission::Closed(_) => assert!(self.stops),
+            Admission::Accepted(place) => {
+                assert!(enters && !self.stops);
+                key.queues[usize::from(priority)].push_back(job);
+                self.places.insert(job, place);
+            }
+            Admission::Waiting(place) => {
+                assert!(waits && !enters && !self.stops);
+                key.line.push_back((job, priority.into()));
+                self.places.insert(job, place);
+            }
+            Admission::Full(_) => assert!(!waits && !enters && !self.stops),
+        }
+    }
+
+    fn next(&mut self, news: &mut News<u64, u64>) {
+        if self.running.is_some() {
+            return;
+        }
+        let next = self.core.next(self.now, news);
+        let answer = show(&next);
+        let lease = match next {
+            Next::Run(lease) | Next::GiveUp(lease) => lease,
+            Next::Idle(until) => {
+                let earliest = self.ready_at.values().min().copied();
+                assert_eq!(until, earliest);
+                assert!(earliest.is_none_or(|earliest| earliest > self.now));
+                let may_run = |key: &Key| key.begun.is_none() && key.len() > 0;
+                assert!(!self.stops && !self.keys.values().any(may_run));
+                return;
+            }
+            Next::Ended => {
+                assert!(self.stops && self.places.is_empty());
+                return;
+            }
+        };
+        let number: u8 = lease.key.trim_start_matches("key ").parse().unwrap();
+        let key = self.keys.get_mut(&number).unwrap();
+        let first = key.queues.iter().find_map(|queue| queue.front().copied());
+        match key.begun {
+            Some(job) => {
+                assert_eq!(
+                    lease.job, job,
+                    "a job that has begun comes before its key's others"
+                );
+                let ready_at = self.ready_at.remove(&job).unwrap();
+                assert!(self.stops || ready_at <= self.now, "nothing begins early");
+                assert_eq!(answer.starts_with("GiveUp"), self.stops, "{answer}");
+            }
+            None => {
+                assert_eq!(Some(lease.job), first, "in order, the urgent ones first");
+                assert!(answer.starts_with("Run"), "{answer}");
+                let mut queues = key.queues.iter_mut();
+                queues.find(|queue| !queue.is_empty()).unwrap().pop_front();
+            }
+        }
+        key.begun = Some(lease.job);
+        self.running = Some((lease.job, lease.place));
+    }
+
+    fn retry(&mut self, delay: u8) {
+        let Some((job, place)) = self.running else {
+            return;
+        };
+        let until = self.now.after(Duration::from_nanos(delay.into()));
+        match self.core.retry(place, job, until) {
+            Ok(()) => {
+                assert!(!self.stops && !self.told.contains(&job));
+                self.ready_at.insert(job, until);
+                self.running = None;
+            }
+            Err((_, NoRetry::Cancelled)) => assert!(self.told.contains(&job)),
+            Err((_, NoRetry::Stopping)) => assert!(self.stops),
+        }
+    }
+
+    fn cancel(&mut self, pick: u8, news: &mut News<u64, u64>) {
+        let Some((&job, &place)) = self.places.iter().nth(usize::from(pick) % 8) else {
+            return;
+        };
+        match self.core.cancel(place, news) {
+            Cancelled::Removed(..) => {
+                let key = self.key_of(job);
+                key.begun = key.begun.filter(|&begun| begun != job);
+                key.queues
+                    .iter_mut()
+                    .for_each(|queue| queue.retain(|&other| other != job));
+                self.end(job);
+            }
+            Cancelled::IsRunning => {
+                assert_eq!(self.running, Some((job, place)));
+                self.told.push(job);
+            }
+            Cancelled::Gone => assert!(self.waits(job), "only a submission is not there yet"),
+        }
+    }
+
+    fn waits(&self, job: u64) -> bool {
+        let mut keys = self.keys.values();
+        keys.any(|key| key.line.iter().any(|&(waiting, _)| waiting == job))
+    }
+
+    fn withdraw(&mut self, pick: u8) {
+        let Some((&job, &place)) = self.places.iter().nth(usize::from(pick) % 8) else {
+            return;
+        };
+        let waited = self.waits(job);
+        assert_eq!(self.core.withdraw(place), waited.then_some(job));
+        if waited {
+            let lines = self.keys.values_mut().map(|key| &mut key.line);
+            lines.for_each(|line| line.retain(|&(other, _)| other != job));
+            self.places.remove(&job);
+        }
+    }
+
+    fn barrier(&mut self, key: Option<u8>) {
+        let bell = self.submissions;
+        self.submissions += 1;
+        let name = key.map(|key| format!("key {key}"));
+        let mut before = Vec::new();
+        for (number, state) in &self.keys {
+            if key.is_none_or(|key| key == *number) {
+                before.extend(state.queues.iter().flatten().chain(&state.begun));
+            }
+        }
+        match self.core.barrier(name.as_deref(), bell) {
+            Ok(_) => {
+                assert_ne!(before, []);
+                self.barriers.insert(bell, before);
+            }
+            Err(_) => assert_eq!(before, []),
+        }
+    }
+
+    fn hand_back(&mut self, news: &mut News<u64, u64>) {
+        if !self.stops {
+            return;
+        }
+        let handed_back = self.core.hand_back(news);
+        let jobs = |leavers: &[super::Leaver<u64, u64>]| -> Vec<u64> {
+            leavers.iter().map(|leaver| leaver.job).collect()
+        };
+        let mut returned = jobs(&handed_back.queued);
+        let failed = jobs(&handed_back.backing_off);
+        let mut queued = Vec::new();
+        for key in self.keys.values_mut() {
+            key.queues
+                .iter_mut()
+                .for_each(|queue| queued.extend(queue.drain(..)));
+            key.begun = key.begun.filter(|begun| !failed.contains(begun));
+        }
+        queued.sort_unstable();
+        returned.sort_unstable();
+        assert_eq!(returned, queued);
+        assert_eq!(failed.len(), self.ready_at.len());
+        returned
+            .into_iter()
+            .chain(failed)
+            .for_each(|job| self.end(job));
+    }
+
+    /// Asks about every job, and compares.
+    fn ask(&mut self) {
+        for (&job, &place) in &self.places {
+            assert_eq!(self.core.find(place.serial), Some(place));
+            let status = self.core.status(place);
+            let mut keys = self.keys.values();
+            let key = keys.find(|key| {
+                key.begun == Some(job) || key.queues.iter().flatten().any(|&other| other == job)
+            });
+            let expected = match key {
+                None => None,
+                Some(key) if key.begun == Some(job) => {
+                    assert!(matches!(
+                        (status, self.ready_at.get(&job)),
+                        (Some(Status::Running { .. }), None)
+                            | (Some(Status::BackingOff { .. }), Some(_))
+                    ));
+                    continue;
+                }
+                Some(key) => {
+                    let queued = key.queues.iter().flatten();
+                    let ahead = queued.take_while(|&&other| other != job).count();
+                    let position = ahead + usize::from(key.begun.is_some());
+                    Some(Status::Queued { position })
+                }
+            };
+            assert_eq!(status, expected);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_core_does_what_the_model_expects(verbs in verbs()) {
+        let mut world = World::new();
+        for verb in &verbs {
+            world.play(verb);
+            world.ask();
+        }
+    }
+}

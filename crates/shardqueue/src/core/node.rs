@@ -1,0 +1,89 @@
+//! One job in a shard, from its submission to its end.
+
+use std::fmt;
+
+use drr::Cost;
+
+use super::list::{Linked, Links};
+use super::time::Timestamp;
+use crate::options::Priority;
+
+/// A slot, and the serial number of what lives in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) slot: u32,
+    pub(crate) serial: u64,
+}
+
+/// Where a job is in its life; see the [module documentation](super).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It is not accepted yet: it waits for room.
+    Waiting,
+    Queued,
+    Running {
+        /// It has been told to stop, and must not be attempted again.
+        is_cancelled: bool,
+    },
+    /// Its lane is parked until then; afterwards it is the next of its lane.
+    BackingOff {
+        until: Timestamp,
+    },
+}
+
+pub(crate) struct Node<J, T> {
+    pub(crate) serial: u64,
+    /// Its place among all that the shard has accepted.
+    pub(crate) order: u64,
+    pub(crate) lane: u32,
+    links: Links,
+    pub(crate) stage: Stage,
+    pub(crate) priority: Priority,
+    /// Attempts that have begun.
+    pub(crate) attempts: u32,
+    pub(crate) cost: Cost,
+    /// The job itself; `None` while it runs.
+    pub(crate) job: Option<J>,
+    /// What its owner is told by.
+    pub(crate) ticket: T,
+}
+
+impl<J, T> Node<J, T> {
+    pub(crate) const fn new(
+        serial: u64,
+        lane: u32,
+        (priority, cost): (Priority, Cost),
+        job: J,
+        ticket: T,
+    ) -> Self {
+        Self {
+            serial,
+            order: 0,
+            lane,
+            links: Links::NONE,
+            stage: Stage::Waiting,
+            priority,
+            attempts: 0,
+            cost,
+            job: Some(job),
+            ticket,
+        }
+    }
+}
+
+impl<J, T> Linked for Node<J, T> {
+    #[inline]
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl<J, T> fmt::Debug for Node<J, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("serial", &self.serial)
+            .field("stage", &self.stage)
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
+    }
+}

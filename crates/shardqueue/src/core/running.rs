@@ -1,0 +1,184 @@
+//! A job's way through its lane: begun, finished, put back, cancelled; and its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Core;
+use super::list::NIL;
+use super::node::{Node, Place, Stage};
+use super::time::Timestamp;
+use super::vocabulary::{Cancelled, End, Lease, News, Next, NoRetry};
+
+impl<J, T: Clone, B> Core<J, T, B> {
+    /// Says what the worker is to do next. The job before must have been finished, or be backing off.
+    #[inline]
+    pub(crate) fn next(&mut self, now: Timestamp, news: &mut News<T, B>) -> Next<J, T> {
+        debug_assert!(self.running.is_none(), "a shard runs one job at a time");
+        if !self.timers.is_empty() {
+            self.fire_timers(now);
+        }
+        let Some(number) = self.lanes.next() else {
+            return self.idle();
+        };
+        let lane = &mut self.lanes[number];
+        let was_backing_off = lane.has_active();
+        if !was_backing_off {
+            let first = lane.pop(&mut self.nodes);
+            lane.active = first.expect("a lane in the ring has work");
+        }
+        let slot = lane.active;
+        let key = Arc::clone(&lane.name);
+        let node = &mut self.nodes[slot];
+        let gives_up = self.is_stopping && was_backing_off;
+        node.stage = Stage::Running {
+            is_cancelled: false,
+        };
+        node.attempts = match gives_up {
+            true => node.attempts,
+            false => node.attempts.saturating_add(1),
+        };
+        let lease = Lease {
+            place: Place {
+                slot,
+                serial: node.serial,
+            },
+            key,
+            attempt: node.attempts,
+            job: node.job.take().expect("a job that does not run is here"),
+            ticket: node.ticket.clone(),
+        };
+        self.running = Some(slot);
+        match was_backing_off {
+            true => self.backing_off -= 1,
+            false => self.queued -= 1,
+        }
+        if gives_up {
+            return Next::GiveUp(lease); // it costs nothing: it does not run
+        }
+        let cost = node.cost;
+        self.lanes.charge(number, cost);
+        self.counters.retried += u64::from(was_backing_off);
+        self.let_in(number, news);
+        Next::Run(lease)
+    }
+
+    fn idle(&mut self) -> Next<J, T> {
+        if self.is_stopping {
+            return Next::Ended; // all timers have fired, so nothing backs off, either
+        }
+        if self.line.is_empty() {
+            self.lanes.trim();
+        }
+        Next::Idle(self.timers.keys().next().map(|&(until, _)| until))
+    }
+
+    /// Lets lanes back into the ring whose jobs are due; all of them when the executor stops.
+    fn fire_timers(&mut self, now: Timestamp) {
+        while let Some(entry) = self.timers.first_entry() {
+            if entry.key().0 > now && !self.is_stopping {
+                return;
+            }
+            let slot = entry.remove();
+            self.lanes.unpark(self.nodes[slot].lane);
+        }
+    }
+
+    /// Ends the job that runs.
+    #[inline]
+    pub(crate) fn finish(&mut self, place: Place, end: End, news: &mut News<T, B>) -> T {
+        debug_assert_eq!(self.running, Some(place.slot));
+        self.running = None;
+        self.end(place.slot, end, news).ticket
+    }
+
+    /// Lets the job that runs back off until a time, if it may.
+    pub(crate) fn retry(
+        &mut self,
+        place: Place,
+        job: J,
+        until: Timestamp,
+    ) -> Result<(), (J, NoRetry)> {
+        debug_assert_eq!(self.running, Some(place.slot));
+        let node = &mut self.nodes[place.slot];
+        if let Stage::Running { is_cancelled: true } = node.stage {
+            return Err((job, NoRetry::Cancelled));
+        }
+        if self.is_stopping {
+            return Err((job, NoRetry::Stopping));
+        }
+        node.stage = Stage::BackingOff { until };
+        node.job = Some(job);
+        self.running = None;
+        self.backing_off += 1;
+        self.timers.insert((until, node.serial), place.slot);
+        self.lanes.park(node.lane);
+        Ok(())
+    }
+
+    /// Notes how long an attempt took.
+    #[inline]
+    pub(crate) fn record(&mut self, duration: Duration) {
+        self.runs.record(duration);
+    }
+
+    /// Cancels a job that was accepted.
+    pub(crate) fn cancel(&mut self, place: Place, news: &mut News<T, B>) -> Cancelled<J, T> {
+        let Some(node) = self.resolve(place) else {
+            return Cancelled::Gone;
+        };
+        match &mut node.stage {
+            Stage::Waiting => return Cancelled::Gone, // it is withdrawn, not cancelled
+            Stage::Running { is_cancelled } => {
+                *is_cancelled = true;
+                return Cancelled::IsRunning;
+            }
+            Stage::Queued | Stage::BackingOff { .. } => {}
+        }
+        self.detach(place.slot);
+        let node = self.end(place.slot, End::Cancelled, news);
+        self.let_in(node.lane, news);
+        let job = node.job.expect("a job that does not run is here");
+        Cancelled::Removed(job, node.ticket)
+    }
+
+    /// Takes a job that is queued or backs off out of its lane, before it ends.
+    pub(super) fn detach(&mut self, slot: u32) {
+        let node = &self.nodes[slot];
+        let (lane, priority, serial) = (node.lane, node.priority, node.serial);
+        match node.stage {
+            Stage::Queued => {
+                self.lanes[lane].unlink(&mut self.nodes, slot, priority);
+                self.queued -= 1;
+            }
+            Stage::BackingOff { until } => {
+                self.backing_off -= 1;
+                if self.timers.remove(&(until, serial)).is_some() {
+                    self.lanes.unpark(lane);
+                }
+            }
+            Stage::Waiting | Stage::Running { .. } => {}
+        }
+    }
+
+    /// Ends a job that has been taken out of its lane: the one place where jobs leave the books.
+    #[inline]
+    pub(super) fn end(&mut self, slot: u32, end: End, news: &mut News<T, B>) -> Node<J, T> {
+        let node = self.nodes.remove(slot);
+        match end {
+            End::Ran => self.counters.ran += 1,
+            End::Failed => self.counters.failed += 1,
+            End::Cancelled => self.counters.cancelled += 1,
+            End::Returned => self.counters.returned += 1,
+        }
+        let lane = &mut self.lanes[node.lane];
+        if lane.active == slot {
+            lane.active = NIL;
+        }
+        if !lane.has_work() {
+            self.lanes.sleep(node.lane);
+        }
+        self.barriers
+            .ended(node.lane, node.order, |bell| news.rung.push(bell));
+        node
+    }
+}

@@ -1,0 +1,115 @@
+//! The words in which the core is told things and answers.
+
+use std::sync::Arc;
+
+use drr::{Cost, Weight};
+
+use super::node::Place;
+use super::time::Timestamp;
+use crate::options::Priority;
+
+/// How much a shard holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Jobs queued in all.
+    pub(crate) queue_max: usize,
+    /// Jobs queued for one key.
+    pub(crate) key_max: usize,
+    /// Jobs that back off without using up the queue's room.
+    pub(crate) backoff_max: usize,
+}
+
+/// What the core needs to know about a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spec {
+    pub(crate) priority: Priority,
+    pub(crate) cost: Cost,
+    /// The share of its key, if the key is new to the shard.
+    pub(crate) weight: Weight,
+}
+
+/// How a job ends, as far as the books are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Ran,
+    Failed,
+    Cancelled,
+    Returned,
+}
+
+/// What has been counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) accepted: u64,
+    pub(crate) ran: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) returned: u64,
+    pub(crate) retried: u64,
+    pub(crate) refused_full: u64,
+}
+
+/// What a step has to tell others, to be done with when it is over.
+#[derive(Debug)]
+pub(crate) struct News<T, B> {
+    /// Owners of submissions that have been let in.
+    pub(crate) accepted: Vec<T>,
+    /// Barriers that nothing is left before.
+    pub(crate) rung: Vec<B>,
+}
+
+impl<T, B> Default for News<T, B> {
+    fn default() -> Self {
+        Self {
+            accepted: Vec::new(),
+            rung: Vec::new(),
+        }
+    }
+}
+
+/// A job that is to be attempted, or given up, by the worker.
+#[derive(Debug)]
+pub(crate) struct Lease<J, T> {
+    pub(crate) place: Place,
+    pub(crate) key: Arc<str>,
+    /// The attempt that begins; for a job that is given up, the one that was the last.
+    pub(crate) attempt: u32,
+    pub(crate) job: J,
+    pub(crate) ticket: T,
+}
+
+/// What the worker is to do next.
+#[derive(Debug)]
+pub(crate) enum Next<J, T> {
+    /// Attempt this job.
+    Run(Lease<J, T>),
+    /// Let this job fail with the error it has: the executor stops, and it was backing off.
+    GiveUp(Lease<J, T>),
+    /// Sleep until there is something to do, or until the time given.
+    Idle(Option<Timestamp>),
+    /// End: the executor stops, and nothing is left.
+    Ended,
+}
+
+/// Why a job that failed is not attempted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRetry {
+    Cancelled,
+    Stopping,
+}
+
+/// What cancelling a job did.
+#[derive(Debug)]
+pub(crate) enum Cancelled<J, T> {
+    Removed(J, T),
+    IsRunning,
+    Gone,
+}
+
+/// How a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Queued { position: usize },
+    Running { attempt: u32 },
+    BackingOff { attempt: u32, until: Timestamp },
+}

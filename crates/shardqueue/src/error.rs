@@ -1,0 +1,125 @@
+//! Why a job was not accepted, and why an executor could not be made.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::job::BoxJob;
+use crate::sync::{Mutex, lock};
+
+/// A shard's queue is full: transient back-pressure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "shard queue full: shard {shard} holds {length} of {capacity} jobs; \
+     retry later, submit less, or raise SQ_QUEUE_SIZE"
+)]
+#[non_exhaustive]
+pub struct QueueFullError {
+    /// The shard that the key belongs to.
+    pub shard: usize,
+    /// How much of its room was in use. Below the capacity if it was the key that had no room of its own left.
+    pub length: usize,
+    /// The room that it has in all.
+    pub capacity: usize,
+}
+
+/// Why a job was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The executor has been stopped, for good.
+    #[error("shard executor closed")]
+    Closed,
+    /// There was no room: at once for `try_submit`, else within `enqueue_timeout`.
+    #[error(transparent)]
+    QueueFull(#[from] QueueFullError),
+    /// The submitter's token was cancelled before there was room.
+    #[error("submission cancelled before there was room for the job")]
+    Cancelled,
+}
+
+/// A job that was not accepted, and why.
+pub struct SubmitError {
+    refusal: Refusal,
+    /// In a lock only so that the error can be shared between threads, as errors are.
+    job: Mutex<BoxJob>,
+}
+
+impl SubmitError {
+    pub(crate) fn new(refusal: impl Into<Refusal>, job: BoxJob) -> Self {
+        Self {
+            refusal: refusal.into(),
+            job: Mutex::new(job),
+        }
+    }
+
+    /// Returns why the job was not accepted.
+    #[must_use]
+    pub const fn refusal(&self) -> Refusal {
+        self.refusal
+    }
+
+    /// Returns the job, which can be submitted again.
+    pub fn into_job(self) -> BoxJob {
+        self.job
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmitError")
+            .field("refusal", &self.refusal)
+            .field("job", &*lock(&self.job))
+            .finish()
+    }
+}
+
+impl fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.refusal.fmt(f)
+    }
+}
+
+impl Error for SubmitError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        None // the refusal prints itself
+    }
+}
+
+/// Why an executor could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A variable of the environment does not say what it should.
+    #[error("{variable}: expected {expected}, got `{text}`")]
+    Variable {
+        /// The variable's name.
+        variable: &'static str,
+        /// What it may say.
+        expected: &'static str,
+        /// What it says.
+        text: String,
+    },
+    /// A field has a value that it must not have.
+    #[error("{field} is {value}, must be at most {max}")]
+    TooLarge {
+        /// The field's name.
+        field: &'static str,
+        /// Its value.
+        value: usize,
+        /// The largest value that it may have.
+        max: usize,
+    },
+    /// A metric cannot have such a name.
+    #[error(
+        "metrics_namespace is `{0}`, must be letters, digits and underscores, and not begin with a digit"
+    )]
+    Namespace(String),
+    /// There is no Tokio runtime to run jobs on.
+    #[error("no Tokio runtime; make the executor inside one, for example in `#[tokio::main]`")]
+    NoRuntime,
+    /// The runtime has no timers.
+    #[error("the Tokio runtime has no timers; build it with `enable_time` or `enable_all`")]
+    NoTimers,
+}

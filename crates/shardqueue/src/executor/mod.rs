@@ -1,0 +1,146 @@
+//! The executor: shards, their workers, and the verbs on them.
+
+mod barrier;
+mod stop;
+mod submission;
+mod submit;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use prometheus_client::registry::Registry;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+
+pub use stop::{ReturnedJob, RunningJob, StopReport};
+
+use crate::config::{Config, Settings};
+use crate::contain;
+use crate::error::ConfigError;
+use crate::hash;
+use crate::hooks::Hooks;
+use crate::metrics::ShardCollector;
+use crate::outcome::{JobId, JobStatus};
+use crate::shard::Shard;
+use crate::stats::Stats;
+use crate::worker::Worker;
+
+/// Runs jobs in order per key, and in parallel across keys.
+///
+/// All methods take `&self`; to submit from several places, share it in an [`Arc`].
+///
+/// # Dropping it
+/// It stops as with [`close`](Self::close): nothing more is accepted, what is queued is run in the background,
+/// and every handle gets its outcome. To wait for that, call [`stop`](Self::stop) first.
+pub struct ShardExecutor {
+    shards: Arc<[Arc<Shard>]>,
+    hooks: Arc<Hooks>,
+    workers: TaskTracker,
+    runtime: Handle,
+    enqueue_timeout: Duration,
+    namespace: String,
+    is_closed: AtomicBool,
+}
+
+impl ShardExecutor {
+    /// Makes an executor and starts its workers on the current Tokio runtime.
+    ///
+    /// # Errors
+    /// If a field of the configuration is out of range, or if there is no runtime, or one without timers.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        let Settings {
+            shards,
+            limits,
+            enqueue_timeout,
+            namespace,
+            hooks,
+        } = config.settle()?;
+        let runtime = Handle::try_current().map_err(|_| ConfigError::NoRuntime)?;
+        // Tokio has no way to ask, and says no by a panic.
+        contain::call(|| drop(tokio::time::sleep(Duration::ZERO)))
+            .map_err(|_| ConfigError::NoTimers)?;
+        let hooks = Arc::new(hooks);
+        let hasher = RandomState::default();
+        let workers = TaskTracker::new();
+        let start = |number| {
+            let shard = Arc::new(Shard::new(number as u32, limits, hasher.clone()));
+            workers.spawn(Worker::new(Arc::clone(&shard), Arc::clone(&hooks)).work());
+            shard
+        };
+        let shards = (0..shards).map(start).collect();
+        workers.close();
+        Ok(Self {
+            shards,
+            hooks,
+            workers,
+            runtime,
+            enqueue_timeout,
+            namespace,
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the shard that a key belongs to.
+    ///
+    /// It is the key's FNV-1a hash of 32 bits, modulo the number of shards: in this version and all later ones.
+    #[must_use]
+    pub fn shard_for(&self, key: impl AsRef<str>) -> usize {
+        hash::shard_for(key.as_ref(), self.shards.len())
+    }
+
+    /// Returns how a job is, or `None` if it has ended: no memory is kept of jobs that have. The
+    /// [handle](crate::JobHandle::status) knows how its job ended, too.
+    #[must_use]
+    pub fn status(&self, id: JobId) -> Option<JobStatus> {
+        self.shards.get(id.shard())?.status(id.place)
+    }
+
+    /// Returns what the executor has done so far, and how it is.
+    ///
+    /// Each shard's part is exact at one moment, so the books balance at all times: see
+    /// [`Stats::is_balanced`].
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let shards = self.shards.iter().map(|shard| Stats::of(&shard.books()));
+        shards.fold(Stats::default(), Stats::plus)
+    }
+
+    /// Returns what each shard has done so far, and how it is.
+    #[must_use]
+    pub fn shard_stats(&self) -> Vec<Stats> {
+        let shards = self.shards.iter();
+        shards.map(|shard| Stats::of(&shard.books())).collect()
+    }
+
+    /// Publishes the executor's metrics in a registry.
+    ///
+    /// They are read from the shards when the registry is, so they are true at that moment. Several executors
+    /// can share a registry if they have different namespaces, or each its own
+    /// [label](Registry::sub_registry_with_label).
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        let collector = ShardCollector::new(&self.namespace, Arc::clone(&self.shards));
+        registry.register_collector(Box::new(collector));
+    }
+
+    fn shard_of(&self, key: &str) -> &Arc<Shard> {
+        &self.shards[hash::shard_for(key, self.shards.len())]
+    }
+}
+
+impl fmt::Debug for ShardExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardExecutor")
+            .field("shards", &self.shards.len())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for ShardExecutor {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

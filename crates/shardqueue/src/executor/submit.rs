@@ -1,0 +1,254 @@
+//! Submitting jobs: one or many, waiting for room or not.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::time::Sleep;
+
+use super::ShardExecutor;
+use super::submission::{Event, Submission};
+use crate::core::Patience;
+use crate::error::{Refusal, SubmitError};
+use crate::handle::JobHandle;
+use crate::job::Job;
+use crate::options::JobOptions;
+use crate::shard::{Applicant, Shard, Submitted};
+use crate::ticket::Ticket;
+
+impl ShardExecutor {
+    /// Submits a job: it runs after all jobs that were submitted for its key before.
+    ///
+    /// If its shard has no room, waits for up to `enqueue_timeout`. Submissions for one key are accepted in the
+    /// order in which they began to wait, and none overtakes one that waits. The handle can be dropped: the job
+    /// runs all the same.
+    ///
+    /// # Errors
+    /// If the executor has been stopped, or there was no room in time. The job is in the error.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it is ready, the job does not run; or, if it has just begun, is told that
+    /// it was cancelled.
+    pub async fn submit(
+        &self,
+        key: impl AsRef<str>,
+        job: impl Job,
+    ) -> Result<JobHandle, SubmitError> {
+        match self.apply(key.as_ref(), job, JobOptions::new(), Patience::Waits)? {
+            Applied::Accepted(handle) => Ok(handle),
+            Applied::Waiting(submission) => Box::pin(self.wait(submission)).await,
+        }
+    }
+
+    /// Submits a job as [`submit`](Self::submit) does, about which there is something to say.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit), or if the options' token is cancelled before there is room.
+    ///
+    /// # Cancel safety
+    /// As [`submit`](Self::submit).
+    pub async fn submit_with(
+        &self,
+        key: impl AsRef<str>,
+        job: impl Job,
+        options: JobOptions,
+    ) -> Result<JobHandle, SubmitError> {
+        let handle = match self.apply(key.as_ref(), job, options, Patience::Waits)? {
+            Applied::Accepted(handle) => handle,
+            Applied::Waiting(submission) => Box::pin(self.wait(submission)).await?,
+        };
+        Ok(self.watched(handle))
+    }
+
+    /// Submits a job if there is room for it at once.
+    ///
+    /// # Errors
+    /// If the executor has been stopped, if there is no room, or if somebody else waits for room for the same
+    /// key. The job is in the error.
+    pub fn try_submit(
+        &self,
+        key: impl AsRef<str>,
+        job: impl Job,
+    ) -> Result<JobHandle, SubmitError> {
+        self.try_submit_with(key, job, JobOptions::new())
+    }
+
+    /// Submits a job as [`try_submit`](Self::try_submit) does, about which there is something to say.
+    ///
+    /// # Errors
+    /// As [`try_submit`](Self::try_submit), or if the options' token is cancelled.
+    pub fn try_submit_with(
+        &self,
+        key: impl AsRef<str>,
+        job: impl Job,
+        options: JobOptions,
+    ) -> Result<JobHandle, SubmitError> {
+        let applied = self.apply(key.as_ref(), job, options, Patience::DoesNotWait)?;
+        let handle = match applied {
+            Applied::Accepted(handle) => handle,
+            Applied::Waiting(submission) => submission.conclude(Event::TimedOut)?,
+        };
+        Ok(self.watched(handle))
+    }
+
+    /// Submits many jobs, taking each shard's lock once. Returns an answer for each job, in the order given.
+    ///
+    /// Those that find no room wait for it, all together for up to `enqueue_timeout`; then those that still wait
+    /// are refused. Of one key, those that are accepted come before those that are not.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it is ready, none of the jobs runs that has not begun.
+    pub async fn submit_batch<K, J>(
+        &self,
+        jobs: impl IntoIterator<Item = (K, J)>,
+    ) -> Vec<Result<JobHandle, SubmitError>>
+    where
+        K: AsRef<str>,
+        J: Job,
+    {
+        let mut answers = Batch(Vec::new());
+        let mut waiting = Vec::new();
+        for (at, answer) in self.apply_batch(jobs).into_iter().enumerate() {
+            answers.0.push(match answer {
+                Err(error) => Err(error),
+                Ok(Applied::Accepted(handle)) => Ok(Submission::from(handle)),
+                Ok(Applied::Waiting(submission)) => {
+                    waiting.push(at);
+                    Ok(submission)
+                }
+            });
+        }
+        let mut event = Event::Answered;
+        let mut timeout = pin!(self.enqueue_timer());
+        for &at in &waiting {
+            if let Ok(submission) = &answers.0[at] {
+                event = submission.wait(timeout.as_mut()).await;
+            }
+            if event == Event::TimedOut {
+                break;
+            }
+        }
+        // From the last to the first, so that no job is accepted behind one of its key that is refused.
+        let conclude = |answer: Result<Submission, SubmitError>| answer?.conclude(event);
+        let mut handles: Vec<_> = answers.by_ref().map(conclude).collect();
+        handles.reverse();
+        handles
+    }
+
+    /// Waits for room. Callers box it: hardly ever does it happen, and it is large.
+    async fn wait(&self, submission: Submission) -> Result<JobHandle, SubmitError> {
+        let event = submission.wait(pin!(self.enqueue_timer())).await;
+        submission.conclude(event)
+    }
+
+    /// Brings a job to its shard.
+    fn apply(
+        &self,
+        key: &str,
+        job: impl Job,
+        options: JobOptions,
+        patience: Patience,
+    ) -> Result<Applied, SubmitError> {
+        let job = job.boxed();
+        let ticket = Arc::new(Ticket::new(options.cancel));
+        if ticket.is_unwanted() {
+            return Err(SubmitError::new(Refusal::Cancelled, job));
+        }
+        let shard = self.shard_of(key);
+        let applicant = Applicant {
+            key,
+            job,
+            priority: options.priority,
+            cost: options.cost,
+            ticket: &ticket,
+        };
+        let submitted = shard.submit(applicant, patience);
+        answered(shard, submitted, ticket)
+    }
+
+    /// Brings jobs to their shards, a shard at a time.
+    fn apply_batch<K: AsRef<str>, J: Job>(
+        &self,
+        jobs: impl IntoIterator<Item = (K, J)>,
+    ) -> Vec<Result<Applied, SubmitError>> {
+        let mut by_shard: Vec<(Vec<_>, Vec<_>)> = Vec::new();
+        by_shard.resize_with(self.shards.len(), Default::default);
+        let mut count = 0;
+        for (key, job) in jobs {
+            let (notes, jobs) = &mut by_shard[self.shard_for(&key)];
+            notes.push((count, key, Arc::new(Ticket::new(None))));
+            jobs.push(job.boxed());
+            count += 1;
+        }
+        let ordinary = JobOptions::new();
+        let mut answers: Vec<_> = Vec::with_capacity(count);
+        for (shard, (notes, jobs)) in self.shards.iter().zip(by_shard) {
+            let applicants = notes.iter().zip(jobs);
+            let applicants = applicants.map(|((_, key, ticket), job)| Applicant {
+                key: key.as_ref(),
+                job,
+                priority: ordinary.priority,
+                cost: ordinary.cost,
+                ticket,
+            });
+            let submitted = shard.submit_all(applicants.collect());
+            for ((at, _, ticket), submitted) in notes.into_iter().zip(submitted) {
+                answers.push((at, answered(shard, submitted, ticket)));
+            }
+        }
+        answers.sort_unstable_by_key(|&(at, _)| at);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// Returns a timer on the executor's own runtime, wherever the submitter runs.
+    fn enqueue_timer(&self) -> Sleep {
+        let _entered = self.runtime.enter();
+        tokio::time::sleep(self.enqueue_timeout)
+    }
+
+    /// Sees to it that a job is cancelled with its submitter's token, if there is one.
+    fn watched(&self, handle: JobHandle) -> JobHandle {
+        if let Some(watch) = handle.watch() {
+            self.runtime.spawn(watch);
+        }
+        handle
+    }
+}
+
+/// The submissions of a batch, from the last to the first: whatever becomes of one, none of its key that was
+/// behind it is let in thereby.
+struct Batch(Vec<Result<Submission, SubmitError>>);
+
+impl Iterator for Batch {
+    type Item = Result<Submission, SubmitError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.pop()
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+/// A submission that has reached its shard and was not refused.
+enum Applied {
+    Accepted(JobHandle),
+    Waiting(Submission),
+}
+
+#[inline]
+fn answered(
+    shard: &Arc<Shard>,
+    submitted: Submitted,
+    ticket: Arc<Ticket>,
+) -> Result<Applied, SubmitError> {
+    let handle = |id| JobHandle::new(Arc::clone(shard), id, ticket);
+    match submitted {
+        Submitted::Accepted(id) => Ok(Applied::Accepted(handle(id))),
+        Submitted::Waiting(id) => Ok(Applied::Waiting(Submission::from(handle(id)))),
+        Submitted::Full(full, job) => Err(SubmitError::new(full, job)),
+        Submitted::Closed(job) => Err(SubmitError::new(Refusal::Closed, job)),
+    }
+}

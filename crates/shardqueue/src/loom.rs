@@ -1,0 +1,272 @@
+//! Races between submitters, the worker, cancellers and stoppers, in every order that the memory model allows.
+//!
+//! ```text
+//! scripts/loom-shardqueue
+//! ```
+//!
+//! Each model is a whole shard with two or three threads; the worker is its loop without Tokio. What is explored
+//! is the hand-off: nobody sleeps while there is something to do, and every submission is answered.
+
+use std::future::{poll_fn, ready};
+use std::sync::Arc;
+use std::task::Poll;
+
+use foldhash::fast::RandomState;
+use loom::future::block_on;
+use loom::thread;
+
+use crate::context::JobContext;
+use crate::core::{Limits, Next, Patience, Timestamp};
+use crate::job::{BoxJob, Job};
+use crate::options::Priority;
+use crate::outcome::{CancelResult, JobId, Outcome};
+use crate::shard::{Applicant, Report, Shard, Submitted, Task};
+use crate::ticket::Ticket;
+
+/// Explores every schedule, or where there are too many, those with a bounded number of preemptions.
+fn explore(preemptions: impl Into<Option<usize>>, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions.into();
+    builder.check(model);
+}
+
+fn shard(queue_max: usize) -> Arc<Shard> {
+    let limits = Limits {
+        queue_max,
+        key_max: queue_max,
+        backoff_max: 1,
+    };
+    Arc::new(Shard::new(0, limits, RandomState::default()))
+}
+
+fn job() -> BoxJob {
+    (|_: JobContext| ready(())).boxed()
+}
+
+fn submit(shard: &Shard, ticket: &Arc<Ticket>, patience: Patience) -> Submitted {
+    let applicant = Applicant {
+        key: "key",
+        job: job(),
+        priority: Priority::Normal,
+        cost: drr::Cost::ONE,
+        ticket,
+    };
+    shard.submit(applicant, patience)
+}
+
+fn accepted(submitted: &Submitted) -> JobId {
+    match submitted {
+        Submitted::Accepted(id) | Submitted::Waiting(id) => *id,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Runs jobs until so many have run, or until the shard has ended. Returns how many have run.
+fn work(shard: &Shard, jobs: usize) -> usize {
+    let mut report = None;
+    for ran in 0..=jobs {
+        let task = block_on(poll_fn(|cx| {
+            let times = (Timestamp::default(), None);
+            match shard.next_task(cx, report.take(), times) {
+                Task::Next(Next::Idle(_)) if ran < jobs => Poll::Pending,
+                task => Poll::Ready(task),
+            }
+        }));
+        match task {
+            Task::Next(Next::Run(lease)) => {
+                report = Some(Report::Ended(lease.place, Outcome::Done));
+            }
+            Task::Next(Next::Ended | Next::Idle(_)) => return ran,
+            other => panic!("{other:?}"),
+        }
+    }
+    jobs
+}
+
+fn worker(shard: &Arc<Shard>, jobs: usize) -> thread::JoinHandle<usize> {
+    let shard = Arc::clone(shard);
+    thread::spawn(move || work(&shard, jobs))
+}
+
+fn outcome(ticket: &Ticket) -> Outcome {
+    block_on(poll_fn(|cx| ticket.poll_outcome(cx)))
+}
+
+#[test]
+fn a_sleeping_worker_gets_the_job() {
+    explore(None, || {
+        let shard = shard(4);
+        let ticket = Arc::new(Ticket::new(None));
+        let worker = worker(&shard, 1);
+        accepted(&submit(&shard, &ticket, Patience::Waits));
+        assert!(outcome(&ticket).is_done());
+        assert_eq!(worker.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn jobs_of_two_submitters_all_run() {
+    explore(3, || {
+        let shard = shard(4);
+        let other = {
+            let shard = Arc::clone(&shard);
+            thread::spawn(move || {
+                accepted(&submit(
+                    &shard,
+                    &Arc::new(Ticket::new(None)),
+                    Patience::Waits,
+                ));
+            })
+        };
+        let worker = worker(&shard, 2);
+        accepted(&submit(
+            &shard,
+            &Arc::new(Ticket::new(None)),
+            Patience::Waits,
+        ));
+        other.join().unwrap();
+        assert_eq!(worker.join().unwrap(), 2);
+    });
+}
+
+#[test]
+fn stopping_ends_a_sleeping_worker_after_what_is_queued() {
+    explore(None, || {
+        let shard = shard(4);
+        let ticket = Arc::new(Ticket::new(None));
+        accepted(&submit(&shard, &ticket, Patience::Waits));
+        let worker = worker(&shard, 9);
+        shard.stop();
+        assert_eq!(worker.join().unwrap(), 1);
+        assert!(outcome(&ticket).is_done());
+    });
+}
+
+#[test]
+fn a_submission_either_runs_or_is_refused_when_the_shard_stops() {
+    explore(3, || {
+        let shard = shard(1);
+        accepted(&submit(
+            &shard,
+            &Arc::new(Ticket::new(None)),
+            Patience::Waits,
+        ));
+        let worker = worker(&shard, 9);
+        let stopper = {
+            let shard = Arc::clone(&shard);
+            thread::spawn(move || shard.stop())
+        };
+        let ticket = Arc::new(Ticket::new(None));
+        let runs = match submit(&shard, &ticket, Patience::Waits) {
+            Submitted::Closed(_) => false,
+            Submitted::Accepted(_) => true,
+            Submitted::Waiting(_) => {
+                block_on(poll_fn(|cx| ticket.poll_answered(cx)));
+                ticket.take_refused().is_none()
+            }
+            Submitted::Full(..) => panic!("it waits"),
+        };
+        stopper.join().unwrap();
+        assert_eq!(worker.join().unwrap(), 1 + usize::from(runs));
+        if runs {
+            assert!(outcome(&ticket).is_done());
+        }
+    });
+}
+
+#[test]
+fn a_submission_that_waits_gets_the_room_that_the_worker_makes() {
+    explore(None, || {
+        let shard = shard(1);
+        accepted(&submit(
+            &shard,
+            &Arc::new(Ticket::new(None)),
+            Patience::Waits,
+        ));
+        let worker = worker(&shard, 2);
+        let ticket = Arc::new(Ticket::new(None));
+        accepted(&submit(&shard, &ticket, Patience::Waits));
+        block_on(poll_fn(|cx| ticket.poll_answered(cx)));
+        assert!(outcome(&ticket).is_done());
+        assert_eq!(worker.join().unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_submission_that_gives_up_is_accepted_or_gets_its_job_back() {
+    explore(None, || {
+        let shard = shard(1);
+        accepted(&submit(
+            &shard,
+            &Arc::new(Ticket::new(None)),
+            Patience::Waits,
+        ));
+        let worker = {
+            let shard = Arc::clone(&shard);
+            thread::spawn(move || work(&shard, 9))
+        };
+        let ticket = Arc::new(Ticket::new(None));
+        let id = accepted(&submit(&shard, &ticket, Patience::Waits));
+        let is_back = shard.time_out(id.place).is_some();
+        shard.stop();
+        assert_eq!(worker.join().unwrap(), 2 - usize::from(is_back));
+        assert!(is_back || outcome(&ticket).is_done());
+    });
+}
+
+#[test]
+fn a_job_is_cancelled_or_runs_and_never_both() {
+    explore(None, || {
+        let shard = shard(4);
+        let ticket = Arc::new(Ticket::new(None));
+        let id = accepted(&submit(&shard, &ticket, Patience::Waits));
+        let worker = worker(&shard, 9);
+        let result = shard.cancel(id.place, &ticket);
+        shard.stop();
+        let ran = worker.join().unwrap();
+        match (result, outcome(&ticket)) {
+            (CancelResult::Cancelled, Outcome::Cancelled) => assert_eq!(ran, 0),
+            (CancelResult::Signalled | CancelResult::TooLate, Outcome::Done) => assert_eq!(ran, 1),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn handing_back_and_draining_share_the_jobs_between_them() {
+    explore(3, || {
+        let shard = shard(4);
+        let tickets: Vec<_> = (0..2).map(|_| Arc::new(Ticket::new(None))).collect();
+        for ticket in &tickets {
+            accepted(&submit(&shard, ticket, Patience::Waits));
+        }
+        let worker = worker(&shard, 9);
+        shard.stop();
+        let (returned, failed) = shard.hand_back();
+        assert!(failed.is_empty());
+        assert_eq!(worker.join().unwrap() + returned.len(), 2);
+        let done = tickets
+            .iter()
+            .filter(|ticket| outcome(ticket).is_done())
+            .count();
+        assert_eq!(done + returned.len(), 2);
+    });
+}
+
+#[test]
+fn a_barrier_rings_when_the_last_job_before_it_ends() {
+    explore(None, || {
+        let shard = shard(4);
+        accepted(&submit(
+            &shard,
+            &Arc::new(Ticket::new(None)),
+            Patience::Waits,
+        ));
+        let worker = worker(&shard, 1);
+        if let Some((_, bell)) = shard.barrier(Some("key")) {
+            block_on(poll_fn(|cx| bell.poll_rung(cx)));
+        }
+        assert_eq!(shard.books().counters.ran, 1);
+        assert_eq!(worker.join().unwrap(), 1);
+    });
+}

@@ -1,0 +1,81 @@
+//! What can be said about a job when it is submitted.
+
+use drr::Cost;
+use tokio_util::sync::CancellationToken;
+
+/// How urgent a job is among those of its own key.
+///
+/// Priority never lets a key go before another one, and never lets a job overtake one that has begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Before the others of its key.
+    High,
+    /// In order of submission.
+    #[default]
+    Normal,
+    /// When its key has nothing else queued.
+    Low,
+}
+
+impl Priority {
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What is special about a job.
+///
+/// ```
+/// use shardqueue::{JobOptions, Priority};
+/// use tokio_util::sync::CancellationToken;
+///
+/// let token = CancellationToken::new();
+/// let options = JobOptions::new().priority(Priority::High).cancelled_by(token.clone());
+/// # drop(options);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct JobOptions {
+    pub(crate) priority: Priority,
+    pub(crate) cost: Cost,
+    pub(crate) cancel: Option<CancellationToken>,
+}
+
+impl JobOptions {
+    /// Returns the options of an ordinary job.
+    pub const fn new() -> Self {
+        Self {
+            priority: Priority::Normal,
+            cost: Cost::ONE,
+            cancel: None,
+        }
+    }
+
+    /// Sets how urgent the job is among those of its key.
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets what an attempt costs its key, where an ordinary one costs 1; zero counts as 1.
+    ///
+    /// Keys get equal shares of cost: one whose jobs cost 10 has a tenth as many attempts as the others while
+    /// all of them have jobs queued.
+    pub const fn cost(mut self, cost: u64) -> Self {
+        self.cost = Cost::new(cost);
+        self
+    }
+
+    /// Sets a token that cancels the job, also while its submission waits for room.
+    pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
+        self.cancel = Some(token);
+        self
+    }
+}
+
+impl Default for JobOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}

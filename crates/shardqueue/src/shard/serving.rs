@@ -1,0 +1,133 @@
+//! The side of a shard that its worker sees, and whoever stops it.
+
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Duration;
+
+use super::messages::{Report, Runner, Task};
+use super::{Leaver, Shard, State, spread};
+use crate::core::{End, HandedBack, Next, Place, Timestamp};
+use crate::failure::{FailureReason, JobFailure};
+use crate::job::BoxJob;
+use crate::outcome::Outcome;
+use crate::sync::lock;
+use crate::ticket::Alerts;
+
+impl Shard {
+    /// Reports what became of the last job, and asks for the next; leaves the waker if there is none.
+    #[inline]
+    pub(crate) fn next_task(
+        &self,
+        cx: &Context<'_>,
+        report: Option<Report>,
+        (now, took): (Timestamp, Option<Duration>),
+    ) -> Task {
+        let mut state = lock(&self.state);
+        state.sleeper = None; // it is awake
+        let State { core, news, .. } = &mut *state;
+        if let Some(took) = took {
+            core.record(took);
+        }
+        let mut owner = Alerts::default();
+        match report {
+            None => {}
+            Some(Report::Ended(place, outcome)) => {
+                let ticket = core.finish(place, end(&outcome), news);
+                owner = ticket.end(outcome);
+            }
+            Some(Report::Retry(place, work, delay)) => {
+                if let Err((work, reason)) = core.retry(place, work, now.after(delay)) {
+                    return Task::Denied(work, reason);
+                }
+            }
+        }
+        let next = core.next(now, news);
+        let alerts = spread(news);
+        if let Next::Idle(_) = next {
+            state.sleeper = Some(cx.waker().clone());
+        }
+        drop(state);
+        owner.wake();
+        if let Some(alerts) = alerts {
+            alerts.into_iter().for_each(Alerts::wake);
+        }
+        Task::Next(next)
+    }
+
+    /// Ends the job that runs, when its worker goes on no more.
+    pub(crate) fn finish(&self, place: Place, outcome: Outcome) {
+        let owner = self.step(|core, news| {
+            let ticket = core.finish(place, end(&outcome), news);
+            ticket.end(outcome)
+        });
+        owner.wake();
+    }
+
+    /// Takes no more jobs. Returns how many are left to drain, if this is what began it.
+    pub(crate) fn stop(&self) -> Option<usize> {
+        self.step(|core, _| {
+            if core.is_stopping() {
+                return None;
+            }
+            let refused = core.stop().into_iter();
+            let owners: Vec<Alerts> = refused
+                .map(|(work, ticket)| ticket.refuse(work.job))
+                .collect();
+            Some((core.gauges().0, owners))
+        })
+        .map(|(left, owners)| {
+            owners.into_iter().for_each(Alerts::wake);
+            left
+        })
+    }
+
+    /// Ends everything that does not run, and tells the owners. What was queued is handed back; what backed off
+    /// has failed, which the error handler is still to be told.
+    pub(crate) fn hand_back(&self) -> (Vec<Leaver>, Vec<(BoxJob, JobFailure)>) {
+        let (queued, failed, owners) = self.step(|core, news| {
+            let HandedBack {
+                queued,
+                backing_off,
+            } = core.hand_back(news);
+            let mut owners: Vec<Alerts> = Vec::new();
+            for leaver in &queued {
+                owners.push(leaver.ticket.end(Outcome::Returned));
+            }
+            let fail = |leaver: Leaver| {
+                let failure = JobFailure::new(
+                    (self.id(leaver.place), leaver.key),
+                    leaver.attempts,
+                    FailureReason::Stopped,
+                    *leaver.job.error.expect("a job that backs off has failed"),
+                );
+                owners.push(leaver.ticket.end(Outcome::Failed(failure.clone())));
+                (leaver.job.job, failure)
+            };
+            let failed: Vec<_> = backing_off.into_iter().map(fail).collect();
+            (queued, failed, owners)
+        });
+        owners.into_iter().for_each(Alerts::wake);
+        (queued, failed)
+    }
+
+    /// Returns the job that runs.
+    pub(crate) fn runner(&self) -> Option<Runner> {
+        let state = lock(&self.state);
+        let (place, key, attempt, ticket) = state.core.runner()?;
+        Some(Runner {
+            id: self.id(place),
+            key: Arc::clone(key),
+            attempt,
+            ticket: Arc::clone(ticket),
+        })
+    }
+}
+
+const fn end(outcome: &Outcome) -> End {
+    match outcome {
+        Outcome::Done => End::Ran,
+        Outcome::Failed(_) => End::Failed,
+        Outcome::Cancelled => End::Cancelled,
+        Outcome::Returned => End::Returned,
+    }
+}

@@ -1,0 +1,238 @@
+//! What a submitter, a handle, an attempt and the executor have in common about one job.
+//!
+//! # States
+//! ```text
+//! Waiting ──► Accepted ──► Ended(outcome)
+//!    └──────► Refused(job)
+//! ```
+//! `Waiting` is a submission that has found no room. Where a job is and what becomes of it is decided by the
+//! core of its shard, and the ticket is told under the same lock: the two never disagree.
+//!
+//! # Locks
+//! A lock of its own, taken last and held for a few assignments. No waker is called under it or under the
+//! shard's: each step returns whom to wake, and the caller does so when it holds no lock.
+
+use std::task::{Context, Poll, Waker};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::job::BoxJob;
+use crate::outcome::Outcome;
+use crate::sync::{Mutex, lock};
+
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    /// The submitter's token, if it gave one.
+    caller: Option<CancellationToken>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    /// Whether the job was cancelled through its handle.
+    is_cancelled: bool,
+    /// Who waits for the next stage: the submitter, then the handle.
+    waker: Option<Waker>,
+    /// What few jobs need.
+    extras: Option<Box<Extras>>,
+}
+
+#[derive(Debug, Default)]
+struct Extras {
+    /// Made when an attempt asks for it.
+    token: Option<CancellationToken>,
+    /// Who waits for the end besides: the one that watches the submitter's token.
+    watcher: Option<Waker>,
+}
+
+impl State {
+    fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+}
+
+/// Whom to wake, once no lock is held.
+#[derive(Debug, Default)]
+#[must_use = "somebody waits for this"]
+pub(crate) struct Alerts {
+    owner: Option<Waker>,
+    watcher: Option<Waker>,
+}
+
+impl Alerts {
+    pub(crate) const fn one(waker: Option<Waker>) -> Self {
+        Self {
+            owner: waker,
+            watcher: None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wake(self) {
+        if let Some(waker) = self.owner {
+            waker.wake();
+        }
+        if let Some(waker) = self.watcher {
+            waker.wake();
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Stage {
+    Waiting,
+    Accepted,
+    /// The executor closed first; the job is here until the submitter takes it back.
+    Refused(Option<BoxJob>),
+    Ended(Outcome),
+}
+
+impl Ticket {
+    /// Returns a ticket for a job that is accepted at once, unless it is [told to wait](Self::wait).
+    pub(crate) fn new(caller: Option<CancellationToken>) -> Self {
+        Self {
+            caller,
+            state: Mutex::new(State {
+                stage: Stage::Accepted,
+                is_cancelled: false,
+                waker: None,
+                extras: None,
+            }),
+        }
+    }
+
+    /// Says that there is no room yet. Called before anybody else can see the ticket.
+    pub(crate) fn wait(&self) {
+        lock(&self.state).stage = Stage::Waiting;
+    }
+
+    pub(crate) fn accept(&self) -> Alerts {
+        self.advance(Stage::Accepted)
+    }
+
+    pub(crate) fn refuse(&self, job: BoxJob) -> Alerts {
+        self.advance(Stage::Refused(Some(job)))
+    }
+
+    #[inline]
+    pub(crate) fn end(&self, outcome: Outcome) -> Alerts {
+        self.advance(Stage::Ended(outcome))
+    }
+
+    #[inline]
+    fn advance(&self, to: Stage) -> Alerts {
+        let mut state = lock(&self.state);
+        state.stage = to;
+        let watcher = match &mut state.extras {
+            Some(extras) => extras.watcher.take(),
+            None => None,
+        };
+        Alerts {
+            owner: state.waker.take(),
+            watcher,
+        }
+    }
+
+    /// Waits for room, or for the refusal.
+    pub(crate) fn poll_answered(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.state);
+        match &state.stage {
+            Stage::Waiting => watch(&mut state.waker, cx),
+            Stage::Accepted | Stage::Ended(_) | Stage::Refused(_) => Poll::Ready(()),
+        }
+    }
+
+    /// Returns the job, if it was refused.
+    pub(crate) fn take_refused(&self) -> Option<BoxJob> {
+        match &mut lock(&self.state).stage {
+            Stage::Refused(job) => job.take(),
+            Stage::Waiting | Stage::Accepted | Stage::Ended(_) => None,
+        }
+    }
+
+    /// Waits for the end.
+    pub(crate) fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let mut state = lock(&self.state);
+        match &state.stage {
+            Stage::Ended(outcome) => Poll::Ready(outcome.clone()),
+            Stage::Waiting | Stage::Accepted | Stage::Refused(_) => watch(&mut state.waker, cx),
+        }
+    }
+
+    /// Waits for the end, beside the handle.
+    pub(crate) fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.state);
+        match &state.stage {
+            Stage::Ended(_) | Stage::Refused(_) => Poll::Ready(()),
+            Stage::Waiting | Stage::Accepted => watch(&mut state.extras().watcher, cx),
+        }
+    }
+
+    /// Returns the outcome, if the job has ended.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        match &lock(&self.state).stage {
+            Stage::Ended(outcome) => Some(outcome.clone()),
+            Stage::Waiting | Stage::Accepted | Stage::Refused(_) => None,
+        }
+    }
+
+    /// Returns the submitter's token, if it gave one.
+    pub(crate) const fn caller(&self) -> Option<&CancellationToken> {
+        self.caller.as_ref()
+    }
+
+    /// Returns whether the submitter's token has been cancelled: such a job is not even begun.
+    #[inline]
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.caller
+            .as_ref()
+            .is_some_and(CancellationToken::is_cancelled)
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_unwanted() || lock(&self.state).is_cancelled
+    }
+
+    /// Signals an attempt that is under way.
+    pub(crate) fn cancel(&self) {
+        let token = {
+            let mut state = lock(&self.state);
+            state.is_cancelled = true;
+            state
+                .extras
+                .as_ref()
+                .and_then(|extras| extras.token.clone())
+        };
+        if let Some(token) = token {
+            token.cancel();
+        }
+    }
+
+    pub(crate) fn token(&self) -> CancellationToken {
+        let mut state = lock(&self.state);
+        if let Some(token) = &state.extras().token {
+            return token.clone();
+        }
+        let token = match &self.caller {
+            Some(caller) => caller.child_token(),
+            None => CancellationToken::new(),
+        };
+        state.extras().token = Some(token.clone());
+        let is_cancelled = state.is_cancelled;
+        drop(state);
+        if is_cancelled {
+            token.cancel();
+        }
+        token
+    }
+}
+
+/// Remembers whom to wake.
+fn watch<T>(waker: &mut Option<Waker>, cx: &Context<'_>) -> Poll<T> {
+    match waker {
+        Some(waker) => waker.clone_from(cx.waker()),
+        None => *waker = Some(cx.waker().clone()),
+    }
+    Poll::Pending
+}

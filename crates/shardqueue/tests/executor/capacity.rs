@@ -1,0 +1,173 @@
+//! Room, and waiting for it.
+
+use std::sync::Arc;
+
+use shardqueue::{Config, FailedAttempt, Refusal};
+use tokio::time::Instant;
+
+use super::support::{Journal, SECOND, failing, idle, occupy, one_shard, plain};
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_after_the_timeout_and_says_how_full_it_is() {
+    let executor = one_shard(Config {
+        queue_size: 2,
+        ..plain()
+    });
+    let (_gate, _held) = occupy(&executor, "key").await;
+    for _ in 0..2 {
+        executor.submit("key", idle).await.unwrap();
+    }
+    let start = Instant::now();
+    let error = executor.submit("other", idle).await.unwrap_err();
+    assert_eq!(
+        start.elapsed().as_millis(),
+        100,
+        "the default of the timeout"
+    );
+    let Refusal::QueueFull(full) = error.refusal() else {
+        panic!("{error:?}");
+    };
+    assert_eq!((full.shard, full.length, full.capacity), (0, 2, 2));
+    assert_eq!(
+        error.to_string(),
+        "shard queue full: shard 0 holds 2 of 2 jobs; retry later, submit less, or raise SQ_QUEUE_SIZE"
+    );
+    assert_eq!(executor.stats().refused_full, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_job_comes_back_and_can_be_submitted_again() {
+    let executor = one_shard(Config {
+        queue_size: 1,
+        ..plain()
+    });
+    let (gate, _held) = occupy(&executor, "key").await;
+    executor.submit("key", idle).await.unwrap();
+    let journal = Journal::new();
+    let job = executor
+        .try_submit("key", journal.noting(7))
+        .unwrap_err()
+        .into_job();
+    let job = executor.submit("key", job).await.unwrap_err().into_job();
+    gate.open(1);
+    assert!(executor.submit("key", job).await.unwrap().await.is_done());
+    assert_eq!(journal.take(), [7]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submission_that_waits_gets_the_room_that_comes() {
+    let executor = Arc::new(one_shard(Config {
+        queue_size: 1,
+        enqueue_timeout: SECOND,
+        ..plain()
+    }));
+    let (gate, _held) = occupy(&executor, "key").await;
+    executor.submit("key", idle).await.unwrap();
+    let submission = executor.submit("key", idle);
+    let open = async {
+        tokio::task::yield_now().await;
+        gate.open(1);
+    };
+    let (handle, ()) = tokio::join!(submission, open);
+    assert!(handle.unwrap().await.is_done());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_overtakes_a_submission_of_the_same_key_that_waits() {
+    let executor = Arc::new(one_shard(Config {
+        queue_size: 1,
+        enqueue_timeout: 60 * SECOND,
+        ..plain()
+    }));
+    let (gate, _held) = occupy(&executor, "key").await;
+    let journal = Journal::new();
+    executor.submit("key", journal.noting(0)).await.unwrap();
+    let mut tasks = Vec::new();
+    for number in 1..10 {
+        let (own, job) = (Arc::clone(&executor), journal.noting(number));
+        tasks.push(tokio::spawn(async move {
+            let handle = own.submit("key", job).await.unwrap();
+            handle.await.is_done()
+        }));
+        tokio::task::yield_now().await; // it is in line
+    }
+    assert!(executor.try_submit("key", journal.noting(99)).is_err());
+    gate.open(1);
+    for task in tasks {
+        assert!(task.await.unwrap());
+    }
+    assert_eq!(journal.take(), (0..10).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_behind_a_key_in_backoff_leave_room_to_others_if_they_must() {
+    let executor = one_shard(Config {
+        queue_size: 8,
+        key_queue_size: 4,
+        ..plain()
+    });
+    executor.submit("failing", failing("down")).await.unwrap();
+    tokio::task::yield_now().await;
+    for _ in 0..4 {
+        executor.try_submit("failing", idle).unwrap();
+    }
+    assert!(executor.try_submit("failing", idle).is_err());
+    assert!(
+        executor
+            .try_submit("healthy", idle)
+            .unwrap()
+            .await
+            .is_done()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_in_backoff_do_not_use_up_the_queue() {
+    let executor = one_shard(Config {
+        queue_size: 4,
+        backoff_size: 100,
+        ..Config::default().with_retry_policy(|_: &FailedAttempt<'_>| Some(20 * SECOND))
+    });
+    for key in 0..100 {
+        executor
+            .submit(format!("failing {key}"), failing("down"))
+            .await
+            .unwrap();
+    }
+    executor.submit("healthy", idle).await.unwrap();
+    executor.barrier("healthy").await;
+    let stats = executor.stats();
+    assert_eq!((stats.backing_off, stats.queued, stats.ran), (100, 0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_is_bounded_however_many_keys_back_off() {
+    let executor = one_shard(Config {
+        queue_size: 4,
+        backoff_size: 10,
+        ..Config::default().with_retry_policy(|_: &FailedAttempt<'_>| Some(20 * SECOND))
+    });
+    let mut refused = 0;
+    for key in 0..100 {
+        let answer = executor
+            .submit(format!("failing {key}"), failing("down"))
+            .await;
+        refused += usize::from(answer.is_err());
+        tokio::task::yield_now().await;
+        let stats = executor.stats();
+        assert!(stats.backing_off + stats.queued + stats.running <= 10 + 4 + 1);
+    }
+    assert!(refused >= 85, "{refused}");
+}
+
+#[test]
+fn what_is_handed_out_can_go_anywhere() {
+    fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
+    fn is_shared<T: Send + Sync + 'static>() {}
+    is_error::<shardqueue::SubmitError>();
+    is_error::<shardqueue::JobFailure>();
+    is_error::<shardqueue::ConfigError>();
+    is_shared::<shardqueue::ShardExecutor>();
+    is_shared::<shardqueue::JobHandle>();
+    is_shared::<shardqueue::Outcome>();
+}
