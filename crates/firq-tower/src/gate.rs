@@ -132,7 +132,7 @@ impl<K: Tenant> Gate<K> {
         {
             return Entry::Waiting(Entering::new(self, tenant, task, verdict));
         }
-        let submitted = match self.is_shut(&tenant) {
+        let submitted = match self.refuses_early(&tenant) {
             true => Err(self
                 .scheduler
                 .scheduler()
@@ -141,7 +141,6 @@ impl<K: Tenant> Gate<K> {
         };
         match submitted {
             Ok(handle) => {
-                self.shut_behind(&tenant);
                 self.arrive();
                 Entry::Queued(Turn::new(self, handle, deadline, verdict))
             }
@@ -210,11 +209,11 @@ impl<K: Tenant> Gate<K> {
         let retry_after = tenant.map(|tenant| {
             let crowd = match cause {
                 Cause::Rejected(EnqueueRejectReason::TenantFull) => {
+                    let half = self.max_per_tenant / 2;
                     let queued = self.scheduler.scheduler().tenant_len(tenant);
                     Crowd {
-                        in_the_way: queued.saturating_sub(self.reopens_at()),
-                        at_once: self.max_per_tenant - self.reopens_at(),
-                        shuts: true,
+                        in_the_way: queued.saturating_sub(half),
+                        at_once: self.max_per_tenant - half,
                     }
                 }
                 // Others are in the way, too, and come back: an eighth is a guess.
@@ -224,7 +223,6 @@ impl<K: Tenant> Gate<K> {
                 | Cause::Closed => Crowd {
                     in_the_way: self.max_global / 8,
                     at_once: self.max_global / 8,
-                    shuts: false,
                 },
             };
             self.lines.join(tenant, crowd, TokioClock.now())
@@ -232,21 +230,13 @@ impl<K: Tenant> Gate<K> {
         Refusal { cause, retry_after }
     }
 
-    /// Returns whether a tenant that was refused has to wait until more of its requests have been served.
-    fn is_shut(&self, tenant: &K) -> bool {
-        let is_low = || self.scheduler.scheduler().tenant_len(tenant) <= self.reopens_at();
-        self.lines.is_shut(tenant, is_low)
-    }
-
-    /// Shuts the door behind a tenant that is being refused and has just filled its queue again.
-    fn shut_behind(&self, tenant: &K) {
-        let is_full = || self.scheduler.scheduler().tenant_len(tenant) >= self.max_per_tenant;
-        self.lines.shut_behind(tenant, is_full);
-    }
-
-    /// Returns how many requests a tenant whose door is shut may have queued for it to open.
-    const fn reopens_at(&self) -> usize {
-        self.max_per_tenant / 2
+    /// Returns whether a request is to be refused before its tenant's queue is full, for the sake of those who
+    /// come back.
+    fn refuses_early(&self, tenant: &K) -> bool {
+        self.lines.refuses_early(tenant, || {
+            let queued = self.scheduler.scheduler().tenant_len(tenant);
+            queued as f64 / self.max_per_tenant as f64
+        })
     }
 
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {

@@ -3,22 +3,28 @@
 //! Nobody can tell a client that comes back from one that comes for the first time, so room cannot be kept for
 //! it by name. What can be done, for a tenant that is being refused:
 //!
-//! - **Its door shuts** when its queue is full, until half of it is free. Otherwise the next request, from
-//!   whichever of its clients happens to send one, takes each place that comes free, and those who wait as they
-//!   were told never find any.
-//! - **Those who are refused are told different moments**, far enough apart for twenty requests to be served in
-//!   between. A wait is told in whole seconds, so the moments that can be told are a second apart from each
-//!   other; the first is taken near which nobody else was told to come.
+//! - **Some of its requests are refused early**: none while its queue is half empty, and the more the fuller it is.
+//!   Otherwise the next request, from whichever of its clients happens to send one, takes each place that comes
+//!   free, and those who wait as they were told never find any. So there is room most of the time, for everybody,
+//!   and the queue is never empty for it.
+//! - **Those who are refused are told different moments**, far enough apart for fifteen requests to be served in
+//!   between. A wait is told in whole seconds, so those who are refused together can only be told moments that
+//!   are whole seconds apart. A few may come at the same one, if nobody else comes near it: a sixteenth of a queue,
+//!   which there is room for most of the time. The first moment that has room is taken.
 //!
-//! So those who come back fill the queue slowly: the door is open for as long as it takes half a queue of them
-//! to come, and shut for as long as it takes half a queue to be served, which is a twentieth of that.
+//! Those who come back are then one in sixteen of those who come. As many as come back have to go, so one in sixteen
+//! is refused, whoever it is; and fifteen of sixteen find room.
+//!
+//! What does not work: letting nobody in until half of the queue is free. Those who are refused meanwhile are refused
+//! within a moment, come back within a moment of some second, and fill the queue just then, so that more are
+//! refused at that moment of the second, until all are.
 //!
 //! The pace is measured, from the first refusal on and over the last seconds; until there is one, half a queue of
 //! clients is told to come with each second. When every moment of the next minute
 //! is taken, because there is a flood of clients who do not listen, moments are given out in turn.
 //!
 //! A tenant has a line only while it is being refused. Their number is bounded; tenants beyond it are told to
-//! come back in a second, and their door does not shut.
+//! come back in a second, and are not refused early.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -29,11 +35,11 @@ use std::time::{Duration, Instant};
 /// The longest that anybody is told to wait, in seconds.
 const SECONDS_MAX: u64 = 60;
 /// How many requests of a tenant are served for each that comes back.
-const SERVED_PER_RETURN: f64 = 20.0;
+const SERVED_PER_RETURN: f64 = 15.0;
 /// Over which time a tenant's pace is measured, at most.
 const MEMORY: Duration = Duration::from_secs(4);
 /// The most tenants that have a line at the same time.
-const LINES_MAX: usize = 4096;
+const LINES_MAX: usize = 1024;
 /// How often lines are looked through for those that have ended.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -54,7 +60,8 @@ struct State<K> {
 
 #[derive(Debug)]
 struct Line {
-    is_shut: bool,
+    /// How much of a request is due to be refused early, less than one.
+    early: f64,
     promises: Promises,
     /// The last moment that was promised to somebody.
     promised: Instant,
@@ -72,8 +79,6 @@ pub(crate) struct Crowd {
     pub(crate) in_the_way: usize,
     /// For how many there is room then.
     pub(crate) at_once: usize,
-    /// Whether the refusal shuts the door.
-    pub(crate) shuts: bool,
 }
 
 impl Line {
@@ -96,8 +101,9 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         }
     }
 
-    /// Returns whether a tenant's door is shut. `is_low` says whether enough of its queue is free to open it.
-    pub(crate) fn is_shut(&self, tenant: &K, is_low: impl FnOnce() -> bool) -> bool {
+    /// Returns whether a request of a tenant is to be refused though its queue is not full yet. `fill` says how full
+    /// it is, from 0 to 1.
+    pub(crate) fn refuses_early(&self, tenant: &K, fill: impl FnOnce() -> f64) -> bool {
         if self.is_empty() {
             return false;
         }
@@ -105,20 +111,13 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         let Some(line) = state.lines.get_mut(tenant) else {
             return false;
         };
-        if line.is_shut && is_low() {
-            line.is_shut = false;
+        // Every so many requests one, rather than by chance: refusals are spread evenly.
+        line.early += (2.0 * fill() - 1.0).clamp(0.0, 1.0);
+        let refuses = line.early >= 1.0;
+        if refuses {
+            line.early -= 1.0;
         }
-        line.is_shut
-    }
-
-    /// Shuts the door behind a tenant that has just been let in, if that has filled its queue.
-    pub(crate) fn shut_behind(&self, tenant: &K, is_full: impl FnOnce() -> bool) {
-        if self.is_empty() {
-            return;
-        }
-        if let Some(line) = self.lock().lines.get_mut(tenant) {
-            line.is_shut = line.is_shut || is_full();
-        }
+        refuses
     }
 
     /// Counts a request that is being served.
@@ -148,22 +147,25 @@ impl<K: Hash + Eq + Clone> Lines<K> {
             return Duration::from_secs(1);
         }
         let line = state.lines.entry(tenant.clone()).or_insert_with(|| Line {
-            is_shut: false,
+            early: 0.0,
             promises: Promises::default(),
             promised: now,
             refused: 0,
             served: 0.0,
             since: now,
         });
-        line.is_shut |= crowd.shuts;
         line.refused += 1;
         let seconds = match line.pace(now) {
             Some(pace) => {
                 let before = (crowd.in_the_way as f64 / pace).min(SECONDS_MAX as f64 - 1.0);
                 let apart = (SERVED_PER_RETURN / pace).min(SECONDS_MAX as f64);
-                let (first, apart) = (1 + before as u64, Duration::from_secs_f64(apart));
+                let first = 1 + before as u64;
+                let spread = Spread {
+                    apart: Duration::from_secs_f64(apart),
+                    at_once: (crowd.at_once / 8).clamp(1, 100) as u8,
+                };
                 let since_epoch = now.saturating_duration_since(self.epoch);
-                let free = line.promises.promise(since_epoch, apart, first);
+                let free = line.promises.promise(since_epoch, spread, first);
                 free.unwrap_or(first + line.refused % (SECONDS_MAX - first + 1))
             }
             // Before anybody has been served, as many are called back at a time as there will be room for.
@@ -195,70 +197,81 @@ impl<K: Hash + Eq + Clone> Lines<K> {
 }
 
 /// How finely promised moments are told apart.
-const BIN: Duration = Duration::from_millis(5);
-const BINS_PER_SECOND: u64 = 200;
-const WORDS: usize = (BINS_PER_SECOND * (SECONDS_MAX + 4)).div_ceil(64) as usize;
-const BINS: u64 = WORDS as u64 * 64;
+const BIN: Duration = Duration::from_millis(10);
+const BINS_PER_SECOND: u64 = 100;
+const BINS: u64 = BINS_PER_SECOND * (SECONDS_MAX + 4);
 
-/// The moments of the next minute at which somebody was told to come: a ring with a bit for every 5 ms.
+/// For how long nobody looks for a free moment when there was none.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The moments of the next minute at which clients were told to come: a ring of how many, for every 10 ms.
 #[derive(Debug)]
 struct Promises {
-    bits: Box<[u64; WORDS]>,
+    counts: Box<[u8]>,
     /// The first bin, counted from the epoch, that has not passed.
     present: u64,
+    /// Until when, counted from the epoch, every moment is taken.
+    full_until: Duration,
 }
 
 impl Default for Promises {
     fn default() -> Self {
         Self {
-            bits: Box::new([0; WORDS]),
+            counts: vec![0; BINS as usize].into(),
             present: 0,
+            full_until: Duration::ZERO,
         }
     }
 }
 
 impl Promises {
-    /// Promises the first moment that is `first` or more whole seconds ahead and `apart` from all others. Returns
-    /// how many seconds ahead it is; `None` if there is none such.
-    fn promise(&mut self, now: Duration, apart: Duration, first: u64) -> Option<u64> {
+    /// Promises the first moment that is `first` or more whole seconds ahead and around which there is room.
+    /// Returns how many seconds ahead it is; `None` if there is none such.
+    fn promise(&mut self, now: Duration, spread: Spread, first: u64) -> Option<u64> {
+        if now < self.full_until {
+            return None;
+        }
         let present = (now.as_nanos() / BIN.as_nanos()) as u64;
         self.pass(present);
-        let apart = (apart.as_nanos() / BIN.as_nanos()) as u64;
-        let is_free = |&seconds: &u64| {
+        let reach = spread.apart.saturating_mul(spread.at_once.into());
+        let reach = (reach.as_nanos() / BIN.as_nanos()) as u64;
+        let has_room = |&seconds: &u64| {
             let bin = present + seconds * BINS_PER_SECOND;
-            let last = (bin + apart).min(present + BINS - 1);
-            !self.any(bin.saturating_sub(apart).max(present), last)
+            let from = bin.saturating_sub(reach).max(present);
+            let to = (bin + reach).min(present + BINS - 1);
+            let mut left = spread.at_once;
+            (from..=to).all(|bin| {
+                let count = self.counts[(bin % BINS) as usize];
+                let fits = count < left;
+                left = left.saturating_sub(count);
+                fits
+            })
         };
-        let seconds = (first..=SECONDS_MAX).find(is_free)?;
+        let Some(seconds) = (first..=SECONDS_MAX).find(has_room) else {
+            self.full_until = now + PAUSE;
+            return None;
+        };
         let bin = (present + seconds * BINS_PER_SECOND) % BINS;
-        self.bits[(bin / 64) as usize] |= 1 << (bin % 64);
+        self.counts[bin as usize] += 1; // fewer than `at_once`
         Some(seconds)
     }
 
     /// Forgets what has passed.
     fn pass(&mut self, present: u64) {
         for bin in self.present..present.min(self.present + BINS) {
-            let bin = bin % BINS;
-            self.bits[(bin / 64) as usize] &= !(1 << (bin % 64));
+            self.counts[(bin % BINS) as usize] = 0;
         }
         self.present = self.present.max(present);
     }
+}
 
-    /// Returns whether anything is promised from one bin to another, fewer than all bins apart.
-    fn any(&self, from: u64, to: u64) -> bool {
-        let mut bin = from;
-        while bin <= to {
-            let at = bin % BINS;
-            let (word, bit) = ((at / 64) as usize, at % 64);
-            let count = (64 - bit).min(to - bin + 1);
-            let mask = (u64::MAX >> (64 - count)) << bit;
-            if self.bits[word] & mask != 0 {
-                return true;
-            }
-            bin += count;
-        }
-        false
-    }
+/// How clients are to come back.
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    /// How long after each other, on average.
+    apart: Duration,
+    /// How many may come at the same moment, if there is a longer pause around them; at least 1.
+    at_once: u8,
 }
 
 #[cfg(test)]
@@ -267,12 +280,11 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A crowd that shuts the door.
+    /// A crowd before a queue of a hundred.
     fn crowd(in_the_way: usize) -> Crowd {
         Crowd {
             in_the_way,
             at_once: 50,
-            shuts: true,
         }
     }
 
@@ -308,17 +320,18 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_refused_at_once_are_told_to_come_a_second_apart() {
+    fn those_who_are_refused_together_are_told_to_come_a_few_at_a_time() {
         let (lines, now) = line(100);
         let waits: Vec<u64> = (0..10)
             .map(|_| lines.join(&1, crowd(0), now).as_secs())
             .collect();
-        assert_eq!(waits, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        // Six at once are an eighth of the 50 that there is room for.
+        assert_eq!(waits, [1, 1, 1, 1, 1, 1, 2, 2, 2, 2]);
     }
 
     #[test]
-    fn those_who_come_back_come_at_a_twentieth_of_the_pace() {
-        let (lines, mut now) = line(100); // so 200 ms apart
+    fn those_who_come_back_come_at_a_fifteenth_of_the_pace() {
+        let (lines, mut now) = line(100); // so 150 ms apart
         let mut moments = Vec::new();
         for _ in 0..100 {
             moments.push(now + lines.join(&1, crowd(0), now));
@@ -326,9 +339,12 @@ mod tests {
             lines.count_served(&1, || now);
         }
         moments.sort_unstable();
-        for pair in moments.windows(2) {
-            let apart = pair[1] - pair[0];
-            assert!(apart >= SECOND / 5 - 2 * BIN, "{apart:?}");
+        for group in moments.windows(7) {
+            let apart = group[6] - group[0];
+            assert!(
+                apart >= 6 * 3 * SECOND / 20 - 2 * BIN,
+                "{apart:?} for seven"
+            );
         }
     }
 
@@ -354,43 +370,80 @@ mod tests {
     }
 
     #[test]
-    fn promises_are_forgotten_when_they_have_passed() {
+    fn a_few_may_come_together_if_nobody_comes_near() {
+        let spread = Spread {
+            apart: 10 * BIN,
+            at_once: 3,
+        };
         let mut promises = Promises::default();
-        let apart = 100 * BIN;
-        let mut now = Duration::from_secs(1_000);
-        for _ in 0..1_000 {
-            assert_eq!(promises.promise(now, apart, 1), Some(1));
-            now += apart + BIN; // far enough, and each is forgotten before its place comes again
-        }
-        let mut crowded = Promises::default();
-        let moments = (0..100).map_while(|_| crowded.promise(now, BIN, 1));
-        assert_eq!(moments.count(), 60);
-        assert_eq!(crowded.promise(now + 2 * BIN, BIN, 1), Some(1));
+        let now = Duration::from_secs(1_000);
+        let together: Vec<_> = (0..7)
+            .map_while(|_| promises.promise(now, spread, 1))
+            .collect();
+        assert_eq!(together, [1, 1, 1, 2, 2, 2, 3]);
         assert_eq!(
-            crowded.promise(now + 3 * Duration::from_secs(60), BIN, 60),
-            Some(60)
+            promises.promise(now + 25 * BIN, spread, 1),
+            Some(3),
+            "too near to the first three"
         );
+        assert_eq!(promises.promise(now + 35 * BIN, spread, 1), Some(1));
     }
 
     #[test]
-    fn a_shut_door_opens_when_there_is_room_enough() {
+    fn promises_are_forgotten_when_they_have_passed() {
+        let spread = Spread {
+            apart: 50 * BIN,
+            at_once: 1,
+        };
+        let mut promises = Promises::default();
+        let mut now = Duration::from_secs(1_000);
+        for _ in 0..1_000 {
+            assert_eq!(promises.promise(now, spread, 1), Some(1));
+            now += 51 * BIN; // far enough, and each is forgotten before its place comes again
+        }
+    }
+
+    #[test]
+    fn when_every_moment_is_taken_nobody_looks_again_for_a_while() {
+        let spread = Spread {
+            apart: BIN,
+            at_once: 1,
+        };
+        let mut promises = Promises::default();
+        let now = Duration::from_secs(1_000);
+        let moments = (0..100).map_while(|_| promises.promise(now, spread, 1));
+        assert_eq!(moments.count(), 60);
+        assert_eq!(
+            promises.promise(now + 2 * BIN, spread, 1),
+            None,
+            "though it is free"
+        );
+        assert_eq!(promises.promise(now + PAUSE, spread, 1), Some(1));
+        assert_eq!(promises.promise(now + 180 * SECOND, spread, 60), Some(60));
+    }
+
+    #[test]
+    fn early_refusals_are_the_more_the_fuller_the_queue_and_evenly_spread() {
         let now = Instant::now();
         let lines = Lines::new(now);
-        assert!(!lines.is_shut(&1, || false));
-        lines.join(&1, crowd(0), now);
-        assert!(lines.is_shut(&1, || false));
-        assert!(!lines.is_shut(&2, || false), "another's door");
-        assert!(!lines.is_shut(&1, || true));
-        assert!(!lines.is_shut(&1, || false), "it stays open");
-        let harmless = Crowd {
-            shuts: false,
-            ..crowd(0)
-        };
-        lines.join(&1, harmless, now);
         assert!(
-            !lines.is_shut(&1, || false),
-            "this refusal does not shut it"
+            !lines.refuses_early(&1, || 1.0),
+            "nobody has been refused yet"
         );
+        lines.join(&1, crowd(0), now);
+        for (fill, refused) in [(0.0, 0), (0.5, 0), (0.6, 20), (0.75, 50), (1.0, 100)] {
+            let answers: Vec<bool> = (0..100).map(|_| lines.refuses_early(&1, || fill)).collect();
+            let count = answers.iter().filter(|&&refuses| refuses).count();
+            assert!(
+                count.abs_diff(refused) <= 1,
+                "{count} at {fill}, not {refused}"
+            );
+            for part in answers.chunks(20) {
+                let count = part.iter().filter(|&&refuses| refuses).count();
+                assert!(count.abs_diff(refused / 5) <= 1, "{count} of 20 at {fill}");
+            }
+        }
+        assert!(!lines.refuses_early(&2, || 1.0), "another's");
     }
 
     #[test]
