@@ -38,6 +38,8 @@ const SECONDS_MAX: u64 = 60;
 const SERVED_PER_RETURN: f64 = 15.0;
 /// Over which time a tenant's pace is measured, at most.
 const MEMORY: Duration = Duration::from_secs(4);
+/// Over how many requests it is averaged how full a tenant's queue is.
+const FILL_MEMORY: f64 = 64.0;
 /// The most tenants that have a line at the same time.
 const LINES_MAX: usize = 1024;
 /// How often lines are looked through for those that have ended.
@@ -60,6 +62,8 @@ struct State<K> {
 
 #[derive(Debug)]
 struct Line {
+    /// How full the tenant's queue has been of late, from 0 to 1.
+    fill: f64,
     /// How much of a request is due to be refused early, less than one.
     early: f64,
     promises: Promises,
@@ -111,8 +115,12 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         let Some(line) = state.lines.get_mut(tenant) else {
             return false;
         };
+        // Requests that follow an answer find the queue just shortened, others do not: on average all see the same.
+        // But who finds it half empty is let in, though it was full a while ago.
+        let fill = fill();
+        line.fill += (fill - line.fill) / FILL_MEMORY;
         // Every so many requests one, rather than by chance: refusals are spread evenly.
-        line.early += (2.0 * fill() - 1.0).clamp(0.0, 1.0);
+        line.early += (2.0 * line.fill.min(fill) - 1.0).clamp(0.0, 1.0);
         let refuses = line.early >= 1.0;
         if refuses {
             line.early -= 1.0;
@@ -147,6 +155,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
             return Duration::from_secs(1);
         }
         let line = state.lines.entry(tenant.clone()).or_insert_with(|| Line {
+            fill: 1.0,
             early: 0.0,
             promises: Promises::default(),
             promised: now,
@@ -431,7 +440,10 @@ mod tests {
             "nobody has been refused yet"
         );
         lines.join(&1, crowd(0), now);
-        for (fill, refused) in [(0.0, 0), (0.5, 0), (0.6, 20), (0.75, 50), (1.0, 100)] {
+        for (fill, refused) in [(1.0, 100), (0.75, 50), (0.6, 20), (0.5, 0), (0.0, 0)] {
+            for _ in 0..1_000 {
+                lines.refuses_early(&1, || fill);
+            }
             let answers: Vec<bool> = (0..100).map(|_| lines.refuses_early(&1, || fill)).collect();
             let count = answers.iter().filter(|&&refuses| refuses).count();
             assert!(
@@ -444,6 +456,19 @@ mod tests {
             }
         }
         assert!(!lines.refuses_early(&2, || 1.0), "another's");
+    }
+
+    #[test]
+    fn it_counts_how_full_the_queue_is_on_average_and_that_it_is_half_empty_now() {
+        let now = Instant::now();
+        let lines = Lines::new(now);
+        lines.join(&1, crowd(0), now);
+        assert!(!lines.refuses_early(&1, || 0.4), "it was full a moment ago");
+        for _ in 0..1_000 {
+            lines.refuses_early(&1, || 0.5);
+        }
+        let refused = (0..20).filter(|_| lines.refuses_early(&1, || 0.8));
+        assert!(refused.count() <= 2, "it has not been full for long");
     }
 
     #[test]

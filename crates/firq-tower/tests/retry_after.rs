@@ -31,16 +31,44 @@ struct Tally {
     waited: AtomicU64,
 }
 
+/// How clients and work go.
+#[derive(Clone, Copy, Debug)]
+enum Rhythm {
+    /// Clients start one by one, and some requests take longer than others.
+    Varied,
+    /// All start at the same moment, and all requests take the same time.
+    InStep,
+}
+
+/// What clients do.
+#[derive(Clone, Copy, Debug)]
+struct Clients {
+    count: u64,
+    /// How long a request takes, on average.
+    work: Duration,
+    /// How long a client waits before the next.
+    thinking: Duration,
+    rhythm: Rhythm,
+}
+
 /// Lets clients send one request after the other, wait as they are told, and try again.
-async fn polite(firq: TestFirq, clients: u64, work: Duration, thinking: Duration) -> Seen {
+async fn polite(firq: TestFirq, clients: Clients) -> Seen {
+    let Clients {
+        count,
+        work,
+        thinking,
+        rhythm,
+    } = clients;
     let (_, timed, service) = world(firq);
     let tally = Arc::new(Tally::default());
     let begun = Instant::now();
     let (warm, end) = (begun + 60 * SECOND, begun + 360 * SECOND);
-    for client in 0..clients {
+    for client in 0..count {
         let (service, tally) = (service.clone(), Arc::clone(&tally));
         tokio::spawn(async move {
-            tokio::time::sleep(MILLI * 7 * client as u32).await;
+            if let Rhythm::Varied = rhythm {
+                tokio::time::sleep(MILLI * 7 * client as u32).await;
+            }
             let mut dice = client;
             while Instant::now() < end {
                 tokio::time::sleep(thinking).await;
@@ -49,7 +77,10 @@ async fn polite(firq: TestFirq, clients: u64, work: Duration, thinking: Duration
                     dice = dice
                         .wrapping_mul(6_364_136_223_846_793_005)
                         .wrapping_add(client);
-                    let takes = work / 5 * (3 + (dice >> 33) as u32 % 5); // 60 to 140 %
+                    let takes = match rhythm {
+                        Rhythm::Varied => work / 5 * (3 + (dice >> 33) as u32 % 5), // 60 to 140 %
+                        Rhythm::InStep => work,
+                    };
                     let result = service.clone().oneshot(Req::of(1).taking(takes)).await;
                     if is_retry && Instant::now() > warm {
                         tally.retried.fetch_add(1, Relaxed);
@@ -84,24 +115,32 @@ async fn polite(firq: TestFirq, clients: u64, work: Duration, thinking: Duration
 
 #[tokio::test(start_paused = true)]
 async fn nine_of_ten_first_retries_succeed_under_steady_overload() {
-    // Four times as many clients as there is room for.
-    for max in [32, 100] {
-        for (work, thinking) in [
-            (5 * MILLI, Duration::ZERO), // which send again as soon as they are answered
-            (5 * MILLI, 20 * MILLI),
-            (50 * MILLI, Duration::ZERO),
-            (50 * MILLI, 100 * MILLI),
-        ] {
-            let layer = firq().with_in_flight_limit(8).with_max_per_tenant(max);
-            let clients = 4 * (max as u64 + 8);
-            let seen = polite(layer, clients, work, thinking).await;
-            let case =
-                format!("{seen:?} with {max} queued, {work:?} of work, {thinking:?} between");
-            assert!(seen.success >= 0.9, "{case}");
-            let capacity = 8.0 / work.as_secs_f64();
-            assert!(seen.rate >= 0.95 * capacity, "{case}");
+    let millis = Duration::from_millis;
+    for (rhythm, max, work, thinking) in [
+        (Rhythm::Varied, 32, 5, 0), // clients that ask again as soon as they are answered
+        (Rhythm::Varied, 32, 5, 20),
+        (Rhythm::Varied, 32, 50, 0),
+        (Rhythm::Varied, 32, 50, 100),
+        (Rhythm::Varied, 100, 5, 0),
+        (Rhythm::Varied, 100, 50, 100),
+        (Rhythm::InStep, 32, 5, 0),
+        (Rhythm::InStep, 100, 50, 0),
+    ] {
+        let clients = Clients {
+            count: 4 * (max as u64 + 8), // four times as many as there is room for
+            work: millis(work),
+            thinking: millis(thinking),
+            rhythm,
+        };
+        let layer = firq().with_in_flight_limit(8).with_max_per_tenant(max);
+        let seen = polite(layer, clients).await;
+        let case = format!("{seen:?} with {max} queued and {clients:?}");
+        assert!(seen.success >= 0.9, "{case}");
+        let capacity = 8.0 / clients.work.as_secs_f64();
+        assert!(seen.rate >= 0.95 * capacity, "{case}");
+        if let Rhythm::Varied = rhythm {
             // Fifteen served for each who comes back: how long that takes for all who wait.
-            let due = 15.0 * 0.75 * clients as f64 / capacity;
+            let due = 15.0 * 0.75 * clients.count as f64 / capacity;
             assert!(seen.wait <= 2.0 * due + 2.0, "{case}: {due:.1} s are due");
         }
     }
