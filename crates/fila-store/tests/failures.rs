@@ -27,7 +27,7 @@ fn ids(shard: &impl Shard) -> Vec<MessageId> {
     page.items.iter().map(|entry| entry.id).collect()
 }
 
-fn is_poisoned(result: Result<(), CommitError>) -> bool {
+fn is_poisoned(result: &Result<(), CommitError>) -> bool {
     matches!(result, Err(CommitError::Rejected(Rejected::Poisoned)))
 }
 
@@ -43,7 +43,7 @@ fn after_a_failed_write_nothing_is_taken_and_all_is_read() {
     let (_, batch) = put(&shard, 2);
     let unknown = shard.commit(&batch);
     assert!(matches!(unknown, Err(CommitError::Unknown(_))));
-    assert!(is_poisoned(shard.commit(&batch)));
+    assert!(is_poisoned(&shard.commit(&batch)));
     assert_eq!(engine.health().unwrap().writes, Writes::Poisoned);
     let refused = engine.update_queue(queue.id, Expected::Any, "".into());
     let poisoned = CommitError::Rejected(Rejected::Poisoned);
