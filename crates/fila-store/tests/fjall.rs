@@ -147,16 +147,19 @@ fn a_damaged_message_is_reported_and_does_not_hide_the_others() {
 }
 
 #[test]
-fn a_message_whose_payload_is_gone_is_reported() {
+fn a_message_whose_payload_is_gone_is_reported_and_gets_nobody_elses() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
-    put(&claim(&engine), 1, b"body".to_vec()).unwrap();
-    drop(engine);
+    let shard = claim(&engine);
+    let places: Vec<_> = (0..3)
+        .map(|counter| put(&shard, counter, vec![counter as u8]).unwrap())
+        .collect();
+    drop((shard, engine));
     {
         let database = fjall::Database::builder(directory.path()).open().unwrap();
         let name = Table::Payloads.name();
         let payloads = database.keyspace(name, Default::default).unwrap();
-        let row = payloads.iter().next().unwrap().key().unwrap();
+        let row = payloads.iter().nth(1).unwrap().key().unwrap();
         payloads.remove(row).unwrap();
     }
     let engine = open(directory.path());
@@ -166,7 +169,10 @@ fn a_message_whose_payload_is_gone_is_reported() {
         bytes: 9,
     };
     let page = shard.backlog(&key(), None, limit).unwrap();
-    assert_eq!(page.items, []);
+    let bodies: Vec<_> = page.items.iter().map(|m| m.payload.body()[0]).collect();
+    assert_eq!(bodies, [0, 2]);
+    assert_eq!(page.damaged.len(), 1);
+    assert_eq!(page.damaged[0].message.as_ref(), Some(&places[1]));
     assert_eq!(page.damaged[0].error, DecodeError::Missing);
 }
 

@@ -10,7 +10,8 @@ fn config(key: &str) -> ConfigKey {
 }
 
 pub(crate) fn a_queue_is_found_by_its_name_and_listed_in_order_of_creation<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let zebra = engine.create_queue(&name("zebra"), "z".into()).unwrap();
     let ape = engine.create_queue(&name("ape"), "a".into()).unwrap();
     assert_eq!(engine.queue(&name("ape")).unwrap(), Some(ape.clone()));
@@ -19,14 +20,16 @@ pub(crate) fn a_queue_is_found_by_its_name_and_listed_in_order_of_creation<P: Pl
 }
 
 pub(crate) fn a_name_is_taken_once<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     engine.create_queue(&name("orders"), "".into()).unwrap();
     let again = engine.create_queue(&name("orders"), "".into());
     assert!(matches!(again, Err(EngineError::AlreadyExists(_))));
 }
 
 pub(crate) fn a_definition_changes_only_from_the_expected_version<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let queue = engine.create_queue(&name("orders"), "1".into()).unwrap();
     let first = Expected::Version(queue.version);
     let version = engine.update_queue(queue.id, first, "2".into()).unwrap();
@@ -69,7 +72,8 @@ pub(crate) fn versions_do_not_go_back_when_an_entry_is_set_anew<P: Place>() {
 }
 
 pub(crate) fn config_changes_only_from_the_expected_state<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let key = config("throttle:api:rate");
     let set = |expected, value: &'static str| engine.set_config(&key, expected, value.into());
     let first = set(Expected::Absent, "10").unwrap();
@@ -88,7 +92,8 @@ pub(crate) fn config_changes_only_from_the_expected_state<P: Place>() {
 }
 
 pub(crate) fn config_is_listed_by_prefix<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     for key in ["b:2", "a", "b:1", "b", "c", "b:\u{10ffff}"] {
         let value = Bytes::copy_from_slice(key.as_bytes());
         engine
@@ -109,7 +114,8 @@ pub(crate) fn config_is_listed_by_prefix<P: Place>() {
 }
 
 pub(crate) fn what_is_too_large_is_refused_and_nothing_changes<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let large = Bytes::from(vec![0; DEFINITION_MAX + 1]);
     let refused = engine.create_queue(&name("orders"), large);
     assert!(matches!(refused, Err(EngineError::OutOfRange(_))));

@@ -54,7 +54,8 @@ pub(crate) fn a_commit_over_several_queues_is_one<P: Place>() {
 }
 
 pub(crate) fn a_refused_commit_changes_nothing_anywhere<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let (a, b) = (claim(&engine, "a"), claim(&engine, "b"));
     let mut good = Batch::new();
     good.put(id(&a, 1), meta("k"), payload("body"));
@@ -120,7 +121,8 @@ pub(crate) fn a_repeated_commit_changes_nothing<P: Place>() {
 }
 
 pub(crate) fn deleting_what_is_not_there_is_fine<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     let kept = put(&shard, "k", [1]);
     let mut batch = Batch::new();
@@ -131,7 +133,8 @@ pub(crate) fn deleting_what_is_not_there_is_fine<P: Place>() {
 }
 
 pub(crate) fn a_put_and_a_delete_in_one_batch_leave_nothing<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     let message = id(&shard, 1);
     let mut batch = Batch::new();
@@ -143,7 +146,8 @@ pub(crate) fn a_put_and_a_delete_in_one_batch_leave_nothing<P: Place>() {
 }
 
 pub(crate) fn a_commit_beyond_the_limits_is_refused<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     let body = Bytes::from(vec![0; Payload::BODY_MAX]);
     let mut batch = Batch::new();
@@ -170,7 +174,8 @@ pub(crate) fn a_shard_of_another_engine_is_refused<P: Place>() {
 }
 
 pub(crate) fn the_largest_words_fit<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let name = fila_store::QueueName::parse(&"q".repeat(255)).unwrap();
     let queue = engine.create_queue(&name, "".into()).unwrap();
     let shard = engine.claim(queue.id).unwrap();
@@ -196,14 +201,16 @@ pub(crate) fn the_largest_words_fit<P: Place>() {
 }
 
 pub(crate) fn an_empty_commit_is_confirmed<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     engine.commit(&[]).unwrap();
     shard.commit(&Batch::new()).unwrap();
 }
 
 pub(crate) fn commits_of_many_threads_are_all_there<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shards: Vec<_> = ["a", "b", "c", "d"]
         .map(|queue| claim(&engine, queue))
         .into();

@@ -28,7 +28,8 @@ pub(crate) fn an_id_is_remembered_until_it_expires<P: Place>() {
 }
 
 pub(crate) fn remembered_ids_are_listed_in_pages<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     remember(&claim(&engine, "other"), "z", 1, 1);
     let mut expected = Vec::new();
@@ -55,7 +56,8 @@ pub(crate) fn remembered_ids_are_listed_in_pages<P: Place>() {
 }
 
 pub(crate) fn a_sweep_removes_what_has_expired_and_nothing_else<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     for counter in 0..10 {
         remember(&shard, &counter.to_string(), counter, 100 + counter);
@@ -69,7 +71,8 @@ pub(crate) fn a_sweep_removes_what_has_expired_and_nothing_else<P: Place>() {
 }
 
 pub(crate) fn an_id_remembered_anew_outlives_its_first_expiry<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     remember(&shard, "d", 1, 100);
     remember(&shard, "d", 2, 200);
@@ -81,7 +84,8 @@ pub(crate) fn an_id_remembered_anew_outlives_its_first_expiry<P: Place>() {
 }
 
 pub(crate) fn a_purge_forgets<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     remember(&shard, "d", 1, 100);
     let mut batch = Batch::new();

@@ -35,7 +35,8 @@ pub(crate) fn a_new_owner_fences_the_old_one<P: Place>() {
 }
 
 pub(crate) fn a_fenced_queue_keeps_the_others_from_being_committed<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let (ours, theirs) = (claim(&engine, "ours"), claim(&engine, "theirs"));
     let _owner = claim(&engine, "theirs");
     let mut batch = Batch::new();
@@ -48,7 +49,8 @@ pub(crate) fn a_fenced_queue_keeps_the_others_from_being_committed<P: Place>() {
 }
 
 pub(crate) fn a_deleted_queue_takes_and_gives_nothing<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     put(&shard, "k", [1]);
     engine.delete_queue(shard.queue()).unwrap();

@@ -41,7 +41,8 @@ pub(crate) fn a_purged_queue_is_empty_at_once_and_after_reopening<P: Place>() {
 }
 
 pub(crate) fn a_purge_comes_before_the_puts_of_its_batch<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     put(&shard, "k", 0..3);
     let mut batch = Batch::new();
@@ -53,7 +54,8 @@ pub(crate) fn a_purge_comes_before_the_puts_of_its_batch<P: Place>() {
 }
 
 pub(crate) fn a_repeated_purge_purges_once<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     put(&shard, "k", 0..3);
     let mut batch = purge(&shard);
@@ -65,7 +67,8 @@ pub(crate) fn a_repeated_purge_purges_once<P: Place>() {
 }
 
 pub(crate) fn a_purge_to_another_generation_than_the_next_is_refused<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     let kept = put(&shard, "k", 0..3);
     let mut batch = Batch::new();
@@ -102,7 +105,8 @@ pub(crate) fn a_queue_created_anew_has_nothing_of_the_old_one<P: Place>() {
 }
 
 pub(crate) fn a_sweep_removes_leftovers_within_its_budget<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     put(&shard, "k", 0..20);
     shard.commit(&purge(&shard)).unwrap();

@@ -20,7 +20,8 @@ const AWKWARD: [&[u8]; 8] = [
 ];
 
 pub(crate) fn messages_come_in_the_order_of_key_and_id<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     let mut batch = Batch::new();
     let mut expected = Vec::new();
@@ -41,7 +42,8 @@ pub(crate) fn messages_come_in_the_order_of_key_and_id<P: Place>() {
 }
 
 pub(crate) fn a_scan_goes_on_where_it_stopped<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     let expected = put(&shard, "k", 0..10);
     for limit in [1, 3, 5, 10, 11] {
@@ -56,7 +58,8 @@ pub(crate) fn a_scan_goes_on_where_it_stopped<P: Place>() {
 }
 
 pub(crate) fn a_cursor_of_a_deleted_message_still_holds_its_place<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     let messages = put(&shard, "k", 0..4);
     let next = shard.scan(&Cursor::start(), 2).unwrap().next.unwrap();
@@ -72,65 +75,66 @@ pub(crate) fn a_cursor_of_a_deleted_message_still_holds_its_place<P: Place>() {
 }
 
 pub(crate) fn a_scan_beside_commits_misses_nothing_that_stays<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     // Even ones stay, odd ones come and go.
     let stay = put(&shard, "k", (0..200).step_by(2));
+    let turn = |turn: u64| {
+        let come = put(&shard, "k", [turn * 2 % 200 + 1]);
+        let mut batch = Batch::new();
+        batch.delete(locator("k", come[0]));
+        shard.commit(&batch).unwrap();
+    };
+    beside(turn, || {
+        let mut found = ids(&shard);
+        assert!(found.is_sorted_by(|a, b| a < b), "nothing comes twice");
+        found.retain(|message| message.counter() % 2 == 0);
+        assert_eq!(found, stay);
+    });
+}
+
+/// Reads again and again while another thread takes its turns at writing, and once more when it is done.
+fn beside(write: impl Fn(u64) + Send, read: impl Fn()) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut turn = 0;
-            while !done.load(Ordering::Relaxed) {
-                let come = put(&shard, "k", [turn * 2 % 200 + 1]);
-                let mut batch = Batch::new();
-                batch.delete(locator("k", come[0]));
-                shard.commit(&batch).unwrap();
-                turn += 1;
-            }
+            (0..300).for_each(write);
+            done.store(true, Ordering::Release);
         });
-        for _ in 0..20 {
-            let mut found = ids(&shard);
-            assert!(found.is_sorted_by(|a, b| a < b), "nothing comes twice");
-            found.retain(|message| message.counter() % 2 == 0);
-            assert_eq!(found, stay);
+        while !done.load(Ordering::Acquire) {
+            read();
         }
-        done.store(true, Ordering::Relaxed);
+        read();
     });
 }
 
 pub(crate) fn a_page_is_of_one_moment<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            // Ten messages at a time, in keys far apart, and all or none of them.
-            for turn in 0.. {
-                if done.load(Ordering::Relaxed) {
-                    break;
-                }
-                let mut batch = Batch::new();
-                for counter in 0..10 {
-                    let (message, fairness_key) = (id(&shard, counter), counter.to_string());
-                    if turn % 2 == 0 {
-                        batch.put(message, meta(&fairness_key), payload("body"));
-                    } else {
-                        batch.delete(locator(&fairness_key, message));
-                    }
-                }
-                shard.commit(&batch).unwrap();
+    // A hundred messages at a time, in as many keys, and all or none of them.
+    let turn = |turn: u64| {
+        let mut batch = Batch::new();
+        for counter in 0..100 {
+            let (message, fairness_key) = (id(&shard, counter), counter.to_string());
+            if turn % 2 == 0 {
+                batch.put(message, meta(&fairness_key), payload("body"));
+            } else {
+                batch.delete(locator(&fairness_key, message));
             }
-        });
-        for _ in 0..200 {
-            let found = all(&shard, 100).len();
-            assert!(found == 0 || found == 10, "{found} of ten");
         }
-        done.store(true, Ordering::Relaxed);
+        shard.commit(&batch).unwrap();
+    };
+    beside(turn, || {
+        let found = all(&shard, 1_000).len();
+        assert!(found == 0 || found == 100, "{found} of a hundred");
     });
 }
 
 pub(crate) fn a_backlog_is_one_keys_messages_after_an_id<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     put(&shard, "j", 0..5);
     let messages = put(&shard, "k", 10..20);
@@ -157,7 +161,8 @@ pub(crate) fn a_backlog_is_one_keys_messages_after_an_id<P: Place>() {
 }
 
 pub(crate) fn a_backlog_stops_at_its_bytes<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     let mut batch = Batch::new();
     for counter in 0..10 {
@@ -174,7 +179,8 @@ pub(crate) fn a_backlog_stops_at_its_bytes<P: Place>() {
 }
 
 pub(crate) fn payloads_come_in_the_order_asked_for<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let shard = claim(&engine, "orders");
     let messages = put(&shard, "k", 0..3);
     let asked = [
@@ -193,7 +199,8 @@ pub(crate) fn payloads_come_in_the_order_asked_for<P: Place>() {
 }
 
 pub(crate) fn queues_do_not_see_each_other<P: Place>() {
-    let engine = P::new().open();
+    let place = P::new();
+    let engine = place.open();
     let (a, b) = (claim(&engine, "a"), claim(&engine, "b"));
     let of_a = put(&a, "k", [1]);
     let of_b = put(&b, "k", [1, 2]);
