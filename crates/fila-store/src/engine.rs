@@ -45,6 +45,9 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Creates a queue. What the definition says is the caller's business.
     ///
+    /// Whether a creation of [unknown](CommitError::Unknown) outcome has happened is seen by [its name](Self::queue)
+    /// after reopening; the same goes for the other changes of the catalogue.
+    ///
     /// # Errors
     /// [`EngineError::AlreadyExists`] if the name is taken; if the definition is larger than
     /// [`DEFINITION_MAX`]; if it could not be written.
@@ -123,8 +126,8 @@ pub trait Engine: Send + Sync + 'static {
     /// If one cannot be read.
     fn configs(&self, prefix: &str) -> Result<Vec<ConfigEntry>, ReadError>;
 
-    /// Removes at most `budget` rows that purges, deletions and expired deduplication ids have left behind, and
-    /// looks after the database beneath.
+    /// Removes `budget` rows that purges, deletions and expired deduplication ids have left behind, or one more where
+    /// two belong together, and looks after the database beneath.
     ///
     /// To be called from time to time, and again at once while there is [more](Swept::more).
     ///
@@ -162,7 +165,7 @@ pub trait Shard: Send + Sync + 'static {
     /// If the queue has another owner, or the database fails. A damaged record is an answer, not an error.
     fn load(&self, messages: &[Locator]) -> Result<Vec<Loaded>, ReadError>;
 
-    /// Returns up to `limit` messages without their payloads, in the order of (fairness key, id).
+    /// Returns up to `limit` messages, and one at least, without their payloads, in the order of (fairness key, id).
     ///
     /// Every page is of one moment. Over all pages, a message that is there all the time is returned once.
     ///

@@ -57,7 +57,7 @@ impl FjallOptions {
     /// Fewer bytes of journals than this the database does not take.
     const JOURNAL_BYTES_MIN: u64 = 64 << 20;
 
-    /// Returns the defaults for this directory: durable on disk, in about 128 MiB of memory.
+    /// Returns the defaults for this directory: durable on disk, a cache of 32 MiB, memtables of 32 MiB.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),

@@ -213,6 +213,12 @@ pub(crate) fn expiry(
     prefixed(EXPIRY, &[&moment, &realm(queue, generation), id.as_bytes()])
 }
 
+/// Returns the same, for the key under which it is looked up.
+pub(crate) fn expiry_of(remembered: &[u8], expires_at: Timestamp) -> Vec<u8> {
+    let moment = expires_at.as_millis().to_be_bytes();
+    prefixed(EXPIRY, &[&moment, remembered.get(1..).unwrap_or_default()])
+}
+
 /// Returns the range of what has expired by `now`, `now` included.
 pub(crate) fn expired(now: Timestamp) -> Range {
     let from = vec![EXPIRY];

@@ -205,6 +205,34 @@ fn damaged_definitions_and_deduplication_ids_are_refused() {
     assert_eq!((page.items.len(), page.damaged.len()), (0, 1));
 }
 
+#[test]
+fn a_deleted_queue_leaves_no_row_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let shard = claim(&engine);
+    for turn in 1..=2 {
+        let place = put(&shard, turn, b"body".to_vec()).unwrap();
+        let mut batch = Batch::new();
+        let once = DeduplicationId::new(vec![turn as u8]).unwrap();
+        batch.remember(once, place.id, at(u64::MAX));
+        shard.commit(&batch).unwrap();
+        if turn == 1 {
+            batch.clear();
+            batch.purge(shard.generation().next().unwrap());
+            shard.commit(&batch).unwrap();
+        }
+    }
+    engine.delete_queue(shard.queue()).unwrap();
+    while engine.sweep(at(1), 3).unwrap().more {}
+    drop((shard, engine));
+    let database = fjall::Database::builder(directory.path()).open().unwrap();
+    for (table, rows) in Table::ALL.into_iter().zip([4, 0, 0, 0]) {
+        let keyspace = database.keyspace(table.name(), Default::default).unwrap();
+        // The four numbers of the catalogue are the store's own.
+        assert_eq!(keyspace.len().unwrap(), rows, "{table:?}");
+    }
+}
+
 /// Writes a number of the catalogue the way the format says.
 fn set_number(path: &Path, row: u8, number: u64) {
     tamper(path, Table::Catalog, |key, value| {

@@ -29,8 +29,8 @@ struct Place {
     leftover: Bytes,
     /// Index into `SWEPT`; the tables before are done.
     table: usize,
-    /// The first key that has not been seen; empty for the beginning of the table.
-    from: Vec<u8>,
+    /// The first key that has not been seen; none at the beginning of the table.
+    from: Option<Vec<u8>>,
 }
 
 pub(super) fn sweep<R: Rows>(
@@ -49,7 +49,7 @@ pub(super) fn sweep<R: Rows>(
         let place = place.unwrap_or(Place {
             leftover,
             table: 0,
-            from: Vec::new(),
+            from: None,
         });
         let (swept, place) = clear(core, place, queue, upto, budget - rows)?;
         rows += swept;
@@ -139,30 +139,30 @@ fn clear<R: Rows>(
     {
         let view = core.rows.view();
         while let Some(&table) = SWEPT.get(place.table) {
-            let (from, to) = match table {
+            let (start, to) = match table {
                 Table::Deduplication => keys::remembered_leftovers(queue, upto),
                 Table::Catalog | Table::Messages | Table::Payloads => keys::leftovers(queue, upto),
             };
-            let from = if place.from.is_empty() {
-                &from
-            } else {
-                &place.from
-            };
-            let left = budget - writes.len();
+            let from = place.from.take().unwrap_or(start);
+            let mut rows = view.range(table, &from, &to);
             let mut last = None;
-            for row in view.range(table, from, &to).take(left) {
-                let (key, _) = row.map_err(ReadError::Fault)?;
+            while writes.len() < budget
+                && let Some(row) = rows.next()
+            {
+                let (key, record) = row.map_err(ReadError::Fault)?;
                 last = Some(key.clone());
+                if table == Table::Deduplication
+                    && let Ok((_, expires_at)) = record::decode_remembered(&key, &record)
+                {
+                    writes.push(unset(table, keys::expiry_of(&key, expires_at)));
+                }
                 writes.push(unset(table, key));
             }
-            if writes.len() == budget {
-                if let Some(last) = last {
-                    place.from = keys::following(&last);
-                }
+            if writes.len() >= budget {
+                place.from = last.map(|last| keys::following(&last));
                 break;
             }
             place.table += 1;
-            place.from.clear();
         }
     }
     let rows = writes.len();

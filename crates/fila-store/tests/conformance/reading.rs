@@ -118,7 +118,7 @@ pub(crate) fn a_page_is_of_one_moment<P: Place>() {
         let mut batch = Batch::new();
         for counter in 0..100 {
             let (message, fairness_key) = (id(&shard, counter), counter.to_string());
-            if turn % 2 == 0 {
+            if turn.is_multiple_of(2) {
                 batch.put(message, meta(&fairness_key), payload("body"));
             } else {
                 batch.delete(locator(&fairness_key, message));
