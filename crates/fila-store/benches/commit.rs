@@ -6,17 +6,20 @@
 //! that costs the floor more than the database costs.) Disks are shared and noisy, so the two are measured in alternating samples, the best sample of
 //! each counts, and what is reported is their ratio. CPU is of all threads, filing and merging included.
 //!
+//! Reading back is measured on a backlog that is partly in memory and partly filed: all of it in pages of 256 whole
+//! messages, beside reading the log and checking its sums.
+//!
 //! `cargo bench -p fila-store` prints the table; `-- --quick` takes a tenth of the time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fila_store::{
-    Batch, Engine, FairnessKey, FjallEngine, FjallOptions, Locator, MessageId, Meta, Payload,
-    QueueName, Shard, Timestamp,
+    Batch, Engine, FairnessKey, FjallEngine, FjallOptions, Limit, Locator, MessageId, Meta,
+    Payload, QueueName, Shard, Timestamp,
 };
 
 /// Messages in one commit, and commits in one sample.
@@ -56,7 +59,41 @@ fn main() -> Result<(), Failure> {
             }
         }
     }
+    let pages = if quick { 20 } else { 200 };
+    let directory = tempfile::tempdir()?;
+    let mut log = Log::open(&directory.path().join("log"))?;
+    let mut store = Store::open(&directory.path().join("store"))?;
+    for _ in 0..pages {
+        store.put(PAGE as u64)?;
+        log.put(PAGE as u64)?;
+    }
+    let mut best = [None; 2];
+    for _ in 0..SAMPLES {
+        keep(&mut best[0], timed(pages * PAGE, || store.read_back())?);
+        keep(&mut best[1], timed(pages * PAGE, || log.read_back())?);
+    }
+    if let [Some(store), Some(log)] = best {
+        report("read", PAGE as u64, store, log);
+    }
     Ok(())
+}
+
+/// Messages that are read back at a time.
+const PAGE: usize = 256;
+
+/// Measures what it takes to read so many messages, all of which have to be found.
+fn timed(messages: usize, read: impl FnOnce() -> Result<usize, Failure>) -> Result<Cost, Failure> {
+    let (start, cpu) = (Instant::now(), cpu_time()?);
+    let found = read()?;
+    let (wall, cpu) = (start.elapsed(), cpu_time()? - cpu);
+    if found != messages {
+        return Err(format!("{found} of {messages} messages read").into());
+    }
+    let messages = u32::try_from(messages)?;
+    Ok(Cost {
+        wall: wall / messages,
+        cpu: cpu / messages,
+    })
 }
 
 /// One sample: what one message took.
@@ -170,6 +207,24 @@ impl Store {
     }
 }
 
+impl Store {
+    fn read_back(&self) -> Result<usize, Failure> {
+        let limit = Limit {
+            messages: PAGE,
+            bytes: usize::MAX,
+        };
+        let (mut found, mut after) = (0, None);
+        loop {
+            let page = self.shard.backlog(&self.key, after, limit)?;
+            found += page.items.len();
+            after = page.next;
+            if after.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+}
+
 impl Contender for Store {
     fn put(&mut self, count: u64) -> Result<(), Failure> {
         self.batch.clear();
@@ -197,6 +252,7 @@ impl Contender for Store {
 
 /// The floor: records one after the other.
 struct Log {
+    path: PathBuf,
     file: File,
     buffer: Vec<u8>,
     body: Bytes,
@@ -207,6 +263,7 @@ struct Log {
 impl Log {
     fn open(path: &Path) -> Result<Self, Failure> {
         Ok(Self {
+            path: path.to_owned(),
             file: OpenOptions::new().create(true).append(true).open(path)?,
             buffer: Vec::new(),
             body: body(),
@@ -229,6 +286,24 @@ impl Log {
         self.file.write_all(&self.buffer)?;
         self.buffer.clear();
         Ok(self.file.sync_data()?)
+    }
+}
+
+impl Log {
+    fn read_back(&self) -> Result<usize, Failure> {
+        let bytes = fs::read(&self.path)?;
+        let (mut rest, mut found) = (&bytes[..], 0);
+        while let Some((head, tail)) = rest.split_first_chunk::<8>() {
+            let [a, b, c, d, sum @ ..] = *head;
+            let length = 8 + u32::from_be_bytes([a, b, c, d]) as usize;
+            let record = tail.get(..length).ok_or("a torn record")?;
+            if crc32c::crc32c(record) != u32::from_be_bytes(sum) {
+                return Err("a damaged record".into());
+            }
+            found += 1;
+            rest = &tail[length..];
+        }
+        Ok(found)
     }
 }
 

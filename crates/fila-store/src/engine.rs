@@ -1,44 +1,32 @@
 //! What the broker needs from durable storage, and nothing else.
 //!
 //! The boundary speaks of queues and messages, not of bytes under keys, so that an embedded database, a SQL
-//! database and an object store all fit behind it. All calls block, and none needs an async runtime: the
-//! server makes them from threads of its own. Engines and shards are `Send + Sync`, and commits of several
-//! threads are applied one after the other; a queue's messages are in order because its one owner commits
-//! them in order.
-//!
-//! # Group commit
-//! [`Engine::commit`] takes the batches of any number of queues and stores them with a single sync. A scheduler
-//! thread fills one batch per queue, hands all of them to its commit thread, and goes on filling the next ones
-//! while the first are being synced; replies go out when `commit` returns. A [`Batch`] is owned data and may
-//! cross threads.
-//!
-//! # Retrying
-//! A commit names its messages by ids and its purges by generations, so it may be repeated: putting a message
-//! again, deleting it again, purging to the present generation change nothing. This holds for the *last* commit
-//! of a queue. Repeating an older one would bring back what has been deleted since.
+//! database and an object store all fit behind it.
 
 use bytes::Bytes;
 
 use crate::record::DecodeError;
 use crate::{
-    Batch, CommitError, ConfigKey, DeduplicationId, EngineError, Entry, Epoch, FairnessKey,
-    Generation, Locator, Message, MessageId, Payload, QueueId, QueueName, ReadError, Remembered,
-    Timestamp, Version, keys,
+    Batch, CommitError, ConfigKey, DeduplicationId, Durability, EngineError, Entry, Epoch,
+    FairnessKey, Generation, Locator, Message, MessageId, Payload, QueueId, QueueName, ReadError,
+    Remembered, Timestamp, Version, keys,
 };
 
-/// How far a confirmed commit has got.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Durability {
-    /// Into this process: gone if it is killed. For tests and caches.
-    Memory,
-    /// To the operating system: survives a killed process, not a power cut.
-    Os,
-    /// Onto the disk: survives a power cut.
-    #[default]
-    Fsync,
-}
-
 /// A place where queues live: definitions, runtime configuration, and who owns which queue.
+///
+/// All calls block, and none needs an async runtime: the server makes them from threads of its own. Any thread may
+/// call; commits of several threads are applied one after the other. A queue's messages are in order because its
+/// one owner commits them in order.
+///
+/// # Group commit
+/// [`commit`](Self::commit) takes the batches of any number of queues and stores them with a single sync. A scheduler
+/// thread fills one batch per queue, hands all of them to its commit thread, and goes on filling the next ones while
+/// the first are being synced; replies go out when `commit` returns. A [`Batch`] is owned data and may cross threads.
+///
+/// # Retrying
+/// A commit names its messages by ids and its purges by generations, so it may be repeated: putting a message again,
+/// deleting it again, purging to the present generation change nothing. This holds for the *last* commit of a queue.
+/// Repeating an older one would bring back what has been deleted since.
 pub trait Engine: Send + Sync + 'static {
     /// The durable side of one owned queue.
     type Shard: Shard;

@@ -5,7 +5,7 @@
 //!   and never more, [`tend`](Rows::tend) rotates the memtables of those that are idle while a sealed journal
 //!   waits, and the number of journals is part of [`Health`](crate::Health).
 //! - Commits stall when flushing falls behind ([fjall#293]), and have stalled after a recovery ([fjall#257]): the
-//!   server watches the latency of commits, and the crash test writes after every recovery.
+//!   server is to watch the latency of commits, and the crash test writes after every recovery.
 //! - Options of a keyspace are fixed when it is created. Changing one is a change of schema.
 //!
 //! # What always holds

@@ -14,6 +14,7 @@
 //! itself; one that is implements [`rows::Rows`]. Both are held to the same conformance suite.
 
 mod batch;
+mod durability;
 mod embedded;
 mod engine;
 mod error;
@@ -30,10 +31,11 @@ pub mod rows;
 
 pub use crate::fjall::{FjallEngine, FjallOptions, FjallRows, FjallView};
 pub use batch::{Batch, Remembered};
+pub use durability::{Durability, UnknownDurability};
 pub use embedded::{Embedded, EmbeddedShard};
 pub use engine::{
-    CONFIG_MAX, ConfigEntry, Cursor, DEFINITION_MAX, Damaged, Durability, Engine, Expected, Health,
-    Limit, Loaded, Page, Queue, Shard, Swept, Writes,
+    CONFIG_MAX, ConfigEntry, Cursor, DEFINITION_MAX, Damaged, Engine, Expected, Health, Limit,
+    Loaded, Page, Queue, Shard, Swept, Writes,
 };
 pub use error::{CommitError, EngineError, Fault, OpenError, ReadError, Rejected};
 pub use ids::{Epoch, Generation, MessageId, QueueId, Version};
