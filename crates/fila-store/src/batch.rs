@@ -1,0 +1,232 @@
+//! What one commit changes in one queue.
+//!
+//! A batch holds at most one operation for a message, the sum of those that were asked for in order; so it does
+//! not matter in which order an engine applies them, and applying a batch twice is the same as once.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+
+use foldhash::fast::RandomState;
+
+use crate::{DeduplicationId, Generation, Locator, MessageId, Meta, Payload, Timestamp};
+
+/// Changes to one queue that happen together or not at all.
+///
+/// Kept by its user and [cleared](Self::clear) for the next commit, it stops allocating.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    purge: Option<Generation>,
+    operations: Vec<Operation>,
+    /// Where in `operations` a message's operation is.
+    slots: HashMap<MessageId, usize, RandomState>,
+    deduplication: HashMap<DeduplicationId, Remembered, RandomState>,
+    bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    Put(MessageId, Meta, Payload),
+    Update(MessageId, Meta),
+    Delete(Locator),
+}
+
+/// A deduplication id, the message it stands for, and until when it is remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// What the producer calls the message.
+    pub deduplication_id: DeduplicationId,
+    /// The message that was accepted under this name.
+    pub id: MessageId,
+    /// From when on the name is free again.
+    pub expires_at: Timestamp,
+}
+
+impl Batch {
+    /// The most operations in one commit.
+    pub const OPERATIONS_MAX: usize = 1 << 20;
+    /// The most bytes of payload in one commit.
+    pub const BYTES_MAX: usize = 256 << 20;
+
+    /// Returns a batch that changes nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a message. Whatever the batch was to do to a message of this id is replaced.
+    pub fn put(&mut self, id: MessageId, mut meta: Meta, payload: Payload) {
+        meta.sizes = payload.sizes();
+        self.bytes += carried(&payload);
+        self.replace(id, Operation::Put(id, meta, payload));
+    }
+
+    /// Changes what is known of a message that is stored, or put by this batch; its payload stays as it is.
+    ///
+    /// The message must exist, under the same fairness key; `meta` replaces all that was known, apart from the
+    /// sizes of a message that this batch puts. A message that this batch deletes stays deleted.
+    pub fn update(&mut self, id: MessageId, meta: Meta) {
+        match self.slots.entry(id) {
+            Slot::Vacant(slot) => {
+                slot.insert(self.operations.len());
+                self.operations.push(Operation::Update(id, meta));
+            }
+            Slot::Occupied(slot) => match &mut self.operations[*slot.get()] {
+                Operation::Put(_, known, _) => {
+                    *known = Meta {
+                        sizes: known.sizes,
+                        ..meta
+                    };
+                }
+                Operation::Update(_, known) => *known = meta,
+                Operation::Delete(_) => {}
+            },
+        }
+    }
+
+    /// Removes a message, if it is there. Whatever else the batch was to do to it is dropped.
+    pub fn delete(&mut self, locator: Locator) {
+        self.replace(locator.id, Operation::Delete(locator));
+    }
+
+    /// Remembers until `expires_at` that `deduplication_id` stands for the message `id`.
+    pub fn remember(
+        &mut self,
+        deduplication_id: DeduplicationId,
+        id: MessageId,
+        expires_at: Timestamp,
+    ) {
+        let remembered = Remembered {
+            deduplication_id: deduplication_id.clone(),
+            id,
+            expires_at,
+        };
+        self.deduplication.insert(deduplication_id, remembered);
+    }
+
+    /// Empties the queue, before anything else in this batch happens: messages and deduplication ids.
+    ///
+    /// `to` is the generation after the [present one](crate::Shard::generation). Naming it is what makes a repeated
+    /// commit purge once.
+    pub fn purge(&mut self, to: Generation) {
+        self.purge = Some(to);
+    }
+
+    /// Returns how many operations there are, with the purge and what is to be remembered.
+    pub fn len(&self) -> usize {
+        self.operations.len() + self.deduplication.len() + usize::from(self.purge.is_some())
+    }
+
+    /// Returns how many bytes the messages carry that have been put.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Tells whether committing it would change nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets everything and keeps its memory for the next commit.
+    pub fn clear(&mut self) {
+        self.purge = None;
+        self.operations.clear();
+        self.slots.clear();
+        self.deduplication.clear();
+        self.bytes = 0;
+    }
+
+    pub(crate) fn purged_to(&self) -> Option<Generation> {
+        self.purge
+    }
+
+    pub(crate) fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    pub(crate) fn remembered(&self) -> impl Iterator<Item = &Remembered> {
+        self.deduplication.values()
+    }
+
+    fn replace(&mut self, id: MessageId, operation: Operation) {
+        match self.slots.entry(id) {
+            Slot::Vacant(slot) => {
+                slot.insert(self.operations.len());
+                self.operations.push(operation);
+            }
+            Slot::Occupied(slot) => {
+                let replaced = std::mem::replace(&mut self.operations[*slot.get()], operation);
+                if let Operation::Put(_, _, payload) = replaced {
+                    self.bytes -= carried(&payload);
+                }
+            }
+        }
+    }
+}
+
+fn carried(payload: &Payload) -> usize {
+    let sizes = payload.sizes();
+    sizes.headers as usize + sizes.body as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Epoch, FairnessKey};
+
+    fn id(counter: u64) -> MessageId {
+        MessageId::new(Epoch::FIRST, counter).unwrap()
+    }
+
+    fn meta() -> Meta {
+        Meta::new(FairnessKey::new("a").unwrap(), Timestamp::from_millis(1))
+    }
+
+    fn payload(body: &'static str) -> Payload {
+        Payload::new(Vec::new(), body).unwrap()
+    }
+
+    fn locator(counter: u64) -> Locator {
+        Locator {
+            fairness_key: FairnessKey::new("a").unwrap(),
+            id: id(counter),
+        }
+    }
+
+    #[test]
+    fn an_update_of_a_message_in_the_batch_becomes_part_of_its_put() {
+        let mut batch = Batch::new();
+        batch.put(id(1), meta(), payload("four"));
+        let mut retried = meta();
+        retried.attempts = 3;
+        batch.update(id(1), retried);
+        let [Operation::Put(_, meta, _)] = batch.operations() else {
+            panic!("one put: {batch:?}");
+        };
+        assert_eq!((meta.attempts, meta.sizes.body), (3, 4));
+    }
+
+    #[test]
+    fn a_delete_wins_over_what_came_before_and_over_later_updates() {
+        let mut batch = Batch::new();
+        batch.put(id(1), meta(), payload("four"));
+        batch.delete(locator(1));
+        batch.update(id(1), meta());
+        assert!(matches!(batch.operations(), [Operation::Delete(_)]));
+        assert_eq!(batch.bytes(), 0, "what is not put is not counted");
+    }
+
+    #[test]
+    fn a_cleared_batch_changes_nothing() {
+        let mut batch = Batch::new();
+        batch.put(id(1), meta(), payload("four"));
+        batch.remember(
+            DeduplicationId::new("d").unwrap(),
+            id(1),
+            Timestamp::from_millis(9),
+        );
+        batch.purge(Generation::new(1));
+        assert_eq!((batch.len(), batch.bytes()), (3, 4));
+        batch.clear();
+        assert!(batch.is_empty());
+        assert_eq!((batch.bytes(), batch.purged_to()), (0, None));
+    }
+}

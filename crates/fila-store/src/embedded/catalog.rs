@@ -1,0 +1,297 @@
+//! Queues by name and id, claims, the runtime configuration, and how the engine is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+
+use super::{
+    Core, Embedded, EmbeddedShard, Reign, commit, generation, number, refused, set, set_number,
+    sweep, unset,
+};
+use crate::names::within;
+use crate::record::{self, DecodeError};
+use crate::rows::{Rows, Table, View, Write};
+use crate::{
+    Batch, CONFIG_MAX, CommitError, ConfigEntry, ConfigKey, DEFINITION_MAX, Engine, EngineError,
+    Expected, Health, Queue, QueueId, QueueName, ReadError, Swept, Timestamp, Version, Writes,
+    keys,
+};
+
+impl<R: Rows> Engine for Embedded<R> {
+    type Shard = EmbeddedShard<R>;
+
+    fn create_queue(&self, name: &QueueName, definition: Bytes) -> Result<Queue, EngineError> {
+        within_definition(&definition)?;
+        let mut ledger = self.0.ledger();
+        if self.0.id_of(name)?.is_some() {
+            return Err(EngineError::AlreadyExists(name.clone()));
+        }
+        let id = QueueId::new(ledger.next_queue);
+        let next_queue = ledger.next_queue.checked_add(1);
+        let next_queue = next_queue.ok_or(EngineError::Exhausted("queue ids"))?;
+        let version = ledger.next_version()?;
+        self.0.change(vec![
+            set_queue(id, version, name, &definition),
+            set_number(keys::name(name), id.get()),
+            set_number(keys::NEXT_QUEUE.to_vec(), next_queue),
+            set_number(keys::REVISION.to_vec(), version.get()),
+        ])?;
+        ledger.next_queue = next_queue;
+        ledger.revision = version.get();
+        Ok(Queue {
+            id,
+            name: name.clone(),
+            version,
+            definition,
+        })
+    }
+
+    fn update_queue(
+        &self,
+        queue: QueueId,
+        expected: Expected,
+        definition: Bytes,
+    ) -> Result<Version, EngineError> {
+        within_definition(&definition)?;
+        let mut ledger = self.0.ledger();
+        let found = self.0.queue_of(queue)?;
+        let found = found.ok_or(EngineError::UnknownQueue(queue))?;
+        matching(expected, Some(found.version))?;
+        let version = ledger.next_version()?;
+        self.0.change(vec![
+            set_queue(queue, version, &found.name, &definition),
+            set_number(keys::REVISION.to_vec(), version.get()),
+        ])?;
+        ledger.revision = version.get();
+        Ok(version)
+    }
+
+    fn delete_queue(&self, queue: QueueId) -> Result<(), EngineError> {
+        let mut ledger = self.0.ledger();
+        let found = self.0.queue_of(queue)?;
+        let found = found.ok_or(EngineError::UnknownQueue(queue))?;
+        let last = generation(&self.0.rows.view(), queue)?;
+        let leftover = keys::leftover(queue, last);
+        self.0.change(vec![
+            unset(Table::Catalog, keys::queue(queue)),
+            unset(Table::Catalog, keys::name(&found.name)),
+            unset(Table::Catalog, keys::generation(queue)),
+            set_number(leftover, u64::from(last.get())),
+        ])?;
+        if let Some(reign) = ledger.reigns.remove(&queue) {
+            reign.epoch.store(0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn queue(&self, name: &QueueName) -> Result<Option<Queue>, ReadError> {
+        let view = self.0.rows.view();
+        let Some(id) = id_of(&view, name)? else {
+            return Ok(None);
+        };
+        let Some(queue) = queue_of(&view, id)? else {
+            return Err(ReadError::Damaged {
+                what: format!("the definition of queue `{name}`"),
+                source: DecodeError::Missing,
+            });
+        };
+        Ok(Some(queue))
+    }
+
+    fn queues(&self) -> Result<Vec<Queue>, ReadError> {
+        let (from, to) = keys::queues();
+        let view = self.0.rows.view();
+        let rows = view.range(Table::Catalog, &from, &to);
+        rows.map(|row| {
+            let (key, record) = row?;
+            decode_queue(&key, &record)
+        })
+        .collect()
+    }
+
+    fn claim(&self, queue: QueueId) -> Result<Self::Shard, EngineError> {
+        let mut ledger = self.0.ledger();
+        let present = {
+            let view = self.0.rows.view();
+            let row = view.get(Table::Catalog, &keys::queue(queue));
+            if row.map_err(ReadError::Fault)?.is_none() {
+                return Err(EngineError::UnknownQueue(queue));
+            }
+            generation(&view, queue)?
+        };
+        let (epoch, reign) = match ledger.reigns.get(&queue).cloned() {
+            // Nobody has owned it since the store was opened, and no epoch before that was as great.
+            None => {
+                let reign = Arc::new(Reign {
+                    epoch: AtomicU32::new(ledger.epoch.get()),
+                    generation: AtomicU32::new(present.get()),
+                });
+                ledger.reigns.insert(queue, Arc::clone(&reign));
+                (ledger.epoch, reign)
+            }
+            Some(reign) => {
+                let epoch = ledger.epoch.next();
+                let epoch = epoch.ok_or(EngineError::Exhausted("epochs"))?;
+                let number = u64::from(epoch.get());
+                self.0
+                    .change(vec![set_number(keys::EPOCH.to_vec(), number)])?;
+                ledger.epoch = epoch;
+                reign.epoch.store(epoch.get(), Ordering::Release);
+                (epoch, reign)
+            }
+        };
+        Ok(EmbeddedShard::new(Arc::clone(&self.0), queue, epoch, reign))
+    }
+
+    fn commit(&self, batches: &[(&Self::Shard, &Batch)]) -> Result<(), CommitError> {
+        commit::commit(&self.0, batches)
+    }
+
+    fn set_config(
+        &self,
+        key: &ConfigKey,
+        expected: Expected,
+        value: Bytes,
+    ) -> Result<Version, EngineError> {
+        within("bytes of a config value", value.len(), 0, CONFIG_MAX)?;
+        let mut ledger = self.0.ledger();
+        matching(expected, self.config(key)?.map(|entry| entry.version))?;
+        let version = ledger.next_version()?;
+        let row = keys::config(key);
+        let record = record::encode_config(&row, version, &value);
+        self.0.change(vec![
+            set(Table::Catalog, row, record),
+            set_number(keys::REVISION.to_vec(), version.get()),
+        ])?;
+        ledger.revision = version.get();
+        Ok(version)
+    }
+
+    fn remove_config(&self, key: &ConfigKey, expected: Expected) -> Result<(), EngineError> {
+        let _ledger = self.0.ledger();
+        matching(expected, self.config(key)?.map(|entry| entry.version))?;
+        self.0
+            .change(vec![unset(Table::Catalog, keys::config(key))])
+    }
+
+    fn config(&self, key: &ConfigKey) -> Result<Option<ConfigEntry>, ReadError> {
+        let row = keys::config(key);
+        let record = self.0.rows.view().get(Table::Catalog, &row)?;
+        record
+            .map(|record| decode_config(key.clone(), &row, &record))
+            .transpose()
+    }
+
+    fn configs(&self, prefix: &str) -> Result<Vec<ConfigEntry>, ReadError> {
+        let (from, to) = keys::configs(prefix);
+        let view = self.0.rows.view();
+        let rows = view.range(Table::Catalog, &from, &to);
+        rows.map(|row| {
+            let (row, record) = row?;
+            let key = keys::parse_config(&row).ok_or_else(|| ReadError::Damaged {
+                what: "the key of a config entry".to_owned(),
+                source: DecodeError::OutOfRange("config key"),
+            })?;
+            decode_config(key, &row, &record)
+        })
+        .collect()
+    }
+
+    fn sweep(&self, now: Timestamp, budget: usize) -> Result<Swept, EngineError> {
+        sweep::sweep(&self.0, now, budget)
+    }
+
+    fn health(&self) -> Result<Health, ReadError> {
+        let figures = self.0.rows.figures()?;
+        let (from, to) = keys::all_leftovers();
+        let leftovers = self.0.rows.view().range(Table::Catalog, &from, &to).count();
+        let poisoned = self.0.poisoned.load(Ordering::Acquire);
+        Ok(Health {
+            durability: self.0.durability,
+            writes: if poisoned {
+                Writes::Poisoned
+            } else {
+                Writes::Taken
+            },
+            bytes: figures.bytes,
+            journals: figures.journals,
+            leftovers,
+        })
+    }
+}
+
+impl<R: Rows> Core<R> {
+    /// Changes the catalogue; the caller has the ledger.
+    fn change(&self, writes: Vec<Write>) -> Result<(), EngineError> {
+        let written = self.write(writes, self.durability);
+        written.map_err(|error| refused(error).into())
+    }
+
+    fn id_of(&self, name: &QueueName) -> Result<Option<QueueId>, ReadError> {
+        id_of(&self.rows.view(), name)
+    }
+
+    fn queue_of(&self, id: QueueId) -> Result<Option<Queue>, ReadError> {
+        queue_of(&self.rows.view(), id)
+    }
+}
+
+fn within_definition(definition: &Bytes) -> Result<(), EngineError> {
+    let what = "bytes of a queue's definition";
+    Ok(within(what, definition.len(), 0, DEFINITION_MAX)?)
+}
+
+fn matching(expected: Expected, found: Option<Version>) -> Result<(), EngineError> {
+    if expected.matches(found) {
+        Ok(())
+    } else {
+        Err(EngineError::Conflict { found })
+    }
+}
+
+fn id_of(view: &impl View, name: &QueueName) -> Result<Option<QueueId>, ReadError> {
+    let what = format!("the name of queue `{name}`");
+    let id = number(view, &keys::name(name), &what)?;
+    Ok(id.map(QueueId::new))
+}
+
+fn queue_of(view: &impl View, id: QueueId) -> Result<Option<Queue>, ReadError> {
+    let row = keys::queue(id);
+    let record = view.get(Table::Catalog, &row)?;
+    record.map(|record| decode_queue(&row, &record)).transpose()
+}
+
+fn set_queue(id: QueueId, version: Version, name: &QueueName, definition: &[u8]) -> Write {
+    let row = keys::queue(id);
+    let record = record::encode_queue(&row, version, name, definition);
+    set(Table::Catalog, row, record)
+}
+
+fn decode_queue(row: &[u8], record: &Bytes) -> Result<Queue, ReadError> {
+    let damaged = |source| ReadError::Damaged {
+        what: "the definition of a queue".to_owned(),
+        source,
+    };
+    let (version, name, definition) = record::decode_queue(row, record).map_err(damaged)?;
+    let id = keys::parse_queue(row).ok_or_else(|| damaged(DecodeError::OutOfRange("queue id")))?;
+    Ok(Queue {
+        id,
+        name,
+        version,
+        definition,
+    })
+}
+
+fn decode_config(key: ConfigKey, row: &[u8], record: &Bytes) -> Result<ConfigEntry, ReadError> {
+    let (version, value) =
+        record::decode_config(row, record).map_err(|source| ReadError::Damaged {
+            what: format!("config entry `{key}`"),
+            source,
+        })?;
+    Ok(ConfigEntry {
+        key,
+        version,
+        value,
+    })
+}

@@ -1,0 +1,173 @@
+//! The way of a commit: checked, encoded, fenced, written, in this order.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::{Core, EmbeddedShard, refused, set_number, unset};
+use crate::batch::Operation;
+use crate::rows::{Rows, Table, Write, WriteError};
+use crate::{Batch, CommitError, Generation, QueueId, Rejected, keys, record};
+
+type Batches<'a, R> = &'a [(&'a EmbeddedShard<R>, &'a Batch)];
+
+pub(super) fn commit<R: Rows>(
+    core: &Arc<Core<R>>,
+    batches: Batches<'_, R>,
+) -> Result<(), CommitError> {
+    check(core, batches)?;
+    loop {
+        let targets: Vec<Generation> = batches
+            .iter()
+            .map(|(shard, batch)| {
+                batch
+                    .purged_to()
+                    .unwrap_or_else(|| shard.reign().generation())
+            })
+            .collect();
+        let mut writes = encode(batches, &targets);
+        let _ledger = core.ledger();
+        for (shard, _) in batches {
+            if !shard.reign().is_of(shard.id().1) {
+                return Err(CommitError::Fenced {
+                    queue: shard.id().0,
+                });
+            }
+        }
+        // Another thread has purged the queue while we encoded for the generation before.
+        let overtaken = batches
+            .iter()
+            .zip(&targets)
+            .any(|((shard, batch), target)| {
+                batch.purged_to().is_none() && shard.reign().generation() != *target
+            });
+        if overtaken {
+            continue;
+        }
+        for (shard, batch) in batches {
+            purge(shard, batch, &mut writes)?;
+        }
+        if !writes.is_empty() {
+            let written = core.write(writes, core.durability);
+            written.map_err(|error| failed(error, batches))?;
+        }
+        for ((shard, _), target) in batches.iter().zip(&targets) {
+            let generation = &shard.reign().generation;
+            generation.store(target.get(), Ordering::Release);
+        }
+        return Ok(());
+    }
+}
+
+/// Refuses what can be refused without looking at anything.
+fn check<R: Rows>(core: &Arc<Core<R>>, batches: Batches<'_, R>) -> Result<(), Rejected> {
+    let mut queues = HashSet::new();
+    for (shard, _) in batches {
+        let (queue, _) = shard.id();
+        if !shard.is_of(core) {
+            return Err(Rejected::Foreign(queue));
+        }
+        if batches.len() > 1 && !queues.insert(queue) {
+            return Err(Rejected::Twice(queue));
+        }
+    }
+    let operations = batches.iter().map(|(_, batch)| batch.len()).sum();
+    let bytes = batches.iter().map(|(_, batch)| batch.bytes()).sum();
+    if operations > Batch::OPERATIONS_MAX || bytes > Batch::BYTES_MAX {
+        return Err(Rejected::TooLarge { operations, bytes });
+    }
+    Ok(())
+}
+
+fn failed<R: Rows>(error: WriteError, batches: Batches<'_, R>) -> CommitError {
+    match (error, batches.first()) {
+        // The whole store has another owner, so the first queue is as good an example as any.
+        (WriteError::Superseded, Some((shard, _))) => CommitError::Fenced {
+            queue: shard.id().0,
+        },
+        (error, _) => refused(error),
+    }
+}
+
+/// Adds what makes a purge: the new generation, and a note that the old one is to be swept. A purge to the present
+/// generation has happened before, and adds nothing.
+fn purge<R: Rows>(
+    shard: &EmbeddedShard<R>,
+    batch: &Batch,
+    writes: &mut Vec<Write>,
+) -> Result<(), Rejected> {
+    let Some(to) = batch.purged_to() else {
+        return Ok(());
+    };
+    let (queue, _) = shard.id();
+    let present = shard.reign().generation();
+    if present == to {
+        return Ok(());
+    }
+    if present.next() != Some(to) {
+        return Err(Rejected::Generation { queue, present, to });
+    }
+    writes.push(set_number(keys::generation(queue), u64::from(to.get())));
+    writes.push(set_number(
+        keys::leftover(queue, present),
+        u64::from(present.get()),
+    ));
+    Ok(())
+}
+
+fn encode<R: Rows>(batches: Batches<'_, R>, targets: &[Generation]) -> Vec<Write> {
+    let operations: usize = batches.iter().map(|(_, batch)| batch.len()).sum();
+    let mut writes = Vec::with_capacity(operations * 2);
+    for ((shard, batch), generation) in batches.iter().zip(targets) {
+        let (queue, _) = shard.id();
+        for operation in batch.operations() {
+            encode_operation(queue, *generation, operation, &mut writes);
+        }
+        for entry in batch.remembered() {
+            let id = &entry.deduplication_id;
+            let row = keys::remembered(queue, *generation, id);
+            let record = record::encode_remembered(&row, entry.id, entry.expires_at);
+            let expiry = keys::expiry(entry.expires_at, queue, *generation, id);
+            for (key, value) in [(row, record), (expiry, Bytes::new())] {
+                writes.push(super::set(Table::Deduplication, key, value));
+            }
+        }
+    }
+    writes
+}
+
+fn encode_operation(
+    queue: QueueId,
+    generation: Generation,
+    operation: &Operation,
+    writes: &mut Vec<Write>,
+) {
+    match operation {
+        Operation::Put(id, meta, payload) => {
+            let key: Bytes = keys::message(queue, generation, &meta.fairness_key, *id).into();
+            writes.push(Write {
+                table: Table::Messages,
+                key: key.clone(),
+                value: Some(record::encode_meta(&key, meta)),
+            });
+            writes.push(Write {
+                table: Table::Payloads,
+                value: Some(record::encode_payload(&key, payload)),
+                key,
+            });
+        }
+        Operation::Update(id, meta) => {
+            let key = keys::message(queue, generation, &meta.fairness_key, *id);
+            let record = record::encode_meta(&key, meta);
+            writes.push(super::set(Table::Messages, key, record));
+        }
+        Operation::Delete(locator) => {
+            let key = keys::message(queue, generation, &locator.fairness_key, locator.id);
+            let key = Bytes::from(key);
+            writes.push(unset(Table::Messages, key.clone()));
+            writes.push(unset(Table::Payloads, key));
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What the owner of a queue reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Core, Reign, commit};
+use crate::record::{self, DecodeError};
+use crate::rows::{Rows, Table, View};
+use crate::{
+    Batch, CommitError, Cursor, Damaged, DeduplicationId, Entry, Epoch, FairnessKey, Fault,
+    Generation, Limit, Loaded, Locator, Message, MessageId, Page, QueueId, ReadError, Remembered,
+    Shard, Timestamp, keys,
+};
+
+/// The durable side of one owned queue in an embedded database.
+///
+/// The store stays open as long as one of its shards exists.
+pub struct EmbeddedShard<R: Rows> {
+    core: Arc<Core<R>>,
+    queue: QueueId,
+    epoch: Epoch,
+    reign: Arc<Reign>,
+}
+
+impl<R: Rows> fmt::Debug for EmbeddedShard<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedShard")
+            .field("queue", &self.queue)
+            .field("epoch", &self.epoch)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Rows> EmbeddedShard<R> {
+    pub(super) fn new(core: Arc<Core<R>>, queue: QueueId, epoch: Epoch, reign: Arc<Reign>) -> Self {
+        Self {
+            core,
+            queue,
+            epoch,
+            reign,
+        }
+    }
+
+    pub(super) fn id(&self) -> (QueueId, Epoch) {
+        (self.queue, self.epoch)
+    }
+
+    pub(super) fn reign(&self) -> &Reign {
+        &self.reign
+    }
+
+    pub(super) fn is_of(&self, core: &Arc<Core<R>>) -> bool {
+        Arc::ptr_eq(&self.core, core)
+    }
+
+    /// Returns the generation to read in, unless the queue has another owner.
+    fn fenced(&self) -> Result<Generation, ReadError> {
+        if self.reign.is_of(self.epoch) {
+            Ok(self.reign.generation())
+        } else {
+            Err(ReadError::Fenced { queue: self.queue })
+        }
+    }
+}
+
+impl<R: Rows> Shard for EmbeddedShard<R> {
+    fn queue(&self) -> QueueId {
+        self.queue
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn generation(&self) -> Generation {
+        self.reign.generation()
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<(), CommitError> {
+        commit::commit(&self.core, &[(self, batch)])
+    }
+
+    fn load(&self, messages: &[Locator]) -> Result<Vec<Loaded>, ReadError> {
+        let generation = self.fenced()?;
+        let view = self.core.rows.view();
+        messages
+            .iter()
+            .map(|Locator { fairness_key, id }| {
+                let key = keys::message(self.queue, generation, fairness_key, *id);
+                let record = view.get(Table::Payloads, &key)?;
+                Ok(record.map_or(Loaded::Missing, |record| {
+                    record::decode_payload(&key, &record)
+                        .map_or_else(Loaded::Damaged, Loaded::Found)
+                }))
+            })
+            .collect()
+    }
+
+    fn scan(&self, after: &Cursor, limit: usize) -> Result<Page<Entry, Cursor>, ReadError> {
+        let generation = self.fenced()?;
+        let (from, to) = keys::messages(self.queue, generation, after.0.as_deref());
+        let view = self.core.rows.view();
+        let rows = view.range(Table::Messages, &from, &to);
+        let place = |key: &Bytes| Some(Cursor(Some(Bytes::copy_from_slice(keys::place_of(key)))));
+        page(rows, limit, place, |key, record| {
+            decode_entry(&key, &record)
+        })
+    }
+
+    fn backlog(
+        &self,
+        key: &FairnessKey,
+        after: Option<MessageId>,
+        limit: Limit,
+    ) -> Result<Page<Message, MessageId>, ReadError> {
+        let generation = self.fenced()?;
+        let (from, to) = keys::backlog(self.queue, generation, key, after);
+        let view = self.core.rows.view();
+        let mut payloads = Payloads::new(view.range(Table::Payloads, &from, &to));
+        let mut rows = view.range(Table::Messages, &from, &to);
+        let mut page = Page {
+            items: Vec::new(),
+            damaged: Vec::new(),
+            next: None,
+        };
+        let mut bytes = 0;
+        while let Some(row) = rows.next() {
+            let (key, record) = row?;
+            match decode_message(&key, &record, &mut payloads)? {
+                Ok(message) => {
+                    let sizes = message.payload.sizes();
+                    bytes += sizes.headers as usize + sizes.body as usize;
+                    page.items.push(message);
+                }
+                Err(damaged) => page.damaged.push(damaged),
+            }
+            let read = page.items.len() + page.damaged.len();
+            if read >= limit.messages || bytes >= limit.bytes {
+                let more = rows.next().transpose()?.is_some();
+                let last = keys::parse_message(&key).ok().map(|(_, id)| id);
+                page.next = last.filter(|_| more);
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    fn deduplicated(
+        &self,
+        id: &DeduplicationId,
+        now: Timestamp,
+    ) -> Result<Option<MessageId>, ReadError> {
+        let generation = self.fenced()?;
+        let row = keys::remembered(self.queue, generation, id);
+        let Some(record) = self.core.rows.view().get(Table::Deduplication, &row)? else {
+            return Ok(None);
+        };
+        let (message, expires_at) =
+            record::decode_remembered(&row, &record).map_err(|source| ReadError::Damaged {
+                what: format!("a deduplication id of queue {}", self.queue),
+                source,
+            })?;
+        Ok((expires_at > now).then_some(message))
+    }
+
+    fn remembered(
+        &self,
+        after: Option<&DeduplicationId>,
+        limit: usize,
+    ) -> Result<Page<Remembered, DeduplicationId>, ReadError> {
+        let generation = self.fenced()?;
+        let (from, to) = keys::all_remembered(self.queue, generation, after);
+        let view = self.core.rows.view();
+        let rows = view.range(Table::Deduplication, &from, &to);
+        let place = |key: &Bytes| keys::parse_remembered(key).ok();
+        page(rows, limit, place, |key, record| {
+            let damaged = |error| Damaged {
+                record: "deduplication id",
+                message: None,
+                error,
+            };
+            let deduplication_id = keys::parse_remembered(&key).map_err(damaged)?;
+            let (id, expires_at) = record::decode_remembered(&key, &record).map_err(damaged)?;
+            Ok(Remembered {
+                deduplication_id,
+                id,
+                expires_at,
+            })
+        })
+    }
+}
+
+/// Fills a page from rows, up to `limit` of them and at least one; `next` is where it ended, if there is more.
+fn page<T, C>(
+    mut rows: impl Iterator<Item = Result<(Bytes, Bytes), Fault>>,
+    limit: usize,
+    place: impl Fn(&Bytes) -> Option<C>,
+    mut decode: impl FnMut(Bytes, Bytes) -> Result<T, Damaged>,
+) -> Result<Page<T, C>, ReadError> {
+    let mut page = Page {
+        items: Vec::new(),
+        damaged: Vec::new(),
+        next: None,
+    };
+    while let Some(row) = rows.next() {
+        let (key, record) = row?;
+        match decode(key.clone(), record) {
+            Ok(item) => page.items.push(item),
+            Err(damaged) => page.damaged.push(damaged),
+        }
+        if page.items.len() + page.damaged.len() >= limit {
+            if rows.next().transpose()?.is_some() {
+                page.next = place(&key);
+            }
+            break;
+        }
+    }
+    Ok(page)
+}
+
+fn decode_entry(key: &[u8], record: &Bytes) -> Result<Entry, Damaged> {
+    let (fairness_key, id) = keys::parse_message(key).map_err(|error| Damaged {
+        record: "key of a message",
+        message: None,
+        error,
+    })?;
+    match record::decode_meta(key, record, fairness_key.clone()) {
+        Ok(meta) => Ok(Entry { id, meta }),
+        Err(error) => Err(Damaged {
+            record: "message",
+            message: Some(Locator { fairness_key, id }),
+            error,
+        }),
+    }
+}
+
+fn decode_message<I>(
+    key: &[u8],
+    record: &Bytes,
+    payloads: &mut Payloads<I>,
+) -> Result<Result<Message, Damaged>, Fault>
+where
+    I: Iterator<Item = Result<(Bytes, Bytes), Fault>>,
+{
+    // Taken also if the message is damaged, so that its payload does not stand in the way of the next.
+    let payload = payloads.take(key)?;
+    let Entry { id, meta } = match decode_entry(key, record) {
+        Ok(entry) => entry,
+        Err(damaged) => return Ok(Err(damaged)),
+    };
+    let payload = payload.ok_or(DecodeError::Missing);
+    Ok(
+        match payload.and_then(|record| record::decode_payload(key, &record)) {
+            Ok(payload) => Ok(Message { id, meta, payload }),
+            Err(error) => Err(Damaged {
+                record: "payload",
+                message: Some(Locator {
+                    fairness_key: meta.fairness_key,
+                    id,
+                }),
+                error,
+            }),
+        },
+    )
+}
+
+/// The payloads of a range, walked beside its messages.
+struct Payloads<I: Iterator> {
+    rows: I,
+    ahead: Option<(Bytes, Bytes)>,
+}
+
+impl<I> Payloads<I>
+where
+    I: Iterator<Item = Result<(Bytes, Bytes), Fault>>,
+{
+    fn new(rows: I) -> Self {
+        Self { rows, ahead: None }
+    }
+
+    /// Returns the payload under this key. Keys are asked for in order.
+    fn take(&mut self, key: &[u8]) -> Result<Option<Bytes>, Fault> {
+        loop {
+            let Some((found, payload)) = self
+                .ahead
+                .take()
+                .map_or_else(|| self.rows.next().transpose(), |ahead| Ok(Some(ahead)))?
+            else {
+                return Ok(None);
+            };
+            if found[..] == *key {
+                return Ok(Some(payload));
+            }
+            if found[..] > *key {
+                self.ahead = Some((found, payload));
+                return Ok(None);
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Rows in [`fjall`], a log-structured merge tree in pure Rust: the default engine.
+//!
+//! # What is done about its known traps
+//! - A keyspace that nobody writes to keeps old journals from being deleted ([fjall#288]). There are four keyspaces
+//!   and never more, [`tend`](Rows::tend) rotates the memtables of those that are idle while a sealed journal
+//!   waits, and the number of journals is part of [`Health`](crate::Health).
+//! - Commits stall when flushing falls behind ([fjall#293]), and have stalled after a recovery ([fjall#257]): the
+//!   server is to watch the latency of commits, and the crash test writes after every recovery.
+//! - Options of a keyspace are fixed when it is created. Changing one is a change of schema.
+//!
+//! # What always holds
+//! A batch is journalled, then synced, then made visible: nothing can be read that is not as durable as the engine's
+//! level says. Reads go through a snapshot, since reading without one may see half a batch. Rows are removed by
+//! full tombstones: a weak one revives the older of two versions of a row, and a repeated commit writes a second.
+//!
+//! [fjall#288]: https://github.com/fjall-rs/fjall/issues/288
+//! [fjall#293]: https://github.com/fjall-rs/fjall/issues/293
+//! [fjall#257]: https://github.com/fjall-rs/fjall/issues/257
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use fjall::config::FilterPolicy;
+use fjall::{
+    Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot,
+};
+
+use crate::rows::{Figures, Rows, Table, View, Write, WriteError};
+use crate::{Durability, Embedded, Fault, OpenError};
+
+/// A store in a directory of its own, which it locks.
+///
+/// It is closed, and the directory free, when the engine and all its shards have been dropped.
+pub type FjallEngine = Embedded<FjallRows>;
+
+impl FjallEngine {
+    /// Returns how many journals there are: more than a handful means that something keeps them.
+    pub fn journal_count(&self) -> usize {
+        self.rows().database.journal_count()
+    }
+}
+
+/// How a [`FjallEngine`] is opened.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct FjallOptions {
+    path: PathBuf,
+    durability: Durability,
+    cache_bytes: u64,
+    memtable_bytes: u64,
+    journal_bytes: u64,
+    worker_threads: usize,
+}
+
+impl FjallOptions {
+    /// Fewer bytes of journals than this the database does not take.
+    const JOURNAL_BYTES_MIN: u64 = 64 << 20;
+
+    /// Returns the defaults for this directory: durable on disk, a cache of 32 MiB, memtables of 32 MiB.
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self {
+            path: path.as_ref().to_owned(),
+            durability: Durability::Fsync,
+            cache_bytes: 32 << 20,
+            memtable_bytes: 32 << 20,
+            journal_bytes: 512 << 20,
+            worker_threads: 2,
+        }
+    }
+
+    /// Sets how far a confirmed commit gets.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Sets how many bytes of blocks are kept in memory for reading.
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Sets how many bytes of a table are collected in memory before they are filed. There are up to five such
+    /// memtables for a busy table, one of which is being filled. Counts when the store is created.
+    pub fn memtable_bytes(mut self, bytes: u64) -> Self {
+        self.memtable_bytes = bytes.max(1 << 20);
+        self
+    }
+
+    /// Sets how many bytes of journals there may be before tables are filed for their sake; at least 64 MiB.
+    pub fn journal_bytes(mut self, bytes: u64) -> Self {
+        self.journal_bytes = bytes.max(Self::JOURNAL_BYTES_MIN);
+        self
+    }
+
+    /// Sets how many threads file and merge tables; at least one.
+    pub fn worker_threads(mut self, threads: usize) -> Self {
+        self.worker_threads = threads.max(1);
+        self
+    }
+
+    /// Opens the store, or creates it if the directory is empty or missing.
+    ///
+    /// # Errors
+    /// [`OpenError::Locked`] if it is open somewhere; if it is not ours, too new, or broken.
+    pub fn open(self) -> Result<FjallEngine, OpenError> {
+        let rows = FjallRows::open(&self).map_err(|error| match error {
+            fjall::Error::Locked => OpenError::Locked(self.path.clone()),
+            error => OpenError::Fault(Fault::new(error)),
+        })?;
+        Embedded::start(rows, self.durability)
+    }
+}
+
+/// The rows of a database of fjall's.
+pub struct FjallRows {
+    database: Database,
+    keyspaces: [Keyspace; Table::ALL.len()],
+    activity: [Activity; Table::ALL.len()],
+}
+
+/// Whether a table was written to between two visits.
+#[derive(Debug, Default)]
+struct Activity {
+    writes: AtomicU64,
+    seen: AtomicU64,
+}
+
+impl std::fmt::Debug for FjallRows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FjallRows")
+            .field("activity", &self.activity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FjallRows {
+    fn open(options: &FjallOptions) -> fjall::Result<Self> {
+        let database = Database::builder(&options.path)
+            .cache_size(options.cache_bytes)
+            .max_journaling_size(options.journal_bytes)
+            .worker_threads(options.worker_threads)
+            .manual_journal_persist(true)
+            .open()?;
+        let keyspace = |table: Table| {
+            database.keyspace(table.name(), || {
+                let keyspace = KeyspaceCreateOptions::default()
+                    .manual_journal_persist(true)
+                    .max_memtable_size(options.memtable_bytes);
+                match table {
+                    // Read in ranges only, for which filters are of no use.
+                    Table::Messages => keyspace.filter_policy(FilterPolicy::disabled()),
+                    // Whoever asks for a payload has seen its message.
+                    Table::Payloads => keyspace.expect_point_read_hits(true),
+                    Table::Catalog | Table::Deduplication => keyspace,
+                }
+            })
+        };
+        let [catalog, messages, payloads, deduplication] = Table::ALL.map(keyspace);
+        let keyspaces = [catalog?, messages?, payloads?, deduplication?];
+        // The keyspaces exist before anything is confirmed in them.
+        database.persist(PersistMode::SyncAll)?;
+        Ok(Self {
+            database,
+            keyspaces,
+            activity: Default::default(),
+        })
+    }
+
+    fn keyspace(&self, table: Table) -> &Keyspace {
+        &self.keyspaces[table as usize]
+    }
+}
+
+impl Rows for FjallRows {
+    type View<'a> = FjallView<'a>;
+
+    fn view(&self) -> FjallView<'_> {
+        FjallView {
+            rows: self,
+            snapshot: self.database.snapshot(),
+        }
+    }
+
+    fn write(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
+        let mode = match durability {
+            Durability::Memory => None,
+            Durability::Os => Some(PersistMode::Buffer),
+            Durability::Fsync => Some(PersistMode::SyncData),
+        };
+        let mut batch =
+            OwnedWriteBatch::with_capacity(self.database.clone(), writes.len()).durability(mode);
+        let mut written = [0_u64; Table::ALL.len()];
+        for Write { table, key, value } in writes {
+            written[table as usize] += 1;
+            match value {
+                Some(value) => batch.insert(self.keyspace(table), key, value),
+                None => batch.remove(self.keyspace(table), key),
+            }
+        }
+        for (activity, written) in self.activity.iter().zip(written) {
+            activity.writes.fetch_add(written, Ordering::Relaxed);
+        }
+        batch.commit().map_err(|error| match error {
+            fjall::Error::Poisoned => WriteError::Poisoned,
+            error => WriteError::Unknown(Fault::new(error)),
+        })
+    }
+
+    fn tend(&self) -> Result<(), Fault> {
+        let journal_waits = self.database.journal_count() > 1;
+        for (keyspace, activity) in self.keyspaces.iter().zip(&self.activity) {
+            let writes = activity.writes.load(Ordering::Relaxed);
+            let idle = activity.seen.swap(writes, Ordering::Relaxed) == writes;
+            if idle && journal_waits {
+                keyspace.rotate_memtable().map_err(Fault::new)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn figures(&self) -> Result<Figures, Fault> {
+        Ok(Figures {
+            bytes: self.database.disk_space().map_err(Fault::new)?,
+            journals: self.database.journal_count(),
+        })
+    }
+}
+
+/// A snapshot of the database.
+pub struct FjallView<'a> {
+    rows: &'a FjallRows,
+    snapshot: Snapshot,
+}
+
+impl std::fmt::Debug for FjallView<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FjallView").finish_non_exhaustive()
+    }
+}
+
+impl View for FjallView<'_> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Fault> {
+        let value = self.snapshot.get(self.rows.keyspace(table), key);
+        Ok(value.map_err(Fault::new)?.map(Bytes::from))
+    }
+
+    fn range(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl Iterator<Item = Result<(Bytes, Bytes), Fault>> {
+        let keyspace = self.rows.keyspace(table);
+        let rows = (from < to).then(|| self.snapshot.range(keyspace, from..to));
+        rows.into_iter().flatten().map(|row| {
+            let (key, value) = row.into_inner().map_err(Fault::new)?;
+            Ok((key.into(), value.into()))
+        })
+    }
+}

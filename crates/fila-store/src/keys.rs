@@ -1,0 +1,367 @@
+//! The keys of the rows: byte strings whose order is the order that ranges need.
+//!
+//! Numbers are big-endian. A fairness key may hold any bytes and still has to sort before its own extensions, so
+//! it is written with every zero byte followed by `ff`, and ends with two zero bytes. `docs/storage-format.md`
+//! has the table.
+
+use bytes::Bytes;
+
+use crate::record::DecodeError;
+use crate::{
+    ConfigKey, DeduplicationId, FairnessKey, Generation, MessageId, QueueId, QueueName, Timestamp,
+};
+
+pub(crate) const SCHEMA: &[u8] = b"s";
+pub(crate) const EPOCH: &[u8] = b"e";
+pub(crate) const NEXT_QUEUE: &[u8] = b"i";
+pub(crate) const REVISION: &[u8] = b"r";
+
+const QUEUE: u8 = b'q';
+const NAME: u8 = b'n';
+const GENERATION: u8 = b'g';
+const LEFTOVER: u8 = b'x';
+const CONFIG: u8 = b'c';
+
+const REMEMBERED: u8 = b'd';
+const EXPIRY: u8 = b'x';
+
+/// Bytes of queue and generation, with which the key of every message begins.
+const REALM: usize = 12;
+const ID: usize = 8;
+
+/// From the first key, up to and without the second.
+pub(crate) type Range = (Vec<u8>, Vec<u8>);
+
+fn realm(queue: QueueId, generation: Generation) -> [u8; REALM] {
+    let mut bytes = [0; REALM];
+    bytes[..8].copy_from_slice(&queue.get().to_be_bytes());
+    bytes[8..].copy_from_slice(&generation.get().to_be_bytes());
+    bytes
+}
+
+/// Returns the first key after all that begin with `prefix`; a prefix is never all `ff`.
+pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
+    let end = prefix.iter().rposition(|&byte| byte != u8::MAX);
+    let mut next = prefix[..end.map_or(0, |end| end + 1)].to_vec();
+    match next.last_mut() {
+        Some(last) => *last += 1,
+        // Nothing but `ff`: no key of ours is as long.
+        None => next = vec![u8::MAX; prefix.len() + 1],
+    }
+    next
+}
+
+/// Returns the first key after `key`.
+pub(crate) fn following(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
+
+fn escape(key: &FairnessKey, into: &mut Vec<u8>) {
+    for &byte in key.as_bytes() {
+        into.push(byte);
+        if byte == 0 {
+            into.push(u8::MAX);
+        }
+    }
+    into.extend_from_slice(&[0, 0]);
+}
+
+/// Returns a message's place in its queue: the end of its key.
+pub(crate) fn place(key: &FairnessKey, id: MessageId) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(key.as_bytes().len() + 2 + ID);
+    escape(key, &mut bytes);
+    bytes.extend_from_slice(&id.get().to_be_bytes());
+    bytes
+}
+
+/// Returns the key of a message, in the tables of messages and of payloads.
+pub(crate) fn message(
+    queue: QueueId,
+    generation: Generation,
+    key: &FairnessKey,
+    id: MessageId,
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(REALM + key.as_bytes().len() + 2 + ID);
+    bytes.extend_from_slice(&realm(queue, generation));
+    escape(key, &mut bytes);
+    bytes.extend_from_slice(&id.get().to_be_bytes());
+    bytes
+}
+
+/// Returns the range of a queue's messages, from a place on.
+pub(crate) fn messages(queue: QueueId, generation: Generation, after: Option<&[u8]>) -> Range {
+    let realm = realm(queue, generation);
+    let from = after.map_or_else(
+        || realm.to_vec(),
+        |place| following(&[&realm[..], place].concat()),
+    );
+    (from, successor(&realm))
+}
+
+/// Returns the range of the messages of one fairness key, from an id on.
+pub(crate) fn backlog(
+    queue: QueueId,
+    generation: Generation,
+    key: &FairnessKey,
+    after: Option<MessageId>,
+) -> Range {
+    let mut prefix = realm(queue, generation).to_vec();
+    escape(key, &mut prefix);
+    let to = successor(&prefix);
+    if let Some(id) = after {
+        prefix.extend_from_slice(&id.get().to_be_bytes());
+        prefix.push(0);
+    }
+    (prefix, to)
+}
+
+/// Returns the end of a message's key: its place in the queue.
+pub(crate) fn place_of(key: &[u8]) -> &[u8] {
+    key.get(REALM..).unwrap_or_default()
+}
+
+/// Takes the key of a message apart.
+pub(crate) fn parse_message(key: &[u8]) -> Result<(FairnessKey, MessageId), DecodeError> {
+    let truncated = DecodeError::Truncated {
+        needed: REALM + 2 + ID,
+        found: key.len(),
+    };
+    let place = key.get(REALM..).ok_or_else(|| truncated.clone())?;
+    let (escaped, id) = place.split_last_chunk::<ID>().ok_or(truncated)?;
+    let fairness_key = unescape(escaped)?;
+    Ok((
+        fairness_key,
+        MessageId::from_number(u64::from_be_bytes(*id)),
+    ))
+}
+
+fn unescape(escaped: &[u8]) -> Result<FairnessKey, DecodeError> {
+    let invalid = || DecodeError::OutOfRange("escaping of a fairness key");
+    let body = escaped.strip_suffix(&[0, 0]).ok_or_else(invalid)?;
+    let mut bytes = Vec::with_capacity(body.len());
+    let mut rest = body.iter();
+    while let Some(&byte) = rest.next() {
+        bytes.push(byte);
+        if byte == 0 && rest.next() != Some(&u8::MAX) {
+            return Err(invalid());
+        }
+    }
+    FairnessKey::new(bytes).map_err(|_| DecodeError::OutOfRange("length of a fairness key"))
+}
+
+/// Returns the range of everything that a queue has left behind in generations up to and with this one.
+pub(crate) fn leftovers(queue: QueueId, upto: Generation) -> Range {
+    let from = realm(queue, Generation::default());
+    (from.to_vec(), successor(&realm(queue, upto)))
+}
+
+/// Returns the same range among the deduplication ids.
+pub(crate) fn remembered_leftovers(queue: QueueId, upto: Generation) -> Range {
+    let (from, to) = leftovers(queue, upto);
+    (prefixed(REMEMBERED, &[&from]), prefixed(REMEMBERED, &[&to]))
+}
+
+fn prefixed(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let length = parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut key = Vec::with_capacity(1 + length);
+    key.push(tag);
+    for part in parts {
+        key.extend_from_slice(part);
+    }
+    key
+}
+
+/// Returns the key under which a deduplication id is looked up.
+pub(crate) fn remembered(queue: QueueId, generation: Generation, id: &DeduplicationId) -> Vec<u8> {
+    prefixed(REMEMBERED, &[&realm(queue, generation), id.as_bytes()])
+}
+
+/// Returns the range of a queue's deduplication ids, from an id on.
+pub(crate) fn all_remembered(
+    queue: QueueId,
+    generation: Generation,
+    after: Option<&DeduplicationId>,
+) -> Range {
+    let prefix = prefixed(REMEMBERED, &[&realm(queue, generation)]);
+    let to = successor(&prefix);
+    let from = after.map_or(prefix, |id| following(&remembered(queue, generation, id)));
+    (from, to)
+}
+
+/// Takes the key of a deduplication id apart.
+pub(crate) fn parse_remembered(key: &Bytes) -> Result<DeduplicationId, DecodeError> {
+    let start = 1 + REALM;
+    let id = if key.len() >= start {
+        key.slice(start..)
+    } else {
+        Bytes::new()
+    };
+    DeduplicationId::new(id).map_err(|_| DecodeError::OutOfRange("length of a deduplication id"))
+}
+
+/// Returns the key under which a deduplication id is found when it expires.
+pub(crate) fn expiry(
+    expires_at: Timestamp,
+    queue: QueueId,
+    generation: Generation,
+    id: &DeduplicationId,
+) -> Vec<u8> {
+    let moment = expires_at.as_millis().to_be_bytes();
+    prefixed(EXPIRY, &[&moment, &realm(queue, generation), id.as_bytes()])
+}
+
+/// Returns the same, for the key under which it is looked up.
+pub(crate) fn expiry_of(remembered: &[u8], expires_at: Timestamp) -> Vec<u8> {
+    let moment = expires_at.as_millis().to_be_bytes();
+    prefixed(EXPIRY, &[&moment, remembered.get(1..).unwrap_or_default()])
+}
+
+/// Returns the range of what has expired by `now`, `now` included.
+pub(crate) fn expired(now: Timestamp) -> Range {
+    let from = vec![EXPIRY];
+    let to = successor(&prefixed(EXPIRY, &[&now.as_millis().to_be_bytes()]));
+    (from, to)
+}
+
+/// Returns when an entry expires, and the key under which it is looked up.
+pub(crate) fn parse_expiry(key: &[u8]) -> Option<(Timestamp, Vec<u8>)> {
+    let (moment, rest) = key.get(1..)?.split_first_chunk::<8>()?;
+    let expires_at = Timestamp::from_millis(u64::from_be_bytes(*moment));
+    Some((expires_at, prefixed(REMEMBERED, &[rest])))
+}
+
+pub(crate) fn queue(id: QueueId) -> Vec<u8> {
+    prefixed(QUEUE, &[&id.get().to_be_bytes()])
+}
+
+pub(crate) fn queues() -> Range {
+    (vec![QUEUE], vec![QUEUE + 1])
+}
+
+/// Takes the key of a queue apart.
+pub(crate) fn parse_queue(key: &[u8]) -> Option<QueueId> {
+    let number = key.get(1..)?.first_chunk::<8>()?;
+    Some(QueueId::new(u64::from_be_bytes(*number)))
+}
+
+pub(crate) fn name(name: &QueueName) -> Vec<u8> {
+    prefixed(NAME, &[name.as_str().as_bytes()])
+}
+
+pub(crate) fn generation(id: QueueId) -> Vec<u8> {
+    prefixed(GENERATION, &[&id.get().to_be_bytes()])
+}
+
+/// Returns the key of a note that a queue's generations up to and with this one are to be swept.
+pub(crate) fn leftover(id: QueueId, upto: Generation) -> Vec<u8> {
+    prefixed(LEFTOVER, &[&realm(id, upto)])
+}
+
+pub(crate) fn all_leftovers() -> Range {
+    (vec![LEFTOVER], vec![LEFTOVER + 1])
+}
+
+/// Takes the key of such a note apart.
+pub(crate) fn parse_leftover(key: &[u8]) -> Option<(QueueId, Generation)> {
+    let (queue, rest) = key.get(1..)?.split_first_chunk::<8>()?;
+    let generation = rest.first_chunk::<4>()?;
+    Some((
+        QueueId::new(u64::from_be_bytes(*queue)),
+        Generation::new(u32::from_be_bytes(*generation)),
+    ))
+}
+
+pub(crate) fn config(key: &ConfigKey) -> Vec<u8> {
+    prefixed(CONFIG, &[key.as_str().as_bytes()])
+}
+
+pub(crate) fn configs(prefix: &str) -> Range {
+    let from = prefixed(CONFIG, &[prefix.as_bytes()]);
+    let to = successor(&from);
+    (from, to)
+}
+
+/// Takes the key of a config entry apart.
+pub(crate) fn parse_config(key: &[u8]) -> Option<ConfigKey> {
+    let text = std::str::from_utf8(key.get(1..)?).ok()?;
+    ConfigKey::parse(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Few different bytes, so that keys often begin alike.
+    fn fairness_keys() -> impl Strategy<Value = FairnessKey> {
+        let byte = prop_oneof![Just(0_u8), Just(1), Just(b'a'), Just(0xfe), Just(0xff)];
+        prop::collection::vec(byte, 0..6).prop_map(|bytes| FairnessKey::new(bytes).unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn rows_are_in_the_order_of_key_and_id(
+            (a, b) in (fairness_keys(), fairness_keys()),
+            (i, j) in (any::<u64>(), any::<u64>()),
+        ) {
+            let (queue, generation) = (QueueId::new(7), Generation::new(3));
+            let (i, j) = (MessageId::from_number(i), MessageId::from_number(j));
+            let left = message(queue, generation, &a, i);
+            let right = message(queue, generation, &b, j);
+            prop_assert_eq!(left.cmp(&right), (&a, i).cmp(&(&b, j)));
+        }
+
+        #[test]
+        fn a_key_is_read_back_as_it_was_written(key in fairness_keys(), id in any::<u64>()) {
+            let id = MessageId::from_number(id);
+            let row = message(QueueId::new(1), Generation::new(2), &key, id);
+            prop_assert_eq!(parse_message(&row), Ok((key, id)));
+        }
+
+        #[test]
+        fn a_backlog_is_one_range_without_any_neighbour(
+            (a, b) in (fairness_keys(), fairness_keys()),
+            (after, id) in (any::<u64>(), any::<u64>()),
+        ) {
+            let (queue, generation) = (QueueId::new(7), Generation::new(3));
+            let row = message(queue, generation, &b, MessageId::from_number(id));
+            let (from, to) = backlog(queue, generation, &a, Some(MessageId::from_number(after)));
+            prop_assert_eq!((from..to).contains(&row), a == b && id > after);
+        }
+
+        #[test]
+        fn no_bytes_break_the_parsers(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = parse_message(&bytes);
+            let _ = parse_expiry(&bytes);
+            let _ = parse_leftover(&bytes);
+            let _ = parse_config(&bytes);
+            let _ = parse_remembered(&bytes.into());
+        }
+    }
+
+    #[test]
+    fn the_successor_comes_after_every_extension_and_before_every_sibling() {
+        assert_eq!(successor(&[1, 2]), [1, 3]);
+        assert_eq!(successor(&[1, 0xff, 0xff]), [2]);
+        assert!(successor(&[0xff; 4]) > vec![0xff; 4]);
+    }
+
+    #[test]
+    fn the_keys_of_a_message_are_these() {
+        let key = FairnessKey::new(&b"a\0b"[..]).unwrap();
+        let row = message(
+            QueueId::new(0x0102),
+            Generation::new(3),
+            &key,
+            MessageId::from_number(0x0400_0000_0005),
+        );
+        let mut expected = vec![0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3];
+        expected.extend_from_slice(b"a\0\xffb\0\0");
+        expected.extend_from_slice(&[0, 0, 4, 0, 0, 0, 0, 5]);
+        assert_eq!(row, expected);
+    }
+}

@@ -1,0 +1,45 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # How it is built
+//!
+//! ```text
+//! Engine, Shard      what the broker knows: queues, messages, commits
+//!   └─ Embedded      what rows mean, who may write them, how they are swept     record, keys
+//!        └─ Rows     ordered rows in four tables, written together
+//!             ├─ memory
+//!             └─ fjall
+//! ```
+//!
+//! An engine that is no table of ordered rows (a SQL database, an object store) implements [`Engine`] and [`Shard`]
+//! itself; one that is implements [`rows::Rows`]. Both are held to the same conformance suite.
+
+mod batch;
+mod durability;
+mod embedded;
+mod engine;
+mod error;
+mod fjall;
+mod ids;
+mod keys;
+mod memory;
+mod message;
+mod names;
+mod timestamp;
+
+pub mod record;
+pub mod rows;
+
+pub use crate::fjall::{FjallEngine, FjallOptions, FjallRows, FjallView};
+pub use batch::{Batch, Remembered};
+pub use durability::{Durability, UnknownDurability};
+pub use embedded::{Embedded, EmbeddedShard};
+pub use engine::{
+    CONFIG_MAX, ConfigEntry, Cursor, DEFINITION_MAX, Damaged, Engine, Expected, Health, Limit,
+    Loaded, Page, Queue, Shard, Swept, Writes,
+};
+pub use error::{CommitError, EngineError, Fault, OpenError, ReadError, Rejected};
+pub use ids::{Epoch, Generation, MessageId, QueueId, Version};
+pub use memory::{Accident, MemoryDisk, MemoryEngine, MemoryRows, MemoryView};
+pub use message::{Entry, Locator, Message, Meta, Payload, Sizes};
+pub use names::{ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName};
+pub use timestamp::Timestamp;

@@ -1,0 +1,481 @@
+//! How records look as bytes, and how bytes are doubted before they are believed.
+//!
+//! Every record is framed alike: a byte for its kind, a byte for the version of that kind, the fields, and a CRC32C
+//! over the row's key and all of the record before it. Because the key is part of the sum, a record that turns up
+//! under another key is refused as well. The frame is the same in all versions; what changes is the fields.
+//!
+//! Decoding never panics, whatever the bytes: [`decode`] is the one door, for engines, tests and fuzzers. Numbers
+//! are big-endian. `docs/storage-format.md` has every field; a test holds the bytes to what is written there.
+
+use std::num::NonZeroU32;
+
+use bytes::Bytes;
+
+use crate::{
+    DeduplicationId, FairnessKey, MessageId, Meta, OutOfRange, Payload, QueueName, Sizes,
+    Timestamp, Version, keys,
+};
+
+/// Kind and version.
+const HEAD: usize = 2;
+/// The checksum.
+const TAIL: usize = 4;
+
+/// The version of every kind so far.
+const VERSION: u8 = 1;
+
+const DELIVER_AFTER: u8 = 1 << 0;
+const EXPIRES_AT: u8 = 1 << 1;
+const DEDUPLICATION_ID: u8 = 1 << 2;
+
+/// What is wrong with a record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// It ends too early.
+    #[error("record ends after {found} bytes where {needed} are needed")]
+    Truncated {
+        /// Bytes that a field needs.
+        needed: usize,
+        /// Bytes that are there.
+        found: usize,
+    },
+    /// It is not what was written, or not where it was written.
+    #[error("checksum is {computed:08x} where {stored:08x} was stored")]
+    Checksum {
+        /// What the record says.
+        stored: u32,
+        /// What its bytes say.
+        computed: u32,
+    },
+    /// It is a record of another kind.
+    #[error("record is of kind {found} where {expected} was expected")]
+    Kind {
+        /// The kind that belongs there.
+        expected: u8,
+        /// The kind that is there.
+        found: u8,
+    },
+    /// It was written by a later version.
+    #[error("record of kind {kind} has version {version}, which is not known here")]
+    UnknownVersion {
+        /// Its kind.
+        kind: u8,
+        /// Its version.
+        version: u8,
+    },
+    /// A field has a value that is never written.
+    #[error("{0} out of range")]
+    OutOfRange(&'static str),
+    /// It goes on after its last field.
+    #[error("{0} bytes after the last field")]
+    TrailingBytes(usize),
+    /// The row that should hold it is not there.
+    #[error("record is missing")]
+    Missing,
+}
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Number = 1,
+    Queue = 2,
+    Config = 3,
+    Meta = 4,
+    Payload = 5,
+    Remembered = 6,
+}
+
+/// A record that has been believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Record {
+    /// A number of the catalogue: schema, epoch, counters, generations, ids by name.
+    Number(u64),
+    /// A queue's definition.
+    Queue {
+        /// The state of the definition.
+        version: Version,
+        /// What people call the queue.
+        name: QueueName,
+        /// What its creator said of it.
+        definition: Bytes,
+    },
+    /// An entry of the runtime configuration.
+    Config {
+        /// Its state.
+        version: Version,
+        /// What it is set to.
+        value: Bytes,
+    },
+    /// What scheduling needs to know of a message. The fairness key comes from the row's key.
+    Meta(Meta),
+    /// What a message carries.
+    Payload(Payload),
+    /// Which message a deduplication id stands for.
+    Remembered {
+        /// The message.
+        id: MessageId,
+        /// Until when.
+        expires_at: Timestamp,
+    },
+}
+
+/// Decodes the record that was found under `key`, whatever its kind.
+///
+/// # Errors
+/// Says what is wrong with it; see [`DecodeError`].
+pub fn decode(key: &[u8], record: &Bytes) -> Result<Record, DecodeError> {
+    let found = *record.first().ok_or(DecodeError::Truncated {
+        needed: HEAD + TAIL,
+        found: 0,
+    })?;
+    let kinds = [
+        Kind::Number,
+        Kind::Queue,
+        Kind::Config,
+        Kind::Meta,
+        Kind::Payload,
+        Kind::Remembered,
+    ];
+    match kinds.into_iter().find(|&kind| kind as u8 == found) {
+        Some(Kind::Number) => decode_number(key, record).map(Record::Number),
+        Some(Kind::Queue) => {
+            decode_queue(key, record).map(|(version, name, definition)| Record::Queue {
+                version,
+                name,
+                definition,
+            })
+        }
+        Some(Kind::Config) => {
+            decode_config(key, record).map(|(version, value)| Record::Config { version, value })
+        }
+        Some(Kind::Meta) => {
+            let (fairness_key, _) = keys::parse_message(key)?;
+            decode_meta(key, record, fairness_key).map(Record::Meta)
+        }
+        Some(Kind::Payload) => decode_payload(key, record).map(Record::Payload),
+        Some(Kind::Remembered) => decode_remembered(key, record)
+            .map(|(id, expires_at)| Record::Remembered { id, expires_at }),
+        None => Err(DecodeError::OutOfRange("kind of a record")),
+    }
+}
+
+pub(crate) fn encode_number(key: &[u8], number: u64) -> Bytes {
+    let mut writer = Writer::new(Kind::Number, 8);
+    writer.u64(number);
+    writer.seal(key)
+}
+
+pub(crate) fn decode_number(key: &[u8], record: &Bytes) -> Result<u64, DecodeError> {
+    let mut reader = Reader::open(Kind::Number, key, record)?;
+    let number = reader.u64()?;
+    reader.end(number)
+}
+
+pub(crate) fn encode_queue(
+    key: &[u8],
+    version: Version,
+    name: &QueueName,
+    definition: &[u8],
+) -> Bytes {
+    let name = name.as_str().as_bytes();
+    let mut writer = Writer::new(Kind::Queue, 8 + 1 + name.len() + definition.len());
+    writer.u64(version.get());
+    writer.short(name);
+    writer.bytes(definition);
+    writer.seal(key)
+}
+
+pub(crate) fn decode_queue(
+    key: &[u8],
+    record: &Bytes,
+) -> Result<(Version, QueueName, Bytes), DecodeError> {
+    let mut reader = Reader::open(Kind::Queue, key, record)?;
+    let version = Version::new(reader.u64()?);
+    let name = text(&reader.short()?, "text of a queue's name")?;
+    let name = QueueName::parse(&name).map_err(out_of_range)?;
+    Ok((version, name, reader.rest()))
+}
+
+pub(crate) fn encode_config(key: &[u8], version: Version, value: &[u8]) -> Bytes {
+    let mut writer = Writer::new(Kind::Config, 8 + value.len());
+    writer.u64(version.get());
+    writer.bytes(value);
+    writer.seal(key)
+}
+
+pub(crate) fn decode_config(key: &[u8], record: &Bytes) -> Result<(Version, Bytes), DecodeError> {
+    let mut reader = Reader::open(Kind::Config, key, record)?;
+    let version = Version::new(reader.u64()?);
+    Ok((version, reader.rest()))
+}
+
+pub(crate) fn encode_remembered(key: &[u8], id: MessageId, expires_at: Timestamp) -> Bytes {
+    let mut writer = Writer::new(Kind::Remembered, 16);
+    writer.u64(id.get());
+    writer.u64(expires_at.as_millis());
+    writer.seal(key)
+}
+
+pub(crate) fn decode_remembered(
+    key: &[u8],
+    record: &Bytes,
+) -> Result<(MessageId, Timestamp), DecodeError> {
+    let mut reader = Reader::open(Kind::Remembered, key, record)?;
+    let id = MessageId::from_number(reader.u64()?);
+    let expires_at = Timestamp::from_millis(reader.u64()?);
+    reader.end((id, expires_at))
+}
+
+pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
+    let deduplication_id = meta.deduplication_id.as_ref();
+    let named = deduplication_id.map_or(0, |id| 1 + id.as_bytes().len());
+    let mut writer = Writer::new(Kind::Meta, 25 + 16 + named);
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    writer.u8(flag(meta.deliver_after.is_some(), DELIVER_AFTER)
+        | flag(meta.expires_at.is_some(), EXPIRES_AT)
+        | flag(deduplication_id.is_some(), DEDUPLICATION_ID));
+    writer.u32(meta.weight.get());
+    writer.u64(meta.enqueued_at.as_millis());
+    writer.u32(meta.attempts);
+    writer.u32(meta.sizes.headers);
+    writer.u32(meta.sizes.body);
+    for moment in [meta.deliver_after, meta.expires_at].into_iter().flatten() {
+        writer.u64(moment.as_millis());
+    }
+    if let Some(id) = deduplication_id {
+        writer.short(id.as_bytes());
+    }
+    writer.seal(key)
+}
+
+pub(crate) fn decode_meta(
+    key: &[u8],
+    record: &Bytes,
+    fairness_key: FairnessKey,
+) -> Result<Meta, DecodeError> {
+    let mut reader = Reader::open(Kind::Meta, key, record)?;
+    let flags = reader.u8()?;
+    if flags & !(DELIVER_AFTER | EXPIRES_AT | DEDUPLICATION_ID) != 0 {
+        return Err(DecodeError::OutOfRange("flags of a message"));
+    }
+    let weight = NonZeroU32::new(reader.u32()?);
+    let weight = weight.ok_or(DecodeError::OutOfRange("weight of a message"))?;
+    let enqueued_at = Timestamp::from_millis(reader.u64()?);
+    let attempts = reader.u32()?;
+    let sizes = Sizes {
+        headers: reader.u32()?,
+        body: reader.u32()?,
+    };
+    let mut moment = |flag| {
+        let set = flags & flag != 0;
+        set.then(|| reader.u64().map(Timestamp::from_millis))
+            .transpose()
+    };
+    let deliver_after = moment(DELIVER_AFTER)?;
+    let expires_at = moment(EXPIRES_AT)?;
+    let deduplication_id = if flags & DEDUPLICATION_ID == 0 {
+        None
+    } else {
+        Some(DeduplicationId::new(reader.short()?).map_err(out_of_range)?)
+    };
+    reader.end(Meta {
+        fairness_key,
+        weight,
+        enqueued_at,
+        deliver_after,
+        expires_at,
+        attempts,
+        deduplication_id,
+        sizes,
+    })
+}
+
+pub(crate) fn encode_payload(key: &[u8], payload: &Payload) -> Bytes {
+    let sizes = payload.sizes();
+    let headers = payload.headers();
+    let length = 2 + headers.len() * 8 + sizes.headers as usize + sizes.body as usize;
+    let mut writer = Writer::new(Kind::Payload, length);
+    // The casts are safe: a payload exists only within its limits.
+    writer.u16(headers.len() as u16);
+    for (name, value) in headers {
+        for text in [name, value] {
+            writer.u32(text.len() as u32);
+            writer.bytes(text.as_bytes());
+        }
+    }
+    writer.bytes(payload.body());
+    writer.seal(key)
+}
+
+pub(crate) fn decode_payload(key: &[u8], record: &Bytes) -> Result<Payload, DecodeError> {
+    let mut reader = Reader::open(Kind::Payload, key, record)?;
+    let count = usize::from(reader.u16()?);
+    // Bounded before it is believed: a header takes eight bytes at least.
+    let mut headers = Vec::with_capacity(count.min(reader.left() / 8));
+    for _ in 0..count {
+        let name = text(&reader.long()?, "text of a header's name")?;
+        let value = text(&reader.long()?, "text of a header's value")?;
+        headers.push((name, value));
+    }
+    Payload::new(headers, reader.rest()).map_err(out_of_range)
+}
+
+fn text(bytes: &[u8], what: &'static str) -> Result<String, DecodeError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::OutOfRange(what))?;
+    Ok(text.to_owned())
+}
+
+fn out_of_range(error: OutOfRange) -> DecodeError {
+    DecodeError::OutOfRange(error.what)
+}
+
+fn checksum(key: &[u8], framed: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(key), framed)
+}
+
+/// Writes a record, frame and all.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new(kind: Kind, fields: usize) -> Self {
+        let mut bytes = Vec::with_capacity(HEAD + fields + TAIL);
+        bytes.extend_from_slice(&[kind as u8, VERSION]);
+        Self(bytes)
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn u8(&mut self, number: u8) {
+        self.0.push(number);
+    }
+
+    fn u16(&mut self, number: u16) {
+        self.bytes(&number.to_be_bytes());
+    }
+
+    fn u32(&mut self, number: u32) {
+        self.bytes(&number.to_be_bytes());
+    }
+
+    fn u64(&mut self, number: u64) {
+        self.bytes(&number.to_be_bytes());
+    }
+
+    /// Writes up to 255 bytes after their number; names and deduplication ids are no longer than that.
+    fn short(&mut self, bytes: &[u8]) {
+        self.u8(bytes.len() as u8);
+        self.bytes(bytes);
+    }
+
+    fn seal(mut self, key: &[u8]) -> Bytes {
+        let checksum = checksum(key, &self.0);
+        self.u32(checksum);
+        self.0.into()
+    }
+}
+
+/// Reads the fields of a record whose frame has been checked.
+struct Reader {
+    fields: Bytes,
+}
+
+impl Reader {
+    fn open(kind: Kind, key: &[u8], record: &Bytes) -> Result<Self, DecodeError> {
+        if record.len() < HEAD + TAIL {
+            return Err(DecodeError::Truncated {
+                needed: HEAD + TAIL,
+                found: record.len(),
+            });
+        }
+        let end = record.len() - TAIL;
+        let (framed, stored) = record.split_at(end);
+        let mut bytes = [0; TAIL];
+        bytes.copy_from_slice(stored);
+        let stored = u32::from_be_bytes(bytes);
+        let computed = checksum(key, framed);
+        if stored != computed {
+            return Err(DecodeError::Checksum { stored, computed });
+        }
+        if framed[0] != kind as u8 {
+            return Err(DecodeError::Kind {
+                expected: kind as u8,
+                found: framed[0],
+            });
+        }
+        if framed[1] != VERSION {
+            return Err(DecodeError::UnknownVersion {
+                kind: framed[0],
+                version: framed[1],
+            });
+        }
+        Ok(Self {
+            fields: record.slice(HEAD..end),
+        })
+    }
+
+    fn left(&self) -> usize {
+        self.fields.len()
+    }
+
+    fn take(&mut self, length: usize) -> Result<Bytes, DecodeError> {
+        if length > self.fields.len() {
+            return Err(DecodeError::Truncated {
+                needed: length,
+                found: self.fields.len(),
+            });
+        }
+        Ok(self.fields.split_to(length))
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.take(N)?);
+        Ok(bytes)
+    }
+
+    fn u8(&mut self) -> Result<u8, DecodeError> {
+        self.array().map(u8::from_be_bytes)
+    }
+
+    fn u16(&mut self) -> Result<u16, DecodeError> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn short(&mut self) -> Result<Bytes, DecodeError> {
+        let length = usize::from(self.u8()?);
+        self.take(length)
+    }
+
+    fn long(&mut self) -> Result<Bytes, DecodeError> {
+        let length = self.u32()? as usize;
+        self.take(length)
+    }
+
+    fn rest(self) -> Bytes {
+        self.fields
+    }
+
+    fn end<T>(self, value: T) -> Result<T, DecodeError> {
+        if self.fields.is_empty() {
+            Ok(value)
+        } else {
+            Err(DecodeError::TrailingBytes(self.fields.len()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Epoch, Generation, QueueId};
+
+fn row() -> Vec<u8> {
+    let id = MessageId::new(Epoch::FIRST, 2).unwrap();
+    let key = FairnessKey::new("tenant").unwrap();
+    keys::message(QueueId::new(7), Generation::new(0), &key, id)
+}
+
+fn full_meta() -> Meta {
+    let mut meta = Meta::new(
+        FairnessKey::new("tenant").unwrap(),
+        Timestamp::from_millis(0x0a0b),
+    );
+    meta.weight = NonZeroU32::new(5).unwrap();
+    meta.deliver_after = Some(Timestamp::from_millis(0x0c));
+    meta.expires_at = Some(Timestamp::from_millis(0x0d));
+    meta.attempts = 3;
+    meta.deduplication_id = Some(DeduplicationId::new("once").unwrap());
+    meta.sizes = Sizes {
+        headers: 8,
+        body: 4,
+    };
+    meta
+}
+
+fn payload() -> Payload {
+    let headers = vec![("type".to_owned(), "mail".to_owned())];
+    Payload::new(headers, "body").unwrap()
+}
+
+/// One record of each kind, with the key it lies under.
+fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
+    let number = b"e".to_vec();
+    let queue = keys::queue(QueueId::new(7));
+    let config = b"cthrottle".to_vec();
+    let remembered = b"d-any".to_vec();
+    let name = QueueName::parse("orders").unwrap();
+    let version = Version::new(9);
+    let id = MessageId::new(Epoch::FIRST, 2).unwrap();
+    let expires_at = Timestamp::from_millis(77);
+    vec![
+        (
+            number.clone(),
+            encode_number(&number, 42),
+            Record::Number(42),
+        ),
+        (
+            queue.clone(),
+            encode_queue(&queue, version, &name, b"{}"),
+            Record::Queue {
+                version,
+                name,
+                definition: Bytes::from_static(b"{}"),
+            },
+        ),
+        (
+            config.clone(),
+            encode_config(&config, version, b"10"),
+            Record::Config {
+                version,
+                value: Bytes::from_static(b"10"),
+            },
+        ),
+        (
+            row(),
+            encode_meta(&row(), &full_meta()),
+            Record::Meta(full_meta()),
+        ),
+        (
+            row(),
+            encode_payload(&row(), &payload()),
+            Record::Payload(payload()),
+        ),
+        (
+            remembered.clone(),
+            encode_remembered(&remembered, id, expires_at),
+            Record::Remembered { id, expires_at },
+        ),
+    ]
+}
+
+/// Puts a valid checksum onto whatever bytes.
+fn sealed(key: &[u8], framed: &[u8]) -> Bytes {
+    let mut record = framed.to_vec();
+    record.extend_from_slice(&checksum(key, framed).to_be_bytes());
+    record.into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn every_kind_is_read_back_as_it_was_written() {
+    for (key, record, expected) in one_of_each() {
+        assert_eq!(decode(&key, &record), Ok(expected));
+    }
+}
+
+/// If this fails the format has changed: raise the version of the kind, keep reading the old one, and say so in
+/// docs/storage-format.md.
+#[test]
+fn the_bytes_of_every_kind_are_these() {
+    let bytes: Vec<String> = one_of_each()
+        .iter()
+        .map(|(_, record, _)| hex(record))
+        .collect();
+    assert_eq!(bytes, GOLDEN);
+}
+
+const GOLDEN: [&str; 6] = [
+    "0101000000000000002ad7078153",
+    "02010000000000000009066f72646572737b7d29d134b9",
+    "030100000000000000093130fccc6952",
+    "040107000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e636576924491",
+    "050100010000000474797065000000046d61696c626f64794f631899",
+    "06010000010000000002000000000000004dd13b95bd",
+];
+
+#[test]
+fn any_flipped_bit_is_noticed() {
+    for (key, record, _) in one_of_each() {
+        for bit in 0..record.len() * 8 {
+            let mut damaged = record.to_vec();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&key, &damaged.into()).is_err(), "bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_record_under_another_key_is_refused() {
+    for (mut key, record, _) in one_of_each() {
+        *key.last_mut().unwrap() ^= 1;
+        let refused = decode(&key, &record).unwrap_err();
+        assert!(matches!(refused, DecodeError::Checksum { .. }));
+    }
+}
+
+#[test]
+fn a_record_that_ends_too_early_is_called_truncated() {
+    let row = row();
+    let whole = encode_meta(&row, &full_meta());
+    let short = sealed(&row, &whole[..whole.len() - TAIL - 1]);
+    assert_eq!(
+        decode(&row, &short),
+        Err(DecodeError::Truncated {
+            needed: 4,
+            found: 3
+        })
+    );
+    assert!(matches!(
+        decode(&row, &whole.slice(..HEAD + TAIL - 1)),
+        Err(DecodeError::Truncated { .. })
+    ));
+}
+
+#[test]
+fn a_record_that_goes_on_is_refused() {
+    let row = row();
+    let whole = encode_meta(&row, &full_meta());
+    let long = [&whole[..whole.len() - TAIL], &[0]].concat();
+    assert_eq!(
+        decode(&row, &sealed(&row, &long)),
+        Err(DecodeError::TrailingBytes(1))
+    );
+}
+
+#[test]
+fn a_version_from_the_future_is_named() {
+    for (key, record, _) in one_of_each() {
+        let mut framed = record[..record.len() - TAIL].to_vec();
+        framed[1] = 2;
+        assert_eq!(
+            decode(&key, &sealed(&key, &framed)),
+            Err(DecodeError::UnknownVersion {
+                kind: framed[0],
+                version: 2
+            })
+        );
+    }
+}
+
+#[test]
+fn a_record_of_another_kind_is_refused() {
+    let row = row();
+    let record = encode_payload(&row, &payload());
+    assert_eq!(
+        decode_number(&row, &record),
+        Err(DecodeError::Kind {
+            expected: Kind::Number as u8,
+            found: Kind::Payload as u8
+        })
+    );
+    assert_eq!(
+        decode(&row, &sealed(&row, &[99, 1])),
+        Err(DecodeError::OutOfRange("kind of a record"))
+    );
+}
+
+#[test]
+fn values_that_are_never_written_are_refused() {
+    let row = row();
+    let whole = encode_meta(&row, &full_meta());
+    let mut weightless = whole[..whole.len() - TAIL].to_vec();
+    weightless[HEAD + 1..HEAD + 5].fill(0);
+    assert_eq!(
+        decode(&row, &sealed(&row, &weightless)),
+        Err(DecodeError::OutOfRange("weight of a message"))
+    );
+    let mut flags = whole[..whole.len() - TAIL].to_vec();
+    flags[HEAD] |= 1 << 3;
+    assert_eq!(
+        decode(&row, &sealed(&row, &flags)),
+        Err(DecodeError::OutOfRange("flags of a message"))
+    );
+    let headers = [
+        &[Kind::Payload as u8, VERSION, 0, 1][..],
+        &[0, 0, 0, 1, 0xff],
+    ]
+    .concat();
+    assert_eq!(
+        decode(&row, &sealed(&row, &headers)),
+        Err(DecodeError::OutOfRange("text of a header's name"))
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_break_the_decoder(
+        key in prop::collection::vec(any::<u8>(), 0..40),
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let _ = decode(&key, &bytes.into());
+    }
+
+    /// Beyond the checksum, where only we should ever get.
+    #[test]
+    fn no_fields_break_the_decoder(
+        kind in 0_u8..8,
+        fields in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let row = row();
+        let framed = [&[kind, VERSION][..], &fields].concat();
+        let _ = decode(&row, &sealed(&row, &framed));
+    }
+
+    #[test]
+    fn no_change_of_a_record_breaks_the_decoder(
+        which in 0..6_usize,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        keep in any::<prop::sample::Index>(),
+    ) {
+        let (key, record, _) = one_of_each().swap_remove(which);
+        let mut framed = record[..record.len() - TAIL].to_vec();
+        for (at, byte) in changes {
+            let at = at.index(framed.len());
+            framed[at] = byte;
+        }
+        framed.truncate(keep.index(framed.len()) + 1);
+        let _ = decode(&key, &sealed(&key, &framed));
+    }
+
+    #[test]
+    fn any_payload_is_read_back_as_it_was_written(
+        headers in prop::collection::vec((".{0,20}", ".{0,20}"), 0..8),
+        body in prop::collection::vec(any::<u8>(), 0..500),
+    ) {
+        let payload = Payload::new(headers, body).unwrap();
+        let row = row();
+        prop_assert_eq!(decode_payload(&row, &encode_payload(&row, &payload)), Ok(payload));
+    }
+}

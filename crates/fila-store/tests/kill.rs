@@ -1,0 +1,195 @@
+//! Confirmed means kept: a writer is killed at any moment, and everything it was told is true.
+//!
+//! `FILA_STORE_KILLS` sets how often (default 5); each round goes on with what the rounds before have left.
+#![cfg(test)] // helpers may unwrap, as tests do
+
+mod child;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
+
+use fila_store::{
+    Batch, Cursor, Durability, Engine, Entry, FairnessKey, FjallEngine, FjallOptions, Loaded,
+    Locator, MessageId, Meta, Payload, QueueName, Shard, Timestamp,
+};
+
+type Messages = BTreeSet<MessageId>;
+
+/// Small memtables, so that the writer is killed while tables are filed and merged, too.
+fn open(path: &Path, durability: Durability) -> FjallEngine {
+    let options = FjallOptions::new(path).memtable_bytes(1 << 20);
+    options.durability(durability).open().unwrap()
+}
+
+fn claim(engine: &FjallEngine) -> <FjallEngine as Engine>::Shard {
+    let name = QueueName::parse("orders").unwrap();
+    let found = engine.queue(&name).unwrap();
+    let found = found.unwrap_or_else(|| engine.create_queue(&name, "".into()).unwrap());
+    engine.claim(found.id).unwrap()
+}
+
+fn key(id: MessageId) -> FairnessKey {
+    FairnessKey::new(vec![b'a' + (id.counter() % 3) as u8]).unwrap()
+}
+
+fn place(id: MessageId) -> Locator {
+    Locator {
+        fairness_key: key(id),
+        id,
+    }
+}
+
+/// What a message carries follows from its id, so that a mixed-up one is noticed.
+fn payload(id: MessageId) -> Payload {
+    let length = (id.counter() * 37 % 2_000) as usize;
+    let headers = vec![("id".to_owned(), id.to_string())];
+    Payload::new(headers, vec![id.counter() as u8; length]).unwrap()
+}
+
+/// Returns all messages in order, having checked what they carry.
+fn found(shard: &impl Shard) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut cursor = Some(Cursor::start());
+    while let Some(from) = cursor {
+        let page = shard.scan(&from, 500).unwrap();
+        assert_eq!(page.damaged, []);
+        let places: Vec<_> = page.items.iter().map(Entry::locator).collect();
+        for (entry, loaded) in page.items.iter().zip(shard.load(&places).unwrap()) {
+            assert_eq!(loaded, Loaded::Found(payload(entry.id)));
+            assert_eq!(entry.meta.fairness_key, key(entry.id));
+        }
+        entries.extend(page.items);
+        cursor = page.next;
+    }
+    entries
+}
+
+/// What the writer has said so far.
+#[derive(Default)]
+struct Told {
+    /// The messages that are there after all confirmed commits.
+    confirmed: Messages,
+    /// A commit that may or may not have happened.
+    announced: Option<String>,
+}
+
+impl Told {
+    /// Hears one line, and tells whether it confirmed a commit.
+    fn hear(&mut self, line: String) -> bool {
+        if line != "confirmed" {
+            self.announced = Some(line);
+            return false;
+        }
+        let commit = self.announced.take().expect("announced before");
+        self.confirmed = apply(&self.confirmed, &commit);
+        true
+    }
+}
+
+/// Applies a commit as the writer announces it: `+id` for a put, `-id` for a delete.
+fn apply(messages: &Messages, commit: &str) -> Messages {
+    let mut messages = messages.clone();
+    for change in commit.split_whitespace() {
+        let (sign, number) = change.split_at(1);
+        let id = MessageId::from_number(number.parse().unwrap());
+        match sign {
+            "+" => assert!(messages.insert(id), "an id is given once"),
+            _ => assert!(messages.remove(&id), "deleted is what was there"),
+        }
+    }
+    messages
+}
+
+fn kill_and_check(durability: Durability) {
+    let rounds = std::env::var("FILA_STORE_KILLS").ok();
+    let rounds: u64 = rounds.map_or(5, |rounds| rounds.parse().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let mut told = Told::default();
+    let writer = match durability {
+        Durability::Fsync => "writes_and_syncs_until_killed",
+        Durability::Os => "writes_until_killed",
+        Durability::Memory => unreachable!("memory does not survive"),
+    };
+    for round in 0..rounds {
+        let mut process = child::run(writer, directory.path(), None);
+        // The moment is random because nobody waits for the writer; the rounds differ in how far it gets.
+        let mut commits = 20 + round * 7919 % 300;
+        while commits > 0 {
+            let line = process.lines().next().expect("the writer goes on writing");
+            if told.hear(line) {
+                commits -= 1;
+            }
+        }
+        process.kill();
+        for line in process.lines() {
+            told.hear(line);
+        }
+        let engine = open(directory.path(), durability);
+        let entries = found(&claim(&engine));
+        assert!(entries.is_sorted_by_key(Entry::locator));
+        let found: Messages = entries.iter().map(|entry| entry.id).collect();
+        let last = told.announced.take();
+        if found != told.confirmed {
+            // The last one was not confirmed: all of it may have happened, or nothing.
+            let last = last.expect("nothing but a commit under way can differ");
+            assert_eq!(found, apply(&told.confirmed, &last), "round {round}");
+            told.confirmed = found;
+        }
+    }
+}
+
+#[test]
+fn confirmed_messages_survive_kill_9_when_synced() {
+    kill_and_check(Durability::Fsync);
+}
+
+#[test]
+fn confirmed_messages_survive_kill_9_when_given_to_the_system() {
+    kill_and_check(Durability::Os);
+}
+
+/// Puts up to sixteen messages and deletes about as many of the oldest in every commit, for ever.
+fn write(durability: Durability) {
+    let engine = open(&child::directory(), durability);
+    let shard = claim(&engine);
+    let mut entries = found(&shard);
+    entries.sort_by_key(|entry| entry.id);
+    let mut alive: VecDeque<MessageId> = entries.iter().map(|entry| entry.id).collect();
+    let mut counter = 0;
+    for turn in 1_u64.. {
+        let mut batch = Batch::new();
+        let mut announcement = String::new();
+        if alive.len() > 100 {
+            for id in alive.drain(..(turn % 19) as usize) {
+                batch.delete(place(id));
+                announcement += &format!("-{} ", id.get());
+            }
+        }
+        for _ in 0..=turn % 16 {
+            let id = MessageId::new(shard.epoch(), counter).unwrap();
+            counter += 1;
+            batch.put(
+                id,
+                Meta::new(key(id), Timestamp::from_millis(1)),
+                payload(id),
+            );
+            announcement += &format!("+{} ", id.get());
+            alive.push_back(id);
+        }
+        child::say(announcement.trim_end());
+        shard.commit(&batch).unwrap();
+        child::say("confirmed");
+    }
+}
+
+#[test]
+#[ignore = "the other process of `confirmed_messages_survive_kill_9_when_synced`"]
+fn writes_and_syncs_until_killed() {
+    write(Durability::Fsync);
+}
+
+#[test]
+#[ignore = "the other process of `confirmed_messages_survive_kill_9_when_given_to_the_system`"]
+fn writes_until_killed() {
+    write(Durability::Os);
+}
