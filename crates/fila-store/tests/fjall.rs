@@ -113,15 +113,20 @@ fn a_damaged_payload_is_reported_and_not_served() {
     assert_eq!(shard.scan(&Cursor::start(), 9).unwrap().items, []);
 }
 
-#[test]
-fn a_damaged_message_is_reported_and_does_not_hide_the_others() {
+/// Returns a directory in which a queue has three messages, and where they are.
+fn three_messages() -> (tempfile::TempDir, Vec<Locator>) {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     let shard = claim(&engine);
-    let places: Vec<_> = (0..3)
+    let places = (0..3)
         .map(|counter| put(&shard, counter, vec![counter as u8]).unwrap())
         .collect();
-    drop((shard, engine));
+    (directory, places)
+}
+
+#[test]
+fn a_damaged_message_is_reported_and_does_not_hide_the_others() {
+    let (directory, places) = three_messages();
     let mut row = 0;
     tamper(directory.path(), Table::Messages, |_, value| {
         if row == 1 {
@@ -148,13 +153,7 @@ fn a_damaged_message_is_reported_and_does_not_hide_the_others() {
 
 #[test]
 fn a_message_whose_payload_is_gone_is_reported_and_gets_nobody_elses() {
-    let directory = tempfile::tempdir().unwrap();
-    let engine = open(directory.path());
-    let shard = claim(&engine);
-    let places: Vec<_> = (0..3)
-        .map(|counter| put(&shard, counter, vec![counter as u8]).unwrap())
-        .collect();
-    drop((shard, engine));
+    let (directory, places) = three_messages();
     {
         let database = fjall::Database::builder(directory.path()).open().unwrap();
         let name = Table::Payloads.name();

@@ -39,6 +39,14 @@ fn shard(queue_max: usize) -> Arc<Shard> {
     Arc::new(Shard::new(0, limits, RandomState::default()))
 }
 
+/// Returns a shard that has one job queued.
+fn occupied(queue_max: usize) -> Arc<Shard> {
+    let shard = shard(queue_max);
+    let ticket = Arc::new(Ticket::new(None));
+    accepted(&submit(&shard, &ticket, Patience::Waits));
+    shard
+}
+
 fn job() -> BoxJob {
     (|_: JobContext| ready(())).boxed()
 }
@@ -145,12 +153,7 @@ fn stopping_ends_a_sleeping_worker_after_what_is_queued() {
 #[test]
 fn a_submission_either_runs_or_is_refused_when_the_shard_stops() {
     explore(3, || {
-        let shard = shard(1);
-        accepted(&submit(
-            &shard,
-            &Arc::new(Ticket::new(None)),
-            Patience::Waits,
-        ));
+        let shard = occupied(1);
         let worker = worker(&shard, 9);
         let stopper = {
             let shard = Arc::clone(&shard);
@@ -177,12 +180,7 @@ fn a_submission_either_runs_or_is_refused_when_the_shard_stops() {
 #[test]
 fn a_submission_that_waits_gets_the_room_that_the_worker_makes() {
     explore(None, || {
-        let shard = shard(1);
-        accepted(&submit(
-            &shard,
-            &Arc::new(Ticket::new(None)),
-            Patience::Waits,
-        ));
+        let shard = occupied(1);
         let worker = worker(&shard, 2);
         let ticket = Arc::new(Ticket::new(None));
         accepted(&submit(&shard, &ticket, Patience::Waits));
@@ -195,12 +193,7 @@ fn a_submission_that_waits_gets_the_room_that_the_worker_makes() {
 #[test]
 fn a_submission_that_gives_up_is_accepted_or_gets_its_job_back() {
     explore(None, || {
-        let shard = shard(1);
-        accepted(&submit(
-            &shard,
-            &Arc::new(Ticket::new(None)),
-            Patience::Waits,
-        ));
+        let shard = occupied(1);
         let worker = {
             let shard = Arc::clone(&shard);
             thread::spawn(move || work(&shard, 9))
@@ -256,12 +249,7 @@ fn handing_back_and_draining_share_the_jobs_between_them() {
 #[test]
 fn a_barrier_rings_when_the_last_job_before_it_ends() {
     explore(None, || {
-        let shard = shard(4);
-        accepted(&submit(
-            &shard,
-            &Arc::new(Ticket::new(None)),
-            Patience::Waits,
-        ));
+        let shard = occupied(4);
         let worker = worker(&shard, 1);
         if let Some((_, bell)) = shard.barrier(Some("key")) {
             block_on(poll_fn(|cx| bell.poll_rung(cx)));
