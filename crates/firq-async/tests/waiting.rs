@@ -187,6 +187,27 @@ async fn closing_ends_every_wait() {
     }
 }
 
+#[tokio::test] // one thread: who span here would never let the others run
+async fn a_producer_that_waits_for_its_tenants_room_is_told_of_a_drain() {
+    let scheduler = with(SchedulerConfig {
+        max_per_tenant: 1,
+        ..room_for(8)
+    });
+    scheduler.try_enqueue(tenant(1), Task::new(0)).unwrap();
+    let producer = {
+        let scheduler = scheduler.clone();
+        tokio::spawn(async move { scheduler.enqueue_async(tenant(1), Task::new(1)).await })
+    };
+    tokio::task::yield_now().await;
+    scheduler.close_drain();
+    assert!(matches!(
+        producer.await.unwrap(),
+        Err(Rejected::Closed { .. })
+    ));
+    assert!(scheduler.dequeue_async().await.into_task().is_some());
+    assert_eq!(scheduler.dequeue_async().await, DequeueResult::Closed);
+}
+
 #[tokio::test] // one thread
 async fn a_consumer_that_always_finds_work_lets_others_run() {
     let scheduler = with(SchedulerConfig {

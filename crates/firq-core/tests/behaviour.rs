@@ -374,6 +374,31 @@ fn draining_delivers_the_rest_and_takes_nothing() {
 }
 
 #[test]
+fn a_full_tenant_is_told_that_the_scheduler_is_closed() {
+    for policy in [
+        BackpressurePolicy::Reject,
+        BackpressurePolicy::ShedFair,
+        BackpressurePolicy::DropOldestPerTenant,
+        BackpressurePolicy::DropNewestPerTenant,
+        BackpressurePolicy::Timeout {
+            wait: Duration::from_secs(1),
+        },
+    ] {
+        let world = world(|config| {
+            config.max_per_tenant = 2;
+            config.backpressure = policy;
+        });
+        world.enqueue(1, 0);
+        world.enqueue(1, 1);
+        world.scheduler.close_drain();
+        let late = world.scheduler.submit(TenantKey::from(1), Task::new(2));
+        assert!(matches!(late, Err(Rejected::Closed { .. })), "{policy:?}");
+        assert_eq!(world.drops(), [], "nothing gives way to it");
+        assert_eq!(world.rest(), [0, 1]);
+    }
+}
+
+#[test]
 fn a_drain_can_be_cut_short() {
     let world = world(|_| {});
     world.enqueue(1, 1);

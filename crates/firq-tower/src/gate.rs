@@ -157,6 +157,7 @@ impl<K: Tenant> Gate<K> {
     /// Gives permits to requests for as long as there are both.
     pub(crate) fn admit(self: &Arc<Self>) {
         loop {
+            // Whoever is counted here is in the queue that is looked at next, unless it has been served.
             let arrivals = self.arrivals.load(Ordering::SeqCst);
             if self.scheduler.scheduler().is_empty() || !self.limit.try_take() {
                 return;
@@ -214,6 +215,7 @@ impl<K: Tenant> Gate<K> {
                     Crowd {
                         in_the_way: queued.saturating_sub(half),
                         at_once: self.max_per_tenant - half,
+                        is_of_one: true,
                     }
                 }
                 // Others are in the way, too, and come back: an eighth is a guess.
@@ -223,6 +225,7 @@ impl<K: Tenant> Gate<K> {
                 | Cause::Closed => Crowd {
                     in_the_way: self.max_global / 8,
                     at_once: self.max_global / 8,
+                    is_of_one: false,
                 },
             };
             self.lines.join(tenant, crowd, TokioClock.now())
@@ -233,10 +236,12 @@ impl<K: Tenant> Gate<K> {
     /// Returns whether a request is to be refused before its tenant's queue is full, for the sake of those who
     /// come back.
     fn refuses_early(&self, tenant: &K) -> bool {
-        self.lines.refuses_early(tenant, || {
+        let fill = || {
             let queued = self.scheduler.scheduler().tenant_len(tenant);
             queued as f64 / self.max_per_tenant as f64
-        })
+        };
+        // Who comes when it is too late is told so.
+        self.lines.refuses_early(tenant, fill) && !self.scheduler.is_closed()
     }
 
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {

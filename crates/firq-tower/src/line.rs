@@ -62,6 +62,8 @@ struct State<K> {
 
 #[derive(Debug)]
 struct Line {
+    /// Whether anybody was refused because the tenant's own queue was full.
+    was_full: bool,
     /// How full the tenant's queue has been of late, from 0 to 1.
     fill: f64,
     /// How much of a request is due to be refused early, less than one.
@@ -83,6 +85,8 @@ pub(crate) struct Crowd {
     pub(crate) in_the_way: usize,
     /// For how many there is room then.
     pub(crate) at_once: usize,
+    /// Whether it is the tenant's own queue that is full, and not everybody's.
+    pub(crate) is_of_one: bool,
 }
 
 impl Line {
@@ -112,7 +116,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
             return false;
         }
         let mut state = self.lock();
-        let Some(line) = state.lines.get_mut(tenant) else {
+        let Some(line) = state.lines.get_mut(tenant).filter(|line| line.was_full) else {
             return false;
         };
         // Requests that follow an answer find the queue just shortened, others do not: on average all see the same.
@@ -155,6 +159,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
             return Duration::from_secs(1);
         }
         let line = state.lines.entry(tenant.clone()).or_insert_with(|| Line {
+            was_full: false,
             fill: 1.0,
             early: 0.0,
             promises: Promises::default(),
@@ -163,6 +168,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
             served: 0.0,
             since: now,
         });
+        line.was_full |= crowd.is_of_one;
         line.refused += 1;
         let seconds = match line.pace(now) {
             Some(pace) => {
@@ -294,6 +300,7 @@ mod tests {
         Crowd {
             in_the_way,
             at_once: 50,
+            is_of_one: true,
         }
     }
 
@@ -456,6 +463,15 @@ mod tests {
             }
         }
         assert!(!lines.refuses_early(&2, || 1.0), "another's");
+        let everybodys = Crowd {
+            is_of_one: false,
+            ..crowd(0)
+        };
+        lines.join(&2, everybodys, now);
+        assert!(
+            !lines.refuses_early(&2, || 1.0),
+            "its own queue was not full"
+        );
     }
 
     #[test]

@@ -173,7 +173,7 @@ fn dropping_a_request_that_was_granted_and_not_polled_passes_its_permit_on() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_panics_frees_its_permit() {
     let (layer, _, _) = world(firq());
-    let mut service = layer.layer(tower::service_fn(async |req: Req| {
+    let mut service = layer.layer(tower::service_fn(|req: Req| async move {
         assert!(req.id != 1, "this one panics");
         Ok::<_, Failure>(req)
     }));
@@ -239,7 +239,7 @@ async fn under_random_drops_everything_balances() {
 async fn nobody_is_left_waiting_while_a_permit_is_free() {
     for limit in [1, 2, 3] {
         let layer = build(firq().with_in_flight_limit(limit));
-        let service = layer.layer(tower::service_fn(async |req: Req| {
+        let service = layer.layer(tower::service_fn(|req: Req| async move {
             if req.id.is_multiple_of(3) {
                 tokio::task::yield_now().await; // some end where they begin, some elsewhere
             }

@@ -224,3 +224,38 @@ async fn an_idle_layer_is_drained_as_soon_as_it_is_closed() {
     layer.close_drain();
     waiting.await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_that_was_refused_is_told_when_the_layer_is_closed() {
+    let (layer, _, service) = world(firq().with_in_flight_limit(1).with_max_per_tenant(2));
+    let requests: Vec<_> = (0..10).map(|_| send(&service, Req::of(1))).collect();
+    settle().await;
+    layer.close_drain();
+    for _ in 0..10 {
+        assert_eq!(
+            refusal(send(&service, Req::of(1)).await.unwrap()).cause,
+            Cause::Closed
+        );
+    }
+    let mut served = 0;
+    for request in requests {
+        served += usize::from(request.await.unwrap().is_ok());
+    }
+    assert_eq!(served, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_oldest_gives_way_nobody_is_refused() {
+    let freshest = firq().with_backpressure(BackpressurePolicy::DropOldestPerTenant);
+    let (_, timed, service) = world(freshest.with_in_flight_limit(1).with_max_per_tenant(4));
+    let requests: Vec<_> = (0..50)
+        .map(|id| send(&service, Req::of(1).id(id)))
+        .collect();
+    for (id, request) in requests.into_iter().enumerate() {
+        match request.await.unwrap() {
+            Ok(_) => assert!(id == 0 || id >= 46, "{id}"),
+            refused => assert_eq!(refusal(refused).cause, Cause::Evicted),
+        }
+    }
+    assert_eq!(timed.ids(), [0, 46, 47, 48, 49]);
+}

@@ -261,6 +261,9 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     /// Lets another task give way, if the policy says so.
     #[cold]
     fn make_room(&self, mut offer: Offer<'_, T, K>, verdict: Verdict) -> Verdict {
+        if self.capacity.is_closed() {
+            return Verdict::Closed; // nobody gives way for what is not accepted, and nobody waits for it
+        }
         match self.backpressure_for(offer.tenant) {
             BackpressurePolicy::Reject | BackpressurePolicy::Timeout { .. } => verdict,
             BackpressurePolicy::DropOldestPerTenant => {
