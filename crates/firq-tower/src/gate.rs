@@ -188,49 +188,62 @@ impl<K: Tenant> Gate<K> {
 
     /// Says why a request was not let in, and when to come back.
     pub(crate) fn refuse_entry(&self, rejected: &Rejected<Seat<K>>, tenant: &K) -> Refusal {
-        match rejected.reason() {
-            Some(reason) => self.refuse(Cause::Rejected(reason), Some(tenant)),
-            None => self.refuse(Cause::Closed, None),
-        }
+        let Some(reason) = rejected.reason() else {
+            return self.refuse(Cause::Closed);
+        };
+        let crowd = match reason {
+            EnqueueRejectReason::TenantFull => self.crowd_of(tenant),
+            EnqueueRejectReason::GlobalFull | EnqueueRejectReason::Timeout => self.crowd_of_all(),
+        };
+        self.turn_away(Cause::Rejected(reason), tenant, crowd)
     }
 
     /// Says why a request that was queued will not run.
     pub(crate) fn refuse_dropped(&self, reason: DropReason, tenant: &K) -> Refusal {
         match reason {
-            DropReason::Evicted => self.refuse(Cause::Evicted, Some(tenant)),
-            DropReason::Expired => self.refuse(Cause::Expired, None),
+            DropReason::Evicted => self.turn_away(Cause::Evicted, tenant, self.crowd_of_all()),
+            DropReason::Expired => self.refuse(Cause::Expired),
             // Closed, and whatever else may put an end to it one day.
-            _ => self.refuse(Cause::Closed, None),
+            _ => self.refuse(Cause::Closed),
         }
     }
 
-    /// Counts a refusal, and says when to come back if the tenant is given.
-    pub(crate) fn refuse(&self, cause: Cause, tenant: Option<&K>) -> Refusal {
+    /// Counts a refusal that coming back does not help against.
+    pub(crate) fn refuse(&self, cause: Cause) -> Refusal {
         self.refused[cause.index()].fetch_add(1, Ordering::Relaxed);
-        let retry_after = tenant.map(|tenant| {
-            let crowd = match cause {
-                Cause::Rejected(EnqueueRejectReason::TenantFull) => {
-                    let half = self.max_per_tenant / 2;
-                    let queued = self.scheduler.scheduler().tenant_len(tenant);
-                    Crowd {
-                        in_the_way: queued.saturating_sub(half),
-                        at_once: self.max_per_tenant - half,
-                        is_of_one: true,
-                    }
-                }
-                // Others are in the way, too, and come back: an eighth is a guess.
-                Cause::Rejected(EnqueueRejectReason::GlobalFull | EnqueueRejectReason::Timeout)
-                | Cause::Evicted
-                | Cause::Expired
-                | Cause::Closed => Crowd {
-                    in_the_way: self.max_global / 8,
-                    at_once: self.max_global / 8,
-                    is_of_one: false,
-                },
-            };
-            self.lines.join(tenant, crowd, TokioClock.now())
-        });
-        Refusal { cause, retry_after }
+        Refusal {
+            cause,
+            retry_after: None,
+        }
+    }
+
+    /// Counts a refusal, and says when to come back.
+    fn turn_away(&self, cause: Cause, tenant: &K, crowd: Crowd) -> Refusal {
+        let wait = self.lines.join(tenant, crowd, TokioClock.now());
+        Refusal {
+            retry_after: Some(wait),
+            ..self.refuse(cause)
+        }
+    }
+
+    /// Returns what is in the way of a tenant whose own queue is full.
+    fn crowd_of(&self, tenant: &K) -> Crowd {
+        let half = self.max_per_tenant / 2;
+        let queued = self.scheduler.scheduler().tenant_len(tenant);
+        Crowd {
+            in_the_way: queued.saturating_sub(half),
+            at_once: self.max_per_tenant - half,
+            is_of_one: true,
+        }
+    }
+
+    /// Returns what is in the way when everybody's queue is full: others come back, too, so an eighth is a guess.
+    const fn crowd_of_all(&self) -> Crowd {
+        Crowd {
+            in_the_way: self.max_global / 8,
+            at_once: self.max_global / 8,
+            is_of_one: false,
+        }
     }
 
     /// Returns whether a request is to be refused before its tenant's queue is full, for the sake of those who

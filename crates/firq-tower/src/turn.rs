@@ -69,7 +69,7 @@ impl<K: Tenant> Turn<K> {
                 // Between the grant and now.
                 Some(deadline) if deadline < TokioClock.now() => {
                     drop(permit);
-                    Err(self.gate.refuse(Cause::Expired, None))
+                    Err(self.gate.refuse(Cause::Expired))
                 }
                 Some(_) | None => Ok(permit),
             },
@@ -77,7 +77,7 @@ impl<K: Tenant> Turn<K> {
                 Err(self.gate.refuse_dropped(reason, &tenant))
             }
             // The scheduler hands a task out or to its observer. Were it to vanish, this is what it means.
-            Err(_) => Err(self.gate.refuse(Cause::Closed, None)),
+            Err(_) => Err(self.gate.refuse(Cause::Closed)),
         })
     }
 

@@ -291,14 +291,9 @@ impl Bench {
         let flood = [(HOT, 400, Duration::from_millis(40))];
         let mut rows = Vec::new();
         for layer in [Layer::ConcurrencyLimit, Layer::Rival, Layer::Ours] {
-            let capacity = {
-                let server = start(layer, setup);
-                let before = server.served();
-                let begun = Instant::now();
-                self.load(&server, &[(1, 32, Duration::ZERO)], time / 4);
-                (server.served() - before) as f64 / begun.elapsed().as_secs_f64()
-            };
             let server = start(layer, setup);
+            let busy = self.load(&server, &[(1, 32, Duration::ZERO)], time / 4);
+            let capacity = merge(&busy, 1..=1).served() as f64 / (time / 4).as_secs_f64();
             let alone = merge(&self.load(&server, &quiet, time / 2), 1..=20);
             let tenants: Vec<_> = flood.iter().chain(&quiet).copied().collect();
             let got = self.load(&server, &tenants, time);
