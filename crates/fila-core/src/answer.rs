@@ -1,0 +1,174 @@
+//! What a broker answers.
+
+use std::time::Duration;
+
+use fila_store::MessageId;
+
+use crate::{KeyCursor, KeyStats, QueueStats};
+
+/// The answer to a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// One result for each message, in their order. What was accepted is durable.
+    Enqueued(Vec<Result<Enqueued, EnqueueError>>),
+    /// One result for each settlement, in their order. What was taken is durable.
+    Settled(Vec<Result<(), SettleError>>),
+    /// The consumer is there.
+    Subscribed,
+    /// So many messages are gone, durably.
+    Purged(u64),
+    /// How the queue is.
+    Inspected(Box<QueueStats>),
+    /// Some of the queue's keys, and where to go on; nowhere at the end.
+    Keys(Vec<KeyStats>, Option<KeyCursor>),
+    /// The command was refused as a whole.
+    Refused(Refused),
+}
+
+/// What became of a message that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enqueued {
+    /// It is stored under this id.
+    Stored(MessageId),
+    /// Its deduplication id is remembered: it was stored under this id before.
+    Duplicate(MessageId),
+}
+
+/// Why a command was refused as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// There is no such queue here, or no longer.
+    #[error("the queue was deleted; create it again, or use another")]
+    QueueGone,
+    /// An earlier write has failed.
+    #[error("the store takes no more writes; look at the server's log and restart it")]
+    StoreFailed,
+    /// The write may or may not have happened.
+    #[error("it is unknown whether the change is stored; try again once the server is back")]
+    OutcomeUnknown,
+    /// There are as many consumers as there may be.
+    #[error("there are {max} consumers already; close some, or raise limits.consumers")]
+    TooManyConsumers {
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnqueueError {
+    /// The payload is too large.
+    #[error("the payload has {found} bytes, {max} are allowed; send a reference to it instead")]
+    PayloadTooLarge {
+        /// What it has.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// There are too many headers.
+    #[error("the message has {found} headers, {max} are allowed")]
+    TooManyHeaders {
+        /// What it has.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The headers are too large.
+    #[error("the headers have {found} bytes, {max} are allowed")]
+    HeadersTooLarge {
+        /// What they have.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The fairness key is too long.
+    #[error("the fairness key has {found} bytes, {max} are allowed")]
+    FairnessKeyTooLong {
+        /// What it has.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The delay or the time to live is too long.
+    #[error("{found:?} is too long a delay or time to live; {max:?} is the longest")]
+    DelayTooLong {
+        /// What was asked for.
+        found: Duration,
+        /// The limit.
+        max: Duration,
+    },
+    /// The weight is more than the engine knows.
+    #[error("weight {found} is out of range; 1 to {max} are allowed")]
+    InvalidWeight {
+        /// What was asked for.
+        found: u32,
+        /// The limit.
+        max: u32,
+    },
+    /// The queue is full.
+    #[error("the queue holds {max} messages, its limit; consume some, or raise it")]
+    QueueFull {
+        /// The limit.
+        max: u64,
+    },
+    /// The fairness key is full.
+    #[error("fairness key holds {max} messages, its limit; the other keys of the queue do not")]
+    KeyFull {
+        /// The limit.
+        max: u64,
+    },
+    /// There are too many fairness keys.
+    #[error("the queue has {max} fairness keys, its limit; use fewer keys")]
+    TooManyKeys {
+        /// The limit.
+        max: usize,
+    },
+    /// Too many messages are delayed.
+    #[error("{max} messages of the queue are delayed, its limit; send without delay, or later")]
+    TooManyDelayed {
+        /// The limit.
+        max: u64,
+    },
+    /// Too many deduplication ids are remembered.
+    #[error(
+        "the queue remembers {max} deduplication ids, its limit; shorten its deduplication window"
+    )]
+    TooManyDeduplicationIds {
+        /// The limit.
+        max: usize,
+    },
+    /// Too much is unconfirmed.
+    #[error("{max} bytes wait to be stored, the limit; try again in a moment")]
+    BufferFull {
+        /// The limit.
+        max: usize,
+    },
+    /// All ids of this owner are used up.
+    #[error("all message ids are used up; restart the server")]
+    IdsExhausted,
+}
+
+/// Why a result was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettleError {
+    /// There is no such lease, or no longer: it ran out, was settled, or went with its queue. The message belongs
+    /// to nobody or to somebody else.
+    #[error(
+        "the lease has ended; the message is or will be delivered again unless it was settled; extend leases while working, or raise the queue's visibility timeout"
+    )]
+    LeaseNotFound,
+    /// The lease is of another message.
+    #[error("the lease is of another message; give both ids as they were delivered")]
+    AnotherMessage,
+    /// The delay or extension is too long.
+    #[error("{found:?} is too long; {max:?} is the longest")]
+    TooLong {
+        /// What was asked for.
+        found: Duration,
+        /// The limit.
+        max: Duration,
+    },
+}

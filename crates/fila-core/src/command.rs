@@ -1,0 +1,187 @@
+//! What a broker can be told.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use fila_store::{DeduplicationId, FairnessKey, MessageId, Payload, QueueId};
+
+use crate::{ConsumerId, Definition, KeyCursor, LeaseId};
+
+/// Something to do, for one queue. `T` is the caller's ticket: it comes back with the answer.
+#[derive(Debug)]
+pub enum Command<T> {
+    /// Takes messages in. Answered by [`Answer::Enqueued`](crate::Answer::Enqueued) when they are durable.
+    Enqueue {
+        /// Into which queue.
+        queue: QueueId,
+        /// In this order.
+        messages: Vec<NewMessage>,
+        /// Comes back with the answer.
+        ticket: T,
+    },
+    /// Takes the results of deliveries. Answered by [`Answer::Settled`](crate::Answer::Settled) when they are
+    /// durable.
+    Settle {
+        /// The queue that has delivered.
+        queue: QueueId,
+        /// In this order.
+        results: Vec<Settlement>,
+        /// Comes back with the answer.
+        ticket: T,
+    },
+    /// Adds a consumer. Answered by [`Answer::Subscribed`](crate::Answer::Subscribed).
+    Subscribe {
+        /// To which queue.
+        queue: QueueId,
+        /// What to call it: a number that was never used.
+        consumer: ConsumerId,
+        /// How much it may be sent.
+        demand: Demand,
+        /// Comes back with the answer.
+        ticket: T,
+    },
+    /// Lets a consumer be sent more.
+    Credit {
+        /// Which one. Of one that is gone nobody hears.
+        consumer: ConsumerId,
+        /// How many deliveries on top.
+        more: u32,
+    },
+    /// Sends a consumer no more. It keeps what it has, and its results are taken.
+    Drain {
+        /// Which one.
+        consumer: ConsumerId,
+    },
+    /// Removes a consumer. What it has is given back at once, and counts as attempted.
+    Unsubscribe {
+        /// Which one.
+        consumer: ConsumerId,
+    },
+    /// Follows a changed definition, which is in the catalogue already.
+    Update {
+        /// Which queue.
+        queue: QueueId,
+        /// What is set for it now.
+        definition: Box<Definition>,
+    },
+    /// Deletes all messages. Answered by [`Answer::Purged`](crate::Answer::Purged) when that is durable.
+    Purge {
+        /// Of which queue.
+        queue: QueueId,
+        /// Comes back with the answer.
+        ticket: T,
+    },
+    /// Drops a queue, which is out of the catalogue already.
+    Close {
+        /// Which one.
+        queue: QueueId,
+    },
+    /// Asks how a queue is. Answered by [`Answer::Inspected`](crate::Answer::Inspected).
+    Inspect {
+        /// Which one.
+        queue: QueueId,
+        /// Comes back with the answer.
+        ticket: T,
+    },
+    /// Asks for some of a queue's keys. Answered by [`Answer::Keys`](crate::Answer::Keys).
+    Keys {
+        /// Which queue.
+        queue: QueueId,
+        /// Where to go on.
+        after: KeyCursor,
+        /// How many places to look at.
+        limit: usize,
+        /// Comes back with the answer.
+        ticket: T,
+    },
+}
+
+/// A message as its producer gives it.
+#[derive(Clone, Debug)]
+pub struct NewMessage {
+    /// Whose share of the queue it uses.
+    pub fairness_key: FairnessKey,
+    /// The share of that key, from now on and for all its messages.
+    pub weight: NonZeroU32,
+    /// What it carries.
+    pub payload: Payload,
+    /// Not to be delivered before.
+    pub delay: Duration,
+    /// How long it is worth delivering.
+    pub ttl: Ttl,
+    /// What the producer calls it.
+    pub deduplication_id: Option<DeduplicationId>,
+}
+
+impl NewMessage {
+    /// Returns a plain message of weight 1.
+    pub fn new(fairness_key: FairnessKey, payload: Payload) -> Self {
+        Self {
+            fairness_key,
+            weight: NonZeroU32::MIN,
+            payload,
+            delay: Duration::ZERO,
+            ttl: Ttl::Queue,
+            deduplication_id: None,
+        }
+    }
+}
+
+/// How long a message is worth delivering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ttl {
+    /// As its queue says.
+    Queue,
+    /// For ever.
+    Forever,
+    /// For this time.
+    For(Duration),
+}
+
+/// The result of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// Which delivery.
+    pub lease: LeaseId,
+    /// Which message, if the caller says so: another one is refused.
+    pub message: Option<MessageId>,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// What became of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The message is processed, and to be deleted.
+    Ack,
+    /// Processing failed: the message is to be delivered again, after a delay.
+    Nack {
+        /// Not to be delivered again before.
+        delay: Duration,
+    },
+    /// Processing goes on: the lease is to end so much later than now.
+    Extend {
+        /// The queue's visibility timeout, if none is given.
+        by: Option<Duration>,
+    },
+    /// The message was not touched: it is to be delivered again, and no attempt is counted.
+    Release,
+}
+
+/// How much a consumer may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// How many deliveries, until there is more [credit](Command::Credit).
+    pub credit: Credit,
+    /// How many unsettled deliveries at once; the broker's limit, if that is less.
+    pub in_flight_max: u32,
+}
+
+/// How many deliveries a consumer may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credit {
+    /// Any number.
+    Unlimited,
+    /// So many.
+    Limited(u32),
+}

@@ -1,0 +1,82 @@
+//! What one broker takes at most. Every limit has a refusal of its own; none is reached by a panic.
+
+use std::time::Duration;
+
+use drr::Quantum;
+
+/// How a broker schedules, and what it takes at most.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Credit that a key of weight 1 gets in a round, in thousandths of a message.
+    pub quantum: Quantum,
+    /// Bytes of messages to keep in memory; the rest is read back when its turn comes.
+    pub memory_budget: usize,
+    /// What producers and consumers may use.
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            quantum: Quantum::new(1000).expect("it is not zero"),
+            memory_budget: 256 << 20,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What producers and consumers may use.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Bytes of one message's payload.
+    pub payload_bytes: usize,
+    /// Headers of one message.
+    pub headers: usize,
+    /// Bytes of all names and values of one message's headers.
+    pub header_bytes: usize,
+    /// Bytes of a fairness key.
+    pub fairness_key_bytes: usize,
+    /// The longest delay and time to live.
+    pub delay: Duration,
+    /// Fairness keys with messages in one queue.
+    pub keys_per_queue: usize,
+    /// Messages in one queue, unless the queue sets less.
+    pub depth_per_queue: u64,
+    /// Messages of one fairness key, unless the queue sets less.
+    pub depth_per_key: u64,
+    /// Messages of one queue that wait for their time; each takes a few hundred bytes of memory.
+    pub delayed_per_queue: u64,
+    /// Deduplication ids that one queue remembers.
+    pub deduplication_ids_per_queue: usize,
+    /// Fairness keys of one queue with settings of their own.
+    pub key_settings_per_queue: usize,
+    /// Consumers of all queues.
+    pub consumers: usize,
+    /// Messages leased to one consumer.
+    pub in_flight_per_consumer: u32,
+    /// Bytes that have been taken and are not confirmed.
+    pub buffered_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            payload_bytes: 1 << 20,
+            headers: 64,
+            header_bytes: 16 << 10,
+            fairness_key_bytes: 256,
+            delay: Duration::from_secs(365 * 24 * 3600),
+            keys_per_queue: 1_000_000,
+            depth_per_queue: 100_000_000,
+            depth_per_key: 100_000_000,
+            delayed_per_queue: 1_000_000,
+            deduplication_ids_per_queue: 1_000_000,
+            key_settings_per_queue: 10_000,
+            consumers: 10_000,
+            in_flight_per_consumer: 10_000,
+            buffered_bytes: 64 << 20,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a queue finds of itself when it is opened.
+//!
+//! Messages stay in the store: a queue that is opened needs to know how many there are of each key, and where they
+//! begin. It reads them back as their turn comes, like any that did not fit into memory.
+
+use std::num::NonZeroU32;
+
+use fila_store::{Entry, Epoch, FairnessKey, Generation, MessageId, QueueId, Remembered};
+
+use crate::Definition;
+
+/// What is in the store of a queue, gathered from its scan.
+#[derive(Debug)]
+pub struct Recovery {
+    pub(crate) queue: QueueId,
+    pub(crate) epoch: Epoch,
+    pub(crate) generation: Generation,
+    pub(crate) definition: Definition,
+    pub(crate) keys: Vec<RecoveredKey>,
+    pub(crate) remembered: Vec<Remembered>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RecoveredKey {
+    pub(crate) key: FairnessKey,
+    pub(crate) weight: NonZeroU32,
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+    pub(crate) last: MessageId,
+}
+
+impl Recovery {
+    /// Returns what is known of a queue that is empty. Epoch and generation are those of its shard.
+    pub fn new(
+        queue: QueueId,
+        epoch: Epoch,
+        generation: Generation,
+        definition: Definition,
+    ) -> Self {
+        Self {
+            queue,
+            epoch,
+            generation,
+            definition,
+            keys: Vec::new(),
+            remembered: Vec::new(),
+        }
+    }
+
+    /// Adds a message that was found. To be called in the order of [`Shard::scan`](fila_store::Shard::scan).
+    pub fn message(&mut self, entry: &Entry) {
+        let meta = &entry.meta;
+        let bytes = u64::from(meta.sizes.headers) + u64::from(meta.sizes.body);
+        match self.keys.last_mut() {
+            Some(known) if known.key == meta.fairness_key => {
+                known.weight = meta.weight;
+                known.messages += 1;
+                known.bytes += bytes;
+                known.last = entry.id;
+            }
+            _ => self.keys.push(RecoveredKey {
+                key: meta.fairness_key.clone(),
+                weight: meta.weight,
+                messages: 1,
+                bytes,
+                last: entry.id,
+            }),
+        }
+    }
+
+    /// Adds a deduplication id that was found by [`Shard::remembered`](fila_store::Shard::remembered).
+    pub fn remembered(&mut self, remembered: Remembered) {
+        self.remembered.push(remembered);
+    }
+
+    /// Returns how many messages were found.
+    pub fn messages(&self) -> u64 {
+        self.keys.iter().map(|key| key.messages).sum()
+    }
+}

@@ -1,0 +1,103 @@
+//! What is counted as things happen, so that nobody needs to go through messages to know.
+
+use fila_store::FairnessKey;
+
+/// How a queue is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueStats {
+    /// Messages that may be delivered now, or when their key may run.
+    pub ready: u64,
+    /// Messages that wait for their time.
+    pub delayed: u64,
+    /// Messages that are with a consumer.
+    pub leased: u64,
+    /// Of those that are ready, how many are in the store only.
+    pub stored_only: u64,
+    /// Bytes of headers and payloads of all messages in the queue.
+    pub bytes: u64,
+    /// Fairness keys that have messages.
+    pub active_keys: u64,
+    /// Consumers.
+    pub consumers: u64,
+    /// What happened since the queue was opened.
+    pub totals: Totals,
+}
+
+impl QueueStats {
+    /// Returns how many messages are in the queue.
+    pub fn depth(&self) -> u64 {
+        self.ready + self.delayed + self.leased
+    }
+}
+
+/// What happened since the queue was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Messages stored.
+    pub enqueued: u64,
+    /// Messages not stored again, since their deduplication ids were remembered.
+    pub deduplicated: u64,
+    /// Messages refused.
+    pub refused: u64,
+    /// Deliveries.
+    pub delivered: u64,
+    /// Deliveries that ended well.
+    pub acked: u64,
+    /// Deliveries that ended badly.
+    pub nacked: u64,
+    /// Deliveries without a result in time.
+    pub lease_expired: u64,
+    /// Deliveries given back, by their consumers or because these were gone.
+    pub released: u64,
+    /// Results that came too late.
+    pub late: u64,
+    /// Messages whose time to live passed.
+    pub expired: u64,
+    /// Messages purged.
+    pub purged: u64,
+    /// Messages that could not be read back.
+    pub damaged: u64,
+}
+
+/// How a fairness key is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyStats {
+    /// Which one.
+    pub fairness_key: FairnessKey,
+    /// The weight in force.
+    pub weight: u32,
+    /// Whether an operator has paused it.
+    pub is_paused: bool,
+    /// Messages that may be delivered now, or when the key may run.
+    pub ready: u64,
+    /// Messages that wait for their time.
+    pub delayed: u64,
+    /// Messages that are with a consumer.
+    pub leased: u64,
+    /// Deliveries since the key last had no messages.
+    pub delivered: u64,
+}
+
+/// A place among the keys of a queue. Keys that come and go while one walks may be missed; none is seen twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyCursor(pub(crate) u32);
+
+impl KeyCursor {
+    /// Returns the place before all keys.
+    pub const fn start() -> Self {
+        Self(0)
+    }
+
+    /// Takes a number that was a place once. Any number is a place.
+    pub const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
