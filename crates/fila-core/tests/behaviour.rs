@@ -422,8 +422,10 @@ fn paused_queues_and_keys_deliver_nothing_until_they_are_resumed() {
     let consumer = shell.subscribe(queue, Credit::Limited(0));
     assert_eq!(shell.next(consumer), None);
     definition.delivery = Delivering::Running;
-    let mut settings = KeySettings::default();
-    settings.delivery = Delivering::Paused;
+    let settings = KeySettings {
+        delivery: Delivering::Paused,
+        ..KeySettings::default()
+    };
     definition.keys.insert(key("a"), settings);
     update(&mut shell, &definition);
     shell.run();
@@ -461,8 +463,10 @@ fn a_key_has_no_more_leases_than_its_cap_and_a_raised_cap_acts_at_once() {
 #[test]
 fn an_operators_weight_wins_over_what_producers_say() {
     let mut definition = Definition::default();
-    let mut settings = KeySettings::default();
-    settings.weight = NonZeroU32::new(3);
+    let settings = KeySettings {
+        weight: NonZeroU32::new(3),
+        ..KeySettings::default()
+    };
     definition.keys.insert(key("a"), settings);
     let (mut shell, queue) = Shell::with_queue(definition);
     let mut heavy = message("b", "work");

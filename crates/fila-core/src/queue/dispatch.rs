@@ -4,7 +4,7 @@ use drr::Cost;
 use fila_store::Timestamp;
 
 use super::lane::{Loading, Promise};
-use super::message::{Handle, Message, State, carried};
+use super::message::{Handle, State};
 use super::{Context, Queue};
 use crate::memory::Memory;
 use crate::{Charge, Delivering, Delivery, LeaseId, Ordering};
@@ -138,13 +138,15 @@ impl Queue {
 
     /// Charges a lane whose turn it is, and promises its message to a consumer.
     fn promise(&mut self, number: u32, consumer: u32, head: Option<Handle>) -> Promise {
-        let charged = head.map_or(Cost::new(MESSAGE), |head| {
-            cost(
-                self.definition.charge,
-                &self.books.messages[head.slot as usize],
-            )
-        });
-        let key = self.books.lane(number).engine;
+        let lane = self.books.lane(number);
+        let bytes = match (head, lane.stored) {
+            (Some(head), _) => self.books.messages[head.slot as usize].carried(),
+            // The mean of what is there: corrected when the message is.
+            (None, Some(stored)) => stored.bytes / stored.count.max(1),
+            (None, None) => 0,
+        };
+        let charged = cost(self.definition.charge, bytes);
+        let key = lane.engine;
         let known = self.books.engine.charge(key, charged);
         known.expect("the engine has just named it");
         Promise {
@@ -210,7 +212,7 @@ impl Queue {
         let books = &mut self.books;
         books.pop(number, head);
         let message = &mut books.messages[head.slot as usize];
-        let charged = cost(self.definition.charge, message);
+        let charged = cost(self.definition.charge, message.carried());
         let payload = message
             .payload
             .take()
@@ -281,14 +283,11 @@ impl Queue {
     }
 }
 
-/// Returns what a delivery is charged when it begins.
-fn cost(charge: Charge, message: &Message) -> Cost {
+/// Returns what the delivery of a message that carries so much is charged when it begins.
+fn cost(charge: Charge, bytes: u64) -> Cost {
     match charge {
         // An estimate, if time is what counts.
         Charge::Message | Charge::Time => Cost::new(MESSAGE),
-        Charge::Bytes => {
-            let bytes = carried(&message.meta);
-            Cost::new(bytes.saturating_mul(MESSAGE).div_ceil(1024))
-        }
+        Charge::Bytes => Cost::new(bytes.saturating_mul(MESSAGE).div_ceil(1024)),
     }
 }

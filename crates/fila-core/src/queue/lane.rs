@@ -66,6 +66,8 @@ pub(super) struct Stored {
     /// And end with this one. What is in the store behind it is not confirmed yet.
     pub(super) last: MessageId,
     pub(super) count: u64,
+    /// What they carry.
+    pub(super) bytes: u64,
 }
 
 /// Whether something is being read for a lane.
@@ -179,17 +181,19 @@ impl Lane {
     }
 
     /// Adds a message that is in the store behind all others.
-    pub(super) fn push_stored(&mut self, id: MessageId) {
+    pub(super) fn push_stored(&mut self, id: MessageId, bytes: u64) {
         match &mut self.stored {
             Some(stored) => {
                 stored.last = id;
                 stored.count += 1;
+                stored.bytes += bytes;
             }
             none => {
                 *none = Some(Stored {
                     after: MessageId::from_number(id.get() - 1),
                     last: id,
                     count: 1,
+                    bytes,
                 });
             }
         }

@@ -13,7 +13,7 @@ use fila_store::{
 };
 
 use super::lane::{Loading, Stretch};
-use super::message::{Handle, State};
+use super::message::{Handle, State, carried};
 use super::{Context, Queue};
 use crate::LoadedMessages;
 use crate::effects::{Load, LoadRequest, LoadToken};
@@ -256,8 +256,9 @@ impl Queue {
             self.books.stats.ready -= 1;
             self.books.stats.stored_only -= 1;
             let Whole { id, meta, payload } = message;
+            stored.bytes = stored.bytes.saturating_sub(carried(&meta));
             if meta.expires_at.is_some_and(|end| end <= context.now) {
-                self.expire_stored(&meta.fairness_key, id, super::message::carried(&meta));
+                self.expire_stored(&meta.fairness_key, id, carried(&meta));
             } else {
                 self.take_in(context, number, id, meta, payload);
             }
@@ -281,6 +282,10 @@ impl Queue {
         self.totals.damaged += lost;
         stored.after = reached;
         stored.count -= taken + lost;
+        if stored.count == 0 {
+            // What is left is what the lost ones carried.
+            self.books.stats.bytes -= stored.bytes;
+        }
         let lane = self.books.lane_mut(number);
         lane.stored = (stored.count > 0).then_some(stored);
     }

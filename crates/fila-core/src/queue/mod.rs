@@ -116,6 +116,7 @@ impl Queue {
                 after: fila_store::MessageId::from_number(0),
                 last: found.last,
                 count: found.messages,
+                bytes: found.bytes,
             });
             books.depth += found.messages;
             books.stats.ready += found.messages;
