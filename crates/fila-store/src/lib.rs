@@ -30,6 +30,8 @@ mod names;
 mod rocksdb;
 mod timestamp;
 
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod record;
 pub mod rows;
 
