@@ -308,6 +308,12 @@ impl Queue {
         self.books.next_wake()
     }
 
+    /// Returns what the engine has done so far to find who is next.
+    #[cfg(test)]
+    pub(crate) fn work(&self) -> drr::Work {
+        self.books.engine.work()
+    }
+
     /// Returns the bytes of memory that its messages take.
     pub(crate) fn memory_used(&self) -> usize {
         self.books.used
