@@ -1,0 +1,5 @@
+//! The Fila broker as a server.
+//!
+//! [`config`] says how it is set up, and where each value comes from.
+
+pub mod config;
