@@ -3,3 +3,5 @@
 //! [`config`] says how it is set up, and where each value comes from.
 
 pub mod config;
+mod metrics;
+pub mod runtime;

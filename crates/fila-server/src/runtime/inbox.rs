@@ -1,0 +1,159 @@
+//! What waits for a scheduler thread, and how much of it may.
+//!
+//! Clients put commands in as there is room for them: room is counted in KiB, so that a thousand large messages
+//! cannot hide behind a limit of a thousand commands. Whoever finds no room waits, first come, first served, without
+//! a thread and without a lock. What must never wait goes in at any time: openings and closings of queues, which are
+//! few, and the ends of consumers, of which each has one.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+use fila_core::{Command, ConsumerId, Demand, Recovery};
+use fila_store::QueueId;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::catalogue::Figures;
+use super::consumer::Outgoing;
+use super::error::CallError;
+use super::ticket::Ticket;
+
+/// What a scheduler thread is told.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// Takes over a queue, and keeps its figures there.
+    Open(QueueId, Box<Recovery>, Arc<Figures>),
+    /// Does what the core understands.
+    Command(Command<Ticket>),
+    /// Does several things, in this order.
+    Commands(Vec<Command<Ticket>>),
+    /// Adds a consumer, and sends it what is for it.
+    Subscribe(Subscription),
+    /// Finishes what is under way, then ends.
+    Stop,
+}
+
+#[derive(Debug)]
+pub(super) struct Subscription {
+    pub(super) queue: QueueId,
+    pub(super) consumer: ConsumerId,
+    pub(super) demand: Demand,
+    pub(super) outlet: mpsc::UnboundedSender<Outgoing>,
+    pub(super) ticket: Ticket,
+}
+
+/// An input and the room it takes.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) input: Input,
+    room: usize,
+}
+
+/// The way in.
+#[derive(Clone, Debug)]
+pub(super) struct Inbox {
+    sender: Sender<Queued>,
+    room: Arc<Semaphore>,
+    capacity: u32,
+}
+
+/// The other end, which is the scheduler thread's.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    pub(super) receiver: Receiver<Queued>,
+    room: Arc<Semaphore>,
+}
+
+/// Returns both ends of an inbox with room for so many bytes.
+pub(super) fn inbox(bytes: usize) -> (Inbox, Outbox) {
+    // Room is what bounds it: a channel of a fixed length would be one more limit, in another unit.
+    let (sender, receiver) = crossbeam_channel::unbounded();
+    let capacity = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).max(64);
+    let room = Arc::new(Semaphore::new(capacity as usize));
+    let inbox = Inbox {
+        sender,
+        room: room.clone(),
+        capacity,
+    };
+    (inbox, Outbox { receiver, room })
+}
+
+impl Inbox {
+    /// Puts an input in that carries so many bytes, once there is room.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it has put nothing in.
+    pub(super) async fn put(&self, bytes: usize, input: Input) -> Result<(), CallError> {
+        let room = u32::try_from(1 + (bytes >> 10)).unwrap_or(u32::MAX);
+        // What is larger than all room there is waits until it is alone.
+        let room = room.min(self.capacity);
+        let permit = self.room.acquire_many(room).await;
+        permit.map_err(|_| CallError::ShuttingDown)?.forget();
+        let queued = Queued {
+            input,
+            room: room as usize,
+        };
+        // If the thread is gone, the ticket that is dropped here says so.
+        let _ = self.sender.send(queued);
+        Ok(())
+    }
+
+    /// Puts an input in at once.
+    pub(super) fn put_now(&self, input: Input) {
+        let _ = self.sender.send(Queued { input, room: 0 });
+    }
+
+    /// Lets nothing in any more, but for what is put in at once.
+    pub(super) fn close(&self) {
+        self.room.close();
+    }
+}
+
+impl Outbox {
+    /// Returns what waits next, and makes room.
+    pub(super) fn try_take(&self) -> Option<Input> {
+        let queued = self.receiver.try_recv().ok()?;
+        if queued.room > 0 {
+            self.room.add_permits(queued.room);
+        }
+        Some(queued.input)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credit() -> Input {
+        let consumer = ConsumerId::new(1);
+        Input::Command(Command::Credit { consumer, more: 1 })
+    }
+
+    #[tokio::test]
+    async fn whoever_finds_no_room_waits_until_there_is_some() {
+        let (inbox, outbox) = inbox(64 << 10);
+        inbox.put(40 << 10, credit()).await.unwrap();
+        let mut second = Box::pin(inbox.put(40 << 10, credit()));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        inbox.put_now(Input::Stop);
+        assert!(matches!(outbox.try_take(), Some(Input::Command(_))));
+        second.await.unwrap();
+        assert!(matches!(outbox.try_take(), Some(Input::Stop)));
+        assert!(matches!(outbox.try_take(), Some(Input::Command(_))));
+    }
+
+    #[tokio::test]
+    async fn what_is_larger_than_the_inbox_gets_through_alone() {
+        let (inbox, outbox) = inbox(64 << 10);
+        inbox.put(1 << 30, credit()).await.unwrap();
+        assert!(outbox.try_take().is_some());
+        inbox.put(0, credit()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_closed_inbox_takes_nothing_from_clients() {
+        let (inbox, _outbox) = inbox(0);
+        inbox.close();
+        let refused = inbox.put(0, credit()).await;
+        assert!(matches!(refused, Err(CallError::ShuttingDown)));
+    }
+}

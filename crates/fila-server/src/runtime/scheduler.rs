@@ -1,0 +1,265 @@
+//! The thread that decides: it owns a broker, and nothing else touches it.
+//!
+//! A turn takes the events that are there, then a bounded number of inputs, lets the broker deliver, passes its
+//! effects on, and hands the next round to the commit thread if that is idle. Then it waits for input, or until the
+//! broker's next timer. While the broker is full, inputs stay in the inbox and their senders wait. A turn costs what
+//! has happened in it, however many queues, keys and messages there are.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Select, Sender};
+use fila_core::{
+    Broker, Command, Committed, ConsumerId, Delivery, LoadToken, LoadedMessages, Round,
+};
+use fila_store::QueueId;
+use foldhash::fast::RandomState;
+use tokio::sync::mpsc;
+use tracing::error;
+
+use super::Clock;
+use super::catalogue::Figures;
+use super::consumer::Outgoing;
+use super::inbox::{Input, Outbox, Subscription};
+use super::reader::Errand;
+use super::ticket::Ticket;
+use crate::metrics::Metrics;
+
+/// Inputs per turn: enough to fill a round under load, few enough for timers to be on time.
+const INPUTS_PER_TURN: usize = 256;
+
+/// What the other threads tell a scheduler thread. There is room for it at any time: a broker has one round under way,
+/// and one load per key.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// What became of the round.
+    Committed(Committed),
+    /// What was read.
+    Loaded {
+        queue: QueueId,
+        token: LoadToken,
+        found: LoadedMessages,
+    },
+}
+
+/// A scheduler thread and what it owns.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    pub(super) number: usize,
+    pub(super) broker: Broker<Ticket>,
+    pub(super) clock: Clock,
+    pub(super) inbox: Outbox,
+    pub(super) events: Receiver<Event>,
+    /// For readers to answer to.
+    pub(super) loaded: Sender<Event>,
+    pub(super) rounds: Sender<Round>,
+    pub(super) errands: Sender<Errand>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) outlets: HashMap<ConsumerId, Outlet, RandomState>,
+    pub(super) figures: HashMap<QueueId, Arc<Figures>, RandomState>,
+    pub(super) touched: Vec<ConsumerId>,
+    pub(super) phase: Phase,
+    pub(super) commit: Commit,
+}
+
+/// Where deliveries of one consumer go.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    sender: mpsc::UnboundedSender<Outgoing>,
+    /// What this turn has for it.
+    pending: Vec<Delivery>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Running,
+    /// Takes nothing in, and ends when nothing is left to be stored.
+    Stopping,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Commit {
+    Idle,
+    UnderWay,
+}
+
+impl Scheduler {
+    /// Works until it is told to stop and all that was accepted is stored and answered.
+    pub(super) fn run(mut self) {
+        loop {
+            self.take_events();
+            self.take_inputs();
+            self.broker.poll(self.clock.now());
+            self.flush();
+            self.seal();
+            self.publish();
+            match (self.phase, self.commit) {
+                (Phase::Stopping, Commit::Idle) => return,
+                (Phase::Stopping, Commit::UnderWay) | (Phase::Running, _) => self.wait(),
+            }
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Ok(event) = self.events.try_recv() {
+            let now = self.clock.now();
+            match event {
+                Event::Committed(committed) => {
+                    self.commit = Commit::Idle;
+                    self.broker.committed(now, committed);
+                }
+                Event::Loaded {
+                    queue,
+                    token,
+                    found,
+                } => self.broker.loaded(now, queue, token, found),
+            }
+        }
+    }
+
+    fn take_inputs(&mut self) {
+        for _ in 0..INPUTS_PER_TURN {
+            if self.phase == Phase::Stopping || self.broker.is_full() {
+                return;
+            }
+            let Some(input) = self.inbox.try_take() else {
+                return;
+            };
+            match input {
+                Input::Open(queue, recovery, figures) => {
+                    self.figures.insert(queue, figures);
+                    self.broker.open(self.clock.now(), *recovery);
+                }
+                Input::Command(command) => self.handle(command),
+                Input::Commands(commands) => {
+                    for command in commands {
+                        self.handle(command);
+                    }
+                }
+                Input::Subscribe(subscription) => self.subscribe(subscription),
+                Input::Stop => self.stop(),
+            }
+        }
+    }
+
+    fn handle(&mut self, command: Command<Ticket>) {
+        match &command {
+            Command::Unsubscribe { consumer } => drop(self.outlets.remove(consumer)),
+            Command::Close { queue } => drop(self.figures.remove(queue)),
+            _ => {}
+        }
+        self.broker.handle(self.clock.now(), command);
+    }
+
+    fn subscribe(&mut self, subscription: Subscription) {
+        let Subscription {
+            queue,
+            consumer,
+            demand,
+            outlet,
+            ticket,
+        } = subscription;
+        // If the broker refuses, the consumer's end follows, and takes the outlet away.
+        let outlet = Outlet {
+            sender: outlet,
+            pending: Vec::new(),
+        };
+        self.outlets.insert(consumer, outlet);
+        let command = Command::Subscribe {
+            queue,
+            consumer,
+            demand,
+            ticket,
+        };
+        self.broker.handle(self.clock.now(), command);
+    }
+
+    /// Gives back what consumers have, and ends their streams once they have their last answers.
+    fn stop(&mut self) {
+        self.phase = Phase::Stopping;
+        let now = self.clock.now();
+        for (consumer, outlet) in self.outlets.drain() {
+            let _ = outlet.sender.send(Outgoing::Stopped);
+            self.broker.handle(now, Command::Unsubscribe { consumer });
+        }
+    }
+
+    fn flush(&mut self) {
+        let effects = self.broker.effects();
+        for (ticket, answer) in effects.answers.drain(..) {
+            ticket.answer(answer);
+        }
+        for (consumer, delivery) in effects.deliveries.drain(..) {
+            // One that is gone has said so, and what was for it is given back when that is read.
+            if let Some(outlet) = self.outlets.get_mut(&consumer) {
+                if outlet.pending.is_empty() {
+                    self.touched.push(consumer);
+                }
+                outlet.pending.push(delivery);
+            }
+        }
+        for consumer in self.touched.drain(..) {
+            if let Some(outlet) = self.outlets.get_mut(&consumer) {
+                let pending = std::mem::take(&mut outlet.pending);
+                let _ = outlet.sender.send(Outgoing::Deliveries(pending));
+            }
+        }
+        for (consumer, why) in effects.dismissed.drain(..) {
+            if let Some(outlet) = self.outlets.remove(&consumer) {
+                let _ = outlet.sender.send(Outgoing::Dismissed(why));
+            }
+        }
+        for load in effects.loads.drain(..) {
+            let _ = self.errands.send(Errand::Load(load, self.loaded.clone()));
+        }
+        for (queue, damaged) in effects.damaged.drain(..) {
+            error!(
+                queue_id = queue.get(),
+                record = damaged.record,
+                message_id = damaged.message.as_ref().map(|message| message.id.get()),
+                error = %damaged.error,
+                "a message is damaged and is not served; restore a copy",
+            );
+        }
+        if !effects.garbage.is_empty() {
+            let garbage = std::mem::take(&mut effects.garbage);
+            let _ = self.errands.send(Errand::Drop(garbage));
+        }
+    }
+
+    fn seal(&mut self) {
+        if let Some(round) = self.broker.seal() {
+            self.commit = Commit::UnderWay;
+            if self.rounds.send(round).is_err() {
+                // The commit thread is gone, and has taken the server out of service.
+                self.commit = Commit::Idle;
+                self.broker.committed(self.clock.now(), Committed::Failed);
+                self.flush();
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        let figures = &self.figures;
+        self.broker.changed(|queue, stats| {
+            if let Some(figures) = figures.get(&queue) {
+                figures.publish(stats);
+            }
+        });
+        let memory = self.broker.memory_used();
+        self.metrics.memory_used(self.number, memory);
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&self) {
+        let mut select = Select::new();
+        select.recv(&self.events);
+        if self.phase == Phase::Running && !self.broker.is_full() {
+            select.recv(&self.inbox.receiver);
+        }
+        match self.broker.next_timer() {
+            None => drop(select.ready()),
+            Some(due) => drop(select.ready_timeout(self.clock.until(due))),
+        }
+    }
+}
