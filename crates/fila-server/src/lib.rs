@@ -3,5 +3,6 @@
 //! [`config`] says how it is set up, and where each value comes from.
 
 pub mod config;
+mod grpc;
 mod metrics;
 pub mod runtime;
