@@ -1,1 +1,38 @@
-fn main() {}
+//! The command `fila`.
+//!
+//! Ends with 0 if all went well, with 1 if something failed, and with 2 if the command or the configuration is wrong.
+
+mod failure;
+mod server;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Fila: a durable queue server that is fair to every tenant.
+#[derive(Debug, Parser)]
+#[command(name = "fila", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server.
+    Server(server::Arguments),
+}
+
+fn main() -> ExitCode {
+    // Clap prints what is wrong with a command by itself, and ends with 2.
+    let ended = match Arguments::parse().command {
+        Command::Server(arguments) => server::run(arguments),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            failure.exit_code()
+        }
+    }
+}

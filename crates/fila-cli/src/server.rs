@@ -1,0 +1,149 @@
+//! `fila server`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use fila_server::config::{Config, ConfigError, Loader};
+use fila_server::telemetry::Telemetry;
+use tokio::runtime::{Builder, Runtime};
+use tracing::{info, warn};
+
+use crate::failure::Failure;
+
+/// How long the last traces may take to be exported. The server's own time to shut down is over by then.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// Flags are weighed against file and environment by the loader, so they are texts here.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Every value is described in docs/configuration.md, and by --print-config.\n\
+    Values are also read from the environment, as FILA_SERVER__ADDRESS=127.0.0.1:5555."
+)]
+pub(crate) struct Arguments {
+    /// The configuration's file [default: what FILA_CONFIG names, else ./fila.toml if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Where to listen (server.address)
+    #[arg(long, value_name = "IP:PORT")]
+    address: Option<String>,
+
+    /// The directory of the database (storage.path)
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<String>,
+
+    /// How far a message has got when it is confirmed: fsync, os or memory (storage.durability)
+    #[arg(long, value_name = "LEVEL")]
+    durability: Option<String>,
+
+    /// How much of fresh messages is kept in memory, as `256 MiB` (storage.memory_budget)
+    #[arg(long, value_name = "SIZE")]
+    memory_budget: Option<String>,
+
+    /// How many threads schedule (scheduler.threads)
+    #[arg(long, value_name = "NUMBER")]
+    threads: Option<String>,
+
+    /// What is logged, as `info` or `warn,fila_server=debug` (telemetry.log)
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+
+    /// Allow an address that other machines can reach, without TLS and authentication (server.insecure)
+    #[arg(long)]
+    insecure: bool,
+
+    /// Set any value; may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+
+    /// Print the configuration that is in effect, as a file with comments, and end
+    #[arg(long)]
+    print_config: bool,
+}
+
+/// Runs the server until it is told to end.
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let is_to_print = arguments.print_config;
+    let config = arguments.load()?;
+    if is_to_print {
+        return print(&config);
+    }
+    let runtime = runtime(&config).context("the runtime cannot be started")?;
+    Ok(runtime.block_on(serve(config))?)
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let telemetry = Telemetry::start(&config.telemetry)?;
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        address = %config.server.address,
+        path = %config.storage.path.display(),
+        engine = %config.storage.engine,
+        durability = %config.storage.durability,
+        memory_budget = %config.storage.memory_budget,
+        threads = config.scheduler.threads,
+        "configuration read"
+    );
+    if config.server.insecure {
+        warn!("insecure is set: whoever can reach the address can read and delete messages");
+    }
+    // The server runs here, between the start of telemetry and its end.
+    if let Err(error) = telemetry.shutdown(FLUSH_MAX).await {
+        warn!(error = %error, "telemetry ended with a loss");
+    }
+    Ok(())
+}
+
+fn print(config: &Config) -> Result<(), Failure> {
+    let written = io::stdout().lock().write_all(config.to_toml().as_bytes());
+    match written {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written.context("the configuration cannot be printed")?),
+    }
+}
+
+fn runtime(config: &Config) -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    builder.enable_all().thread_name("fila-io");
+    if let Some(threads) = config.server.worker_threads {
+        builder.worker_threads(threads.get());
+    }
+    builder.build()
+}
+
+impl Arguments {
+    fn load(self) -> Result<Config, ConfigError> {
+        // Beside the working directory, so that the file's name is printed as people write it.
+        let mut loader = Loader::new().directory("").variables(std::env::vars_os());
+        if let Some(path) = self.config {
+            loader = loader.file(path);
+        }
+        let flags = [
+            ("--address", "server.address", self.address),
+            ("--data", "storage.path", self.data),
+            ("--durability", "storage.durability", self.durability),
+            (
+                "--memory-budget",
+                "storage.memory_budget",
+                self.memory_budget,
+            ),
+            ("--threads", "scheduler.threads", self.threads),
+            ("--log", "telemetry.log", self.log),
+            (
+                "--insecure",
+                "server.insecure",
+                self.insecure.then(|| "true".to_owned()),
+            ),
+        ];
+        for (flag, key, text) in flags {
+            if let Some(text) = text {
+                loader = loader.flag(flag, key, text);
+            }
+        }
+        self.set.into_iter().fold(loader, Loader::set).load()
+    }
+}

@@ -1,0 +1,206 @@
+#![cfg(test)] // helpers may unwrap, as tests do
+//! `fila server`, as the shell sees it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// Returns the command in an empty environment, in a directory.
+fn fila(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fila"));
+    command.env_clear().current_dir(directory);
+    command
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+/// Prints the configuration, which must be right, and returns it.
+fn printed(command: &mut Command) -> String {
+    let output = command.args(["server", "--print-config"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+    stdout(&output).to_owned()
+}
+
+/// Asks for the configuration, which must be wrong, and returns what is said of it.
+fn refused(command: &mut Command) -> Vec<String> {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "");
+    stderr(&output).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_version_is_printed() {
+    let dir = TempDir::new().unwrap();
+    let output = fila(dir.path()).arg("--version").output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        stdout(&output),
+        concat!("fila ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
+
+#[test]
+fn a_printed_configuration_fed_back_prints_the_same() {
+    let dir = TempDir::new().unwrap();
+    let first = printed(
+        fila(dir.path())
+            .env("FILA_STORAGE__DURABILITY", "os")
+            .env("FILA_TELEMETRY__TRACE_RATIO", "0.25"),
+    );
+    assert!(first.contains("\ndurability = \"os\"\n"), "{first}");
+    fs::write(dir.path().join("fila.toml"), &first).unwrap();
+    assert_eq!(printed(&mut fila(dir.path())), first);
+}
+
+#[test]
+fn every_flag_sets_its_key_and_is_stronger_than_the_environment() {
+    let dir = TempDir::new().unwrap();
+    let output = fila(dir.path())
+        .env("FILA_SERVER__ADDRESS", "127.0.0.1:1")
+        .args(["server", "--print-config", "--insecure"])
+        .args([
+            "--address",
+            "0.0.0.0:7000",
+            "--data",
+            "/data",
+            "--durability",
+            "memory",
+        ])
+        .args([
+            "--memory-budget",
+            "1 GiB",
+            "--threads",
+            "4",
+            "--log",
+            "warn",
+        ])
+        .args([
+            "--set",
+            "limits.queues=5",
+            "--set",
+            "server.worker_threads=2",
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for line in [
+        "insecure = true",
+        "address = \"0.0.0.0:7000\"",
+        "path = \"/data\"",
+        "durability = \"memory\"",
+        "memory_budget = \"1 GiB\"",
+        "threads = 4",
+        "log = \"warn\"",
+        "queues = 5",
+        "worker_threads = 2",
+    ] {
+        assert!(stdout(&output).lines().any(|other| other == line), "{line}");
+    }
+}
+
+#[test]
+fn the_file_is_found_by_flag_by_variable_and_by_name() {
+    let dir = TempDir::new().unwrap();
+    for (file, path) in [("fila.toml", "a"), ("b.toml", "b"), ("c.toml", "c")] {
+        fs::write(
+            dir.path().join(file),
+            format!("[storage]\npath = \"{path}\"\n"),
+        )
+        .unwrap();
+    }
+    let path = |command: &mut Command| {
+        let text = printed(command);
+        let line = text.lines().find(|line| line.starts_with("path = "));
+        line.unwrap().to_owned()
+    };
+    let mut command = fila(dir.path());
+    assert_eq!(path(&mut command), "path = \"a\"");
+    let mut command = fila(dir.path());
+    assert_eq!(path(command.env("FILA_CONFIG", "b.toml")), "path = \"b\"");
+    let output = command.args(["--config", "c.toml"]).output().unwrap();
+    assert!(
+        stdout(&output).contains("\npath = \"c\"\n"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn everything_wrong_is_said_at_once_one_line_each_with_exit_code_2() {
+    let dir = TempDir::new().unwrap();
+    let text = "[storage]\n# how safely\ndurability = \"fsyn\"\n";
+    fs::write(dir.path().join("fila.toml"), text).unwrap();
+    let lines = refused(
+        fila(dir.path())
+            .env("FILA_SERVER__ADRESS", "127.0.0.1:5555")
+            .args(["server", "--threads", "0", "--set", "limits.queues=many"]),
+    );
+    assert_eq!(
+        lines,
+        [
+            "error: fila.toml:3:14: storage.durability: `fsyn` is no level of durability; choose `fsync`, `os` or \
+             `memory`",
+            "error: FILA_SERVER__ADRESS: `adress` is no key of [server]; did you mean `address`?",
+            "error: --threads: expected a whole number from 1 to 64, got `0`",
+            "error: --set limits.queues: expected a whole number from 1 to 1000000, got `many`",
+        ]
+    );
+}
+
+#[test]
+fn an_address_that_others_can_reach_is_refused_unless_called_insecure() {
+    let dir = TempDir::new().unwrap();
+    let lines = refused(fila(dir.path()).args(["server", "--address", "0.0.0.0:5555"]));
+    assert_eq!(lines.len(), 1);
+    assert!(
+        lines[0].starts_with("error: --address: other machines can reach"),
+        "{lines:?}"
+    );
+    assert!(lines[0].contains("--insecure"), "{lines:?}");
+}
+
+#[test]
+fn an_unknown_flag_and_a_missing_command_are_usage_errors() {
+    let dir = TempDir::new().unwrap();
+    let lines = refused(fila(dir.path()).args(["server", "--adress", "127.0.0.1:1"]));
+    assert!(lines[0].contains("--adress"), "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line.contains("'--address'")),
+        "{lines:?}"
+    );
+    assert_eq!(fila(dir.path()).output().unwrap().status.code(), Some(2));
+}
+
+#[test]
+fn help_names_every_flag() {
+    let dir = TempDir::new().unwrap();
+    let output = fila(dir.path())
+        .args(["server", "--help"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    for flag in [
+        "--config",
+        "--address",
+        "--data",
+        "--durability",
+        "--memory-budget",
+        "--threads",
+        "--log",
+        "--insecure",
+        "--set",
+        "--print-config",
+    ] {
+        assert!(stdout(&output).contains(flag), "{flag}");
+    }
+}
