@@ -47,6 +47,9 @@ pub enum Refused {
     /// The write may or may not have happened.
     #[error("it is unknown whether the change is stored; try again once the server is back")]
     OutcomeUnknown,
+    /// The queue has been purged four thousand million times.
+    #[error("the queue has been purged too often; delete it and create it again")]
+    PurgesExhausted,
     /// There are as many consumers as there may be.
     #[error("there are {max} consumers already; close some, or raise limits.consumers")]
     TooManyConsumers {

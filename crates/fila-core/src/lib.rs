@@ -7,8 +7,11 @@ mod definition;
 mod effects;
 mod ids;
 mod limits;
+mod memory;
+mod queue;
 mod recovery;
 mod stats;
+mod wheel;
 
 pub use answer::{Answer, EnqueueError, Enqueued, Refused, SettleError};
 pub use broker::Broker;

@@ -134,6 +134,23 @@ impl Batch {
         self.bytes = 0;
     }
 
+    /// Takes back the messages that were put, in the order in which they were, and forgets everything else; its
+    /// memory is kept for the next commit.
+    ///
+    /// Whoever keeps messages in memory once they are stored need not have kept a copy meanwhile.
+    pub fn take_puts(&mut self) -> impl Iterator<Item = (MessageId, Meta, Payload)> {
+        self.purge = None;
+        self.slots.clear();
+        self.deduplication.clear();
+        self.bytes = 0;
+        self.operations
+            .drain(..)
+            .filter_map(|operation| match operation {
+                Operation::Put(id, meta, payload) => Some((id, meta, payload)),
+                Operation::Update(..) | Operation::Delete(_) => None,
+            })
+    }
+
     pub(crate) fn purged_to(&self) -> Option<Generation> {
         self.purge
     }
@@ -212,6 +229,20 @@ mod tests {
         batch.update(id(1), meta());
         assert!(matches!(batch.operations(), [Operation::Delete(_)]));
         assert_eq!(batch.bytes(), 0, "what is not put is not counted");
+    }
+
+    #[test]
+    fn messages_are_taken_back_in_order_and_leave_nothing() {
+        let mut batch = Batch::new();
+        for counter in [2, 1, 3] {
+            batch.put(id(counter), meta(), payload("four"));
+        }
+        batch.delete(locator(1));
+        batch.purge(Generation::new(1));
+        let taken: Vec<_> = batch.take_puts().map(|(id, ..)| id.counter()).collect();
+        assert_eq!(taken, [2, 3]);
+        assert!(batch.is_empty());
+        assert_eq!(batch.bytes(), 0);
     }
 
     #[test]

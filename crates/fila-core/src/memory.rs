@@ -1,0 +1,51 @@
+//! How much of the backlog is in memory.
+
+use fila_store::Sizes;
+
+/// What a message takes in memory on top of what it carries, rounded up.
+const OVERHEAD: usize = 320;
+
+/// What all queues of a broker hold in memory, and may hold.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) used: usize,
+    pub(crate) budget: usize,
+}
+
+impl Memory {
+    /// Returns what a message takes whose payload is in memory.
+    pub(crate) const fn whole(sizes: Sizes) -> usize {
+        OVERHEAD + sizes.headers as usize + sizes.body as usize
+    }
+
+    /// Returns what a message takes whose payload is in the store only.
+    pub(crate) const fn bare() -> usize {
+        OVERHEAD
+    }
+
+    /// Tells whether a message that was just stored may stay in memory.
+    ///
+    /// Half of the budget is for them, so that a producer who is ahead of his consumers does not take the room in
+    /// which backlogs are read back. A key that has nothing else may use all of it: a quiet key is served from memory
+    /// beside a noisy one.
+    pub(crate) const fn has_room_for_fresh(&self, size: usize, is_first: bool) -> bool {
+        let room = if is_first {
+            self.budget
+        } else {
+            self.budget / 2
+        };
+        self.used + size <= room
+    }
+
+    /// Tells whether to read ahead of demand.
+    pub(crate) const fn has_room_ahead(&self) -> bool {
+        self.used < self.budget
+    }
+
+    /// Returns how much to read at once.
+    pub(crate) fn chunk(&self) -> usize {
+        const LEAST: usize = 16 << 10;
+        const MOST: usize = 1 << 20;
+        (self.budget.saturating_sub(self.used) / 8).clamp(LEAST, MOST)
+    }
+}

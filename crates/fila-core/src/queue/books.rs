@@ -1,0 +1,355 @@
+//! Who has which messages, and whose turn it is: all that a purge replaces.
+//!
+//! The books keep four things in step: the lanes, the messages that are in memory, the engine that says which lane is
+//! next, and the figures. After every change of a lane [`Books::refresh`] tells the engine what the lane may do.
+//! Nothing here walks over keys or messages.
+
+use std::collections::{HashMap, VecDeque};
+
+use drr::{Drr, Weight};
+use fila_store::{FairnessKey, Timestamp};
+use foldhash::fast::RandomState;
+use slab::Slab;
+
+use super::lane::{Lane, Loading};
+use super::message::{Handle, Message, State};
+use crate::memory::Memory;
+use crate::wheel::Wheel;
+use crate::{Definition, KeySettings, LeaseId, Ordering, QueueStats, Settings};
+
+/// How many lanes that may be forgotten are looked at when a new one comes.
+const FORGET_STEPS: usize = 2;
+
+#[derive(Debug)]
+pub(super) struct Books {
+    /// Which books these are: a purge begins new ones.
+    pub(super) serial: u64,
+    pub(super) engine: Drr,
+    /// At the index of their engine keys.
+    pub(super) lanes: Vec<Option<Lane>>,
+    pub(super) keys: HashMap<FairnessKey, u32, RandomState>,
+    pub(super) messages: Slab<Message>,
+    pub(super) leases: HashMap<LeaseId, u32, RandomState>,
+    pub(super) wheel: Wheel,
+    /// Gauges; totals are the queue's.
+    pub(super) stats: QueueStats,
+    /// Messages in the queue, with those that are not durable yet.
+    pub(super) depth: u64,
+    /// Bytes of memory that these books take of the broker's.
+    pub(super) used: usize,
+    /// Lanes that wait for a read of theirs.
+    pub(super) waiting_for_loads: usize,
+    /// Reads asked for so far.
+    pub(super) loads: u64,
+    /// Lanes whose read has failed, and when to try again.
+    pub(super) failed_loads: VecDeque<(Timestamp, u32)>,
+    /// Lanes that cannot be forgotten.
+    pub(super) busy: usize,
+    /// Lanes that perhaps can. One that got messages again is found out when it is looked at.
+    idle: VecDeque<u32>,
+}
+
+impl Books {
+    pub(super) fn new(serial: u64, settings: &Settings, now: Timestamp) -> Self {
+        Self {
+            serial,
+            engine: Drr::new(settings.quantum),
+            lanes: Vec::new(),
+            keys: HashMap::default(),
+            messages: Slab::new(),
+            leases: HashMap::default(),
+            wheel: Wheel::new(now),
+            stats: QueueStats::default(),
+            depth: 0,
+            used: 0,
+            waiting_for_loads: 0,
+            loads: 0,
+            failed_loads: VecDeque::new(),
+            busy: 0,
+            idle: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn lane(&self, lane: u32) -> &Lane {
+        let lane = &self.lanes[lane as usize];
+        lane.as_ref().expect("whoever has its number keeps a lane")
+    }
+
+    pub(super) fn lane_mut(&mut self, lane: u32) -> &mut Lane {
+        let lane = &mut self.lanes[lane as usize];
+        lane.as_mut().expect("whoever has its number keeps a lane")
+    }
+
+    /// Returns the lane of this key, made if there is none.
+    pub(super) fn find_or_add(
+        &mut self,
+        key: &FairnessKey,
+        weight: Weight,
+        settings: KeySettings,
+    ) -> u32 {
+        if let Some(&lane) = self.keys.get(key) {
+            return lane;
+        }
+        self.forget_some();
+        let engine = self.engine.register(weight);
+        let index = engine.index();
+        if self.lanes.len() <= index {
+            self.lanes.resize_with(index + 1, || None);
+        }
+        let lane = Lane::new(key.clone(), engine, weight, settings);
+        if lane.weight_in_force() != weight {
+            let weight = lane.weight_in_force();
+            let known = self.engine.set_weight(engine, weight);
+            known.expect("it was registered above");
+        }
+        self.lanes[index] = Some(lane);
+        let number = index as u32;
+        self.keys.insert(key.clone(), number);
+        number
+    }
+
+    /// Takes note that a lane has accepted a message.
+    pub(super) fn accept(&mut self, number: u32) {
+        self.depth += 1;
+        let lane = self.lane_mut(number);
+        lane.uncommitted += 1;
+        if !std::mem::replace(&mut lane.is_busy, true) {
+            self.busy += 1;
+        }
+    }
+
+    /// Follows what a producer or an operator says of a lane's weight.
+    pub(super) fn reweigh(
+        &mut self,
+        number: u32,
+        weight: Option<Weight>,
+        settings: Option<KeySettings>,
+    ) {
+        let lane = self.lane_mut(number);
+        let before = lane.weight_in_force();
+        lane.weight = weight.unwrap_or(lane.weight);
+        lane.settings = settings.unwrap_or(lane.settings);
+        let after = lane.weight_in_force();
+        let engine = lane.engine;
+        if before != after {
+            let known = self.engine.set_weight(engine, after);
+            known.expect("a lane's key is registered");
+        }
+    }
+
+    /// Tells the engine what a lane may do now, and the figures whether it has messages.
+    pub(super) fn refresh(&mut self, number: u32, definition: &Definition) {
+        let lane = self.lanes[number as usize]
+            .as_mut()
+            .expect("whoever has its number keeps a lane");
+        let waiting = lane.ready_count + lane.stored_count();
+        let (has_work, cap) = match definition.ordering {
+            Ordering::None => {
+                let fixed = lane.settings.concurrency.or(definition.key_concurrency);
+                (waiting > 0, fixed.map_or(u32::MAX, |cap| cap.get()))
+            }
+            // What waits for its time stands in line, and holds up what is behind it.
+            Ordering::Key => (waiting + lane.delayed > 0, 1),
+        };
+        let may_run = !lane.is_paused()
+            && !lane.is_blocked
+            && lane.leased + lane.settling < cap
+            && matches!(lane.loading, Loading::Nothing | Loading::Ahead(_));
+        let engine = lane.engine;
+        if may_run == lane.is_parked {
+            lane.is_parked = !may_run;
+            let known = if may_run {
+                self.engine.unpark(engine)
+            } else {
+                self.engine.park(engine)
+            };
+            known.expect("a lane's key is registered");
+        }
+        if has_work != lane.is_awake {
+            lane.is_awake = has_work;
+            let known = if has_work {
+                self.engine.wake(engine)
+            } else {
+                self.engine.sleep(engine)
+            };
+            known.expect("a lane's key is registered");
+        }
+        if !has_work && lane.ready_count + lane.delayed == 0 {
+            // Nothing but handles that find no message any more.
+            lane.ready.clear();
+            lane.returned.clear();
+        }
+        let is_active = lane.depth() > 0;
+        if is_active != lane.is_active {
+            lane.is_active = is_active;
+            if is_active {
+                self.stats.active_keys += 1;
+            } else {
+                self.stats.active_keys -= 1;
+            }
+        }
+        let is_busy = !lane.is_idle();
+        if is_busy != lane.is_busy {
+            lane.is_busy = is_busy;
+            if is_busy {
+                self.busy += 1;
+            } else {
+                self.busy -= 1;
+            }
+        }
+        if !is_busy && !lane.is_listed {
+            lane.is_listed = true;
+            self.idle.push_back(number);
+        }
+    }
+
+    /// Forgets some lanes that have nothing, and nothing to make good for.
+    fn forget_some(&mut self) {
+        for _ in 0..FORGET_STEPS {
+            let Some(number) = self.idle.pop_front() else {
+                return;
+            };
+            let lane = self.lane_mut(number);
+            if !lane.is_idle() {
+                lane.is_listed = false;
+                continue;
+            }
+            let engine = lane.engine;
+            if self.engine.is_settled(engine) == Ok(true) {
+                self.forget(number);
+            } else {
+                self.idle.push_back(number);
+            }
+        }
+    }
+
+    /// Forgets the lane that has been idle for longest, whatever it owes.
+    pub(super) fn forget_one(&mut self) {
+        while let Some(number) = self.idle.pop_front() {
+            let lane = self.lane_mut(number);
+            if lane.is_idle() {
+                return self.forget(number);
+            }
+            lane.is_listed = false;
+        }
+    }
+
+    fn forget(&mut self, number: u32) {
+        let lane = self.lanes[number as usize]
+            .take()
+            .expect("a listed lane exists");
+        self.keys.remove(&lane.key);
+        // What it owes is less than a round's worth, and it was given its chance to be remembered.
+        let _ = self.engine.forget(lane.engine);
+    }
+
+    /// Takes a message into memory, and returns its slot. Its lane is to be refreshed.
+    pub(super) fn insert(&mut self, memory: &mut Memory, message: Message) -> u32 {
+        let size = message.footprint();
+        memory.used += size;
+        self.used += size;
+        let lane = message.lane;
+        match message.state {
+            State::Ready => {
+                self.lane_mut(lane).ready_count += 1;
+                self.stats.ready += 1;
+            }
+            State::Delayed => {
+                self.lane_mut(lane).delayed += 1;
+                self.stats.delayed += 1;
+            }
+            State::Leased { .. } => unreachable!("a message comes into memory to be delivered"),
+        }
+        self.messages.insert(message) as u32
+    }
+
+    /// Drops a message that is ready or delayed from memory. Its lane is to be refreshed.
+    pub(super) fn remove(&mut self, memory: &mut Memory, slot: u32) -> Message {
+        let message = self.messages.remove(slot as usize);
+        if let Some(timer) = message.timer {
+            self.wheel.stop(timer);
+        }
+        let size = message.footprint();
+        memory.used -= size;
+        self.used -= size;
+        match message.state {
+            State::Ready => {
+                self.lane_mut(message.lane).ready_count -= 1;
+                self.stats.ready -= 1;
+            }
+            State::Delayed => {
+                self.lane_mut(message.lane).delayed -= 1;
+                self.stats.delayed -= 1;
+            }
+            State::Leased { .. } => {
+                self.lane_mut(message.lane).leased -= 1;
+                self.stats.leased -= 1;
+            }
+        }
+        self.depth -= 1;
+        self.stats.bytes -= message.carried();
+        message
+    }
+
+    /// Moves a message's payload into memory, or out of it.
+    pub(super) fn resize(&mut self, memory: &mut Memory, before: usize, after: usize) {
+        memory.used = memory.used + after - before;
+        self.used = self.used + after - before;
+    }
+
+    /// Sets the one timer of a message.
+    pub(super) fn arm(&mut self, slot: u32, moment: Option<Timestamp>) {
+        let message = &mut self.messages[slot as usize];
+        if let Some(timer) = message.timer.take() {
+            self.wheel.stop(timer);
+        }
+        if let Some(moment) = moment {
+            message.timer = Some(self.wheel.set(moment, slot));
+        }
+    }
+
+    /// Returns the first message of a lane that is in memory, and drops what is in front of it and gone.
+    pub(super) fn head(&mut self, number: u32) -> Option<Handle> {
+        let lane = self.lanes[number as usize]
+            .as_mut()
+            .expect("whoever has its number keeps a lane");
+        let messages = &self.messages;
+        let is_live = |handle: &Handle| {
+            messages
+                .get(handle.slot as usize)
+                .is_some_and(|message| message.id == handle.id)
+        };
+        while lane.ready.front().is_some_and(|handle| !is_live(handle)) {
+            lane.ready.pop_front();
+        }
+        while lane
+            .returned
+            .peek()
+            .is_some_and(|handle| !is_live(&handle.0))
+        {
+            lane.returned.pop();
+        }
+        match (lane.ready.front(), lane.returned.peek()) {
+            (Some(&ready), Some(&returned)) => Some(ready.min(returned.0)),
+            (Some(&ready), None) => Some(ready),
+            (None, Some(&returned)) => Some(returned.0),
+            (None, None) => None,
+        }
+    }
+
+    /// Takes the first message out of its lane's line. It is the one that [`head`](Self::head) has returned.
+    pub(super) fn pop(&mut self, number: u32, head: Handle) {
+        let lane = self.lane_mut(number);
+        if lane.ready.front() == Some(&head) {
+            lane.ready.pop_front();
+        } else {
+            lane.returned.pop();
+        }
+    }
+
+    /// Returns when something is due.
+    pub(super) fn next_wake(&self) -> Option<Timestamp> {
+        let failed = self.failed_loads.front().map(|(moment, _)| *moment);
+        [self.wheel.next_wake(), failed].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,171 @@
+//! The messages of one fairness key.
+//!
+//! A lane is a line of messages in the order of their ids, in three stretches:
+//!
+//! ```text
+//! returned     delivered before, or delayed: known one by one, payloads perhaps in the store only
+//! ready        never delivered, in memory
+//! stored       in the store only; begins after all of the above, and is read back from there
+//! ```
+//!
+//! While there is a stored stretch, new messages join it: order needs it, and so does the bound on memory. A message
+//! that leaves the line for another reason than its turn leaves a handle behind that no longer finds it; handles are
+//! looked at when their turn comes, and all dropped when the lane is empty.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use drr::Weight;
+use fila_store::{FairnessKey, MessageId};
+
+use super::message::Handle;
+use crate::{Delivering, KeySettings};
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) key: FairnessKey,
+    pub(super) engine: drr::Key,
+    /// What producers said last.
+    pub(super) weight: Weight,
+    pub(super) settings: KeySettings,
+    pub(super) ready: VecDeque<Handle>,
+    pub(super) returned: BinaryHeap<Reverse<Handle>>,
+    pub(super) stored: Option<Stored>,
+    /// Live messages in `ready` and `returned` that are ready.
+    pub(super) ready_count: u64,
+    pub(super) delayed: u64,
+    pub(super) leased: u32,
+    /// Accepted, and not yet durable.
+    pub(super) uncommitted: u32,
+    /// In a strictly ordered lane: acknowledged, and not yet durably so. What comes next waits for that.
+    pub(super) settling: u32,
+    pub(super) loading: Loading,
+    /// Which read that is. Answers to others come too late.
+    pub(super) load: u64,
+    /// In a strictly ordered lane: the head waits for its time.
+    pub(super) is_blocked: bool,
+    pub(super) delivered: u64,
+    /// What the engine was told last.
+    pub(super) is_awake: bool,
+    pub(super) is_parked: bool,
+    /// Whether it is counted among the keys that have messages.
+    pub(super) is_active: bool,
+    /// Whether it is counted among the lanes that cannot be forgotten.
+    pub(super) is_busy: bool,
+    /// Whether it is in the list of lanes that may be forgotten.
+    pub(super) is_listed: bool,
+}
+
+/// Messages that are in the store only.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored {
+    /// They come after this one.
+    pub(super) after: MessageId,
+    /// And end with this one. What is in the store behind it is not confirmed yet.
+    pub(super) last: MessageId,
+    pub(super) count: u64,
+}
+
+/// Whether something is being read for a lane.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Loading {
+    Nothing,
+    /// What comes after what is in memory: deliveries go on.
+    Ahead(Stretch),
+    /// What comes next: deliveries wait.
+    Next(Stretch),
+    /// The payloads of these, the next one among them: deliveries wait.
+    Payloads(Vec<Handle>),
+    /// It failed, and is to be tried again.
+    Failed,
+}
+
+/// What was confirmed of the stored messages when a read was asked for: all of it is there to be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) last: MessageId,
+    pub(super) count: u64,
+}
+
+impl Lane {
+    pub(super) fn new(
+        key: FairnessKey,
+        engine: drr::Key,
+        weight: Weight,
+        settings: KeySettings,
+    ) -> Self {
+        Self {
+            key,
+            engine,
+            weight,
+            settings,
+            ready: VecDeque::new(),
+            returned: BinaryHeap::new(),
+            stored: None,
+            ready_count: 0,
+            delayed: 0,
+            leased: 0,
+            uncommitted: 0,
+            settling: 0,
+            loading: Loading::Nothing,
+            load: 0,
+            is_blocked: false,
+            delivered: 0,
+            is_awake: false,
+            is_parked: false,
+            is_active: false,
+            is_busy: false,
+            is_listed: false,
+        }
+    }
+
+    /// Returns the weight in force.
+    pub(super) fn weight_in_force(&self) -> Weight {
+        let fixed = self.settings.weight.and_then(|fixed| {
+            let value = u64::from(fixed.get());
+            Weight::new(value)
+        });
+        fixed.unwrap_or(self.weight)
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        match self.settings.delivery {
+            Delivering::Running => false,
+            Delivering::Paused => true,
+        }
+    }
+
+    pub(super) fn stored_count(&self) -> u64 {
+        self.stored.map_or(0, |stored| stored.count)
+    }
+
+    /// Returns how many messages it has, but for those that are not durable yet.
+    pub(super) fn depth(&self) -> u64 {
+        self.ready_count + self.stored_count() + self.delayed + u64::from(self.leased)
+    }
+
+    /// Tells whether nothing would be lost with it but what the engine knows.
+    pub(super) fn is_idle(&self) -> bool {
+        self.depth() == 0
+            && self.uncommitted == 0
+            && self.settling == 0
+            && self.loading == Loading::Nothing
+    }
+
+    /// Adds a message that is in the store behind all others.
+    pub(super) fn push_stored(&mut self, id: MessageId) {
+        match &mut self.stored {
+            Some(stored) => {
+                stored.last = id;
+                stored.count += 1;
+            }
+            none => {
+                *none = Some(Stored {
+                    after: MessageId::from_number(id.get() - 1),
+                    last: id,
+                    count: 1,
+                });
+            }
+        }
+    }
+}

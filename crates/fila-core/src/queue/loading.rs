@@ -1,0 +1,300 @@
+//! How messages come back from the store.
+//!
+//! A lane whose next message is not in memory asks for it when its turn has come, and waits outside of the ring until
+//! it is there; so what is read is what is about to be delivered, however many keys have a backlog. While there is
+//! room in memory the next stretch is read ahead, so that a lane that is busy need not wait.
+
+use std::time::Duration;
+
+use fila_store::record::DecodeError;
+use fila_store::{
+    Damaged, FairnessKey, Limit, Loaded, Locator, Message as Whole, MessageId, Page, Timestamp,
+};
+
+use super::lane::{Loading, Stretch};
+use super::message::{Handle, State};
+use super::{Context, Queue};
+use crate::effects::{Load, LoadRequest, LoadToken};
+use crate::LoadedMessages;
+
+/// The most messages to read at once.
+const CHUNK: usize = 512;
+
+/// When to try again what could not be read.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Queue {
+    /// Reads what comes next in a lane that has nothing in memory.
+    pub(super) fn load_next<T>(&mut self, context: &mut Context<'_, T>, number: u32) {
+        if self.books.lane(number).stored.is_none() {
+            // Nothing but messages that are gone.
+            self.books.refresh(number, &self.definition);
+            return;
+        }
+        if let Loading::Ahead(stretch) = self.books.lane(number).loading {
+            // It is on its way.
+            self.books.lane_mut(number).loading = Loading::Next(stretch);
+            self.books.waiting_for_loads += 1;
+        } else if self.books.stats.delayed >= context.settings.limits.delayed_per_queue {
+            // Perhaps all that is behind has to wait for its time as well, and memory has no room for more of it.
+            self.load_later(context.now, number);
+        } else {
+            self.load_backlog(context, number, Loading::Next);
+        }
+        self.books.refresh(number, &self.definition);
+    }
+
+    fn load_later(&mut self, now: Timestamp, number: u32) {
+        self.books.lane_mut(number).loading = Loading::Failed;
+        let moment = now.saturating_add(RETRY);
+        self.books.failed_loads.push_back((moment, number));
+    }
+
+    /// Reads on in a lane that is about to run dry, if there is room for it.
+    pub(super) fn load_ahead<T>(&mut self, context: &mut Context<'_, T>, number: u32) {
+        let lane = self.books.lane(number);
+        let limit = context.settings.limits.delayed_per_queue;
+        if lane.stored.is_some()
+            && lane.loading == Loading::Nothing
+            && lane.ready.len() < CHUNK / 2
+            && context.memory.has_room_ahead()
+            && self.books.stats.delayed < limit
+        {
+            self.load_backlog(context, number, Loading::Ahead);
+        }
+    }
+
+    fn load_backlog<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        purpose: fn(Stretch) -> Loading,
+    ) {
+        let bytes = context.memory.chunk();
+        let lane = self.books.lane_mut(number);
+        let stored = lane.stored.expect("the caller has looked");
+        let stretch = Stretch {
+            last: stored.last,
+            count: stored.count,
+        };
+        let request = LoadRequest::Backlog {
+            key: lane.key.clone(),
+            after: Some(stored.after),
+            limit: Limit {
+                messages: CHUNK,
+                bytes,
+            },
+        };
+        self.ask(context, number, purpose(stretch), request);
+    }
+
+    /// Reads the payload of the head of a lane, and those of some others that have none.
+    pub(super) fn load_payloads<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        head: Handle,
+    ) {
+        let most = context.memory.chunk();
+        let mut wanted = vec![head];
+        let mut bytes = 0;
+        let others = self.books.lane(number).returned.iter().map(|other| other.0);
+        for other in others.take(CHUNK) {
+            let Some(message) = self.books.messages.get(other.slot as usize) else {
+                continue;
+            };
+            let is_wanted = message.id == other.id
+                && other != head
+                && matches!(message.state, State::Ready)
+                && message.payload.is_none();
+            bytes += if is_wanted { message.carried() } else { 0 };
+            if bytes > most as u64 {
+                break;
+            }
+            if is_wanted {
+                wanted.push(other);
+            }
+        }
+        let locators = wanted
+            .iter()
+            .map(|handle| self.books.messages[handle.slot as usize].locator())
+            .collect();
+        let request = LoadRequest::Payloads(locators);
+        self.ask(context, number, Loading::Payloads(wanted), request);
+        self.books.refresh(number, &self.definition);
+    }
+
+    fn ask<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        purpose: Loading,
+        request: LoadRequest,
+    ) {
+        if !matches!(purpose, Loading::Ahead(_)) {
+            self.books.waiting_for_loads += 1;
+        }
+        self.books.loads += 1;
+        let load = self.books.loads;
+        let lane = self.books.lane_mut(number);
+        // What is being read ahead comes too late then, and is read again.
+        lane.loading = purpose;
+        lane.load = load;
+        context.effects.loads.push(Load {
+            queue: self.id,
+            request,
+            token: LoadToken {
+                generation: self.books.serial,
+                lane: number,
+                load,
+            },
+        });
+    }
+
+    /// Takes what was read.
+    pub(crate) fn loaded<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        token: LoadToken,
+        found: LoadedMessages,
+    ) {
+        if token.generation != self.books.serial {
+            // Purged since.
+            return;
+        }
+        let number = token.lane;
+        let Some(lane) = &mut self.books.lanes[number as usize] else {
+            return;
+        };
+        if lane.load != token.load {
+            return;
+        }
+        let purpose = std::mem::replace(&mut lane.loading, Loading::Nothing);
+        if matches!(purpose, Loading::Next(_) | Loading::Payloads(_)) {
+            self.books.waiting_for_loads -= 1;
+        }
+        match (purpose, found) {
+            (_, LoadedMessages::Failed(_)) => self.load_later(context.now, number),
+            (Loading::Payloads(wanted), LoadedMessages::Payloads(payloads)) => {
+                self.take_payloads(context, number, &wanted, payloads);
+            }
+            (Loading::Next(stretch) | Loading::Ahead(stretch), LoadedMessages::Backlog(page)) => {
+                self.take_page(context, number, stretch, page);
+            }
+            // Nobody has asked for this.
+            (_, LoadedMessages::Backlog(_) | LoadedMessages::Payloads(_)) => {}
+        }
+        self.books.refresh(number, &self.definition);
+    }
+
+    fn take_payloads<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        wanted: &[Handle],
+        payloads: Vec<Loaded>,
+    ) {
+        for (handle, loaded) in wanted.iter().zip(payloads) {
+            let Some(message) = self.books.messages.get_mut(handle.slot as usize) else {
+                continue;
+            };
+            if message.id != handle.id || message.payload.is_some() {
+                continue;
+            }
+            match loaded {
+                Loaded::Found(payload) => {
+                    let before = message.footprint();
+                    message.payload = Some(payload);
+                    let after = message.footprint();
+                    self.books.resize(context.memory, before, after);
+                }
+                Loaded::Missing => {
+                    self.lose(context, number, *handle, DecodeError::Missing);
+                }
+                Loaded::Damaged(error) => self.lose(context, number, *handle, error),
+            }
+        }
+    }
+
+    /// Lets go of a message that cannot be read. It stays in the store for whoever wants to look.
+    fn lose<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        handle: Handle,
+        error: DecodeError,
+    ) {
+        let message = self.books.remove(context.memory, handle.slot);
+        self.books.lane_mut(number).is_blocked = false;
+        self.totals.damaged += 1;
+        let damaged = Damaged {
+            record: "payload",
+            message: Some(message.locator()),
+            error,
+        };
+        context.effects.damaged.push((self.id, damaged));
+    }
+
+    fn take_page<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        stretch: Stretch,
+        page: Page<Whole, MessageId>,
+    ) {
+        let Some(mut stored) = self.books.lane(number).stored else {
+            return;
+        };
+        // What lies behind was perhaps not confirmed when this was read.
+        let last = stretch.last;
+        let is_ours = |id: MessageId| id > stored.after && id <= last;
+        let mut taken = 0;
+        let mut damaged = 0;
+        for message in page.items {
+            if !is_ours(message.id) {
+                continue;
+            }
+            taken += 1;
+            self.books.stats.ready -= 1;
+            self.books.stats.stored_only -= 1;
+            let Whole { id, meta, payload } = message;
+            if meta.expires_at.is_some_and(|end| end <= context.now) {
+                self.expire_stored(&meta.fairness_key, id, super::message::carried(&meta));
+            } else {
+                self.take_in(context, number, id, meta, payload);
+            }
+        }
+        for found in page.damaged {
+            let id = found.message.as_ref().map(|message| message.id);
+            if id.is_none_or(is_ours) {
+                damaged += 1;
+                context.effects.damaged.push((self.id, found));
+            }
+        }
+        let reached = page.next.map_or(last, |next| next.min(last));
+        if reached == last {
+            // Whatever was confirmed and not found is lost: the store has been damaged.
+            damaged = stretch.count.saturating_sub(taken);
+        }
+        let lost = damaged.min(stretch.count.saturating_sub(taken));
+        self.books.depth -= lost;
+        self.books.stats.ready -= lost;
+        self.books.stats.stored_only -= lost;
+        self.totals.damaged += lost;
+        stored.after = reached;
+        stored.count -= taken + lost;
+        let lane = self.books.lane_mut(number);
+        lane.stored = (stored.count > 0).then_some(stored);
+    }
+
+    /// Deletes a message that was read back too late.
+    fn expire_stored(&mut self, key: &FairnessKey, id: MessageId, bytes: u64) {
+        self.books.depth -= 1;
+        self.books.stats.bytes -= bytes;
+        self.totals.expired += 1;
+        self.writes.batch.delete(Locator {
+            fairness_key: key.clone(),
+            id,
+        });
+    }
+}
