@@ -238,8 +238,8 @@ impl<T> Broker<T> {
                     self.spare.push(batch);
                 }
                 for promise in under_way.answers {
-                    let is_gone =
-                        fenced.contains(&promise.queue) || !self.numbers.contains_key(&promise.queue);
+                    let is_gone = fenced.contains(&promise.queue)
+                        || !self.numbers.contains_key(&promise.queue);
                     let answer = if is_gone {
                         Answer::Refused(Refused::QueueGone)
                     } else {

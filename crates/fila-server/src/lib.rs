@@ -5,6 +5,10 @@
 
 pub mod config;
 mod grpc;
+mod http;
 mod metrics;
 pub mod runtime;
+mod server;
 pub mod telemetry;
+
+pub use server::{Server, run};

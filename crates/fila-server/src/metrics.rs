@@ -270,12 +270,12 @@ impl Collector for ServerCollector {
 impl ServerCollector {
     fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (info, metrics) = (self.0.info(), self.0.metrics());
-        let bytes = Some(Unit::Bytes);
+        let bytes = Some(&Unit::Bytes);
         let ready = u64::from(info.state == State::Ready);
         gauge(encoder, READY, None, ready)?;
         gauge(encoder, QUEUES, None, info.queues as u64)?;
         gauge(encoder, CONSUMERS, None, info.consumers as u64)?;
-        gauge(encoder, MEMORY_USED, bytes.clone(), info.memory_used)?;
+        gauge(encoder, MEMORY_USED, bytes, info.memory_used)?;
         gauge(encoder, MEMORY_BUDGET, bytes, info.memory_budget)?;
         let connections = metrics.connections.load(Ordering::Relaxed) as u64;
         gauge(encoder, CONNECTIONS, None, connections)?;
@@ -294,7 +294,7 @@ impl ServerCollector {
             (Writes::Taken, _) => 1,
         };
         gauge(encoder, STORE_WRITABLE, None, writable)?;
-        gauge(encoder, STORE_SIZE, Some(Unit::Bytes), health.bytes)?;
+        gauge(encoder, STORE_SIZE, Some(&Unit::Bytes), health.bytes)?;
         gauge(encoder, STORE_JOURNALS, None, health.journals as u64)?;
         gauge(encoder, STORE_LEFTOVERS, None, health.leftovers as u64)
     }
@@ -303,10 +303,10 @@ impl ServerCollector {
 fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help): Metric,
-    unit: Option<Unit>,
+    unit: Option<&Unit>,
     value: u64,
 ) -> fmt::Result {
-    let metric = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+    let metric = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
     let value = i64::try_from(value).unwrap_or(i64::MAX);
     prometheus_client::metrics::gauge::ConstGauge::new(value).encode(metric)
 }

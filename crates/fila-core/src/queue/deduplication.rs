@@ -48,7 +48,11 @@ impl Deduplication {
                 break;
             };
             // It may have been remembered anew since.
-            if self.known.get(&id).is_some_and(|known| known.until <= until) {
+            if self
+                .known
+                .get(&id)
+                .is_some_and(|known| known.until <= until)
+            {
                 self.known.remove(&id);
             }
         }

@@ -86,13 +86,7 @@ impl Queue {
     }
 
     /// Delivers the head of a lane whose turn it is, unless it has to wait for something.
-    fn offer<T>(
-        &mut self,
-        context: &mut Context<'_, T>,
-        number: u32,
-        head: Handle,
-        consumer: u32,
-    ) {
+    fn offer<T>(&mut self, context: &mut Context<'_, T>, number: u32, head: Handle, consumer: u32) {
         let message = &self.books.messages[head.slot as usize];
         match (&message.state, &message.payload) {
             (State::Delayed, _) => {

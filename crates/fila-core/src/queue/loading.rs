@@ -14,8 +14,8 @@ use fila_store::{
 use super::lane::{Loading, Stretch};
 use super::message::{Handle, State};
 use super::{Context, Queue};
-use crate::effects::{Load, LoadRequest, LoadToken};
 use crate::LoadedMessages;
+use crate::effects::{Load, LoadRequest, LoadToken};
 
 /// The most messages to read at once.
 const CHUNK: usize = 512;

@@ -92,11 +92,7 @@ pub(crate) struct Writes {
 }
 
 impl Queue {
-    pub(crate) fn open(
-        now: Timestamp,
-        settings: &Settings,
-        mut recovery: Recovery,
-    ) -> Self {
+    pub(crate) fn open(now: Timestamp, settings: &Settings, mut recovery: Recovery) -> Self {
         let mut queue = Self {
             id: recovery.queue,
             epoch: recovery.epoch,

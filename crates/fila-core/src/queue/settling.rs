@@ -154,8 +154,9 @@ impl Queue {
         }
         self.books.leases.remove(&lease);
         if let Some(moved) = self.consumers.take(consumer, position)
-            && let State::Leased { position: place, .. } =
-                &mut self.books.messages[moved as usize].state
+            && let State::Leased {
+                position: place, ..
+            } = &mut self.books.messages[moved as usize].state
         {
             *place = position;
         }

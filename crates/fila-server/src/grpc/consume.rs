@@ -6,19 +6,25 @@ use tonic::Status;
 
 use super::refusal::Refusal;
 use super::shipment::Shipment;
+use super::trace::Tracing;
 use crate::runtime::{CallError, Consumer, Handle, Outgoing};
 
 /// The stream of one consumer. Dropping it gives back what is leased.
 #[derive(Debug)]
 pub(super) struct Consuming {
     consumer: Consumer,
+    tracing: Tracing,
     shipment: Shipment,
     /// How the stream ends once the shipment is sent, if it does.
     end: Option<Result<(), Status>>,
 }
 
 impl Consuming {
-    pub(super) async fn begin(handle: &Handle, request: ConsumeRequest) -> Result<Self, CallError> {
+    pub(super) async fn begin(
+        handle: &Handle,
+        tracing: Tracing,
+        request: ConsumeRequest,
+    ) -> Result<Self, CallError> {
         let queue = handle.queue(&request.queue)?;
         let limits = handle.limits();
         let prefetch = match request.prefetch {
@@ -31,6 +37,7 @@ impl Consuming {
         consumer.credit(u64::MAX);
         Ok(Self {
             consumer,
+            tracing,
             shipment: Shipment::default(),
             end: None,
         })
@@ -50,7 +57,7 @@ impl Consuming {
         {
             self.take(Some(outgoing));
         }
-        let deliveries = self.shipment.frame(self.consumer.queue().id);
+        let deliveries = self.shipment.frame_of(self.consumer.queue(), self.tracing);
         Some(Ok(ConsumeResponse { deliveries }))
     }
 

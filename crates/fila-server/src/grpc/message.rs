@@ -11,7 +11,7 @@ use fila_store::{DeduplicationId, FairnessKey, Payload, QueueId};
 
 use super::id;
 use super::refusal::{Refusal, out_of_range};
-use super::trace::TraceContext;
+use super::trace::CallTrace;
 
 /// The fairness key of messages that name none.
 const DEFAULT_KEY: &str = "default";
@@ -26,7 +26,7 @@ pub(super) fn fairness_key(text: String) -> Result<FairnessKey, Refusal> {
 }
 
 /// Takes a message as its producer gives it.
-pub(super) fn parse(message: v1::Message, trace: &TraceContext) -> Result<NewMessage, Refusal> {
+pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessage, Refusal> {
     let v1::Message {
         fairness_key: key,
         weight,
@@ -125,7 +125,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn parse(messages: Vec<v1::Message>, trace: &TraceContext) -> Self {
+    pub(super) fn parse(messages: Vec<v1::Message>, trace: &CallTrace) -> Self {
         let mut batch = Self {
             messages: Vec::with_capacity(messages.len()),
             refused: Vec::new(),
@@ -214,7 +214,7 @@ mod tests {
             message(&long, None),
             message("a", None),
         ];
-        let batch = Batch::parse(messages, &TraceContext::default());
+        let batch = Batch::parse(messages, &CallTrace::default());
         let (accepted, outcome) = batch.split();
         assert_eq!((accepted.len(), outcome.len()), (2, 4));
         let queue = QueueId::new(1);
@@ -249,7 +249,7 @@ mod tests {
                 ttl_ms,
                 ..v1::Message::default()
             };
-            parse(message, &TraceContext::default()).unwrap().ttl
+            parse(message, &CallTrace::default()).unwrap().ttl
         };
         assert_eq!(ttl(None), Ttl::Queue);
         assert_eq!(ttl(Some(0)), Ttl::Forever);

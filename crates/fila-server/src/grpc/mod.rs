@@ -18,8 +18,11 @@ mod work;
 
 use fila_proto::v1::fila_admin_server::FilaAdminServer;
 use fila_proto::v1::fila_service_server::FilaServiceServer;
+pub(crate) use refusal::ERROR_METADATA;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
+
+pub(crate) use trace::Tracing;
 
 use crate::config::LimitsConfig;
 use crate::runtime::Handle;
@@ -34,10 +37,15 @@ const MESSAGE_OVERHEAD: usize = 4 << 10;
 pub(crate) const SERVICES: [&str; 3] = ["", "fila.v1.FilaService", "fila.v1.FilaAdmin"];
 
 /// Returns all gRPC services.
-pub(crate) fn routes(handle: &Handle, health: HealthServer<impl Health>) -> Routes {
+pub(crate) fn routes(
+    handle: &Handle,
+    tracing: Tracing,
+    health: HealthServer<impl Health>,
+) -> Routes {
     let largest = request_bytes_max(handle.limits());
     let messages = service::Messages {
         handle: handle.clone(),
+        tracing,
     };
     let admin = admin::Admin {
         handle: handle.clone(),

@@ -18,7 +18,7 @@ use tonic::{Status, Streaming};
 use super::consume::stopped;
 use super::message::{Batch, Outcome};
 use super::refusal::Refusal;
-use super::trace::TraceContext;
+use super::trace::CallTrace;
 use crate::runtime::{Handle, QueueEntry, Replies, Reply, State};
 
 /// Frames that are handed over together, at most.
@@ -28,7 +28,7 @@ const FRAMES_AT_ONCE: usize = 128;
 #[derive(Debug)]
 pub(super) struct Producing {
     handle: Handle,
-    trace: TraceContext,
+    trace: CallTrace,
     frames: Streaming<ProduceRequest>,
     /// The queue of the frame before.
     queue: String,
@@ -70,11 +70,7 @@ struct Group {
 }
 
 impl Producing {
-    pub(super) fn new(
-        handle: Handle,
-        trace: TraceContext,
-        frames: Streaming<ProduceRequest>,
-    ) -> Self {
+    pub(super) fn new(handle: Handle, trace: CallTrace, frames: Streaming<ProduceRequest>) -> Self {
         let (to_replies, replies) = mpsc::unbounded_channel();
         let window = handle.limits().produce_window.get() as usize;
         let state = handle.state();

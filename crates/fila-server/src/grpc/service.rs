@@ -13,13 +13,14 @@ use fila_proto::v1::{
 use fila_store::{MessageId, QueueId};
 use futures_util::{Stream, stream};
 use tonic::{Request, Response, Status, Streaming};
+use tracing::Instrument;
 
 use super::consume::Consuming;
 use super::id;
 use super::message::{self, Batch};
 use super::produce::Producing;
 use super::refusal::Refusal;
-use super::trace::TraceContext;
+use super::trace::{CallTrace, Tracing};
 use super::work::{Working, extend_by, nack_after, settlement};
 use crate::runtime::Handle;
 
@@ -27,6 +28,7 @@ use crate::runtime::Handle;
 #[derive(Clone, Debug)]
 pub(super) struct Messages {
     pub(super) handle: Handle,
+    pub(super) tracing: Tracing,
 }
 
 type Frames<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -103,20 +105,24 @@ impl FilaService for Messages {
         &self,
         request: Request<EnqueueRequest>,
     ) -> Result<Response<EnqueueResponse>, Status> {
-        let trace = TraceContext::of(request.metadata());
+        let trace = CallTrace::of(request.metadata());
         let EnqueueRequest { queue, message } = request.into_inner();
         let queue = self.handle.queue(&queue)?;
         let message = message.ok_or_else(|| Refusal::invalid("the request has no message"))?;
         let message = message::parse(message, &trace)?;
-        let results = self.handle.enqueue(&queue, vec![message]).await?;
+        let span = self.tracing.enqueue(queue.name.as_str(), &trace);
+        let enqueue = self.handle.enqueue(&queue, vec![message]);
+        let results = enqueue.instrument(span.clone()).await?;
         let (message, deduplicated) = match results.into_iter().next() {
             Some(Ok(Enqueued::Stored(message))) => (message, false),
             Some(Ok(Enqueued::Duplicate(message))) => (message, true),
             Some(Err(error)) => return Err(Refusal::from(error).into()),
             None => return Err(self.handle.stopped().into()),
         };
+        let message_id = id::encode(queue.id, message);
+        span.record("message_id", message_id.as_str());
         Ok(Response::new(EnqueueResponse {
-            message_id: id::encode(queue.id, message),
+            message_id,
             deduplicated,
         }))
     }
@@ -125,14 +131,18 @@ impl FilaService for Messages {
         &self,
         request: Request<EnqueueBatchRequest>,
     ) -> Result<Response<EnqueueBatchResponse>, Status> {
-        let trace = TraceContext::of(request.metadata());
+        let trace = CallTrace::of(request.metadata());
         let EnqueueBatchRequest { queue, messages } = request.into_inner();
         self.batch_fits(messages.len())?;
         let queue = self.handle.queue(&queue)?;
         let (messages, outcome) = Batch::parse(messages, &trace).split();
         let decided = match messages.is_empty() {
             true => Vec::new(),
-            false => self.handle.enqueue(&queue, messages).await?,
+            false => {
+                let span = self.tracing.enqueue(queue.name.as_str(), &trace);
+                let enqueue = self.handle.enqueue(&queue, messages);
+                enqueue.instrument(span).await?
+            }
         };
         let results = outcome.merge(queue.id, decided);
         Ok(Response::new(EnqueueBatchResponse { results }))
@@ -144,7 +154,7 @@ impl FilaService for Messages {
         &self,
         request: Request<Streaming<ProduceRequest>>,
     ) -> Result<Response<Self::ProduceStream>, Status> {
-        let trace = TraceContext::of(request.metadata());
+        let trace = CallTrace::of(request.metadata());
         let producing = Producing::new(self.handle.clone(), trace, request.into_inner());
         let frames = stream::unfold(producing, |mut producing| async move {
             Some((producing.next().await?, producing))
@@ -158,7 +168,7 @@ impl FilaService for Messages {
         &self,
         request: Request<ConsumeRequest>,
     ) -> Result<Response<Self::ConsumeStream>, Status> {
-        let consuming = Consuming::begin(&self.handle, request.into_inner()).await?;
+        let consuming = Consuming::begin(&self.handle, self.tracing, request.into_inner()).await?;
         let frames = stream::unfold(consuming, |mut consuming| async move {
             Some((consuming.next().await?, consuming))
         });
@@ -171,7 +181,7 @@ impl FilaService for Messages {
         &self,
         request: Request<Streaming<WorkRequest>>,
     ) -> Result<Response<Self::WorkStream>, Status> {
-        let working = Working::new(self.handle.clone(), request.into_inner());
+        let working = Working::new(self.handle.clone(), self.tracing, request.into_inner());
         let frames = stream::unfold(working, |mut working| async move {
             Some((working.next().await?, working))
         });

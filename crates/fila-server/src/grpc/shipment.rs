@@ -7,6 +7,8 @@ use fila_proto::v1;
 use fila_store::QueueId;
 
 use super::message;
+use super::trace::Tracing;
+use crate::runtime::QueueEntry;
 
 /// Messages in one frame, at most.
 const FRAME_MESSAGES: usize = 1_024;
@@ -35,8 +37,16 @@ impl Shipment {
         self.0.len() >= FRAME_MESSAGES
     }
 
-    /// Takes out what goes into the next frame.
-    pub(super) fn frame(&mut self, queue: QueueId) -> Vec<v1::Delivery> {
+    /// Takes out what goes into the next frame of this queue's consumer.
+    pub(super) fn frame_of(&mut self, queue: &QueueEntry, tracing: Tracing) -> Vec<v1::Delivery> {
+        let frame = self.frame(queue.id);
+        for delivery in &frame {
+            tracing.deliver(queue.name.as_str(), delivery);
+        }
+        frame
+    }
+
+    fn frame(&mut self, queue: QueueId) -> Vec<v1::Delivery> {
         let mut frame = Vec::with_capacity(self.0.len().min(FRAME_MESSAGES));
         let mut bytes = 0;
         while frame.len() < FRAME_MESSAGES && bytes < FRAME_BYTES {

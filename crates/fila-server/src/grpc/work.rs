@@ -16,12 +16,14 @@ use tonic::{Status, Streaming};
 use super::consume::{dismissed, stopped};
 use super::refusal::Refusal;
 use super::shipment::Shipment;
+use super::trace::Tracing;
 use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply};
 
 /// The stream of one worker. Dropping it gives back what is leased.
 #[derive(Debug)]
 pub(super) struct Working {
     handle: Handle,
+    tracing: Tracing,
     requests: Streaming<WorkRequest>,
     /// There is none before the first request, and after the last.
     consumer: Option<Consumer>,
@@ -48,10 +50,11 @@ enum Phase {
 }
 
 impl Working {
-    pub(super) fn new(handle: Handle, requests: Streaming<WorkRequest>) -> Self {
+    pub(super) fn new(handle: Handle, tracing: Tracing, requests: Streaming<WorkRequest>) -> Self {
         let (to_replies, replies) = mpsc::unbounded_channel();
         Self {
             handle,
+            tracing,
             requests,
             consumer: None,
             shipment: Shipment::default(),
@@ -112,7 +115,7 @@ impl Working {
             return None;
         }
         let deliveries = match &self.consumer {
-            Some(consumer) => self.shipment.frame(consumer.queue().id),
+            Some(consumer) => self.shipment.frame_of(consumer.queue(), self.tracing),
             None => Vec::new(),
         };
         Some(WorkResponse {

@@ -41,10 +41,11 @@ pub(super) struct Subscription {
     pub(super) ticket: Ticket,
 }
 
-/// An input and the room it takes.
+/// An input, how many bytes it carries, and the room it takes.
 #[derive(Debug)]
 pub(super) struct Queued {
-    pub(super) input: Input,
+    input: Input,
+    bytes: usize,
     room: usize,
 }
 
@@ -61,6 +62,8 @@ pub(super) struct Inbox {
 pub(super) struct Outbox {
     pub(super) receiver: Receiver<Queued>,
     room: Arc<Semaphore>,
+    /// What was next when its bytes did not fit.
+    held: Option<Queued>,
 }
 
 /// Returns both ends of an inbox with room for so many bytes.
@@ -74,7 +77,12 @@ pub(super) fn inbox(bytes: usize) -> (Inbox, Outbox) {
         room: room.clone(),
         capacity,
     };
-    (inbox, Outbox { receiver, room })
+    let outbox = Outbox {
+        receiver,
+        room,
+        held: None,
+    };
+    (inbox, outbox)
 }
 
 impl Inbox {
@@ -90,6 +98,7 @@ impl Inbox {
         permit.map_err(|_| CallError::ShuttingDown)?.forget();
         let queued = Queued {
             input,
+            bytes,
             room: room as usize,
         };
         // If the thread is gone, the ticket that is dropped here says so.
@@ -99,7 +108,12 @@ impl Inbox {
 
     /// Puts an input in at once.
     pub(super) fn put_now(&self, input: Input) {
-        let _ = self.sender.send(Queued { input, room: 0 });
+        let queued = Queued {
+            input,
+            bytes: 0,
+            room: 0,
+        };
+        let _ = self.sender.send(queued);
     }
 
     /// Lets nothing in any more, but for what is put in at once.
@@ -109,13 +123,23 @@ impl Inbox {
 }
 
 impl Outbox {
-    /// Returns what waits next, and makes room.
-    pub(super) fn try_take(&self) -> Option<Input> {
-        let queued = self.receiver.try_recv().ok()?;
+    /// Returns what waits next and how many bytes it carries, and makes room; nothing, if its bytes do not fit.
+    pub(super) fn try_take(&mut self, fits: impl FnOnce(usize) -> bool) -> Option<(Input, usize)> {
+        let held = self.held.take();
+        let queued = held.or_else(|| self.receiver.try_recv().ok())?;
+        if !fits(queued.bytes) {
+            self.held = Some(queued);
+            return None;
+        }
         if queued.room > 0 {
             self.room.add_permits(queued.room);
         }
-        Some(queued.input)
+        Some((queued.input, queued.bytes))
+    }
+
+    /// Tells whether what is next did not fit.
+    pub(super) fn is_holding(&self) -> bool {
+        self.held.is_some()
     }
 }
 
@@ -128,25 +152,41 @@ mod tests {
         Input::Command(Command::Credit { consumer, more: 1 })
     }
 
+    fn take(outbox: &mut Outbox) -> Option<Input> {
+        outbox.try_take(|_| true).map(|(input, _)| input)
+    }
+
     #[tokio::test]
     async fn whoever_finds_no_room_waits_until_there_is_some() {
-        let (inbox, outbox) = inbox(64 << 10);
+        let (inbox, mut outbox) = inbox(64 << 10);
         inbox.put(40 << 10, credit()).await.unwrap();
         let mut second = Box::pin(inbox.put(40 << 10, credit()));
         assert!(futures_util::poll!(&mut second).is_pending());
         inbox.put_now(Input::Stop);
-        assert!(matches!(outbox.try_take(), Some(Input::Command(_))));
+        assert!(matches!(take(&mut outbox), Some(Input::Command(_))));
         second.await.unwrap();
-        assert!(matches!(outbox.try_take(), Some(Input::Stop)));
-        assert!(matches!(outbox.try_take(), Some(Input::Command(_))));
+        assert!(matches!(take(&mut outbox), Some(Input::Stop)));
+        assert!(matches!(take(&mut outbox), Some(Input::Command(_))));
     }
 
     #[tokio::test]
     async fn what_is_larger_than_the_inbox_gets_through_alone() {
-        let (inbox, outbox) = inbox(64 << 10);
+        let (inbox, mut outbox) = inbox(64 << 10);
         inbox.put(1 << 30, credit()).await.unwrap();
-        assert!(outbox.try_take().is_some());
+        assert!(take(&mut outbox).is_some());
         inbox.put(0, credit()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_held_and_keeps_its_place() {
+        let (inbox, mut outbox) = inbox(64 << 10);
+        inbox.put(10, credit()).await.unwrap();
+        inbox.put_now(Input::Stop);
+        assert!(outbox.try_take(|bytes| bytes < 10).is_none());
+        assert!(outbox.is_holding());
+        assert!(matches!(outbox.try_take(|_| true), Some((_, 10))));
+        assert!(!outbox.is_holding());
+        assert!(matches!(take(&mut outbox), Some(Input::Stop)));
     }
 
     #[tokio::test]

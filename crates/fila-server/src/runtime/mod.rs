@@ -40,5 +40,4 @@ pub use name::{NameError, QueueNameRule};
 pub use start::{Runtime, Stopped};
 pub use status::State;
 
-pub(crate) use status::Status;
 pub(crate) use ticket::{Replies, Reply};

@@ -59,7 +59,12 @@ pub(super) struct Scheduler {
     pub(super) figures: HashMap<QueueId, Arc<Figures>, RandomState>,
     pub(super) touched: Vec<ConsumerId>,
     pub(super) phase: Phase,
-    pub(super) commit: Commit,
+    /// Bytes of commands that the next round is to store.
+    pub(super) collected: usize,
+    /// Bytes of commands that the round under way is storing.
+    pub(super) under_way: usize,
+    /// The most bytes of both.
+    pub(super) buffered_max: usize,
 }
 
 /// Where deliveries of one consumer go.
@@ -77,12 +82,6 @@ pub(super) enum Phase {
     Stopping,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Commit {
-    Idle,
-    UnderWay,
-}
-
 impl Scheduler {
     /// Works until it is told to stop and all that was accepted is stored and answered.
     pub(super) fn run(mut self) {
@@ -90,13 +89,14 @@ impl Scheduler {
             self.take_events();
             self.take_inputs();
             self.broker.poll(self.clock.now());
-            self.flush();
+            // The round first: while it is stored, there is time for the rest.
             self.seal();
+            self.flush();
             self.publish();
-            match (self.phase, self.commit) {
-                (Phase::Stopping, Commit::Idle) => return,
-                (Phase::Stopping, Commit::UnderWay) | (Phase::Running, _) => self.wait(),
+            if self.phase == Phase::Stopping && !self.broker.is_writing() {
+                return;
             }
+            self.wait();
         }
     }
 
@@ -105,7 +105,7 @@ impl Scheduler {
             let now = self.clock.now();
             match event {
                 Event::Committed(committed) => {
-                    self.commit = Commit::Idle;
+                    self.under_way = 0;
                     self.broker.committed(now, committed);
                 }
                 Event::Loaded {
@@ -122,9 +122,13 @@ impl Scheduler {
             if self.phase == Phase::Stopping || self.broker.is_full() {
                 return;
             }
-            let Some(input) = self.inbox.try_take() else {
+            // What would be refused for want of a buffer waits instead, unless there is nothing to wait for.
+            let (held, max) = (self.collected + self.under_way, self.buffered_max);
+            let fits = |bytes| held == 0 || held + bytes <= max;
+            let Some((input, bytes)) = self.inbox.try_take(fits) else {
                 return;
             };
+            self.collected += bytes;
             match input {
                 Input::Open(queue, recovery, figures) => {
                     self.figures.insert(queue, figures);
@@ -229,13 +233,15 @@ impl Scheduler {
 
     fn seal(&mut self) {
         if let Some(round) = self.broker.seal() {
-            self.commit = Commit::UnderWay;
+            self.under_way = std::mem::take(&mut self.collected);
             if self.rounds.send(round).is_err() {
                 // The commit thread is gone, and has taken the server out of service.
-                self.commit = Commit::Idle;
+                self.under_way = 0;
                 self.broker.committed(self.clock.now(), Committed::Failed);
-                self.flush();
             }
+        } else if !self.broker.is_writing() {
+            // All that was collected was refused, or needs no storing.
+            self.collected = 0;
         }
     }
 
@@ -254,7 +260,7 @@ impl Scheduler {
     fn wait(&self) {
         let mut select = Select::new();
         select.recv(&self.events);
-        if self.phase == Phase::Running && !self.broker.is_full() {
+        if self.phase == Phase::Running && !self.broker.is_full() && !self.inbox.is_holding() {
             select.recv(&self.inbox.receiver);
         }
         match self.broker.next_timer() {

@@ -21,7 +21,7 @@ use super::inbox::{Inbox, Input, Outbox, inbox};
 use super::reader::{Errand, READERS, Reader};
 use super::recover::take_over;
 use super::registrar::{Registrar, least};
-use super::scheduler::{Commit, Phase, Scheduler};
+use super::scheduler::{Phase, Scheduler};
 use super::shards::Shards;
 use super::status::{Status, Witness};
 use super::sweeper::Sweeper;
@@ -148,7 +148,9 @@ impl Runtime {
                 figures: HashMap::default(),
                 touched: Vec::new(),
                 phase: Phase::Running,
-                commit: Commit::Idle,
+                collected: 0,
+                under_way: 0,
+                buffered_max: room,
             };
             let name = format!("fila-sched-{number}");
             runtime.spawn(name, "scheduler thread", &end, move || scheduler.run())?;
