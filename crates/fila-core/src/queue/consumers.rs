@@ -131,19 +131,18 @@ impl Consumers {
         self.willing.retain(|&listed| listed != slot);
     }
 
-    /// Forgets all messages that are with consumers.
-    pub(super) fn forget_leases(&mut self) {
+    /// Forgets all messages that are with consumers, and returns who these are.
+    pub(super) fn forget_leases(&mut self) -> Vec<u32> {
         let slots: Vec<u32> = self.all.iter().map(|(slot, _)| slot as u32).collect();
-        for slot in slots {
+        for &slot in &slots {
             self.all[slot as usize].leased.clear();
             self.enlist(slot);
         }
+        slots
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = (u32, ConsumerId)> {
-        self.all
-            .iter()
-            .map(|(slot, consumer)| (slot as u32, consumer.id))
+    pub(super) fn names(&self) -> impl Iterator<Item = ConsumerId> {
+        self.all.iter().map(|(_, consumer)| consumer.id)
     }
 
     fn enlist(&mut self, slot: u32) {

@@ -196,7 +196,7 @@ impl Queue {
         let names = self.consumers.names();
         effects
             .dismissed
-            .extend(names.map(|(_, id)| (id, Dismissal::QueueGone)));
+            .extend(names.map(|id| (id, Dismissal::QueueGone)));
     }
 
     /// Follows a changed definition. The ordering stays what it was when the queue was made.
@@ -257,7 +257,9 @@ impl Queue {
         let deduplication = std::mem::take(&mut self.deduplication);
         let garbage = Garbage(Box::new(deduplication));
         context.effects.garbage.push(garbage);
-        self.consumers.forget_leases();
+        for consumer in self.consumers.forget_leases() {
+            self.dismiss_drained(context, consumer);
+        }
         self.resync = None;
         self.totals.purged += purged;
         // A purge comes before whatever else is in its batch, so what was accepted earlier must not be in it.

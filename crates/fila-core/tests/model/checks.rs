@@ -1,0 +1,328 @@
+//! What may be seen, what must be seen, and what a crash may leave.
+
+use std::collections::BTreeMap;
+
+use fila_core::{Answer, ConsumerId, Delivering, Delivery, Enqueued, Ordering, SettleError};
+use fila_store::{Cursor, Engine, Entry, FairnessKey, MessageId, Shard, Timestamp};
+
+use super::{Expected, Known, Life, Pending, Sent, Simulation};
+
+impl Simulation {
+    /// Checks what the broker has said since the last look.
+    pub(super) fn look(&mut self) {
+        let answers = std::mem::take(&mut self.shell.answers);
+        for (ticket, answer) in answers {
+            let pending = self.pending.remove(&ticket).expect("answered once");
+            self.check_answer(pending, answer);
+        }
+        while let Some((consumer, delivery)) = self.shell.deliveries.pop_front() {
+            self.check_delivery(consumer, &delivery);
+        }
+        for (consumer, _) in std::mem::take(&mut self.shell.dismissed) {
+            let is_there = self.consumers.contains_key(&consumer);
+            assert!(!is_there, "{consumer:?} was dismissed too early");
+        }
+    }
+
+    fn check_answer(&mut self, pending: Pending, answer: Answer) {
+        match (pending, answer) {
+            (Pending::Enqueue(sent), Answer::Enqueued(results)) => {
+                assert_eq!(sent.len(), results.len());
+                for (sent, result) in sent.into_iter().zip(results) {
+                    match (sent.duplicate_of, result.expect("there is room")) {
+                        (None, Enqueued::Stored(id)) => self.take_stored(id, sent),
+                        (Some(body), Enqueued::Duplicate(id)) => {
+                            assert_eq!(self.ids.get(&body), Some(&id), "body {body}");
+                        }
+                        (expected, got) => panic!("duplicate of {expected:?}, but {got:?}"),
+                    }
+                }
+            }
+            (Pending::Settle(expected), Answer::Settled(results)) => {
+                assert_eq!(expected.len(), results.len());
+                for (expected, result) in expected.into_iter().zip(results) {
+                    match expected {
+                        Expected::Refused => {
+                            assert_eq!(result, Err(SettleError::LeaseNotFound));
+                        }
+                        Expected::Taken => assert_eq!(result, Ok(())),
+                        Expected::Deleted(id) => {
+                            assert_eq!(result, Ok(()));
+                            self.messages.remove(&id);
+                            self.gone.insert(id);
+                        }
+                        Expected::Attempted(id, attempts) => {
+                            assert_eq!(result, Ok(()));
+                            if let Some(known) = self.messages.get_mut(&id) {
+                                known.attempts_confirmed = known.attempts_confirmed.max(attempts);
+                            }
+                        }
+                    }
+                }
+            }
+            (Pending::Purge(purged), Answer::Purged(count)) => {
+                assert!(count >= self.certain(&purged), "{count}");
+                self.gone.extend(purged.into_keys());
+            }
+            (pending, answer) => panic!("{answer:?} to {pending:?}"),
+        }
+    }
+
+    /// Returns how many of these were there for certain.
+    fn certain(&self, purged: &BTreeMap<MessageId, Known>) -> u64 {
+        let is_certain = |known: &&Known| known.life != Life::Leaving && known.expires.is_none();
+        purged.values().filter(is_certain).count() as u64
+    }
+
+    fn take_stored(&mut self, id: MessageId, sent: Sent) {
+        self.ids.insert(sent.body, id);
+        let is_purged = sent.is_purged;
+        let known = Known {
+            body: sent.body,
+            key: sent.key,
+            due: sent.due,
+            expires: sent.expires,
+            attempts: 0,
+            attempts_confirmed: 0,
+            life: Life::Waiting,
+        };
+        if is_purged {
+            // Gone, if the purge comes to pass.
+            let purge = self.pending.values_mut().find_map(|pending| match pending {
+                Pending::Purge(purged) => Some(purged),
+                Pending::Enqueue(_) | Pending::Settle(_) => None,
+            });
+            purge.expect("it is answered later").insert(id, known);
+            return;
+        }
+        let before = self.messages.insert(id, known);
+        assert!(before.is_none(), "{id} was given twice");
+    }
+
+    fn cap(&self, key: &FairnessKey) -> usize {
+        let own = self.definition.keys.get(key);
+        let cap = own
+            .and_then(|own| own.concurrency)
+            .or(self.definition.key_concurrency);
+        match self.definition.ordering {
+            Ordering::Key => 1,
+            Ordering::None => cap.map_or(usize::MAX, |cap| cap.get() as usize),
+        }
+    }
+
+    fn is_running(&self, key: &FairnessKey) -> bool {
+        let own = self.definition.keys.get(key);
+        self.definition.delivery == Delivering::Running
+            && own.is_none_or(|own| own.delivery == Delivering::Running)
+    }
+
+    fn is_willing(&self, consumer: ConsumerId) -> bool {
+        self.consumers.get(&consumer).is_some_and(|known| {
+            !known.is_draining
+                && known.credit != Some(0)
+                && self.holds(consumer) < known.in_flight_max
+        })
+    }
+
+    /// Returns the one message of a key that may be delivered now.
+    fn deliverable(&self, key: &FairnessKey) -> Option<MessageId> {
+        let now = self.shell.now;
+        let of_key = || self.messages.iter().filter(|(_, known)| known.key == *key);
+        let leased = of_key().filter(|(_, known)| matches!(known.life, Life::Leased { .. }));
+        if !self.is_running(key) || leased.count() >= self.cap(key) {
+            return None;
+        }
+        match self.definition.ordering {
+            Ordering::None => {
+                let mut ready = of_key().filter(|(_, known)| {
+                    known.life == Life::Waiting && known.due <= now && !known.is_expired(now)
+                });
+                ready.next().map(|(id, _)| *id)
+            }
+            Ordering::Key => {
+                // Whatever is first stands in the way of the others, unless its life is over.
+                let mut line = of_key()
+                    .filter(|(_, known)| known.life != Life::Waiting || !known.is_expired(now));
+                let (id, first) = line.next()?;
+                (first.life == Life::Waiting && first.due <= now).then_some(*id)
+            }
+        }
+    }
+
+    fn check_delivery(&mut self, consumer: ConsumerId, delivery: &Delivery) {
+        let id = delivery.message;
+        assert!(!self.gone.contains(&id), "{id} was gone");
+        assert!(self.is_willing(consumer), "{consumer:?} wants nothing");
+        let next = self.deliverable(&delivery.fairness_key);
+        assert_eq!(
+            next,
+            Some(id),
+            "the next one of {:?}",
+            delivery.fairness_key
+        );
+        let until = self.shell.now.saturating_add(delivery.lease_time);
+        assert_eq!(delivery.lease_time, self.definition.visibility_timeout);
+        let known = self.messages.get_mut(&id).unwrap();
+        assert_eq!(delivery.attempt, known.attempts + 1);
+        assert_eq!(delivery.payload.body()[..8], known.body.to_be_bytes());
+        assert!(
+            !self.ended.contains(&delivery.lease),
+            "a lease has come back"
+        );
+        known.life = Life::Leased {
+            lease: delivery.lease,
+            consumer,
+            until,
+        };
+        let subscriber = self.consumers.get_mut(&consumer).unwrap();
+        subscriber.credit = subscriber.credit.map(|credit| credit - 1);
+    }
+
+    /// Lets the broker finish what it can at this moment, after which nobody may wait in vain.
+    pub(super) fn rest(&mut self) {
+        self.shell.run();
+        self.look();
+        assert!(self.pending.is_empty(), "unanswered: {:?}", self.pending);
+        let now = self.shell.now;
+        let live = self.messages.values();
+        let live = live.filter(|known| !known.is_expired(now) || known.life != Life::Waiting);
+        let (leased, live) = (self.leases().count() as u64, live.count() as u64);
+        let stats = self.shell.stats(self.queue);
+        assert_eq!(stats.leased, leased);
+        // Lives that have ended in the store are noticed when they are read.
+        let all = self.messages.len() as u64;
+        assert!(
+            (live..=all).contains(&stats.depth()),
+            "{live}..={all}: {stats:?}"
+        );
+        let consumers = self.consumers.len() as u64;
+        assert_eq!(stats.consumers, consumers);
+        if let Some(willing) = self.consumers.keys().find(|&&id| self.is_willing(id)) {
+            for known in self.messages.values() {
+                let next = self.deliverable(&known.key);
+                assert_eq!(next, None, "{willing:?} waits, and so does {:?}", known.key);
+            }
+        }
+    }
+
+    /// Returns what is stored.
+    pub(super) fn stored(&self) -> Vec<Entry> {
+        let shard = &self.shell.shards[&self.queue];
+        let page = shard.scan(&Cursor::start(), usize::MAX).unwrap();
+        assert!(page.damaged.is_empty());
+        page.items
+    }
+
+    /// Ends the broker where it stands, and starts another one on what is stored.
+    pub(super) fn crash(&mut self) {
+        let may_have_happened = self.shell.round.take();
+        if let Some(round) = may_have_happened
+            && self.chance.one_in(2)
+        {
+            self.shell.store(&round);
+        }
+        self.shell.restart();
+        let leases: Vec<_> = self.leases().map(|(lease, _)| lease).collect();
+        self.ended.extend(leases);
+        self.consumers.clear();
+        self.learn_from_store();
+        let stats = self.shell.stats(self.queue);
+        assert_eq!(stats.depth(), self.messages.len() as u64);
+    }
+
+    /// Checks that what is stored is what was confirmed, and takes over what it says of the rest.
+    fn learn_from_store(&mut self) {
+        let now = self.shell.now;
+        let mut doubtful: BTreeMap<u64, Sent> = BTreeMap::new();
+        let mut before = std::mem::take(&mut self.messages);
+        for (_, pending) in std::mem::take(&mut self.pending) {
+            match pending {
+                Pending::Enqueue(sent) => {
+                    doubtful.extend(sent.into_iter().map(|sent| (sent.body, sent)));
+                }
+                Pending::Purge(purged) => {
+                    // All of it may have come to pass, or none.
+                    let purged = purged.into_iter().map(|(id, mut known)| {
+                        known.life = Life::Leaving;
+                        (id, known)
+                    });
+                    before.extend(purged);
+                }
+                Pending::Settle(_) => {}
+            }
+        }
+        let stored = self.stored();
+        for entry in &stored {
+            let (id, meta) = (entry.id, &entry.meta);
+            assert!(!self.gone.contains(&id), "{id} is back");
+            let body = self.body_of(entry);
+            let known = before.remove(&id).unwrap_or_else(|| {
+                let sent = doubtful.remove(&body).expect("somebody has sent it");
+                self.ids.insert(body, id);
+                Known {
+                    body,
+                    key: sent.key,
+                    due: sent.due,
+                    expires: sent.expires,
+                    attempts: 0,
+                    attempts_confirmed: 0,
+                    life: Life::Waiting,
+                }
+            });
+            assert_eq!((body, &meta.fairness_key), (known.body, &known.key));
+            assert_eq!(meta.expires_at, known.expires);
+            let attempts = known.attempts_confirmed..=known.attempts;
+            assert!(attempts.contains(&meta.attempts), "{attempts:?}: {meta:?}");
+            let due = meta.deliver_after.unwrap_or(Timestamp::from_millis(0));
+            self.messages.insert(
+                id,
+                Known {
+                    due,
+                    attempts: meta.attempts,
+                    attempts_confirmed: meta.attempts,
+                    life: Life::Waiting,
+                    ..known
+                },
+            );
+        }
+        for (id, known) in before {
+            let may_be_gone = known.life == Life::Leaving || known.is_expired(now);
+            assert!(may_be_gone, "{id} is lost: {known:?}");
+            self.gone.insert(id);
+        }
+        self.learn_deduplication_ids();
+    }
+
+    fn body_of(&self, entry: &Entry) -> u64 {
+        let shard = &self.shell.shards[&self.queue];
+        let loaded = shard.load(&[entry.locator()]).unwrap().remove(0);
+        let fila_store::Loaded::Found(payload) = loaded else {
+            panic!("{loaded:?}");
+        };
+        u64::from_be_bytes(payload.body()[..8].try_into().unwrap())
+    }
+
+    fn learn_deduplication_ids(&mut self) {
+        let now = self.shell.now;
+        let shard = &self.shell.shards[&self.queue];
+        let stored = shard.remembered(None, usize::MAX).unwrap().items;
+        let bodies: BTreeMap<MessageId, u64> =
+            self.ids.iter().map(|(body, id)| (*id, *body)).collect();
+        let mut remembered = BTreeMap::new();
+        for known in stored {
+            if known.expires_at > now {
+                // A message can be gone before anybody was told its id, but for crashes that does not happen here.
+                let body = bodies.get(&known.id).copied();
+                let body = body.expect("its message was stored with it");
+                remembered.insert(known.deduplication_id, (body, known.expires_at));
+            }
+        }
+        for (id, (body, until)) in &self.remembered {
+            let is_confirmed = self.ids.contains_key(body);
+            if is_confirmed && *until > now {
+                assert_eq!(remembered.get(id), Some(&(*body, *until)), "{id:?}");
+            }
+        }
+        self.remembered = remembered;
+    }
+}

@@ -1,0 +1,359 @@
+//! What happens to the broker, by chance, and what that means to the model.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use fila_core::{
+    Answer, Command, ConsumerId, Credit, Delivering, Demand, KeySettings, LeaseId, Settlement, Ttl,
+    Verdict,
+};
+use fila_store::{DeduplicationId, Engine, Expected as Version, MessageId};
+
+use super::{Expected, Life, Pending, Sent, Simulation, Subscriber};
+use crate::support::{key, message};
+
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+
+impl Simulation {
+    pub(super) fn step(&mut self) {
+        match self.chance.below(100) {
+            0..20 => self.enqueue(),
+            20..40 => self.settle(),
+            40..46 => self.subscribe(),
+            46..54 => self.credit(),
+            54..56 => self.unsubscribe(),
+            56..58 => self.drain(),
+            58..68 => self.shell.poll(),
+            68..76 => self.shell.seal(),
+            76..84 => self.shell.commit(),
+            84..90 => self.shell.load(),
+            90..96 => self.let_time_pass(),
+            96 => self.reconfigure(),
+            97 => self.purge(),
+            _ => {
+                if self.chance.one_in(3) {
+                    self.crash();
+                }
+            }
+        }
+    }
+
+    fn some_key(&mut self) -> &'static str {
+        KEYS[self.chance.below(KEYS.len() as u64) as usize]
+    }
+
+    fn enqueue(&mut self) {
+        let now = self.shell.now;
+        let mut messages = Vec::new();
+        let mut sent = Vec::new();
+        for _ in 0..=self.chance.below(5) {
+            let name = self.some_key();
+            self.bodies += 1;
+            let mut body = vec![0; 8 + self.chance.below(1500) as usize];
+            body[..8].copy_from_slice(&self.bodies.to_be_bytes());
+            let mut new = message(name, body);
+            new.weight = NonZeroU32::new(1 + self.chance.below(5) as u32).unwrap();
+            if self.chance.one_in(6) {
+                new.delay = Duration::from_millis(self.chance.below(400));
+            }
+            if self.chance.one_in(6) {
+                new.ttl = Ttl::For(Duration::from_millis(1 + self.chance.below(2000)));
+            }
+            let mut duplicate_of = None;
+            if self.chance.one_in(4) {
+                let id = DeduplicationId::new(format!("d{}", self.chance.below(6))).unwrap();
+                let known = self.remembered.get(&id).filter(|(_, until)| *until > now);
+                duplicate_of = known.map(|(body, _)| *body);
+                if duplicate_of.is_none() {
+                    let until = now.saturating_add(self.definition.deduplication_window);
+                    self.remembered.insert(id.clone(), (self.bodies, until));
+                }
+                new.deduplication_id = Some(id);
+            }
+            sent.push(Sent {
+                body: self.bodies,
+                key: key(name),
+                due: now.saturating_add(new.delay),
+                expires: match new.ttl {
+                    Ttl::For(time) => Some(now.saturating_add(time)),
+                    Ttl::Queue | Ttl::Forever => None,
+                },
+                duplicate_of,
+                is_purged: false,
+            });
+            messages.push(new);
+        }
+        let ticket = self.shell.ticket();
+        self.pending.insert(ticket, Pending::Enqueue(sent));
+        self.shell.tell(Command::Enqueue {
+            queue: self.queue,
+            messages,
+            ticket,
+        });
+    }
+
+    fn settle(&mut self) {
+        let live: Vec<LeaseId> = self.leases().map(|(lease, _)| lease).collect();
+        let mut results = Vec::new();
+        for _ in 0..=self.chance.below(4) {
+            let is_late = live.is_empty() || self.chance.one_in(6);
+            let leases = if is_late { &self.ended } else { &live };
+            if leases.is_empty() {
+                continue;
+            }
+            let lease = leases[self.chance.below(leases.len() as u64) as usize];
+            let verdict = match self.chance.below(8) {
+                0..5 => Verdict::Ack,
+                5 => Verdict::Nack {
+                    delay: Duration::from_millis(self.chance.below(3) * 60),
+                },
+                6 => Verdict::Release,
+                _ => Verdict::Extend { by: None },
+            };
+            results.push((lease, verdict));
+        }
+        self.tell_results(results);
+    }
+
+    pub(super) fn acknowledge_all(&mut self) {
+        let results = self.leases().map(|(lease, _)| (lease, Verdict::Ack));
+        let results = results.collect();
+        self.tell_results(results);
+    }
+
+    fn tell_results(&mut self, results: Vec<(LeaseId, Verdict)>) {
+        let mut expected = Vec::new();
+        let mut settlements = Vec::new();
+        for (lease, verdict) in results {
+            expected.push(self.take_result(lease, verdict));
+            settlements.push(Settlement {
+                lease,
+                message: None,
+                verdict,
+            });
+        }
+        let ticket = self.shell.ticket();
+        self.pending.insert(ticket, Pending::Settle(expected));
+        self.shell.tell(Command::Settle {
+            queue: self.queue,
+            results: settlements,
+            ticket,
+        });
+    }
+
+    pub(super) fn leases(&self) -> impl Iterator<Item = (LeaseId, MessageId)> {
+        self.messages
+            .iter()
+            .filter_map(|(id, known)| match known.life {
+                Life::Leased { lease, .. } => Some((lease, *id)),
+                Life::Waiting | Life::Leaving => None,
+            })
+    }
+
+    /// Does to the model what a result does, and returns what has to come of it.
+    fn take_result(&mut self, lease: LeaseId, verdict: Verdict) -> Expected {
+        let now = self.shell.now;
+        let Some((_, id)) = self.leases().find(|(held, _)| *held == lease) else {
+            return Expected::Refused;
+        };
+        let timeout = self.definition.visibility_timeout;
+        let known = self.messages.get_mut(&id).unwrap();
+        let Life::Leased {
+            consumer, until, ..
+        } = &mut known.life
+        else {
+            unreachable!("it was found by its lease");
+        };
+        let consumer = *consumer;
+        let expected = match verdict {
+            Verdict::Extend { .. } => {
+                *until = now.saturating_add(timeout);
+                return Expected::Taken;
+            }
+            Verdict::Ack => {
+                known.life = Life::Leaving;
+                Expected::Deleted(id)
+            }
+            Verdict::Nack { delay } => {
+                known.life = Life::Waiting;
+                known.attempts += 1;
+                known.due = now.saturating_add(delay);
+                Expected::Attempted(id, known.attempts)
+            }
+            Verdict::Release => {
+                known.life = Life::Waiting;
+                Expected::Taken
+            }
+        };
+        self.ended.push(lease);
+        self.dismiss_if_done(consumer);
+        expected
+    }
+
+    fn subscribe(&mut self) {
+        if self.consumers.len() < 4 {
+            let credit = self.chance.below(6) as u32;
+            let credit = self.chance.one_in(2).then_some(credit);
+            let in_flight_max = 1 + self.chance.below(8) as u32;
+            self.subscribe_with(credit, in_flight_max);
+        }
+    }
+
+    pub(super) fn subscribe_with(&mut self, credit: Option<u32>, in_flight_max: u32) {
+        let ticket = self.shell.ticket();
+        let consumer = ConsumerId::new(ticket);
+        let demand = Demand {
+            credit: credit.map_or(Credit::Unlimited, Credit::Limited),
+            in_flight_max,
+        };
+        self.shell.tell(Command::Subscribe {
+            queue: self.queue,
+            consumer,
+            demand,
+            ticket,
+        });
+        assert_eq!(self.shell.answers.remove(&ticket), Some(Answer::Subscribed));
+        let subscriber = Subscriber {
+            credit,
+            in_flight_max: in_flight_max as usize,
+            is_draining: false,
+        };
+        self.consumers.insert(consumer, subscriber);
+    }
+
+    fn some_consumer(&mut self) -> Option<ConsumerId> {
+        let count = self.consumers.len() as u64;
+        let nth = self.chance.below(count.max(1)) as usize;
+        self.consumers.keys().nth(nth).copied()
+    }
+
+    fn credit(&mut self) {
+        if let Some(consumer) = self.some_consumer() {
+            let more = self.chance.below(5) as u32;
+            let known = self.consumers.get_mut(&consumer).unwrap();
+            known.credit = known.credit.map(|credit| credit + more);
+            self.shell.tell(Command::Credit { consumer, more });
+        }
+    }
+
+    fn drain(&mut self) {
+        if let Some(consumer) = self.some_consumer() {
+            self.consumers.get_mut(&consumer).unwrap().is_draining = true;
+            self.dismiss_if_done(consumer);
+            self.shell.tell(Command::Drain { consumer });
+        }
+    }
+
+    fn unsubscribe(&mut self) {
+        if let Some(consumer) = self.some_consumer() {
+            self.end_leases(|_, holder| holder == consumer);
+            self.consumers.remove(&consumer);
+            self.shell.tell(Command::Unsubscribe { consumer });
+        }
+    }
+
+    /// Ends leases without a result: the deliveries count as attempts.
+    pub(super) fn end_leases(&mut self, ends: impl Fn(fila_store::Timestamp, ConsumerId) -> bool) {
+        let mut holders = Vec::new();
+        for known in self.messages.values_mut() {
+            if let Life::Leased {
+                lease,
+                consumer,
+                until,
+            } = known.life
+                && ends(until, consumer)
+            {
+                self.ended.push(lease);
+                known.life = Life::Waiting;
+                known.attempts += 1;
+                known.due = fila_store::Timestamp::from_millis(0);
+                holders.push(consumer);
+            }
+        }
+        for consumer in holders {
+            self.dismiss_if_done(consumer);
+        }
+    }
+
+    fn let_time_pass(&mut self) {
+        let time = match self.chance.below(10) {
+            0 => 3_600_000,
+            1..4 => self.chance.below(1000),
+            _ => self.chance.below(60),
+        };
+        self.pass(Duration::from_millis(time));
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.shell.advance(time);
+        let now = self.shell.now;
+        self.end_leases(|until, _| until <= now);
+        self.shell.poll();
+        self.look();
+    }
+
+    fn reconfigure(&mut self) {
+        match self.chance.below(4) {
+            0 => {
+                self.definition.delivery = match self.definition.delivery {
+                    Delivering::Running => Delivering::Paused,
+                    Delivering::Paused => Delivering::Running,
+                };
+            }
+            1 => {
+                let cap = self.chance.below(4) as u32;
+                self.definition.key_concurrency = NonZeroU32::new(cap);
+            }
+            _ => {
+                let settings = KeySettings {
+                    delivery: if self.chance.one_in(2) {
+                        Delivering::Paused
+                    } else {
+                        Delivering::Running
+                    },
+                    weight: NonZeroU32::new(self.chance.below(4) as u32),
+                    concurrency: NonZeroU32::new(self.chance.below(3) as u32),
+                };
+                let name = self.some_key();
+                self.definition.keys.insert(key(name), settings);
+            }
+        }
+        self.redefine();
+    }
+
+    pub(super) fn redefine(&mut self) {
+        let definition = self.definition.clone();
+        let (engine, any) = (&self.shell.engine, Version::Any);
+        let updated = engine.update_queue(self.queue, any, definition.encode());
+        updated.unwrap();
+        self.shell.tell(Command::Update {
+            queue: self.queue,
+            definition: Box::new(definition),
+        });
+    }
+
+    fn purge(&mut self) {
+        let purged = std::mem::take(&mut self.messages);
+        for known in purged.values() {
+            if let Life::Leased { lease, .. } = known.life {
+                self.ended.push(lease);
+            }
+        }
+        for pending in self.pending.values_mut() {
+            if let Pending::Enqueue(sent) = pending {
+                sent.iter_mut().for_each(|sent| sent.is_purged = true);
+            }
+        }
+        self.remembered.clear();
+        let consumers: Vec<ConsumerId> = self.consumers.keys().copied().collect();
+        for consumer in consumers {
+            self.dismiss_if_done(consumer);
+        }
+        let ticket = self.shell.ticket();
+        self.pending.insert(ticket, Pending::Purge(purged));
+        self.shell.tell(Command::Purge {
+            queue: self.queue,
+            ticket,
+        });
+    }
+}

@@ -1,0 +1,213 @@
+//! What producers and consumers may rely on, in the simplest words, and random lives to try it on.
+//!
+//! Messages are told apart by a number in their bodies, which the model gives; their ids it learns from the answers.
+
+mod checks;
+mod fate;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use fila_core::{ConsumerId, Definition, Delivering, LeaseId, Ordering, Settings};
+use fila_store::{DeduplicationId, FairnessKey, MessageId, QueueId, Timestamp};
+
+use crate::support::Shell;
+
+/// Numbers that look random and are the same for the same seed.
+pub struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// What the model knows of a message that is stored.
+#[derive(Clone, Debug)]
+struct Known {
+    body: u64,
+    key: FairnessKey,
+    due: Timestamp,
+    expires: Option<Timestamp>,
+    /// Deliveries that ended without an acknowledgement.
+    attempts: u32,
+    /// Of these, how many are confirmed to be durable.
+    attempts_confirmed: u32,
+    life: Life,
+}
+
+impl Known {
+    fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|end| end <= now)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Waiting,
+    Leased {
+        lease: LeaseId,
+        consumer: ConsumerId,
+        until: Timestamp,
+    },
+    /// Acknowledged, and nobody has been told yet that this is durable.
+    Leaving,
+}
+
+#[derive(Debug)]
+struct Subscriber {
+    /// None for any amount.
+    credit: Option<u32>,
+    in_flight_max: usize,
+    is_draining: bool,
+}
+
+/// A command that is not answered.
+#[derive(Debug)]
+enum Pending {
+    Enqueue(Vec<Sent>),
+    Settle(Vec<Expected>),
+    /// What was there.
+    Purge(BTreeMap<MessageId, Known>),
+}
+
+#[derive(Clone, Debug)]
+struct Sent {
+    body: u64,
+    key: FairnessKey,
+    due: Timestamp,
+    expires: Option<Timestamp>,
+    /// The body of the message that it is a duplicate of.
+    duplicate_of: Option<u64>,
+    /// A purge came after it.
+    is_purged: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    Refused,
+    Taken,
+    Deleted(MessageId),
+    Attempted(MessageId, u32),
+}
+
+/// A broker, the model of it, and a fate.
+pub struct Simulation {
+    shell: Shell,
+    chance: Chance,
+    queue: QueueId,
+    definition: Definition,
+    messages: BTreeMap<MessageId, Known>,
+    /// Messages that are gone for certain.
+    gone: BTreeSet<MessageId>,
+    consumers: BTreeMap<ConsumerId, Subscriber>,
+    pending: BTreeMap<u64, Pending>,
+    /// Deduplication ids, the bodies they stand for, and until when.
+    remembered: BTreeMap<DeduplicationId, (u64, Timestamp)>,
+    /// The ids of bodies, as far as they were told.
+    ids: BTreeMap<u64, MessageId>,
+    ended: Vec<LeaseId>,
+    bodies: u64,
+}
+
+impl Simulation {
+    pub fn new(seed: u64) -> Self {
+        let mut chance = Chance(seed);
+        let mut settings = Settings::default();
+        // So little that most of the backlog lies in the store, in most runs.
+        settings.memory_budget = [2 << 10, 16 << 10, 1 << 20][chance.below(3) as usize];
+        let mut definition = Definition::default();
+        definition.visibility_timeout = Duration::from_millis(50 + chance.below(500));
+        definition.deduplication_window = Duration::from_millis(chance.below(2000));
+        if chance.one_in(2) {
+            definition.ordering = Ordering::Key;
+        } else if chance.one_in(3) {
+            definition.key_concurrency = NonZeroU32::new(1 + chance.below(3) as u32);
+        }
+        let mut shell = Shell::new(settings);
+        let queue = shell.create("simulated", definition.clone());
+        Self {
+            shell,
+            chance,
+            queue,
+            definition,
+            messages: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            consumers: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            remembered: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            ended: Vec::new(),
+            bodies: 0,
+        }
+    }
+
+    pub fn play(mut self, steps: usize) {
+        for _ in 0..steps {
+            self.step();
+            self.look();
+            if self.chance.one_in(16) {
+                self.rest();
+            }
+        }
+        self.finish();
+    }
+
+    /// Lets everything go on undisturbed, after which nothing may be left.
+    fn finish(&mut self) {
+        self.definition.delivery = Delivering::Running;
+        self.definition.keys.clear();
+        self.redefine();
+        self.subscribe_with(None, u32::MAX);
+        for _ in 0..10_000 {
+            self.rest();
+            self.acknowledge_all();
+            self.rest();
+            let now = self.shell.now;
+            if self.messages.values().all(|known| known.is_expired(now)) {
+                break;
+            }
+            self.pass(Duration::from_millis(100));
+        }
+        let now = self.shell.now;
+        self.messages.retain(|_, known| !known.is_expired(now));
+        assert!(self.messages.is_empty(), "left: {:?}", self.messages);
+        let stats = self.shell.stats(self.queue);
+        assert_eq!((stats.depth(), stats.bytes), (0, 0), "{stats:?}");
+        assert_eq!((stats.active_keys, stats.stored_only), (0, 0), "{stats:?}");
+        assert_eq!(self.shell.broker.memory_used(), 0);
+        assert_eq!(self.stored(), [], "the store is empty");
+    }
+
+    fn holds(&self, consumer: ConsumerId) -> usize {
+        self.messages
+            .values()
+            .filter(|known| matches!(known.life, Life::Leased { consumer: held, .. } if held == consumer))
+            .count()
+    }
+
+    /// Forgets a consumer that was to finish what it had, once it has.
+    fn dismiss_if_done(&mut self, consumer: ConsumerId) {
+        let is_draining = self
+            .consumers
+            .get(&consumer)
+            .is_some_and(|known| known.is_draining);
+        if is_draining && self.holds(consumer) == 0 {
+            self.consumers.remove(&consumer);
+        }
+    }
+}

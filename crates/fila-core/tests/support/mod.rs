@@ -1,0 +1,312 @@
+//! A broker on a store in memory, driven by hand: every step of the shell is a call, and time is a number.
+
+#![allow(dead_code, reason = "every test uses a part of it")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use fila_core::{
+    Answer, Broker, Command, Committed, ConsumerId, Credit, Definition, Delivery, Demand,
+    Dismissal, Enqueued, LeaseId, Load, LoadRequest, LoadedMessages, NewMessage, QueueStats,
+    Recovery, Round, Settings, SettleError, Settlement, Verdict,
+};
+use fila_store::{
+    Batch, Cursor, Engine, FairnessKey, MemoryDisk, MemoryEngine, MessageId, Payload, QueueId,
+    QueueName, Shard, Timestamp,
+};
+
+pub const START: u64 = 1_700_000_000_000;
+
+type MemoryShard = <MemoryEngine as Engine>::Shard;
+
+/// What drives a broker, one step at a time.
+pub struct Shell {
+    pub disk: MemoryDisk,
+    pub engine: MemoryEngine,
+    pub shards: BTreeMap<QueueId, MemoryShard>,
+    pub broker: Broker<u64>,
+    pub now: Timestamp,
+    pub answers: BTreeMap<u64, Answer>,
+    pub deliveries: VecDeque<(ConsumerId, Delivery)>,
+    pub dismissed: Vec<(ConsumerId, Dismissal)>,
+    /// The round under way.
+    pub round: Option<Round>,
+    /// Reads that were asked for.
+    pub loads: VecDeque<Load>,
+    settings: Settings,
+    tickets: u64,
+    consumers: u64,
+}
+
+impl Shell {
+    pub fn new(settings: Settings) -> Self {
+        let disk = MemoryDisk::default();
+        let engine = MemoryEngine::open(&disk).unwrap();
+        Self {
+            disk,
+            engine,
+            shards: BTreeMap::new(),
+            broker: Broker::new(settings.clone()),
+            now: Timestamp::from_millis(START),
+            answers: BTreeMap::new(),
+            deliveries: VecDeque::new(),
+            dismissed: Vec::new(),
+            round: None,
+            loads: VecDeque::new(),
+            settings,
+            tickets: 0,
+            consumers: 0,
+        }
+    }
+
+    /// Returns a shell with one queue.
+    pub fn with_queue(definition: Definition) -> (Self, QueueId) {
+        let mut shell = Self::new(Settings::default());
+        let queue = shell.create("queue", definition);
+        (shell, queue)
+    }
+
+    pub fn create(&mut self, name: &str, definition: Definition) -> QueueId {
+        let name = QueueName::parse(name).unwrap();
+        let queue = self.engine.create_queue(&name, definition.encode());
+        let id = queue.unwrap().id;
+        self.open(id, definition);
+        id
+    }
+
+    pub fn delete(&mut self, queue: QueueId) {
+        self.engine.delete_queue(queue).unwrap();
+        self.broker.handle(self.now, Command::Close { queue });
+        self.take_effects();
+    }
+
+    fn open(&mut self, id: QueueId, definition: Definition) {
+        let shard = self.engine.claim(id).unwrap();
+        let mut recovery = Recovery::new(id, shard.epoch(), shard.generation(), definition);
+        let mut cursor = Some(Cursor::start());
+        while let Some(after) = cursor {
+            let page = shard.scan(&after, 7).unwrap();
+            page.items.iter().for_each(|entry| recovery.message(entry));
+            cursor = page.next;
+        }
+        let mut after = None;
+        loop {
+            let page = shard.remembered(after.as_ref(), 7).unwrap();
+            page.items
+                .into_iter()
+                .for_each(|known| recovery.remembered(known));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        self.shards.insert(id, shard);
+        self.broker.open(self.now, recovery);
+    }
+
+    /// Starts again from what is stored, as after a crash. What was under way is gone.
+    pub fn restart(&mut self) {
+        self.shards.clear();
+        self.round = None;
+        self.loads.clear();
+        self.answers.clear();
+        self.deliveries.clear();
+        self.dismissed.clear();
+        self.engine = MemoryEngine::open(&self.disk).unwrap();
+        self.broker = Broker::new(self.settings.clone());
+        for queue in self.engine.queues().unwrap() {
+            let definition = Definition::decode(&queue.definition).unwrap();
+            self.open(queue.id, definition);
+        }
+    }
+
+    pub fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+
+    pub fn tell(&mut self, command: Command<u64>) {
+        self.broker.handle(self.now, command);
+        self.take_effects();
+    }
+
+    pub fn poll(&mut self) {
+        self.broker.poll(self.now);
+        self.take_effects();
+    }
+
+    pub fn advance(&mut self, time: Duration) {
+        self.now = self.now.saturating_add(time);
+    }
+
+    /// Takes the next round, if none is under way.
+    pub fn seal(&mut self) {
+        if self.round.is_none() {
+            self.round = self.broker.seal();
+            self.take_effects();
+        }
+    }
+
+    /// Stores the round under way.
+    pub fn commit(&mut self) {
+        let Some(round) = self.round.take() else {
+            return;
+        };
+        let fenced = self.store(&round);
+        let committed = Committed::Stored { round, fenced };
+        self.broker.committed(self.now, committed);
+        self.take_effects();
+    }
+
+    /// Stores what it can of a round, and returns the queues of which it cannot.
+    pub fn store(&mut self, round: &Round) -> Vec<QueueId> {
+        let mut fenced = Vec::new();
+        loop {
+            let batches: Vec<(&MemoryShard, &Batch)> = round
+                .batches
+                .iter()
+                .filter(|(queue, _)| !fenced.contains(queue))
+                .map(|(queue, batch)| (&self.shards[queue], batch))
+                .collect();
+            match self.engine.commit(&batches) {
+                Ok(()) => return fenced,
+                Err(fila_store::CommitError::Fenced { queue }) => fenced.push(queue),
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+    }
+
+    /// Makes the read that was asked for first.
+    pub fn load(&mut self) {
+        let Some(load) = self.loads.pop_front() else {
+            return;
+        };
+        let shard = &self.shards[&load.queue];
+        let found = match load.request {
+            LoadRequest::Backlog { key, after, limit } => shard
+                .backlog(&key, after, limit)
+                .map_or_else(LoadedMessages::Failed, LoadedMessages::Backlog),
+            LoadRequest::Payloads(messages) => shard
+                .load(&messages)
+                .map_or_else(LoadedMessages::Failed, LoadedMessages::Payloads),
+        };
+        self.broker.loaded(self.now, load.queue, load.token, found);
+        self.take_effects();
+    }
+
+    /// Goes on until there is nothing to do at this moment.
+    pub fn run(&mut self) {
+        loop {
+            self.poll();
+            self.seal();
+            if self.round.is_some() {
+                self.commit();
+            } else if !self.loads.is_empty() {
+                self.load();
+            } else if self.broker.next_timer().is_none_or(|next| next > self.now) {
+                return;
+            }
+        }
+    }
+
+    fn take_effects(&mut self) {
+        let effects = self.broker.effects();
+        self.answers.extend(effects.answers.drain(..));
+        self.deliveries.extend(effects.deliveries.drain(..));
+        self.dismissed.append(&mut effects.dismissed);
+        self.loads.extend(effects.loads.drain(..));
+        effects.garbage.clear();
+        assert!(effects.damaged.is_empty(), "{:?}", effects.damaged);
+    }
+
+    // What tests say most.
+
+    pub fn enqueue_all(
+        &mut self,
+        queue: QueueId,
+        messages: Vec<NewMessage>,
+    ) -> Vec<Result<Enqueued, fila_core::EnqueueError>> {
+        let ticket = self.ticket();
+        self.tell(Command::Enqueue {
+            queue,
+            messages,
+            ticket,
+        });
+        self.run();
+        match self.answers.remove(&ticket) {
+            Some(Answer::Enqueued(results)) => results,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn enqueue(&mut self, queue: QueueId, message: NewMessage) -> MessageId {
+        match self.enqueue_all(queue, vec![message]).remove(0) {
+            Ok(Enqueued::Stored(id)) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn subscribe(&mut self, queue: QueueId, credit: Credit) -> ConsumerId {
+        self.consumers += 1;
+        let consumer = ConsumerId::new(self.consumers);
+        let ticket = self.ticket();
+        self.tell(Command::Subscribe {
+            queue,
+            consumer,
+            demand: Demand {
+                credit,
+                in_flight_max: u32::MAX,
+            },
+            ticket,
+        });
+        assert_eq!(self.answers.remove(&ticket), Some(Answer::Subscribed));
+        consumer
+    }
+
+    pub fn settle(
+        &mut self,
+        queue: QueueId,
+        lease: LeaseId,
+        verdict: Verdict,
+    ) -> Result<(), SettleError> {
+        let ticket = self.ticket();
+        self.tell(Command::Settle {
+            queue,
+            results: vec![Settlement {
+                lease,
+                message: None,
+                verdict,
+            }],
+            ticket,
+        });
+        self.run();
+        match self.answers.remove(&ticket) {
+            Some(Answer::Settled(mut results)) => results.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Lets a consumer have one more message, and returns it.
+    pub fn next(&mut self, consumer: ConsumerId) -> Option<Delivery> {
+        self.tell(Command::Credit { consumer, more: 1 });
+        self.run();
+        self.deliveries.pop_front().map(|(_, delivery)| delivery)
+    }
+
+    pub fn stats(&mut self, queue: QueueId) -> QueueStats {
+        let ticket = self.ticket();
+        self.tell(Command::Inspect { queue, ticket });
+        match self.answers.remove(&ticket) {
+            Some(Answer::Inspected(stats)) => *stats,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn key(name: &str) -> FairnessKey {
+    FairnessKey::new(name.to_owned()).unwrap()
+}
+
+pub fn message(name: &str, body: impl Into<bytes::Bytes>) -> NewMessage {
+    NewMessage::new(key(name), Payload::new(Vec::new(), body).unwrap())
+}
