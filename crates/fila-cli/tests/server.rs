@@ -2,10 +2,13 @@
 //! `fila server`, as the shell sees it.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
+
+const BOOK: &str = include_str!("../../../docs/configuration.md");
 
 /// Returns the command in an empty environment, in a directory.
 fn fila(directory: &Path) -> Command {
@@ -155,6 +158,11 @@ fn everything_wrong_is_said_at_once_one_line_each_with_exit_code_2() {
             "error: --set limits.queues: expected a whole number from 1 to 1000000, got `many`",
         ]
     );
+    assert!(
+        BOOK.contains(&lines.join("\n")),
+        "the book shows what is printed"
+    );
+    assert!(BOOK.contains(text), "and the file that it is printed for");
 }
 
 #[test]
@@ -167,6 +175,7 @@ fn an_address_that_others_can_reach_is_refused_unless_called_insecure() {
         "{lines:?}"
     );
     assert!(lines[0].contains("--insecure"), "{lines:?}");
+    assert!(BOOK.contains(&lines[0]), "the book shows what is printed");
 }
 
 #[test]
@@ -203,4 +212,55 @@ fn help_names_every_flag() {
     ] {
         assert!(stdout(&output).contains(flag), "{flag}");
     }
+}
+
+/// Starts a server and returns the first line of its log.
+fn first_log_line(format: &str) -> String {
+    let dir = TempDir::new().unwrap();
+    let mut server = fila(dir.path())
+        .args([
+            "server",
+            "--address",
+            "127.0.0.1:0",
+            "--set",
+            "storage.engine=memory",
+        ])
+        .args(["--set", &format!("telemetry.log_format={format}")])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stderr.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let _ = server.kill(); // It may have ended by itself.
+    server.wait().unwrap();
+    line
+}
+
+#[test]
+fn a_server_logs_its_configuration_as_text_without_colours_where_nobody_looks() {
+    let line = first_log_line("text");
+    assert!(
+        line.contains(" INFO fila::server: configuration read version="),
+        "{line}"
+    );
+    assert!(
+        line.contains(" address=127.0.0.1:0 ") && !line.contains('\u{1b}'),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_server_logs_its_configuration_as_json() {
+    let line = first_log_line("json");
+    assert!(
+        line.starts_with("{\"timestamp\":\"") && line.ends_with("}\n"),
+        "{line}"
+    );
+    assert!(
+        line.contains("\"message\":\"configuration read\""),
+        "{line}"
+    );
+    assert!(line.contains("\"engine\":\"memory\""), "{line}");
 }

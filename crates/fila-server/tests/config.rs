@@ -125,13 +125,26 @@ fn a_named_file_is_stronger_than_the_variable_and_both_than_the_directory() {
 
 #[test]
 fn a_named_file_must_exist() {
-    let error = Loader::new().file("/nowhere/fila.toml").load().unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("/nowhere/fila.toml: the file cannot be read: "),
-        "{error}"
-    );
+    let missing = "/nowhere/fila.toml";
+    let error = Loader::new().file(missing).load().unwrap_err().to_string();
+    let start = "/nowhere/fila.toml: the file cannot be read: ";
+    assert!(error.starts_with(start), "{error}");
+
+    let by_variable = Loader::new().variables([("FILA_CONFIG", missing)]);
+    let error = by_variable.load().unwrap_err().to_string();
+    let start = "/nowhere/fila.toml: the file, which FILA_CONFIG names, cannot be read: ";
+    assert!(error.starts_with(start), "{error}");
+}
+
+#[test]
+fn a_problem_is_one_line_whatever_was_given() {
+    let dir = Dir::with("[storage]\ndurability = \"a\\nb\"\n\"x\\u001b[2J\" = 1\n");
+    let error = dir.loader().set("server.a\nb=1").load().unwrap_err();
+    let lines = dir.lines(&error);
+    assert_eq!(lines.len(), 3);
+    assert!(lines[0].contains(r"`a\nb` is no level"), "{lines:?}");
+    assert!(lines[1].contains(r"`x\u{1b}[2J` is no key"), "{lines:?}");
+    assert!(lines[2].starts_with(r"--set server.a\nb: "), "{lines:?}");
 }
 
 #[test]

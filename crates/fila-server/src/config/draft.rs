@@ -64,11 +64,10 @@ impl Draft {
 pub(super) fn unknown_key(section: Section, name: &str) -> String {
     let names: Vec<&str> = section.keys().map(Key::name).collect();
     let section = section.name();
-    let name_shown = name.escape_debug();
     match closest(name, &names) {
-        Some(meant) => format!("`{name_shown}` is no key of [{section}]; did you mean `{meant}`?"),
+        Some(meant) => format!("`{name}` is no key of [{section}]; did you mean `{meant}`?"),
         None => format!(
-            "`{name_shown}` is no key of [{section}]; choose {}",
+            "`{name}` is no key of [{section}]; choose {}",
             texts::one_of(&names)
         ),
     }
@@ -77,13 +76,9 @@ pub(super) fn unknown_key(section: Section, name: &str) -> String {
 /// Returns the message for a name that is no section, with the one that was probably meant.
 pub(super) fn unknown_section(name: &str) -> String {
     let names = Section::ALL.map(Section::name);
-    let name_shown = name.escape_debug();
     match closest(name, &names) {
-        Some(meant) => format!("`{name_shown}` is no section; did you mean `{meant}`?"),
-        None => format!(
-            "`{name_shown}` is no section; choose {}",
-            texts::one_of(&names)
-        ),
+        Some(meant) => format!("`{name}` is no section; did you mean `{meant}`?"),
+        None => format!("`{name}` is no section; choose {}", texts::one_of(&names)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, and where.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::PathBuf;
 
 /// Where a value, or a mistake, stands. What comes later in this order is stronger.
@@ -74,14 +74,22 @@ impl Problem {
 /// Prints on one line: the place, the key where the place does not name it, and what is wrong.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
-        match (&self.place, &self.key) {
+        let line = match (&self.place, &self.key) {
             (Place::Default | Place::File(_) | Place::Position { .. }, Some(key)) => {
-                write!(f, "{key}: ")?;
+                format!("{}: {key}: {}", self.place, self.message)
             }
-            (Place::Variable(_) | Place::Flag(_), _) | (_, None) => {}
+            (Place::Variable(_) | Place::Flag(_), _) | (_, None) => {
+                format!("{}: {}", self.place, self.message)
+            }
+        };
+        // What was given is quoted as it is, and must neither break the line nor move the terminal's cursor.
+        for character in line.chars() {
+            match character.is_control() {
+                true => character.escape_default().fmt(f)?,
+                false => f.write_char(character)?,
+            }
         }
-        f.write_str(&self.message)
+        Ok(())
     }
 }
 

@@ -82,9 +82,9 @@ impl fmt::Display for Given<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) | Self::Integer(text, 10) | Self::Float(text) => {
-                write!(f, "`{}`", text.escape_debug())
+                write!(f, "`{text}`")
             }
-            Self::String(text) => write!(f, "the string `{}`", text.escape_debug()),
+            Self::String(text) => write!(f, "the string `{text}`"),
             Self::Integer(digits, radix) => write!(f, "`{digits}` to the base of {radix}"),
             Self::Switch(value) => write!(f, "`{value}`"),
             Self::Other(what) => f.write_str(what),

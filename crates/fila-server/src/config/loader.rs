@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::draft::{Draft, unknown_key, unknown_section};
 use super::environment::{self, FILE_VARIABLE};
@@ -40,6 +40,14 @@ pub struct Loader {
     directory: Option<PathBuf>,
     variables: Vec<(OsString, OsString)>,
     flags: Vec<Flag>,
+}
+
+/// Who says which file is read.
+enum Naming {
+    Caller,
+    Variable,
+    /// Nobody: it need not exist.
+    Default,
 }
 
 #[derive(Clone, Debug)]
@@ -113,24 +121,32 @@ impl Loader {
     }
 
     fn apply_file(&self, draft: &mut Draft) {
+        let Some((path, naming)) = self.file_and_naming() else {
+            return;
+        };
+        match file::read(&path) {
+            Ok(text) => file::apply(draft, &path, &text),
+            Err(error) => {
+                let by = match naming {
+                    Naming::Default if error.kind() == io::ErrorKind::NotFound => return,
+                    Naming::Default | Naming::Caller => "",
+                    Naming::Variable => ", which FILA_CONFIG names,",
+                };
+                let message = format!("the file{by} cannot be read: {error}");
+                draft.note(Problem::new(Place::File(path), message));
+            }
+        }
+    }
+
+    fn file_and_naming(&self) -> Option<(PathBuf, Naming)> {
+        let by_caller = || Some((self.file.clone()?, Naming::Caller));
         let by_variable = || {
             let mut variables = self.variables.iter();
             let (_, path) = variables.find(|(name, _)| name == FILE_VARIABLE)?;
-            (!path.is_empty()).then(|| PathBuf::from(path))
+            (!path.is_empty()).then(|| (PathBuf::from(path), Naming::Variable))
         };
-        if let Some(path) = self.file.clone().or_else(by_variable) {
-            match file::read(&path) {
-                Ok(text) => file::apply(draft, &path, &text),
-                Err(error) => draft.note(unreadable(&path, &error)),
-            }
-        } else if let Some(directory) = &self.directory {
-            let path = directory.join(FILE_NAME);
-            match file::read(&path) {
-                Ok(text) => file::apply(draft, &path, &text),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => draft.note(unreadable(&path, &error)),
-            }
-        }
+        let by_default = || Some((self.directory.as_ref()?.join(FILE_NAME), Naming::Default));
+        by_caller().or_else(by_variable).or_else(by_default)
     }
 
     fn apply_flags(&self, draft: &mut Draft) {
@@ -141,10 +157,8 @@ impl Loader {
                 Flag::Set(assignment) => match assignment.split_once('=') {
                     Some((path, text)) => (format!("--set {path}"), path, text),
                     None => {
-                        let message = format!(
-                            "`{}` sets nothing; write `--set section.key=value`",
-                            assignment.escape_debug()
-                        );
+                        let message =
+                            format!("`{assignment}` sets nothing; write `--set section.key=value`");
                         draft.note(Problem::new(Place::Flag("--set".to_owned()), message));
                         continue;
                     }
@@ -166,11 +180,6 @@ impl Loader {
     }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    let place = Place::File(path.to_owned());
-    Problem::new(place, format!("the file cannot be read: {error}"))
-}
-
 /// Returns the message for a path that names no key.
 fn unknown_path(path: &str) -> String {
     match path.split_once('.') {
@@ -178,9 +187,6 @@ fn unknown_path(path: &str) -> String {
             Some(section) => unknown_key(section, name),
             None => unknown_section(section),
         },
-        None => format!(
-            "`{}` names no section; write `--set section.key=value`",
-            path.escape_debug()
-        ),
+        None => format!("`{path}` names no section; write `--set section.key=value`"),
     }
 }

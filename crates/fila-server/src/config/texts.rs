@@ -37,7 +37,7 @@ pub(super) static ENGINE: Text<StorageEngine> = Text {
             let engines = one_of(StorageEngine::ALL);
             match word {
                 "rocksdb" => format!("this build has no engine `rocksdb`; choose {engines}"),
-                word => format!("`{}` is no engine; choose {engines}", word.escape_debug()),
+                word => format!("`{word}` is no engine; choose {engines}"),
             }
         })
     },
@@ -65,10 +65,7 @@ pub(super) static LOG_FORMAT: Text<LogFormat> = Text {
     parse: |word| {
         named(LogFormat::ALL, word).ok_or_else(|| {
             let formats = one_of(LogFormat::ALL);
-            format!(
-                "`{}` is no format of log lines; choose {formats}",
-                word.escape_debug()
-            )
+            format!("`{word}` is no format of log lines; choose {formats}")
         })
     },
     print: LogFormat::to_string,
@@ -110,7 +107,7 @@ fn endpoint(text: &str) -> Result<Option<Uri>, String> {
 }
 
 fn expected(what: &str, text: &str) -> String {
-    format!("expected {what}, got `{}`", text.escape_debug())
+    format!("expected {what}, got `{text}`")
 }
 
 fn named<T: Display + Copy>(all: &[T], word: &str) -> Option<T> {

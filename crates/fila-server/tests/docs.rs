@@ -1,0 +1,51 @@
+#![cfg(test)] // helpers may unwrap, as tests do
+//! `docs/configuration.md` says of every key what the table of keys says.
+
+use std::collections::BTreeSet;
+
+use fila_server::config::{Key, Section};
+
+const BOOK: &str = include_str!("../../../docs/configuration.md");
+
+/// Returns what the book says of a section, up to the next heading.
+fn chapter(section: Section) -> &'static str {
+    let heading = format!("\n### `[{}]`\n", section.name());
+    let (_, after) = BOOK.split_once(&heading).unwrap();
+    after.split("\n##").next().unwrap()
+}
+
+#[test]
+fn the_book_has_a_row_for_every_key_with_what_it_takes_its_default_and_its_sentence() {
+    for key in Key::all() {
+        let row = format!(
+            "\n| `{}` | {} | `{}` | {} ",
+            key.name(),
+            key.allowed(),
+            key.default_toml(),
+            key.doc()
+        );
+        assert!(
+            chapter(key.section()).contains(&row),
+            "no row as this: {row}"
+        );
+    }
+}
+
+#[test]
+fn the_book_has_no_row_for_anything_else() {
+    for section in Section::ALL {
+        assert!(chapter(section).trim_start().starts_with(section.doc()));
+        let rows = chapter(section)
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"));
+        let named: Vec<&str> = rows.map(|row| row.split('`').next().unwrap()).collect();
+        let keys: BTreeSet<&str> = section.keys().map(Key::name).collect();
+        assert_eq!(named.iter().copied().collect::<BTreeSet<&str>>(), keys);
+        assert_eq!(
+            named.len(),
+            keys.len(),
+            "a key twice in [{}]",
+            section.name()
+        );
+    }
+}
