@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::catalogue::{Catalogue, QueueEntry};
 use super::consumer::{Consumer, Place};
 use super::error::CallError;
-use super::inbox::{Inbox, Input, Subscription};
+use super::inbox::{Inbox, Input, Lane, Subscription};
 use super::registrar::Register;
 use super::status::{State, Status};
 use super::ticket::{Reply, Ticket};
@@ -145,7 +145,9 @@ impl Handle {
             }
         });
         let input = Input::Commands(commands.collect());
-        self.put(queue, bytes, input).await
+        self.accepting()?;
+        let inbox = &self.0.inboxes[queue.thread];
+        inbox.put(Lane::Bulk, bytes, input).await
     }
 
     /// Hands results over, answered under this number.
@@ -192,7 +194,8 @@ impl Handle {
             ticket,
         };
         let inbox = self.0.inboxes[queue.thread].clone();
-        inbox.put(0, Input::Subscribe(subscription)).await?;
+        let subscribe = Input::Subscribe(subscription);
+        inbox.put(Lane::Calls, 0, subscribe).await?;
         // From here on, whatever happens, its end follows its beginning.
         let consumer = Consumer::new(id, queue.clone(), inbox, outgoing, place);
         match self.answer(reply).await? {
@@ -339,7 +342,8 @@ impl Handle {
 
     async fn put(&self, queue: &QueueEntry, bytes: usize, input: Input) -> Result<(), CallError> {
         self.accepting()?;
-        self.0.inboxes[queue.thread].put(bytes, input).await
+        let inbox = &self.0.inboxes[queue.thread];
+        inbox.put(Lane::Calls, bytes, input).await
     }
 
     async fn answer(&self, reply: oneshot::Receiver<Reply>) -> Result<Answer, CallError> {

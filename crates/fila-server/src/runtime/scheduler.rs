@@ -20,13 +20,18 @@ use tracing::error;
 use super::Clock;
 use super::catalogue::Figures;
 use super::consumer::Outgoing;
-use super::inbox::{Input, Outbox, Subscription};
+use super::inbox::{Input, Lane, Outbox, Subscription};
 use super::reader::Errand;
 use super::ticket::Ticket;
 use crate::metrics::Metrics;
 
 /// Inputs per turn: enough to fill a round under load, few enough for timers to be on time.
 const INPUTS_PER_TURN: usize = 256;
+
+/// Messages and bytes of a round beyond which streams wait for the next one. A larger round is hardly cheaper for each
+/// message, and everybody whose message is in it, or in the one after it, waits for all of it.
+const ROUND_MESSAGES: usize = 4_096;
+const ROUND_BYTES: usize = 2 << 20;
 
 /// What the other threads tell a scheduler thread. There is room for it at any time: a broker has one round under way,
 /// and one load per key.
@@ -59,8 +64,7 @@ pub(super) struct Scheduler {
     pub(super) figures: HashMap<QueueId, Arc<Figures>, RandomState>,
     pub(super) touched: Vec<ConsumerId>,
     pub(super) phase: Phase,
-    /// Bytes of commands that the next round is to store.
-    pub(super) collected: usize,
+    pub(super) collected: Collected,
     /// Bytes of commands that the round under way is storing.
     pub(super) under_way: usize,
     /// The most bytes of both.
@@ -78,8 +82,17 @@ pub(super) struct Outlet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Running,
-    /// Takes nothing in, and ends when nothing is left to be stored.
+    /// One lane of the inbox is at its end.
     Stopping,
+    /// Both are. Takes nothing in, and ends when nothing is left to be stored.
+    Ending,
+}
+
+/// What the next round is to store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Collected {
+    bytes: usize,
+    messages: usize,
 }
 
 impl Scheduler {
@@ -93,7 +106,7 @@ impl Scheduler {
             self.seal();
             self.flush();
             self.publish();
-            if self.phase == Phase::Stopping && !self.broker.is_writing() {
+            if self.phase == Phase::Ending && !self.broker.is_writing() {
                 return;
             }
             self.wait();
@@ -117,32 +130,52 @@ impl Scheduler {
         }
     }
 
+    /// Takes calls first, then as much of what streams have sent as the next round has room for.
     fn take_inputs(&mut self) {
-        for _ in 0..INPUTS_PER_TURN {
-            if self.phase == Phase::Stopping || self.broker.is_full() {
-                return;
-            }
-            // What would be refused for want of a buffer waits instead, unless there is nothing to wait for.
-            let (held, max) = (self.collected + self.under_way, self.buffered_max);
-            let fits = |bytes| held == 0 || held + bytes <= max;
-            let Some((input, bytes)) = self.inbox.try_take(fits) else {
-                return;
-            };
-            self.collected += bytes;
-            match input {
-                Input::Open(queue, recovery, figures) => {
-                    self.figures.insert(queue, figures);
-                    self.broker.open(self.clock.now(), *recovery);
+        for lane in [Lane::Calls, Lane::Bulk] {
+            for _ in 0..INPUTS_PER_TURN {
+                let may_take = match lane {
+                    Lane::Calls => !self.broker.is_full(),
+                    Lane::Bulk => self.takes_bulk(),
+                };
+                // What would be refused for want of a buffer waits instead, unless there is nothing to wait for.
+                let (held, max) = (self.collected.bytes + self.under_way, self.buffered_max);
+                let fits = |bytes| held == 0 || held + bytes <= max;
+                if !may_take || self.phase == Phase::Ending {
+                    break;
                 }
-                Input::Command(command) => self.handle(command),
-                Input::Commands(commands) => {
-                    for command in commands {
-                        self.handle(command);
-                    }
-                }
-                Input::Subscribe(subscription) => self.subscribe(subscription),
-                Input::Stop => self.stop(),
+                let Some((input, bytes)) = self.inbox.try_take(lane, fits) else {
+                    break;
+                };
+                self.collected.bytes += bytes;
+                self.take(input);
             }
+        }
+    }
+
+    /// Tells whether the next round has room for more from streams.
+    fn takes_bulk(&self) -> bool {
+        let Collected { bytes, messages } = self.collected;
+        !self.broker.is_full() && bytes < ROUND_BYTES && messages < ROUND_MESSAGES
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Open(queue, recovery, figures) => {
+                self.figures.insert(queue, figures);
+                self.broker.open(self.clock.now(), *recovery);
+            }
+            Input::Command(command) => self.handle(command),
+            Input::Commands(commands) => {
+                for command in commands {
+                    self.handle(command);
+                }
+            }
+            Input::Subscribe(subscription) => self.subscribe(subscription),
+            Input::Stop => match self.phase {
+                Phase::Running => self.phase = Phase::Stopping,
+                Phase::Stopping | Phase::Ending => self.end(),
+            },
         }
     }
 
@@ -150,6 +183,7 @@ impl Scheduler {
         match &command {
             Command::Unsubscribe { consumer } => drop(self.outlets.remove(consumer)),
             Command::Close { queue } => drop(self.figures.remove(queue)),
+            Command::Enqueue { messages, .. } => self.collected.messages += messages.len(),
             _ => {}
         }
         self.broker.handle(self.clock.now(), command);
@@ -179,8 +213,8 @@ impl Scheduler {
     }
 
     /// Gives back what consumers have, and ends their streams once they have their last answers.
-    fn stop(&mut self) {
-        self.phase = Phase::Stopping;
+    fn end(&mut self) {
+        self.phase = Phase::Ending;
         let now = self.clock.now();
         for (consumer, outlet) in self.outlets.drain() {
             let _ = outlet.sender.send(Outgoing::Stopped);
@@ -233,7 +267,7 @@ impl Scheduler {
 
     fn seal(&mut self) {
         if let Some(round) = self.broker.seal() {
-            self.under_way = std::mem::take(&mut self.collected);
+            self.under_way = std::mem::take(&mut self.collected).bytes;
             if self.rounds.send(round).is_err() {
                 // The commit thread is gone, and has taken the server out of service.
                 self.under_way = 0;
@@ -241,7 +275,7 @@ impl Scheduler {
             }
         } else if !self.broker.is_writing() {
             // All that was collected was refused, or needs no storing.
-            self.collected = 0;
+            self.collected = Collected::default();
         }
     }
 
@@ -260,8 +294,12 @@ impl Scheduler {
     fn wait(&self) {
         let mut select = Select::new();
         select.recv(&self.events);
-        if self.phase == Phase::Running && !self.broker.is_full() && !self.inbox.is_holding() {
-            select.recv(&self.inbox.receiver);
+        let takes = self.phase != Phase::Ending && !self.inbox.is_holding();
+        if takes && !self.broker.is_full() {
+            select.recv(&self.inbox.calls);
+        }
+        if takes && self.takes_bulk() {
+            select.recv(&self.inbox.bulk);
         }
         match self.broker.next_timer() {
             None => drop(select.ready()),

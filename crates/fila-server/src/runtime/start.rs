@@ -21,7 +21,7 @@ use super::inbox::{Inbox, Input, Outbox, inbox};
 use super::reader::{Errand, READERS, Reader};
 use super::recover::take_over;
 use super::registrar::{Registrar, least};
-use super::scheduler::{Phase, Scheduler};
+use super::scheduler::{Collected, Phase, Scheduler};
 use super::shards::Shards;
 use super::status::{Status, Witness};
 use super::sweeper::Sweeper;
@@ -148,7 +148,7 @@ impl Runtime {
                 figures: HashMap::default(),
                 touched: Vec::new(),
                 phase: Phase::Running,
-                collected: 0,
+                collected: Collected::default(),
                 under_way: 0,
                 buffered_max: room,
             };
@@ -209,8 +209,7 @@ impl Runtime {
         let registrar = shared.registrar.lock();
         drop(registrar.unwrap_or_else(PoisonError::into_inner).take());
         for inbox in &*shared.inboxes {
-            inbox.close();
-            inbox.put_now(Input::Stop);
+            inbox.stop();
         }
         self.stop_sweeper = None;
     }
