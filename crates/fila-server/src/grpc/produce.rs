@@ -17,12 +17,12 @@ use tonic::{Status, Streaming};
 
 use super::consume::stopped;
 use super::message::{Batch, Outcome};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, unreadable};
 use super::trace::CallTrace;
 use crate::runtime::{Handle, QueueEntry, Replies, Reply, State};
 
-/// Frames that are handed over together, at most.
-const FRAMES_AT_ONCE: usize = 128;
+/// Messages that are handed over together, about: the last frame may go beyond it.
+const MESSAGES_AT_ONCE: usize = 256;
 
 /// The stream of one producer.
 #[derive(Debug)]
@@ -130,15 +130,18 @@ impl Producing {
     async fn take(&mut self, frame: Result<Option<ProduceRequest>, Status>) {
         let mut group = Group::default();
         let mut next = Some(frame);
-        let mut taken = 0;
+        let before = self.unconfirmed;
+        let mut frames = 0;
         while let Some(frame) = next {
             match frame {
                 Ok(Some(frame)) => self.parse(frame, &mut group).await,
                 Ok(None) => self.phase = Phase::Ending(Ok(())),
-                Err(status) => self.phase = Phase::Ending(Err(status)),
+                Err(status) => self.phase = Phase::Ending(Err(unreadable(status))),
             }
-            taken += 1;
-            let more = taken < FRAMES_AT_ONCE
+            frames += 1;
+            // Frames without messages count, too.
+            let taken = frames.max(self.unconfirmed - before);
+            let more = taken < MESSAGES_AT_ONCE
                 && self.unconfirmed < self.window
                 && matches!(self.phase, Phase::Reading);
             next = match more {

@@ -169,6 +169,25 @@ impl From<SettleError> for Refusal {
     }
 }
 
+/// Says what a request that gRPC itself could not read was refused for. Other statuses pass as they are.
+pub(crate) fn unreadable(status: Status) -> Status {
+    if status.metadata().contains_key(ERROR_METADATA) {
+        return status;
+    }
+    match status.code() {
+        // tonic's words for a message beyond the limit, and for one that is no protobuf.
+        Code::OutOfRange => {
+            let text = format!("the request is too large; split it ({})", status.message());
+            Refusal::new(ErrorCode::PayloadTooLarge, text).into()
+        }
+        Code::Internal => {
+            let text = format!("the request cannot be read ({})", status.message());
+            Refusal::invalid(text).into()
+        }
+        _ => status,
+    }
+}
+
 /// Says that something is more than the storage format holds, whatever the configured limits are.
 pub(super) fn out_of_range(code: ErrorCode) -> impl Fn(OutOfRange) -> Refusal {
     move |error| Refusal::new(code, error.to_string())

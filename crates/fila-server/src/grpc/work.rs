@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::consume::{dismissed, stopped};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, unreadable};
 use super::shipment::Shipment;
 use super::trace::Tracing;
 use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply};
@@ -148,7 +148,7 @@ impl Working {
             }
             Err(status) => {
                 self.hang_up();
-                return self.end(Err(status));
+                return self.end(Err(unreadable(status)));
             }
         };
         if let Err(refusal) = done {

@@ -12,8 +12,9 @@ use http::{HeaderValue, StatusCode, Version, header};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tonic::service::Routes;
+use tonic::{Code, Status};
 
-use crate::grpc::ERROR_METADATA;
+use crate::grpc::{ERROR_METADATA, unreadable};
 use crate::metrics::registry;
 use crate::runtime::{Handle, State};
 
@@ -49,7 +50,7 @@ impl Site {
             .route("/healthz", get(alive))
             .route("/readyz", get(ready).with_state(handle))
             .route("/metrics", get(show_metrics).with_state(metrics));
-        let grpc = grpc.into_axum_router().layer(from_fn(http2_only));
+        let grpc = grpc.into_axum_router().layer(from_fn(grpc_only));
         let _ = self.0.open.set(pages.merge(grpc));
     }
 
@@ -89,7 +90,7 @@ async fn unavailable(request: Request) -> Response {
     if !is_grpc(&request) {
         return not_ready("starting");
     }
-    let mut status = tonic::Status::unavailable("the server is starting; try again in a moment");
+    let mut status = Status::unavailable("the server is starting; try again in a moment");
     let code = ErrorCode::ShuttingDown.as_str_name();
     let code = tonic::metadata::MetadataValue::from_static(code);
     status.metadata_mut().insert(ERROR_METADATA, code);
@@ -102,13 +103,27 @@ fn is_grpc(request: &Request) -> bool {
 }
 
 /// gRPC needs trailers and streams in both directions: over HTTP/1 it would half work.
-async fn http2_only(request: Request, next: Next) -> Response {
+async fn grpc_only(request: Request, next: Next) -> Response {
     if request.version() == Version::HTTP_2 {
-        return next.run(request).await;
+        return say_why(next.run(request).await);
     }
     let text = "there is nothing here for HTTP/1; gRPC is served over HTTP/2\n";
     let mut response = (StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).into_response();
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(header::CONNECTION, close);
     response
+}
+
+/// Adds the code to refusals that were made before a call got to us.
+fn say_why(response: Response) -> Response {
+    match Status::from_header_map(response.headers()) {
+        Some(status) if status.code() != Code::Ok && !is_explained(&response) => {
+            unreadable(status).into_http()
+        }
+        _ => response,
+    }
+}
+
+fn is_explained(response: &Response) -> bool {
+    response.headers().contains_key(ERROR_METADATA)
 }

@@ -25,12 +25,12 @@ use super::reader::Errand;
 use super::ticket::Ticket;
 use crate::metrics::Metrics;
 
-/// Inputs per turn: enough to fill a round under load, few enough for timers to be on time.
-const INPUTS_PER_TURN: usize = 256;
+/// Messages and results that are taken in one turn, about: a millisecond of work, so that timers are on time.
+const TURN: usize = 512;
 
 /// Messages and bytes of a round beyond which streams wait for the next one. A larger round is hardly cheaper for each
 /// message, and everybody whose message is in it, or in the one after it, waits for all of it.
-const ROUND_MESSAGES: usize = 4_096;
+const ROUND_MESSAGES: usize = 2_048;
 const ROUND_BYTES: usize = 2 << 20;
 
 /// What the other threads tell a scheduler thread. There is room for it at any time: a broker has one round under way,
@@ -132,22 +132,24 @@ impl Scheduler {
 
     /// Takes calls first, then as much of what streams have sent as the next round has room for.
     fn take_inputs(&mut self) {
+        let mut taken = 0;
         for lane in [Lane::Calls, Lane::Bulk] {
-            for _ in 0..INPUTS_PER_TURN {
+            while taken < TURN && self.phase != Phase::Ending {
                 let may_take = match lane {
                     Lane::Calls => !self.broker.is_full(),
                     Lane::Bulk => self.takes_bulk(),
                 };
+                if !may_take {
+                    break;
+                }
                 // What would be refused for want of a buffer waits instead, unless there is nothing to wait for.
                 let (held, max) = (self.collected.bytes + self.under_way, self.buffered_max);
                 let fits = |bytes| held == 0 || held + bytes <= max;
-                if !may_take || self.phase == Phase::Ending {
-                    break;
-                }
                 let Some((input, bytes)) = self.inbox.try_take(lane, fits) else {
                     break;
                 };
                 self.collected.bytes += bytes;
+                taken += 1 + weight(&input);
                 self.take(input);
             }
         }
@@ -305,5 +307,19 @@ impl Scheduler {
             None => drop(select.ready()),
             Some(due) => drop(select.ready_timeout(self.clock.until(due))),
         }
+    }
+}
+
+/// Returns how many messages and results an input brings.
+fn weight(input: &Input) -> usize {
+    let of_command = |command: &Command<Ticket>| match command {
+        Command::Enqueue { messages, .. } => messages.len(),
+        Command::Settle { results, .. } => results.len(),
+        _ => 1,
+    };
+    match input {
+        Input::Command(command) => of_command(command),
+        Input::Commands(commands) => commands.iter().map(of_command).sum(),
+        Input::Open(..) | Input::Subscribe(_) | Input::Stop => 1,
     }
 }

@@ -3,7 +3,8 @@
 use fila_proto::v1::{EnqueueBatchRequest, EnqueueRequest};
 use tonic::Code;
 
-use crate::support::{Rig, get, in_memory, message, raw, soon};
+use crate::streams::Producer;
+use crate::support::{Rig, assert_refused, code, get, in_memory, message, raw, soon};
 
 /// Checks that the server still does its work.
 async fn still_works(rig: &mut Rig) {
@@ -22,8 +23,12 @@ async fn a_request_that_is_too_large_is_refused_and_the_connection_lives() {
         queue: "orders".to_owned(),
         message: Some(message("a", &huge)),
     };
-    let refused = soon(rig.messages.enqueue(request)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    let refused = soon(rig.messages.enqueue(request)).await;
+    assert_refused(refused, Code::InvalidArgument, "PAYLOAD_TOO_LARGE");
+    let mut producer = Producer::open(&rig).await;
+    producer.send(1, "orders", vec![message("a", &huge)]).await;
+    let refused = soon(producer.answers.message()).await;
+    assert_refused(refused, Code::InvalidArgument, "PAYLOAD_TOO_LARGE");
     still_works(&mut rig).await;
 }
 
@@ -146,7 +151,11 @@ async fn bytes_that_are_no_protobuf_are_refused() {
                     }
                 }
             };
-            assert_ne!(refused.code(), Code::Ok, "{method}");
+            let expected = match method {
+                "Nonsense" => (Code::Unimplemented, "none"),
+                _ => (Code::InvalidArgument, "INVALID_ARGUMENT"),
+            };
+            assert_eq!((refused.code(), code(&refused)), expected, "{method}");
         }
     }
     still_works(&mut rig).await;
