@@ -116,7 +116,6 @@ pub enum LoadRequest {
 pub struct LoadToken {
     pub(crate) generation: u64,
     pub(crate) lane: u32,
-    pub(crate) load: u64,
 }
 
 /// What a read has found.

@@ -1,4 +1,28 @@
-//! The Fila broker as a pure state machine.
+#![doc = include_str!("../README.md")]
+//!
+//! # How it is driven
+//!
+//! ```text
+//! Command ─▶ handle ─┐                        ┌─▶ effects: answers, deliveries, loads, dismissals
+//! read    ─▶ loaded ─┼─▶ Broker ─▶ poll ──────┤
+//! stored  ─▶ committed                        └─▶ seal: a Round, to be stored in one go
+//! ```
+//!
+//! A driver takes what has come in, hands it to [`Broker::handle`], [`Broker::loaded`] and [`Broker::committed`], calls
+//! [`Broker::poll`] once, does what the [`Effects`] say, gives the [`Round`] of [`Broker::seal`] to whoever stores it, and
+//! sleeps until something comes in or [`Broker::next_timer`] is there.
+//!
+//! # What always holds
+//! - Every ticket comes back exactly once with an answer, unless the broker is dropped.
+//! - Nothing a call does takes time in proportion to the number of queues, keys or messages. (Opening a queue goes through
+//!   its keys; a consumer that leaves gives back its leases one by one, which are bounded; a purge goes through the
+//!   queue's consumers.)
+//! - Time does not go back: a `now` before the last one counts as the last one.
+//! - The same calls give the same effects, whatever the seeds of its hash tables: those are never walked.
+//!
+//! # What is left out on purpose
+//! Names of queues, the catalogue, connections, the wire: its driver's. Throttles, hooks and dead letters are not here yet:
+//! a failed delivery goes back to its place, at once or after the delay that its consumer asks for.
 
 mod answer;
 mod broker;

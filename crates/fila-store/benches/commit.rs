@@ -9,7 +9,8 @@
 //! Reading back is measured on a backlog that is partly in memory and partly filed: all of it in pages of 256 whole
 //! messages, beside reading the log and checking its sums.
 //!
-//! `cargo bench -p fila-store` prints the table; `-- --quick` takes a tenth of the time.
+//! `cargo bench -p fila-store` prints the table; `-- --quick` takes a tenth of the time. With `--features rocksdb` there
+//! is a second table, for that engine.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fila_store::{
-    Batch, Engine, FairnessKey, FjallEngine, FjallOptions, Limit, Locator, MessageId, Meta,
-    Payload, QueueName, Shard, Timestamp,
+    Batch, Engine, FairnessKey, FjallOptions, Limit, Locator, MessageId, Meta, Payload, QueueName,
+    Shard, Timestamp,
 };
 
 /// Messages in one commit, and commits in one sample.
@@ -31,9 +32,24 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let quick = std::env::args().any(|argument| argument == "--quick");
+    compare("fjall", quick, |path| Ok(FjallOptions::new(path).open()?))?;
+    #[cfg(feature = "rocksdb")]
+    compare("rocksdb", quick, |path| {
+        Ok(fila_store::RocksOptions::new(path).open()?)
+    })?;
+    Ok(())
+}
+
+/// Prints the table of one engine.
+fn compare<E: Engine>(
+    name: &str,
+    quick: bool,
+    open: impl Fn(&Path) -> Result<E, Failure>,
+) -> Result<(), Failure> {
+    println!("{name}, commits synced");
     let directory = tempfile::tempdir()?;
     let mut log = Log::open(&directory.path().join("log"))?;
-    let mut store = Store::open(&directory.path().join("store"))?;
+    let mut store = Store::new(open(&directory.path().join("store"))?)?;
     println!(
         "{:<8} {:>11} | {:>10} {:>10} {:>6} | {:>9} {:>9}",
         "1 KiB", "outstanding", "store/s", "log/s", "ratio", "store µs", "log µs"
@@ -62,7 +78,7 @@ fn main() -> Result<(), Failure> {
     let pages = if quick { 20 } else { 200 };
     let directory = tempfile::tempdir()?;
     let mut log = Log::open(&directory.path().join("log"))?;
-    let mut store = Store::open(&directory.path().join("store"))?;
+    let mut store = Store::new(open(&directory.path().join("store"))?)?;
     for _ in 0..pages {
         store.put(PAGE as u64)?;
         log.put(PAGE as u64)?;
@@ -177,9 +193,9 @@ fn body() -> Bytes {
     bytes.take(1 << 10).collect::<Vec<_>>().into()
 }
 
-struct Store {
-    engine: FjallEngine,
-    shard: <FjallEngine as Engine>::Shard,
+struct Store<E: Engine> {
+    engine: E,
+    shard: E::Shard,
     batch: Batch,
     body: Bytes,
     key: FairnessKey,
@@ -187,9 +203,8 @@ struct Store {
     oldest: u64,
 }
 
-impl Store {
-    fn open(path: &Path) -> Result<Self, Failure> {
-        let engine = FjallOptions::new(path).open()?;
+impl<E: Engine> Store<E> {
+    fn new(engine: E) -> Result<Self, Failure> {
         let queue = engine.create_queue(&QueueName::parse("bench")?, Bytes::new())?;
         Ok(Self {
             shard: engine.claim(queue.id)?,
@@ -207,7 +222,7 @@ impl Store {
     }
 }
 
-impl Store {
+impl<E: Engine> Store<E> {
     fn read_back(&self) -> Result<usize, Failure> {
         let limit = Limit {
             messages: PAGE,
@@ -225,7 +240,7 @@ impl Store {
     }
 }
 
-impl Contender for Store {
+impl<E: Engine> Contender for Store<E> {
     fn put(&mut self, count: u64) -> Result<(), Failure> {
         self.batch.clear();
         for counter in self.next..self.next + count {

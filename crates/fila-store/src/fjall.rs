@@ -18,7 +18,6 @@
 //! [fjall#257]: https://github.com/fjall-rs/fjall/issues/257
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use fjall::config::FilterPolicy;
@@ -26,6 +25,7 @@ use fjall::{
     Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot,
 };
 
+use crate::activity::Activity;
 use crate::rows::{Figures, Rows, Table, View, Write, WriteError};
 use crate::{Durability, Embedded, Fault, OpenError};
 
@@ -105,6 +105,10 @@ impl FjallOptions {
     /// # Errors
     /// [`OpenError::Locked`] if it is open somewhere; if it is not ours, too new, or broken.
     pub fn open(self) -> Result<FjallEngine, OpenError> {
+        // Written by RocksDB, beside which a database of fjall's would be empty.
+        if self.path.join("CURRENT").exists() {
+            return Err(OpenError::Unrecognised);
+        }
         let rows = FjallRows::open(&self).map_err(|error| match error {
             fjall::Error::Locked => OpenError::Locked(self.path.clone()),
             error => OpenError::Fault(Fault::new(error)),
@@ -117,14 +121,7 @@ impl FjallOptions {
 pub struct FjallRows {
     database: Database,
     keyspaces: [Keyspace; Table::ALL.len()],
-    activity: [Activity; Table::ALL.len()],
-}
-
-/// Whether a table was written to between two visits.
-#[derive(Debug, Default)]
-struct Activity {
-    writes: AtomicU64,
-    seen: AtomicU64,
+    activity: Activity,
 }
 
 impl std::fmt::Debug for FjallRows {
@@ -164,7 +161,7 @@ impl FjallRows {
         Ok(Self {
             database,
             keyspaces,
-            activity: Default::default(),
+            activity: Activity::default(),
         })
     }
 
@@ -191,16 +188,12 @@ impl Rows for FjallRows {
         };
         let mut batch =
             OwnedWriteBatch::with_capacity(self.database.clone(), writes.len()).durability(mode);
-        let mut written = [0_u64; Table::ALL.len()];
+        self.activity.note(&writes);
         for Write { table, key, value } in writes {
-            written[table as usize] += 1;
             match value {
                 Some(value) => batch.insert(self.keyspace(table), key, value),
                 None => batch.remove(self.keyspace(table), key),
             }
-        }
-        for (activity, written) in self.activity.iter().zip(written) {
-            activity.writes.fetch_add(written, Ordering::Relaxed);
         }
         batch.commit().map_err(|error| match error {
             fjall::Error::Poisoned => WriteError::Poisoned,
@@ -210,12 +203,9 @@ impl Rows for FjallRows {
 
     fn tend(&self) -> Result<(), Fault> {
         let journal_waits = self.database.journal_count() > 1;
-        for (keyspace, activity) in self.keyspaces.iter().zip(&self.activity) {
-            let writes = activity.writes.load(Ordering::Relaxed);
-            let idle = activity.seen.swap(writes, Ordering::Relaxed) == writes;
-            if idle && journal_waits {
-                keyspace.rotate_memtable().map_err(Fault::new)?;
-            }
+        for table in self.activity.idle().filter(|_| journal_waits) {
+            let keyspace = self.keyspace(table);
+            keyspace.rotate_memtable().map_err(Fault::new)?;
         }
         Ok(())
     }

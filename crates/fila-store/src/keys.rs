@@ -29,6 +29,9 @@ const EXPIRY: u8 = b'x';
 const REALM: usize = 12;
 const ID: usize = 8;
 
+/// No key is longer than this: a message's, with nothing but zero bytes in its fairness key.
+const KEY_MAX: usize = REALM + 2 * FairnessKey::MAX + 2 + ID;
+
 /// From the first key, up to and without the second.
 pub(crate) type Range = (Vec<u8>, Vec<u8>);
 
@@ -39,14 +42,14 @@ fn realm(queue: QueueId, generation: Generation) -> [u8; REALM] {
     bytes
 }
 
-/// Returns the first key after all that begin with `prefix`; a prefix is never all `ff`.
+/// Returns a key after all that begin with `prefix`, and not after any other.
 pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
     let end = prefix.iter().rposition(|&byte| byte != u8::MAX);
     let mut next = prefix[..end.map_or(0, |end| end + 1)].to_vec();
     match next.last_mut() {
         Some(last) => *last += 1,
-        // Nothing but `ff`: no key of ours is as long.
-        None => next = vec![u8::MAX; prefix.len() + 1],
+        // Nothing but `ff`, beyond which there is only what no key is as long as.
+        None => next = vec![u8::MAX; KEY_MAX + 1],
     }
     next
 }
@@ -347,7 +350,19 @@ mod tests {
     fn the_successor_comes_after_every_extension_and_before_every_sibling() {
         assert_eq!(successor(&[1, 2]), [1, 3]);
         assert_eq!(successor(&[1, 0xff, 0xff]), [2]);
-        assert!(successor(&[0xff; 4]) > vec![0xff; 4]);
+        assert!(successor(&[0xff; 4]) > vec![0xff; KEY_MAX]);
+    }
+
+    #[test]
+    fn the_last_realm_there_is_holds_its_messages() {
+        let (queue, generation) = (QueueId::new(u64::MAX), Generation::new(u32::MAX));
+        let key = FairnessKey::new(vec![0xff; FairnessKey::MAX]).unwrap();
+        let row = message(queue, generation, &key, MessageId::from_number(u64::MAX));
+        let (from, to) = messages(queue, generation, None);
+        assert!((from..to).contains(&row));
+        let zeroes = FairnessKey::new(vec![0; FairnessKey::MAX]).unwrap();
+        let longest = message(queue, generation, &zeroes, MessageId::from_number(0));
+        assert_eq!(longest.len(), KEY_MAX);
     }
 
     #[test]

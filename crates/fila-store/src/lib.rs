@@ -7,12 +7,14 @@
 //!   └─ Embedded      what rows mean, who may write them, how they are swept     record, keys
 //!        └─ Rows     ordered rows in four tables, written together
 //!             ├─ memory
-//!             └─ fjall
+//!             ├─ fjall
+//!             └─ rocksdb   with the feature of that name
 //! ```
 //!
 //! An engine that is no table of ordered rows (a SQL database, an object store) implements [`Engine`] and [`Shard`]
-//! itself; one that is implements [`rows::Rows`]. Both are held to the same conformance suite.
+//! itself; one that is implements [`rows::Rows`]. All are held to the same conformance suite.
 
+mod activity;
 mod batch;
 mod durability;
 mod embedded;
@@ -24,12 +26,18 @@ mod keys;
 mod memory;
 mod message;
 mod names;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 mod timestamp;
 
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod record;
 pub mod rows;
 
 pub use crate::fjall::{FjallEngine, FjallOptions, FjallRows, FjallView};
+#[cfg(feature = "rocksdb")]
+pub use crate::rocksdb::{RocksEngine, RocksOptions, RocksRows, RocksView};
 pub use batch::{Batch, Remembered};
 pub use durability::{Durability, UnknownDurability};
 pub use embedded::{Embedded, EmbeddedShard};

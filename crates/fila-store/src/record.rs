@@ -87,6 +87,18 @@ pub(crate) enum Kind {
     Remembered = 6,
 }
 
+impl Kind {
+    /// All kinds.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Number,
+        Self::Queue,
+        Self::Config,
+        Self::Meta,
+        Self::Payload,
+        Self::Remembered,
+    ];
+}
+
 /// A record that has been believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -131,34 +143,47 @@ pub fn decode(key: &[u8], record: &Bytes) -> Result<Record, DecodeError> {
         needed: HEAD + TAIL,
         found: 0,
     })?;
-    let kinds = [
-        Kind::Number,
-        Kind::Queue,
-        Kind::Config,
-        Kind::Meta,
-        Kind::Payload,
-        Kind::Remembered,
-    ];
-    match kinds.into_iter().find(|&kind| kind as u8 == found) {
-        Some(Kind::Number) => decode_number(key, record).map(Record::Number),
-        Some(Kind::Queue) => {
-            decode_queue(key, record).map(|(version, name, definition)| Record::Queue {
-                version,
-                name,
-                definition,
-            })
-        }
-        Some(Kind::Config) => {
+    match Kind::ALL.into_iter().find(|&kind| kind as u8 == found) {
+        Some(kind) => decode_as(kind, key, record),
+        None => Err(DecodeError::OutOfRange("kind of a record")),
+    }
+}
+
+/// Decodes a record that is expected to be of this kind.
+pub(crate) fn decode_as(kind: Kind, key: &[u8], record: &Bytes) -> Result<Record, DecodeError> {
+    match kind {
+        Kind::Number => decode_number(key, record).map(Record::Number),
+        Kind::Queue => decode_queue(key, record).map(|(version, name, definition)| Record::Queue {
+            version,
+            name,
+            definition,
+        }),
+        Kind::Config => {
             decode_config(key, record).map(|(version, value)| Record::Config { version, value })
         }
-        Some(Kind::Meta) => {
+        Kind::Meta => {
             let (fairness_key, _) = keys::parse_message(key)?;
             decode_meta(key, record, fairness_key).map(Record::Meta)
         }
-        Some(Kind::Payload) => decode_payload(key, record).map(Record::Payload),
-        Some(Kind::Remembered) => decode_remembered(key, record)
+        Kind::Payload => decode_payload(key, record).map(Record::Payload),
+        Kind::Remembered => decode_remembered(key, record)
             .map(|(id, expires_at)| Record::Remembered { id, expires_at }),
-        None => Err(DecodeError::OutOfRange("kind of a record")),
+    }
+}
+
+/// Encodes a record of any kind, to lie under `key`.
+pub(crate) fn encode(key: &[u8], record: &Record) -> Bytes {
+    match record {
+        Record::Number(number) => encode_number(key, *number),
+        Record::Queue {
+            version,
+            name,
+            definition,
+        } => encode_queue(key, *version, name, definition),
+        Record::Config { version, value } => encode_config(key, *version, value),
+        Record::Meta(meta) => encode_meta(key, meta),
+        Record::Payload(payload) => encode_payload(key, payload),
+        Record::Remembered { id, expires_at } => encode_remembered(key, *id, *expires_at),
     }
 }
 
@@ -334,6 +359,11 @@ fn out_of_range(error: OutOfRange) -> DecodeError {
 
 fn checksum(key: &[u8], framed: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), framed)
+}
+
+/// Puts a valid checksum onto whatever bytes.
+pub(crate) fn sealed(key: &[u8], framed: &[u8]) -> Bytes {
+    Writer(framed.to_vec()).seal(key)
 }
 
 /// Writes a record, frame and all.

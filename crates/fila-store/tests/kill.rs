@@ -4,24 +4,63 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod child;
+mod places;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 
 use fila_store::{
-    Batch, Cursor, Durability, Engine, Entry, FairnessKey, FjallEngine, FjallOptions, Loaded,
-    Locator, MessageId, Meta, Payload, QueueName, Shard, Timestamp,
+    Batch, Cursor, Durability, Engine, Entry, FairnessKey, Loaded, Locator, MessageId, Meta,
+    Payload, QueueName, Shard, Timestamp,
 };
+use places::OnDisk;
+
+/// Makes the tests of one engine.
+macro_rules! killed {
+    ($engine:ident: $place:ty) => {
+        mod $engine {
+            use fila_store::Durability;
+
+            #[test]
+            fn confirmed_messages_survive_kill_9_when_synced() {
+                let writer = concat!(stringify!($engine), "::writes_and_syncs_until_killed");
+                super::kill_and_check::<$place>(writer, Durability::Fsync);
+            }
+
+            #[test]
+            fn confirmed_messages_survive_kill_9_when_given_to_the_system() {
+                let writer = concat!(stringify!($engine), "::writes_until_killed");
+                super::kill_and_check::<$place>(writer, Durability::Os);
+            }
+
+            #[test]
+            #[ignore = "the other process of `confirmed_messages_survive_kill_9_when_synced`"]
+            fn writes_and_syncs_until_killed() {
+                super::write::<$place>(Durability::Fsync);
+            }
+
+            #[test]
+            #[ignore = "the other process of `confirmed_messages_survive_kill_9_when_given_to_the_system`"]
+            fn writes_until_killed() {
+                super::write::<$place>(Durability::Os);
+            }
+        }
+    };
+}
+
+killed! { fjall: crate::places::InFjall }
+
+#[cfg(feature = "rocksdb")]
+killed! { rocks: crate::places::InRocks }
 
 type Messages = BTreeSet<MessageId>;
 
 /// Small memtables, so that the writer is killed while tables are filed and merged, too.
-fn open(path: &Path, durability: Durability) -> FjallEngine {
-    let options = FjallOptions::new(path).memtable_bytes(1 << 20);
-    options.durability(durability).open().unwrap()
+fn open<P: OnDisk>(path: &Path, durability: Durability) -> P::Engine {
+    P::open(path, durability, 1 << 20).unwrap()
 }
 
-fn claim(engine: &FjallEngine) -> <FjallEngine as Engine>::Shard {
+fn claim<E: Engine>(engine: &E) -> E::Shard {
     let name = QueueName::parse("orders").unwrap();
     let found = engine.queue(&name).unwrap();
     let found = found.unwrap_or_else(|| engine.create_queue(&name, "".into()).unwrap());
@@ -100,16 +139,11 @@ fn apply(messages: &Messages, commit: &str) -> Messages {
     messages
 }
 
-fn kill_and_check(durability: Durability) {
+fn kill_and_check<P: OnDisk>(writer: &str, durability: Durability) {
     let rounds = std::env::var("FILA_STORE_KILLS").ok();
     let rounds: u64 = rounds.map_or(5, |rounds| rounds.parse().unwrap());
     let directory = tempfile::tempdir().unwrap();
     let mut told = Told::default();
-    let writer = match durability {
-        Durability::Fsync => "writes_and_syncs_until_killed",
-        Durability::Os => "writes_until_killed",
-        Durability::Memory => unreachable!("memory does not survive"),
-    };
     for round in 0..rounds {
         let mut process = child::run(writer, directory.path(), None);
         // The moment is random because nobody waits for the writer; the rounds differ in how far it gets.
@@ -124,7 +158,7 @@ fn kill_and_check(durability: Durability) {
         for line in process.lines() {
             told.hear(line);
         }
-        let engine = open(directory.path(), durability);
+        let engine = open::<P>(directory.path(), durability);
         let entries = found(&claim(&engine));
         assert!(entries.is_sorted_by_key(Entry::locator));
         let found: Messages = entries.iter().map(|entry| entry.id).collect();
@@ -138,19 +172,9 @@ fn kill_and_check(durability: Durability) {
     }
 }
 
-#[test]
-fn confirmed_messages_survive_kill_9_when_synced() {
-    kill_and_check(Durability::Fsync);
-}
-
-#[test]
-fn confirmed_messages_survive_kill_9_when_given_to_the_system() {
-    kill_and_check(Durability::Os);
-}
-
 /// Puts up to sixteen messages and deletes about as many of the oldest in every commit, for ever.
-fn write(durability: Durability) {
-    let engine = open(&child::directory(), durability);
+fn write<P: OnDisk>(durability: Durability) {
+    let engine = open::<P>(&child::directory(), durability);
     let shard = claim(&engine);
     let mut entries = found(&shard);
     entries.sort_by_key(|entry| entry.id);
@@ -180,16 +204,4 @@ fn write(durability: Durability) {
         shard.commit(&batch).unwrap();
         child::say("confirmed");
     }
-}
-
-#[test]
-#[ignore = "the other process of `confirmed_messages_survive_kill_9_when_synced`"]
-fn writes_and_syncs_until_killed() {
-    write(Durability::Fsync);
-}
-
-#[test]
-#[ignore = "the other process of `confirmed_messages_survive_kill_9_when_given_to_the_system`"]
-fn writes_until_killed() {
-    write(Durability::Os);
 }

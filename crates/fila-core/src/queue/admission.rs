@@ -134,7 +134,8 @@ impl Queue {
     ) {
         self.totals.enqueued += 1;
         let books = &mut self.books;
-        books.stats.bytes += carried(&meta);
+        let bytes = carried(&meta);
+        books.stats.bytes += bytes;
         let lane = books.lane_mut(number);
         lane.uncommitted -= 1;
         let is_early = meta.deliver_after.is_some_and(|due| due > context.now);
@@ -144,7 +145,7 @@ impl Queue {
                 .memory
                 .has_room_for_fresh(Memory::whole(meta.sizes), is_first);
         if lane.stored.is_some() || !has_room {
-            lane.push_stored(id);
+            lane.push_stored(id, bytes);
             books.stats.ready += 1;
             books.stats.stored_only += 1;
         } else {

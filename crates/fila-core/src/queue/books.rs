@@ -37,10 +37,8 @@ pub(super) struct Books {
     pub(super) depth: u64,
     /// Bytes of memory that these books take of the broker's.
     pub(super) used: usize,
-    /// Lanes that wait for a read of theirs.
-    pub(super) waiting_for_loads: usize,
-    /// Reads asked for so far.
-    pub(super) loads: u64,
+    /// Reads under way.
+    pub(super) loads: usize,
     /// Lanes whose read has failed, and when to try again.
     pub(super) failed_loads: VecDeque<(Timestamp, u32)>,
     /// Lanes that cannot be forgotten.
@@ -62,7 +60,6 @@ impl Books {
             stats: QueueStats::default(),
             depth: 0,
             used: 0,
-            waiting_for_loads: 0,
             loads: 0,
             failed_loads: VecDeque::new(),
             busy: 0,
@@ -142,19 +139,16 @@ impl Books {
         let lane = self.lanes[number as usize]
             .as_mut()
             .expect("whoever has its number keeps a lane");
-        let waiting = lane.ready_count + lane.stored_count();
-        let (has_work, cap) = match definition.ordering {
-            Ordering::None => {
-                let fixed = lane.settings.concurrency.or(definition.key_concurrency);
-                (waiting > 0, fixed.map_or(u32::MAX, |cap| cap.get()))
-            }
+        let promised = lane.promises.len();
+        let waiting = (lane.ready_count + lane.stored_count()).saturating_sub(promised as u64);
+        let cap = lane.cap(definition);
+        let has_work = match definition.ordering {
+            Ordering::None => waiting > 0,
             // What waits for its time stands in line, and holds up what is behind it.
-            Ordering::Key => (waiting + lane.delayed > 0, 1),
+            Ordering::Key => waiting + lane.delayed > 0,
         };
-        let may_run = !lane.is_paused()
-            && !lane.is_blocked
-            && lane.leased + lane.settling < cap
-            && matches!(lane.loading, Loading::Nothing | Loading::Ahead(_));
+        let may_run = lane.may_deliver(cap.saturating_sub(promised as u32))
+            && lane.loading != Loading::Failed;
         let engine = lane.engine;
         if may_run == lane.is_parked {
             lane.is_parked = !may_run;

@@ -22,6 +22,8 @@ pub(super) struct Consumer {
     is_listed: bool,
     /// Slots of the messages that are with it.
     leased: Vec<u32>,
+    /// Deliveries that it was promised.
+    reserved: u32,
 }
 
 /// What a consumer is about.
@@ -38,7 +40,7 @@ impl Consumer {
     fn is_willing(&self) -> bool {
         self.mood == Mood::Working
             && self.credit != Credit::Limited(0)
-            && self.leased.len() < self.in_flight_max as usize
+            && self.leased.len() + (self.reserved as usize) < self.in_flight_max as usize
     }
 }
 
@@ -55,6 +57,7 @@ impl Consumers {
             mood: Mood::Working,
             is_listed: false,
             leased: Vec::new(),
+            reserved: 0,
         };
         let slot = self.all.insert(consumer) as u32;
         self.enlist(slot);
@@ -81,8 +84,8 @@ impl Consumers {
         None
     }
 
-    /// Gives a message to the consumer whose turn it is, and returns its name and the message's place in its list.
-    pub(super) fn give(&mut self, slot: u32, message: u32) -> (ConsumerId, u32) {
+    /// Promises a delivery to the consumer whose turn it is, and returns its name.
+    pub(super) fn promise(&mut self, slot: u32) -> ConsumerId {
         debug_assert_eq!(self.willing.front(), Some(&slot));
         self.willing.pop_front();
         let consumer = &mut self.all[slot as usize];
@@ -90,11 +93,34 @@ impl Consumers {
         if let Credit::Limited(credit) = &mut consumer.credit {
             *credit -= 1;
         }
-        let position = consumer.leased.len() as u32;
-        consumer.leased.push(message);
+        consumer.reserved += 1;
         let id = consumer.id;
         self.enlist(slot);
-        (id, position)
+        id
+    }
+
+    /// Tells whether whoever was promised a delivery is still there and wants it.
+    pub(super) fn awaits(&self, slot: u32, id: ConsumerId) -> bool {
+        let consumer = self.all.get(slot as usize);
+        consumer.is_some_and(|consumer| consumer.id == id && consumer.mood == Mood::Working)
+    }
+
+    /// Gives a consumer a message that it was promised, and returns the message's place in its list.
+    pub(super) fn give(&mut self, slot: u32, message: u32) -> u32 {
+        let consumer = &mut self.all[slot as usize];
+        consumer.reserved -= 1;
+        consumer.leased.push(message);
+        consumer.leased.len() as u32 - 1
+    }
+
+    /// Takes a promise back from a consumer that is still there.
+    pub(super) fn disappoint(&mut self, slot: u32) {
+        let consumer = &mut self.all[slot as usize];
+        consumer.reserved -= 1;
+        if let Credit::Limited(credit) = &mut consumer.credit {
+            *credit = credit.saturating_add(1);
+        }
+        self.enlist(slot);
     }
 
     /// Takes a message from a consumer, and returns which other one has moved to its place in the list.
@@ -131,11 +157,16 @@ impl Consumers {
         self.willing.retain(|&listed| listed != slot);
     }
 
-    /// Forgets all messages that are with consumers, and returns who these are.
+    /// Forgets all messages that are with consumers or promised to them, and returns who these are.
     pub(super) fn forget_leases(&mut self) -> Vec<u32> {
         let slots: Vec<u32> = self.all.iter().map(|(slot, _)| slot as u32).collect();
         for &slot in &slots {
-            self.all[slot as usize].leased.clear();
+            let consumer = &mut self.all[slot as usize];
+            consumer.leased.clear();
+            if let Credit::Limited(credit) = &mut consumer.credit {
+                *credit = credit.saturating_add(consumer.reserved);
+            }
+            consumer.reserved = 0;
             self.enlist(slot);
         }
         slots

@@ -3,17 +3,26 @@
 use drr::Cost;
 use fila_store::Timestamp;
 
-use super::lane::Loading;
-use super::message::{Handle, Message, State, carried};
+use super::lane::{Loading, Promise};
+use super::message::{Handle, State};
 use super::{Context, Queue};
 use crate::memory::Memory;
 use crate::{Charge, Delivering, Delivery, LeaseId, Ordering};
 
-/// How many lanes may wait for what comes next in them to be read, before deliveries wait too.
-const LOADS_MAX: usize = 64;
-
 /// What a message costs if every message costs the same: thousandths of a message.
 const MESSAGE: u64 = 1000;
+
+/// What stands between a lane and its next delivery.
+enum Outlook {
+    /// Nothing: this message is in memory.
+    Ready(Handle),
+    /// It has to be read first: this message, or whatever comes next in the store.
+    Stored(Option<Handle>),
+    /// It waits for its time, in a strict line.
+    Blocked,
+    /// There is none.
+    Empty,
+}
 
 impl Queue {
     /// Does what is due: messages whose time has come, leases that have run out, lives that have ended.
@@ -66,60 +75,151 @@ impl Queue {
     }
 
     /// Delivers while there is somebody to deliver to, and something that may be delivered.
+    ///
+    /// A lane whose message is not in memory pays for its turn all the same, and owes the delivery: who is next does
+    /// not depend on what has to be read.
     pub(crate) fn dispatch<T>(&mut self, context: &mut Context<'_, T>) {
         if self.definition.delivery == Delivering::Paused {
             return;
         }
         while let Some(consumer) = self.consumers.next() {
-            if self.books.waiting_for_loads >= LOADS_MAX {
-                return;
-            }
             let Some(key) = self.books.engine.next_key() else {
                 return;
             };
             let number = key.index() as u32;
-            match self.books.head(number) {
-                Some(head) => self.offer(context, number, head, consumer),
-                None => self.load_next(context, number),
+            match self.outlook(number) {
+                Outlook::Ready(head) => {
+                    let promise = self.promise(number, consumer, Some(head));
+                    self.deliver(context, number, head, promise);
+                    self.load_ahead(context, number);
+                }
+                Outlook::Blocked => {
+                    self.books.lane_mut(number).is_blocked = true;
+                    self.books.refresh(number, &self.definition);
+                }
+                Outlook::Empty => self.books.refresh(number, &self.definition),
+                Outlook::Stored(head) => {
+                    if !self.ensure_load(context, number, head) {
+                        if self.books.lane(number).loading == Loading::Failed {
+                            continue; // it is out of the ring for a while
+                        }
+                        return; // until some of what is being read is there
+                    }
+                    let promise = self.promise(number, consumer, head);
+                    let lane = self.books.lane_mut(number);
+                    lane.promises.push_back(promise);
+                    self.books.refresh(number, &self.definition);
+                }
             }
         }
     }
 
-    /// Delivers the head of a lane whose turn it is, unless it has to wait for something.
-    fn offer<T>(&mut self, context: &mut Context<'_, T>, number: u32, head: Handle, consumer: u32) {
+    /// Returns what stands between a lane and its next delivery.
+    fn outlook(&mut self, number: u32) -> Outlook {
+        let head = self.books.head(number);
+        let lane = self.books.lane(number);
+        let Some(head) = head else {
+            return if lane.stored.is_some() {
+                Outlook::Stored(None)
+            } else {
+                Outlook::Empty
+            };
+        };
         let message = &self.books.messages[head.slot as usize];
         match (&message.state, &message.payload) {
-            (State::Delayed, _) => {
-                // Only strict lines have such a head; its timer is set.
-                self.books.lane_mut(number).is_blocked = true;
-                self.books.refresh(number, &self.definition);
-            }
-            (_, None) => self.load_payloads(context, number, head),
-            (_, Some(_)) => self.deliver(context, number, head, consumer),
+            // Only strict lines have such a head; its timer is set.
+            (State::Delayed, _) => Outlook::Blocked,
+            (_, None) => Outlook::Stored(Some(head)),
+            // Whoever was promised something before is served first.
+            (_, Some(_)) if !lane.promises.is_empty() => Outlook::Stored(Some(head)),
+            (_, Some(_)) => Outlook::Ready(head),
         }
     }
 
+    /// Charges a lane whose turn it is, and promises its message to a consumer.
+    fn promise(&mut self, number: u32, consumer: u32, head: Option<Handle>) -> Promise {
+        let lane = self.books.lane(number);
+        let bytes = match (head, lane.stored) {
+            (Some(head), _) => self.books.messages[head.slot as usize].carried(),
+            // The mean of what is there: corrected when the message is.
+            (None, Some(stored)) => stored.bytes / stored.count.max(1),
+            (None, None) => 0,
+        };
+        let charged = cost(self.definition.charge, bytes);
+        let key = lane.engine;
+        let known = self.books.engine.charge(key, charged);
+        known.expect("the engine has just named it");
+        Promise {
+            consumer,
+            name: self.consumers.promise(consumer),
+            charged,
+        }
+    }
+
+    /// Delivers what a lane owes, as far as it is in memory now.
+    pub(super) fn keep_promises<T>(&mut self, context: &mut Context<'_, T>, number: u32) {
+        while let Some(&promise) = self.books.lane(number).promises.front() {
+            let lane = self.books.lane(number);
+            let is_wanted = self.consumers.awaits(promise.consumer, promise.name);
+            let may_deliver = self.definition.delivery == Delivering::Running
+                && lane.may_deliver(lane.cap(&self.definition));
+            let outlook = if is_wanted && may_deliver {
+                // Without the promises, that is.
+                let promises = std::mem::take(&mut self.books.lane_mut(number).promises);
+                let outlook = self.outlook(number);
+                self.books.lane_mut(number).promises = promises;
+                outlook
+            } else {
+                Outlook::Empty
+            };
+            match outlook {
+                Outlook::Ready(head) => {
+                    self.books.lane_mut(number).promises.pop_front();
+                    self.deliver(context, number, head, promise);
+                }
+                Outlook::Stored(head) if self.ensure_load(context, number, head) => return,
+                Outlook::Stored(_) | Outlook::Blocked | Outlook::Empty => {
+                    self.break_promise(number);
+                }
+            }
+        }
+    }
+
+    /// Takes back the first promise of a lane, and what was paid for it.
+    pub(super) fn break_promise(&mut self, number: u32) {
+        let lane = self.books.lane_mut(number);
+        let key = lane.engine;
+        if let Some(promise) = lane.promises.pop_front() {
+            let known = self.books.engine.settle(key, promise.charged, Cost::ONE);
+            known.expect("a lane's key is registered");
+            if self.consumers.awaits(promise.consumer, promise.name) {
+                self.consumers.disappoint(promise.consumer);
+            }
+        }
+    }
+
+    /// Leases a message that is in memory to whom it was promised.
     fn deliver<T>(
         &mut self,
         context: &mut Context<'_, T>,
         number: u32,
         head: Handle,
-        consumer: u32,
+        promise: Promise,
     ) {
         let now = context.now;
         let lease = self.new_lease();
-        let (name, position) = self.consumers.give(consumer, head.slot);
+        let position = self.consumers.give(promise.consumer, head.slot);
         let books = &mut self.books;
         books.pop(number, head);
         let message = &mut books.messages[head.slot as usize];
-        let charged = cost(self.definition.charge, message);
+        let charged = cost(self.definition.charge, message.carried());
         let payload = message
             .payload
             .take()
             .expect("only what is in memory is delivered");
         message.state = State::Leased {
             lease,
-            consumer,
+            consumer: promise.consumer,
             position,
             since: now,
             charged,
@@ -129,7 +229,7 @@ impl Queue {
             .as_mut()
             .expect("the engine names lanes that exist");
         context.effects.deliveries.push((
-            name,
+            promise.name,
             Delivery {
                 message: message.id,
                 lease,
@@ -152,10 +252,11 @@ impl Queue {
         books.leases.insert(lease, head.slot);
         let deadline = now.saturating_add(self.definition.visibility_timeout);
         books.arm(head.slot, Some(deadline));
-        let known = books.engine.charge(key, charged);
-        known.expect("the engine has just named it");
+        if charged != promise.charged {
+            let known = books.engine.settle(key, promise.charged, charged);
+            known.expect("a lane's key is registered");
+        }
         books.refresh(number, &self.definition);
-        self.load_ahead(context, number);
     }
 
     fn new_lease(&mut self) -> LeaseId {
@@ -165,8 +266,8 @@ impl Queue {
         LeaseId::from_number(number)
     }
 
-    /// Tells whether some lane waits for a read of its own.
-    pub(super) fn retry_failed_loads(&mut self, now: Timestamp) {
+    /// Lets lanes whose read has failed try again.
+    fn retry_failed_loads(&mut self, now: Timestamp) {
         while let Some(&(moment, number)) = self.books.failed_loads.front() {
             if moment > now {
                 return;
@@ -182,14 +283,11 @@ impl Queue {
     }
 }
 
-/// Returns what a delivery is charged when it begins.
-fn cost(charge: Charge, message: &Message) -> Cost {
+/// Returns what the delivery of a message that carries so much is charged when it begins.
+fn cost(charge: Charge, bytes: u64) -> Cost {
     match charge {
         // An estimate, if time is what counts.
         Charge::Message | Charge::Time => Cost::new(MESSAGE),
-        Charge::Bytes => {
-            let bytes = carried(&message.meta);
-            Cost::new(bytes.saturating_mul(MESSAGE).div_ceil(1024))
-        }
+        Charge::Bytes => Cost::new(bytes.saturating_mul(MESSAGE).div_ceil(1024)),
     }
 }

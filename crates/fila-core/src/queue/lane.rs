@@ -14,12 +14,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::num::NonZeroU32;
 
-use drr::Weight;
+use drr::{Cost, Weight};
 use fila_store::{FairnessKey, MessageId};
 
 use super::message::Handle;
-use crate::{Delivering, KeySettings};
+use crate::{ConsumerId, Definition, Delivering, KeySettings, Ordering};
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -40,8 +41,9 @@ pub(super) struct Lane {
     /// In a strictly ordered lane: acknowledged, and not yet durably so. What comes next waits for that.
     pub(super) settling: u32,
     pub(super) loading: Loading,
-    /// Which read that is. Answers to others come too late.
-    pub(super) load: u64,
+    /// Deliveries that are paid for, and wait for their messages to be read. While there are any, there is a read
+    /// under way.
+    pub(super) promises: VecDeque<Promise>,
     /// In a strictly ordered lane: the head waits for its time.
     pub(super) is_blocked: bool,
     pub(super) delivered: u64,
@@ -64,20 +66,29 @@ pub(super) struct Stored {
     /// And end with this one. What is in the store behind it is not confirmed yet.
     pub(super) last: MessageId,
     pub(super) count: u64,
+    /// What they carry.
+    pub(super) bytes: u64,
 }
 
 /// Whether something is being read for a lane.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Loading {
     Nothing,
-    /// What comes after what is in memory: deliveries go on.
-    Ahead(Stretch),
-    /// What comes next: deliveries wait.
-    Next(Stretch),
-    /// The payloads of these, the next one among them: deliveries wait.
+    /// What comes after what is in memory.
+    Backlog(Stretch),
+    /// The payloads of these, the first of the line among them.
     Payloads(Vec<Handle>),
-    /// It failed, and is to be tried again.
+    /// It failed, and is to be tried again; deliveries wait for that.
     Failed,
+}
+
+/// A delivery that a lane owes to a consumer: its turn has come, and its message is being read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Promise {
+    pub(super) consumer: u32,
+    /// Tells whether it is still the same consumer.
+    pub(super) name: ConsumerId,
+    pub(super) charged: Cost,
 }
 
 /// What was confirmed of the stored messages when a read was asked for: all of it is there to be found.
@@ -108,7 +119,7 @@ impl Lane {
             uncommitted: 0,
             settling: 0,
             loading: Loading::Nothing,
-            load: 0,
+            promises: VecDeque::new(),
             is_blocked: false,
             delivered: 0,
             is_awake: false,
@@ -135,6 +146,22 @@ impl Lane {
         }
     }
 
+    /// Returns how many of its messages may be leased at once.
+    pub(super) fn cap(&self, definition: &Definition) -> u32 {
+        match definition.ordering {
+            Ordering::None => {
+                let cap = self.settings.concurrency.or(definition.key_concurrency);
+                cap.map_or(u32::MAX, NonZeroU32::get)
+            }
+            Ordering::Key => 1,
+        }
+    }
+
+    /// Tells whether one more may be leased, with this cap.
+    pub(super) fn may_deliver(&self, cap: u32) -> bool {
+        !self.is_paused() && !self.is_blocked && self.leased + self.settling < cap
+    }
+
     pub(super) fn stored_count(&self) -> u64 {
         self.stored.map_or(0, |stored| stored.count)
     }
@@ -150,20 +177,23 @@ impl Lane {
             && self.uncommitted == 0
             && self.settling == 0
             && self.loading == Loading::Nothing
+            && self.promises.is_empty()
     }
 
     /// Adds a message that is in the store behind all others.
-    pub(super) fn push_stored(&mut self, id: MessageId) {
+    pub(super) fn push_stored(&mut self, id: MessageId, bytes: u64) {
         match &mut self.stored {
             Some(stored) => {
                 stored.last = id;
                 stored.count += 1;
+                stored.bytes += bytes;
             }
             none => {
                 *none = Some(Stored {
                     after: MessageId::from_number(id.get() - 1),
                     last: id,
                     count: 1,
+                    bytes,
                 });
             }
         }

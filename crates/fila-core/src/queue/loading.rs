@@ -1,8 +1,9 @@
 //! How messages come back from the store.
 //!
-//! A lane whose next message is not in memory asks for it when its turn has come, and waits outside of the ring until
-//! it is there; so what is read is what is about to be delivered, however many keys have a backlog. While there is
-//! room in memory the next stretch is read ahead, so that a lane that is busy need not wait.
+//! A lane whose next message is not in memory has it read when its turn has come; so what is read is what is about to
+//! be delivered, however many keys have a backlog. The turn is paid for and the consumer's credit taken at once, and
+//! the delivery is owed until the message is there: reading takes time, but nobody's share. While there is room in
+//! memory the next stretch is read ahead, so that a lane that is busy need not wait.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use fila_store::{
 };
 
 use super::lane::{Loading, Stretch};
-use super::message::{Handle, State};
+use super::message::{Handle, State, carried};
 use super::{Context, Queue};
 use crate::LoadedMessages;
 use crate::effects::{Load, LoadRequest, LoadToken};
@@ -20,28 +21,44 @@ use crate::effects::{Load, LoadRequest, LoadToken};
 /// The most messages to read at once.
 const CHUNK: usize = 512;
 
+/// How many reads may be under way for one queue, before deliveries wait for them.
+const LOADS_MAX: usize = 64;
+
 /// When to try again what could not be read.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Queue {
-    /// Reads what comes next in a lane that has nothing in memory.
-    pub(super) fn load_next<T>(&mut self, context: &mut Context<'_, T>, number: u32) {
-        if self.books.lane(number).stored.is_none() {
-            // Nothing but messages that are gone.
-            self.books.refresh(number, &self.definition);
-            return;
+    /// Sees to it that a lane's next message is being read; tells whether it is, or will be.
+    ///
+    /// That is `head`, if it is in memory but for its payload, or else whatever comes next in the store.
+    pub(super) fn ensure_load<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        head: Option<Handle>,
+    ) -> bool {
+        match self.books.lane(number).loading {
+            // If it is something else that is being read, this comes after it.
+            Loading::Backlog(_) | Loading::Payloads(_) => return true,
+            Loading::Failed => return false,
+            Loading::Nothing => {}
         }
-        if let Loading::Ahead(stretch) = self.books.lane(number).loading {
-            // It is on its way.
-            self.books.lane_mut(number).loading = Loading::Next(stretch);
-            self.books.waiting_for_loads += 1;
-        } else if self.books.stats.delayed >= context.settings.limits.delayed_per_queue {
-            // Perhaps all that is behind has to wait for its time as well, and memory has no room for more of it.
-            self.load_later(context.now, number);
-        } else {
-            self.load_backlog(context, number, Loading::Next);
+        if self.books.loads >= LOADS_MAX {
+            return false;
         }
-        self.books.refresh(number, &self.definition);
+        let has_room_for_delayed =
+            self.books.stats.delayed < context.settings.limits.delayed_per_queue;
+        match head {
+            Some(head) => self.load_payloads(context, number, head),
+            None if has_room_for_delayed => self.load_backlog(context, number),
+            None => {
+                // Perhaps all that is behind waits for its time as well, and there is no room for more of that.
+                self.load_later(context.now, number);
+                self.books.refresh(number, &self.definition);
+                return false;
+            }
+        }
+        true
     }
 
     fn load_later(&mut self, now: Timestamp, number: u32) {
@@ -57,19 +74,15 @@ impl Queue {
         if lane.stored.is_some()
             && lane.loading == Loading::Nothing
             && lane.ready.len() < CHUNK / 2
+            && self.books.loads < LOADS_MAX
             && context.memory.has_room_ahead()
             && self.books.stats.delayed < limit
         {
-            self.load_backlog(context, number, Loading::Ahead);
+            self.load_backlog(context, number);
         }
     }
 
-    fn load_backlog<T>(
-        &mut self,
-        context: &mut Context<'_, T>,
-        number: u32,
-        purpose: fn(Stretch) -> Loading,
-    ) {
+    fn load_backlog<T>(&mut self, context: &mut Context<'_, T>, number: u32) {
         let bytes = context.memory.chunk();
         let lane = self.books.lane_mut(number);
         let stored = lane.stored.expect("the caller has looked");
@@ -85,16 +98,11 @@ impl Queue {
                 bytes,
             },
         };
-        self.ask(context, number, purpose(stretch), request);
+        self.ask(context, number, Loading::Backlog(stretch), request);
     }
 
     /// Reads the payload of the head of a lane, and those of some others that have none.
-    pub(super) fn load_payloads<T>(
-        &mut self,
-        context: &mut Context<'_, T>,
-        number: u32,
-        head: Handle,
-    ) {
+    fn load_payloads<T>(&mut self, context: &mut Context<'_, T>, number: u32, head: Handle) {
         let most = context.memory.chunk();
         let mut wanted = vec![head];
         let mut bytes = 0;
@@ -121,7 +129,6 @@ impl Queue {
             .collect();
         let request = LoadRequest::Payloads(locators);
         self.ask(context, number, Loading::Payloads(wanted), request);
-        self.books.refresh(number, &self.definition);
     }
 
     fn ask<T>(
@@ -131,22 +138,14 @@ impl Queue {
         purpose: Loading,
         request: LoadRequest,
     ) {
-        if !matches!(purpose, Loading::Ahead(_)) {
-            self.books.waiting_for_loads += 1;
-        }
         self.books.loads += 1;
-        let load = self.books.loads;
-        let lane = self.books.lane_mut(number);
-        // What is being read ahead comes too late then, and is read again.
-        lane.loading = purpose;
-        lane.load = load;
+        self.books.lane_mut(number).loading = purpose;
         context.effects.loads.push(Load {
             queue: self.id,
             request,
             token: LoadToken {
                 generation: self.books.serial,
                 lane: number,
-                load,
             },
         });
     }
@@ -163,27 +162,26 @@ impl Queue {
             return;
         }
         let number = token.lane;
-        let Some(lane) = &mut self.books.lanes[number as usize] else {
-            return;
-        };
-        if lane.load != token.load {
-            return;
-        }
+        let lane = self.books.lane_mut(number);
         let purpose = std::mem::replace(&mut lane.loading, Loading::Nothing);
-        if matches!(purpose, Loading::Next(_) | Loading::Payloads(_)) {
-            self.books.waiting_for_loads -= 1;
-        }
+        self.books.loads -= 1;
         match (purpose, found) {
-            (_, LoadedMessages::Failed(_)) => self.load_later(context.now, number),
+            (_, LoadedMessages::Failed(_)) => {
+                self.load_later(context.now, number);
+                while !self.books.lane(number).promises.is_empty() {
+                    self.break_promise(number);
+                }
+            }
             (Loading::Payloads(wanted), LoadedMessages::Payloads(payloads)) => {
                 self.take_payloads(context, number, &wanted, payloads);
             }
-            (Loading::Next(stretch) | Loading::Ahead(stretch), LoadedMessages::Backlog(page)) => {
+            (Loading::Backlog(stretch), LoadedMessages::Backlog(page)) => {
                 self.take_page(context, number, stretch, page);
             }
             // Nobody has asked for this.
             (_, LoadedMessages::Backlog(_) | LoadedMessages::Payloads(_)) => {}
         }
+        self.keep_promises(context, number);
         self.books.refresh(number, &self.definition);
     }
 
@@ -258,8 +256,9 @@ impl Queue {
             self.books.stats.ready -= 1;
             self.books.stats.stored_only -= 1;
             let Whole { id, meta, payload } = message;
+            stored.bytes = stored.bytes.saturating_sub(carried(&meta));
             if meta.expires_at.is_some_and(|end| end <= context.now) {
-                self.expire_stored(&meta.fairness_key, id, super::message::carried(&meta));
+                self.expire_stored(&meta.fairness_key, id, carried(&meta));
             } else {
                 self.take_in(context, number, id, meta, payload);
             }
@@ -283,6 +282,10 @@ impl Queue {
         self.totals.damaged += lost;
         stored.after = reached;
         stored.count -= taken + lost;
+        if stored.count == 0 {
+            // What is left is what the lost ones carried.
+            self.books.stats.bytes -= stored.bytes;
+        }
         let lane = self.books.lane_mut(number);
         lane.stored = (stored.count > 0).then_some(stored);
     }

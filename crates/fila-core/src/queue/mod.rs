@@ -116,6 +116,7 @@ impl Queue {
                 after: fila_store::MessageId::from_number(0),
                 last: found.last,
                 count: found.messages,
+                bytes: found.bytes,
             });
             books.depth += found.messages;
             books.stats.ready += found.messages;
@@ -305,6 +306,12 @@ impl Queue {
     /// Returns when something is due.
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
         self.books.next_wake()
+    }
+
+    /// Returns what the engine has done so far to find who is next.
+    #[cfg(test)]
+    pub(crate) fn work(&self) -> drr::Work {
+        self.books.engine.work()
     }
 
     /// Returns the bytes of memory that its messages take.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fila_core::{Answer, ConsumerId, Delivering, Delivery, Enqueued, Ordering, SettleError};
-use fila_store::{Cursor, Engine, Entry, FairnessKey, MessageId, Shard, Timestamp};
+use fila_store::{Cursor, Entry, FairnessKey, MessageId, Shard, Timestamp};
 
 use super::{Expected, Known, Life, Pending, Sent, Simulation};
 

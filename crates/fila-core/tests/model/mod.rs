@@ -15,7 +15,7 @@ use fila_store::{DeduplicationId, FairnessKey, MessageId, QueueId, Timestamp};
 use crate::support::Shell;
 
 /// Numbers that look random and are the same for the same seed.
-pub struct Chance(u64);
+pub(crate) struct Chance(u64);
 
 impl Chance {
     fn next(&mut self) -> u64 {
@@ -106,7 +106,7 @@ enum Expected {
 }
 
 /// A broker, the model of it, and a fate.
-pub struct Simulation {
+pub(crate) struct Simulation {
     shell: Shell,
     chance: Chance,
     queue: QueueId,
@@ -125,7 +125,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut chance = Chance(seed);
         let mut settings = Settings::default();
         // So little that most of the backlog lies in the store, in most runs.
@@ -156,7 +156,7 @@ impl Simulation {
         }
     }
 
-    pub fn play(mut self, steps: usize) {
+    pub(crate) fn play(mut self, steps: usize) {
         for _ in 0..steps {
             self.step();
             self.look();

@@ -15,31 +15,31 @@ use fila_store::{
     QueueName, Shard, Timestamp,
 };
 
-pub const START: u64 = 1_700_000_000_000;
+pub(crate) const START: u64 = 1_700_000_000_000;
 
 type MemoryShard = <MemoryEngine as Engine>::Shard;
 
 /// What drives a broker, one step at a time.
-pub struct Shell {
-    pub disk: MemoryDisk,
-    pub engine: MemoryEngine,
-    pub shards: BTreeMap<QueueId, MemoryShard>,
-    pub broker: Broker<u64>,
-    pub now: Timestamp,
-    pub answers: BTreeMap<u64, Answer>,
-    pub deliveries: VecDeque<(ConsumerId, Delivery)>,
-    pub dismissed: Vec<(ConsumerId, Dismissal)>,
+pub(crate) struct Shell {
+    pub(crate) disk: MemoryDisk,
+    pub(crate) engine: MemoryEngine,
+    pub(crate) shards: BTreeMap<QueueId, MemoryShard>,
+    pub(crate) broker: Broker<u64>,
+    pub(crate) now: Timestamp,
+    pub(crate) answers: BTreeMap<u64, Answer>,
+    pub(crate) deliveries: VecDeque<(ConsumerId, Delivery)>,
+    pub(crate) dismissed: Vec<(ConsumerId, Dismissal)>,
     /// The round under way.
-    pub round: Option<Round>,
+    pub(crate) round: Option<Round>,
     /// Reads that were asked for.
-    pub loads: VecDeque<Load>,
+    pub(crate) loads: VecDeque<Load>,
     settings: Settings,
     tickets: u64,
     consumers: u64,
 }
 
 impl Shell {
-    pub fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         let disk = MemoryDisk::default();
         let engine = MemoryEngine::open(&disk).unwrap();
         Self {
@@ -60,13 +60,13 @@ impl Shell {
     }
 
     /// Returns a shell with one queue.
-    pub fn with_queue(definition: Definition) -> (Self, QueueId) {
+    pub(crate) fn with_queue(definition: Definition) -> (Self, QueueId) {
         let mut shell = Self::new(Settings::default());
         let queue = shell.create("queue", definition);
         (shell, queue)
     }
 
-    pub fn create(&mut self, name: &str, definition: Definition) -> QueueId {
+    pub(crate) fn create(&mut self, name: &str, definition: Definition) -> QueueId {
         let name = QueueName::parse(name).unwrap();
         let queue = self.engine.create_queue(&name, definition.encode());
         let id = queue.unwrap().id;
@@ -74,7 +74,7 @@ impl Shell {
         id
     }
 
-    pub fn delete(&mut self, queue: QueueId) {
+    pub(crate) fn delete(&mut self, queue: QueueId) {
         self.engine.delete_queue(queue).unwrap();
         self.broker.handle(self.now, Command::Close { queue });
         self.take_effects();
@@ -105,7 +105,7 @@ impl Shell {
     }
 
     /// Starts again from what is stored, as after a crash. What was under way is gone.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.shards.clear();
         self.round = None;
         self.loads.clear();
@@ -120,27 +120,27 @@ impl Shell {
         }
     }
 
-    pub fn ticket(&mut self) -> u64 {
+    pub(crate) fn ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets
     }
 
-    pub fn tell(&mut self, command: Command<u64>) {
+    pub(crate) fn tell(&mut self, command: Command<u64>) {
         self.broker.handle(self.now, command);
         self.take_effects();
     }
 
-    pub fn poll(&mut self) {
+    pub(crate) fn poll(&mut self) {
         self.broker.poll(self.now);
         self.take_effects();
     }
 
-    pub fn advance(&mut self, time: Duration) {
+    pub(crate) fn advance(&mut self, time: Duration) {
         self.now = self.now.saturating_add(time);
     }
 
     /// Takes the next round, if none is under way.
-    pub fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         if self.round.is_none() {
             self.round = self.broker.seal();
             self.take_effects();
@@ -148,7 +148,7 @@ impl Shell {
     }
 
     /// Stores the round under way.
-    pub fn commit(&mut self) {
+    pub(crate) fn commit(&mut self) {
         let Some(round) = self.round.take() else {
             return;
         };
@@ -159,7 +159,7 @@ impl Shell {
     }
 
     /// Stores what it can of a round, and returns the queues of which it cannot.
-    pub fn store(&mut self, round: &Round) -> Vec<QueueId> {
+    pub(crate) fn store(&mut self, round: &Round) -> Vec<QueueId> {
         let mut fenced = Vec::new();
         loop {
             let batches: Vec<(&MemoryShard, &Batch)> = round
@@ -177,7 +177,7 @@ impl Shell {
     }
 
     /// Makes the read that was asked for first.
-    pub fn load(&mut self) {
+    pub(crate) fn load(&mut self) {
         let Some(load) = self.loads.pop_front() else {
             return;
         };
@@ -195,7 +195,7 @@ impl Shell {
     }
 
     /// Goes on until there is nothing to do at this moment.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         loop {
             self.poll();
             self.seal();
@@ -221,7 +221,7 @@ impl Shell {
 
     // What tests say most.
 
-    pub fn enqueue_all(
+    pub(crate) fn enqueue_all(
         &mut self,
         queue: QueueId,
         messages: Vec<NewMessage>,
@@ -239,14 +239,14 @@ impl Shell {
         }
     }
 
-    pub fn enqueue(&mut self, queue: QueueId, message: NewMessage) -> MessageId {
+    pub(crate) fn enqueue(&mut self, queue: QueueId, message: NewMessage) -> MessageId {
         match self.enqueue_all(queue, vec![message]).remove(0) {
             Ok(Enqueued::Stored(id)) => id,
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn subscribe(&mut self, queue: QueueId, credit: Credit) -> ConsumerId {
+    pub(crate) fn subscribe(&mut self, queue: QueueId, credit: Credit) -> ConsumerId {
         self.consumers += 1;
         let consumer = ConsumerId::new(self.consumers);
         let ticket = self.ticket();
@@ -263,7 +263,7 @@ impl Shell {
         consumer
     }
 
-    pub fn settle(
+    pub(crate) fn settle(
         &mut self,
         queue: QueueId,
         lease: LeaseId,
@@ -287,13 +287,13 @@ impl Shell {
     }
 
     /// Lets a consumer have one more message, and returns it.
-    pub fn next(&mut self, consumer: ConsumerId) -> Option<Delivery> {
+    pub(crate) fn next(&mut self, consumer: ConsumerId) -> Option<Delivery> {
         self.tell(Command::Credit { consumer, more: 1 });
         self.run();
         self.deliveries.pop_front().map(|(_, delivery)| delivery)
     }
 
-    pub fn stats(&mut self, queue: QueueId) -> QueueStats {
+    pub(crate) fn stats(&mut self, queue: QueueId) -> QueueStats {
         let ticket = self.ticket();
         self.tell(Command::Inspect { queue, ticket });
         match self.answers.remove(&ticket) {
@@ -303,10 +303,10 @@ impl Shell {
     }
 }
 
-pub fn key(name: &str) -> FairnessKey {
+pub(crate) fn key(name: &str) -> FairnessKey {
     FairnessKey::new(name.to_owned()).unwrap()
 }
 
-pub fn message(name: &str, body: impl Into<bytes::Bytes>) -> NewMessage {
+pub(crate) fn message(name: &str, body: impl Into<bytes::Bytes>) -> NewMessage {
     NewMessage::new(key(name), Payload::new(Vec::new(), body).unwrap())
 }

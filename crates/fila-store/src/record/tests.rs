@@ -82,13 +82,6 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
     ]
 }
 
-/// Puts a valid checksum onto whatever bytes.
-fn sealed(key: &[u8], framed: &[u8]) -> Bytes {
-    let mut record = framed.to_vec();
-    record.extend_from_slice(&checksum(key, framed).to_be_bytes());
-    record.into()
-}
-
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -81,3 +81,8 @@ mod memory {
 mod fjall {
     conformance! { crate::world::InFjall }
 }
+
+#[cfg(feature = "rocksdb")]
+mod rocks {
+    conformance! { crate::world::InRocks }
+}

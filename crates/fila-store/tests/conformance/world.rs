@@ -49,6 +49,23 @@ impl Place for InFjall {
     }
 }
 
+#[cfg(feature = "rocksdb")]
+pub(crate) struct InRocks(TempDir);
+
+#[cfg(feature = "rocksdb")]
+impl Place for InRocks {
+    type Engine = fila_store::RocksEngine;
+
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn open(&self) -> fila_store::RocksEngine {
+        let options = fila_store::RocksOptions::new(self.0.path()).worker_threads(1);
+        options.durability(Durability::Os).open().unwrap()
+    }
+}
+
 pub(crate) fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
 }

@@ -2,6 +2,7 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod child;
+mod places;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,10 +10,57 @@ use std::time::{Duration, Instant};
 use fila_store::record::DecodeError;
 use fila_store::rows::Table;
 use fila_store::{
-    Batch, CommitError, Cursor, DeduplicationId, Durability, Engine, FairnessKey, FjallEngine,
-    FjallOptions, Limit, Loaded, Locator, MessageId, Meta, OpenError, Payload, QueueName,
-    ReadError, Rejected, Shard, Timestamp, Writes,
+    Batch, CommitError, Cursor, DeduplicationId, Durability, Engine, FairnessKey, Limit, Loaded,
+    Locator, MessageId, Meta, OpenError, Payload, QueueName, ReadError, Rejected, Shard, Timestamp,
+    Writes,
 };
+use places::{InFjall, OnDisk};
+
+/// Makes one test for every promise, for an engine on disk.
+macro_rules! on_disk {
+    ($engine:ident: $place:ty) => {
+        on_disk! { @tests $engine: $place =>
+            a_store_is_open_once,
+            a_damaged_payload_is_reported_and_not_served,
+            a_damaged_message_is_reported_and_does_not_hide_the_others,
+            a_message_whose_payload_is_gone_is_reported_and_gets_nobody_elses,
+            damaged_definitions_and_deduplication_ids_are_refused,
+            a_deleted_queue_leaves_no_row_behind,
+            a_newer_format_is_refused_with_what_to_do,
+            epochs_end_with_a_refusal_and_damage_is_named,
+            somebody_elses_data_is_left_alone,
+            idle_tables_keep_no_journals,
+            every_level_of_durability_outlives_a_close,
+        }
+    };
+    (@tests $engine:ident: $place:ty => $($promise:ident,)*) => {
+        mod $engine {
+            $(
+                #[test]
+                fn $promise() {
+                    super::$promise::<$place>();
+                }
+            )*
+
+            #[test]
+            fn a_full_disk_stops_writes_and_loses_nothing() {
+                let child = concat!(stringify!($engine), "::writes_until_the_disk_is_full");
+                super::a_full_disk_stops_writes_and_loses_nothing::<$place>(child);
+            }
+
+            #[test]
+            #[ignore = "the other process of `a_full_disk_stops_writes_and_loses_nothing`"]
+            fn writes_until_the_disk_is_full() {
+                super::writes_until_the_disk_is_full::<$place>();
+            }
+        }
+    };
+}
+
+on_disk! { fjall: crate::InFjall }
+
+#[cfg(feature = "rocksdb")]
+on_disk! { rocks: crate::places::InRocks }
 
 fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
@@ -22,12 +70,15 @@ fn key() -> FairnessKey {
     FairnessKey::new("k").unwrap()
 }
 
-fn open(path: &Path) -> FjallEngine {
-    let options = FjallOptions::new(path).durability(Durability::Os);
-    options.worker_threads(1).open().unwrap()
+fn open_if_allowed<P: OnDisk>(path: &Path) -> Result<P::Engine, OpenError> {
+    P::open(path, Durability::Os, 32 << 20)
 }
 
-fn claim(engine: &FjallEngine) -> <FjallEngine as Engine>::Shard {
+fn open<P: OnDisk>(path: &Path) -> P::Engine {
+    open_if_allowed::<P>(path).unwrap()
+}
+
+fn claim<E: Engine>(engine: &E) -> E::Shard {
     let name = QueueName::parse("orders").unwrap();
     let found = engine.queue(&name).unwrap();
     let found = found.unwrap_or_else(|| engine.create_queue(&name, "definition".into()).unwrap());
@@ -49,16 +100,12 @@ fn put(shard: &impl Shard, counter: u64, body: Vec<u8>) -> Result<Locator, Commi
     })
 }
 
-/// Writes into a table behind the engine's back; `change` gets every row and says what becomes of it.
-fn tamper(path: &Path, table: Table, mut change: impl FnMut(&[u8], &mut Vec<u8>)) {
-    let database = fjall::Database::builder(path).open().unwrap();
-    let keyspace = database.keyspace(table.name(), Default::default).unwrap();
-    for row in keyspace.iter() {
-        let (key, value) = row.into_inner().unwrap();
-        let mut changed = value.to_vec();
-        change(&key, &mut changed);
-        keyspace.insert(key, changed).unwrap();
-    }
+/// Changes rows of a table in place.
+fn tamper<P: OnDisk>(path: &Path, table: Table, mut change: impl FnMut(&[u8], &mut Vec<u8>)) {
+    P::tamper(path, table, |key, mut value| {
+        change(key, &mut value);
+        Some(value)
+    });
 }
 
 fn flip_last_byte(value: &mut [u8]) {
@@ -67,31 +114,29 @@ fn flip_last_byte(value: &mut [u8]) {
     }
 }
 
-#[test]
-fn a_store_is_open_once() {
+fn a_store_is_open_once<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = open(directory.path());
+    let engine = open::<P>(directory.path());
     let shard = claim(&engine);
-    let refused = FjallOptions::new(directory.path()).open().unwrap_err();
+    let refused = open_if_allowed::<P>(directory.path()).unwrap_err();
     assert!(matches!(&refused, OpenError::Locked(path) if path == directory.path()));
     assert!(refused.to_string().contains("is in use; stop the other"));
     drop(engine);
-    let refused = FjallOptions::new(directory.path()).open();
+    let refused = open_if_allowed::<P>(directory.path());
     assert!(refused.is_err(), "its shard may still commit");
     drop(shard);
-    open(directory.path());
+    open::<P>(directory.path());
 }
 
-#[test]
-fn a_damaged_payload_is_reported_and_not_served() {
+fn a_damaged_payload_is_reported_and_not_served<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = open(directory.path());
+    let engine = open::<P>(directory.path());
     let place = put(&claim(&engine), 1, b"body".to_vec()).unwrap();
     drop(engine);
-    tamper(directory.path(), Table::Payloads, |_, value| {
+    tamper::<P>(directory.path(), Table::Payloads, |_, value| {
         flip_last_byte(value);
     });
-    let engine = open(directory.path());
+    let engine = open::<P>(directory.path());
     let shard = claim(&engine);
     let loaded = shard.load(std::slice::from_ref(&place)).unwrap();
     assert!(matches!(
@@ -114,9 +159,9 @@ fn a_damaged_payload_is_reported_and_not_served() {
 }
 
 /// Returns a directory in which a queue has three messages, and where they are.
-fn three_messages() -> (tempfile::TempDir, Vec<Locator>) {
+fn three_messages<P: OnDisk>() -> (tempfile::TempDir, Vec<Locator>) {
     let directory = tempfile::tempdir().unwrap();
-    let engine = open(directory.path());
+    let engine = open::<P>(directory.path());
     let shard = claim(&engine);
     let places = (0..3)
         .map(|counter| put(&shard, counter, vec![counter as u8]).unwrap())
@@ -124,17 +169,16 @@ fn three_messages() -> (tempfile::TempDir, Vec<Locator>) {
     (directory, places)
 }
 
-#[test]
-fn a_damaged_message_is_reported_and_does_not_hide_the_others() {
-    let (directory, places) = three_messages();
+fn a_damaged_message_is_reported_and_does_not_hide_the_others<P: OnDisk>() {
+    let (directory, places) = three_messages::<P>();
     let mut row = 0;
-    tamper(directory.path(), Table::Messages, |_, value| {
+    tamper::<P>(directory.path(), Table::Messages, |_, value| {
         if row == 1 {
             flip_last_byte(value);
         }
         row += 1;
     });
-    let engine = open(directory.path());
+    let engine = open::<P>(directory.path());
     let shard = claim(&engine);
     let page = shard.scan(&Cursor::start(), 10).unwrap();
     let found: Vec<_> = page.items.iter().map(|entry| entry.id).collect();
@@ -151,17 +195,14 @@ fn a_damaged_message_is_reported_and_does_not_hide_the_others() {
     assert_eq!(page.damaged.len(), 1);
 }
 
-#[test]
-fn a_message_whose_payload_is_gone_is_reported_and_gets_nobody_elses() {
-    let (directory, places) = three_messages();
-    {
-        let database = fjall::Database::builder(directory.path()).open().unwrap();
-        let name = Table::Payloads.name();
-        let payloads = database.keyspace(name, Default::default).unwrap();
-        let row = payloads.iter().nth(1).unwrap().key().unwrap();
-        payloads.remove(row).unwrap();
-    }
-    let engine = open(directory.path());
+fn a_message_whose_payload_is_gone_is_reported_and_gets_nobody_elses<P: OnDisk>() {
+    let (directory, places) = three_messages::<P>();
+    let mut row = 0;
+    P::tamper(directory.path(), Table::Payloads, |_, value| {
+        row += 1;
+        (row != 2).then_some(value)
+    });
+    let engine = open::<P>(directory.path());
     let shard = claim(&engine);
     let limit = Limit {
         messages: 9,
@@ -175,10 +216,9 @@ fn a_message_whose_payload_is_gone_is_reported_and_gets_nobody_elses() {
     assert_eq!(page.damaged[0].error, DecodeError::Missing);
 }
 
-#[test]
-fn damaged_definitions_and_deduplication_ids_are_refused() {
+fn damaged_definitions_and_deduplication_ids_are_refused<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = open(directory.path());
+    let engine = open::<P>(directory.path());
     let shard = claim(&engine);
     let once = DeduplicationId::new("once").unwrap();
     let mut batch = Batch::new();
@@ -186,15 +226,15 @@ fn damaged_definitions_and_deduplication_ids_are_refused() {
     batch.remember(once.clone(), id, at(100));
     shard.commit(&batch).unwrap();
     drop((shard, engine));
-    tamper(directory.path(), Table::Deduplication, |_, value| {
+    tamper::<P>(directory.path(), Table::Deduplication, |_, value| {
         flip_last_byte(value);
     });
-    tamper(directory.path(), Table::Catalog, |key, value| {
+    tamper::<P>(directory.path(), Table::Catalog, |key, value| {
         if key[0] == b'q' {
             flip_last_byte(value);
         }
     });
-    let engine = open(directory.path());
+    let engine = open::<P>(directory.path());
     let refused = engine.queues();
     assert!(matches!(refused, Err(ReadError::Damaged { .. })));
     let shard = engine.claim(fila_store::QueueId::new(1)).unwrap();
@@ -204,10 +244,9 @@ fn damaged_definitions_and_deduplication_ids_are_refused() {
     assert_eq!((page.items.len(), page.damaged.len()), (0, 1));
 }
 
-#[test]
-fn a_deleted_queue_leaves_no_row_behind() {
+fn a_deleted_queue_leaves_no_row_behind<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = open(directory.path());
+    let engine = open::<P>(directory.path());
     let shard = claim(&engine);
     for turn in 1..=2 {
         let place = put(&shard, turn, b"body".to_vec()).unwrap();
@@ -224,17 +263,17 @@ fn a_deleted_queue_leaves_no_row_behind() {
     engine.delete_queue(shard.queue()).unwrap();
     while engine.sweep(at(1), 3).unwrap().more {}
     drop((shard, engine));
-    let database = fjall::Database::builder(directory.path()).open().unwrap();
     for (table, rows) in Table::ALL.into_iter().zip([4, 0, 0, 0]) {
-        let keyspace = database.keyspace(table.name(), Default::default).unwrap();
+        let mut found = 0;
+        tamper::<P>(directory.path(), table, |_, _| found += 1);
         // The four numbers of the catalogue are the store's own.
-        assert_eq!(keyspace.len().unwrap(), rows, "{table:?}");
+        assert_eq!(found, rows, "{table:?}");
     }
 }
 
 /// Writes a number of the catalogue the way the format says.
-fn set_number(path: &Path, row: u8, number: u64) {
-    tamper(path, Table::Catalog, |key, value| {
+fn set_number<P: OnDisk>(path: &Path, row: u8, number: u64) {
+    tamper::<P>(path, Table::Catalog, |key, value| {
         if key == [row] {
             let mut record = vec![1, 1];
             record.extend_from_slice(&number.to_be_bytes());
@@ -245,30 +284,28 @@ fn set_number(path: &Path, row: u8, number: u64) {
     });
 }
 
-#[test]
-fn a_newer_format_is_refused_with_what_to_do() {
+fn a_newer_format_is_refused_with_what_to_do<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
-    drop(open(directory.path()));
-    set_number(directory.path(), b's', 2);
-    let refused = FjallOptions::new(directory.path()).open().unwrap_err();
+    drop(open::<P>(directory.path()));
+    set_number::<P>(directory.path(), b's', 2);
+    let refused = open_if_allowed::<P>(directory.path()).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "stored format 2 is newer than 1, the newest known here; start the version that wrote it, \
          or restore a copy"
     );
-    set_number(directory.path(), b's', 1);
-    open(directory.path());
+    set_number::<P>(directory.path(), b's', 1);
+    open::<P>(directory.path());
 }
 
-#[test]
-fn epochs_end_with_a_refusal_and_damage_is_named() {
+fn epochs_end_with_a_refusal_and_damage_is_named<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
-    drop(open(directory.path()));
-    set_number(directory.path(), b'e', u64::from(u32::MAX >> 8));
-    let refused = FjallOptions::new(directory.path()).open().unwrap_err();
+    drop(open::<P>(directory.path()));
+    set_number::<P>(directory.path(), b'e', u64::from(u32::MAX >> 8));
+    let refused = open_if_allowed::<P>(directory.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Exhausted));
-    set_number(directory.path(), b'e', u64::MAX);
-    let refused = FjallOptions::new(directory.path()).open().unwrap_err();
+    set_number::<P>(directory.path(), b'e', u64::MAX);
+    let refused = open_if_allowed::<P>(directory.path()).unwrap_err();
     assert!(matches!(
         refused,
         OpenError::Damaged {
@@ -278,34 +315,27 @@ fn epochs_end_with_a_refusal_and_damage_is_named() {
     ));
 }
 
-#[test]
-fn somebody_elses_data_is_left_alone() {
+fn somebody_elses_data_is_left_alone<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
-    {
-        let database = fjall::Database::builder(directory.path()).open().unwrap();
-        let name = Table::Catalog.name();
-        let keyspace = database.keyspace(name, Default::default).unwrap();
-        keyspace.insert("somebody", "else").unwrap();
-    }
-    let refused = FjallOptions::new(directory.path()).open().unwrap_err();
+    P::insert(directory.path(), Table::Catalog, "somebody", "else");
+    let refused = open_if_allowed::<P>(directory.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Unrecognised));
 }
 
-/// fjall#288: the catalogue is written once and then idle, and must not keep the journals of everything after it.
-#[test]
-fn idle_tables_keep_no_journals() {
+/// fjall#288, and not only there: the catalogue is written once and then idle, and must not keep the journals of everything after it.
+fn idle_tables_keep_no_journals<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
-    let options = FjallOptions::new(directory.path()).durability(Durability::Os);
-    let engine = options.memtable_bytes(4 << 20).open().unwrap();
+    let engine = P::open(directory.path(), Durability::Os, 4 << 20).unwrap();
+    let journals = || engine.health().unwrap().journals;
     let shard = claim(&engine);
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut counter = 0;
-    while engine.journal_count() < 2 {
+    while journals() < 2 {
         put(&shard, counter, vec![7; 1 << 20]).unwrap();
         counter += 1;
         assert!(Instant::now() < deadline, "no journal was ever sealed");
     }
-    while engine.journal_count() > 1 {
+    while journals() > 1 {
         engine.sweep(at(1), 1).unwrap();
         std::thread::yield_now();
         assert!(Instant::now() < deadline, "a journal is kept");
@@ -321,16 +351,11 @@ fn idle_tables_keep_no_journals() {
 }
 
 /// The disk is full from the first megabyte of journal on.
-#[test]
-fn a_full_disk_stops_writes_and_loses_nothing() {
+fn a_full_disk_stops_writes_and_loses_nothing<P: OnDisk>(child: &str) {
     let directory = tempfile::tempdir().unwrap();
     // Here, since a new journal is made as large as sixty megabytes.
-    drop(claim(&open(directory.path())));
-    let mut child = child::run(
-        "writes_until_the_disk_is_full",
-        directory.path(),
-        Some(1 << 20),
-    );
+    drop(claim(&open::<P>(directory.path())));
+    let mut child = child::run(child, directory.path(), Some(1 << 20));
     let said: Vec<String> = child.lines().collect();
     assert!(child.succeeded(), "{said:?}");
     let confirmed: Vec<MessageId> = said
@@ -338,7 +363,7 @@ fn a_full_disk_stops_writes_and_loses_nothing() {
         .map(|number| MessageId::from_number(number.parse().unwrap()))
         .collect();
     assert!(!confirmed.is_empty());
-    let engine = open(directory.path());
+    let engine = open::<P>(directory.path());
     let shard = claim(&engine);
     let page = shard.scan(&Cursor::start(), 1_000).unwrap();
     let found: Vec<_> = page.items.iter().map(|entry| entry.id).collect();
@@ -350,11 +375,9 @@ fn a_full_disk_stops_writes_and_loses_nothing() {
     put(&shard, 1, vec![7; 1 << 20]).unwrap();
 }
 
-#[test]
-#[ignore = "the other process of `a_full_disk_stops_writes_and_loses_nothing`"]
-fn writes_until_the_disk_is_full() {
+fn writes_until_the_disk_is_full<P: OnDisk>() {
     let directory = child::directory();
-    let engine = open(&directory);
+    let engine = open::<P>(&directory);
     let shard = claim(&engine);
     let mut places = Vec::new();
     let failure = loop {
@@ -379,4 +402,75 @@ fn writes_until_the_disk_is_full() {
     }
     let found = shard.scan(&Cursor::start(), 1_000).unwrap().items.len();
     assert_eq!(found, places.len());
+}
+
+/// Closing a store is no accident, so even what was confirmed in memory only is there afterwards.
+fn every_level_of_durability_outlives_a_close<P: OnDisk>() {
+    for durability in Durability::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = P::open(directory.path(), durability, 32 << 20).unwrap();
+        assert_eq!(engine.health().unwrap().durability, durability);
+        let place = put(&claim(&engine), 1, b"body".to_vec()).unwrap();
+        drop(engine);
+        let engine = P::open(directory.path(), durability, 32 << 20).unwrap();
+        let loaded = claim(&engine).load(&[place]).unwrap();
+        assert!(matches!(loaded[..], [Loaded::Found(_)]), "{durability}");
+    }
+}
+
+#[test]
+fn fjall_leaves_a_database_of_rocksdb_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("CURRENT"), "MANIFEST-000001\n").unwrap();
+    let refused = open_if_allowed::<InFjall>(directory.path()).unwrap_err();
+    assert!(matches!(refused, OpenError::Unrecognised));
+    let files = std::fs::read_dir(directory.path()).unwrap();
+    assert_eq!(files.count(), 1, "nothing is written");
+}
+
+#[cfg(feature = "rocksdb")]
+mod foreign {
+    use super::*;
+    use places::InRocks;
+
+    #[test]
+    fn rocksdb_leaves_a_store_of_fjalls_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = put(&claim(&open::<InFjall>(directory.path())), 1, vec![7]).unwrap();
+        let refused = open_if_allowed::<InRocks>(directory.path()).unwrap_err();
+        assert!(matches!(refused, OpenError::Unrecognised));
+        let shard = claim(&open::<InFjall>(directory.path()));
+        let loaded = shard.load(&[place]).unwrap();
+        assert!(matches!(loaded[..], [Loaded::Found(_)]));
+    }
+
+    #[test]
+    fn somebody_elses_column_families_are_left_as_they_are() {
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        for families in [&[][..], &["theirs"], &["theirs", "messages"]] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path();
+            let database = rocksdb::DB::open_cf(&options, path, families).unwrap();
+            database.put("somebody", "else").unwrap();
+            drop(database);
+            let before = rocksdb::DB::list_cf(&options, path).unwrap();
+            let refused = open_if_allowed::<InRocks>(path).unwrap_err();
+            assert!(matches!(refused, OpenError::Unrecognised), "{families:?}");
+            assert_eq!(rocksdb::DB::list_cf(&options, path).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn a_creation_that_was_cut_short_is_finished() {
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        for families in [&[][..], &["catalog", "messages"]] {
+            let directory = tempfile::tempdir().unwrap();
+            drop(rocksdb::DB::open_cf(&options, directory.path(), families).unwrap());
+            put(&claim(&open::<InRocks>(directory.path())), 1, vec![7]).unwrap();
+        }
+    }
 }

@@ -1,0 +1,811 @@
+//! What the broker does with messages, leases, limits and failures, one sentence each.
+
+#![cfg(test)] // helpers may unwrap, as tests do
+
+mod support;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use fila_core::{
+    Answer, Charge, Command, Committed, Credit, Definition, Delivering, Dismissal, EnqueueError,
+    Enqueued, KeyCursor, KeySettings, Ordering, Refused, Settings, SettleError, Settlement, Ttl,
+    Verdict,
+};
+use fila_store::{DeduplicationId, Engine, MessageId, Payload, Shard};
+
+use support::{Shell, key, message};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn queue() -> (Shell, fila_store::QueueId) {
+    Shell::with_queue(Definition::default())
+}
+
+#[test]
+fn nothing_is_answered_or_delivered_before_it_is_durable() {
+    let (mut shell, queue) = queue();
+    shell.subscribe(queue, Credit::Unlimited);
+    let ticket = shell.ticket();
+    shell.tell(Command::Enqueue {
+        queue,
+        messages: vec![message("a", "one")],
+        ticket,
+    });
+    shell.poll();
+    shell.seal();
+    shell.poll();
+    assert!(shell.round.is_some());
+    assert!(shell.answers.is_empty() && shell.deliveries.is_empty());
+    shell.commit();
+    assert!(shell.answers.contains_key(&ticket));
+    shell.poll();
+    assert_eq!(shell.deliveries.len(), 1);
+}
+
+#[test]
+fn the_next_round_is_collected_while_one_is_under_way() {
+    let (mut shell, queue) = queue();
+    let tickets: Vec<u64> = (0..3)
+        .map(|_| {
+            let ticket = shell.ticket();
+            shell.tell(Command::Enqueue {
+                queue,
+                messages: vec![message("a", "one")],
+                ticket,
+            });
+            shell.seal();
+            ticket
+        })
+        .collect();
+    let first = shell.round.as_ref().unwrap();
+    assert_eq!(first.batches[0].1.len(), 1, "the first went alone");
+    shell.commit();
+    assert!(shell.answers.contains_key(&tickets[0]));
+    assert_eq!(shell.answers.len(), 1);
+    shell.seal();
+    let second = shell.round.as_ref().unwrap();
+    assert_eq!(second.batches[0].1.len(), 2, "the others share a round");
+    shell.commit();
+    assert_eq!(shell.answers.len(), 3);
+}
+
+#[test]
+fn a_lease_that_runs_out_gives_the_message_to_somebody_else_at_that_millisecond() {
+    let (mut shell, queue) = queue();
+    let id = shell.enqueue(queue, message("a", "one"));
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let first = shell.next(consumer).unwrap();
+    let other = shell.subscribe(queue, Credit::Unlimited);
+    assert_eq!(
+        shell.broker.next_timer().map(|next| next <= shell.now),
+        Some(true),
+        "a new consumer is to be looked after"
+    );
+    shell.run();
+    shell.advance(30 * SECOND - MILLISECOND);
+    shell.run();
+    assert!(shell.deliveries.is_empty(), "not a millisecond early");
+    shell.advance(MILLISECOND);
+    shell.run();
+    let (holder, second) = shell.deliveries.pop_front().unwrap();
+    assert_eq!((holder, second.message), (other, id));
+    assert_eq!((first.attempt, second.attempt), (1, 2));
+    // The late result is refused, and the other delivery stays.
+    let late = shell.settle(queue, first.lease, Verdict::Ack);
+    assert_eq!(late, Err(SettleError::LeaseNotFound));
+    assert_eq!(shell.stats(queue).leased, 1);
+    assert_eq!(shell.settle(queue, second.lease, Verdict::Ack), Ok(()));
+    assert_eq!(shell.stats(queue).depth(), 0);
+}
+
+#[test]
+fn an_extension_counts_from_now() {
+    let (mut shell, queue) = queue();
+    shell.enqueue(queue, message("a", "one"));
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let delivery = shell.next(consumer).unwrap();
+    shell.advance(29 * SECOND);
+    let by = Some(5 * SECOND);
+    let extended = shell.settle(queue, delivery.lease, Verdict::Extend { by });
+    assert_eq!(extended, Ok(()));
+    shell.advance(5 * SECOND - MILLISECOND);
+    shell.run();
+    assert_eq!(shell.stats(queue).leased, 1);
+    shell.advance(MILLISECOND);
+    shell.run();
+    assert_eq!(shell.stats(queue).leased, 0);
+    assert_eq!(shell.stats(queue).totals.lease_expired, 1);
+}
+
+#[test]
+fn a_result_for_another_message_is_refused_and_changes_nothing() {
+    let (mut shell, queue) = queue();
+    shell.enqueue(queue, message("a", "one"));
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let delivery = shell.next(consumer).unwrap();
+    let ticket = shell.ticket();
+    shell.tell(Command::Settle {
+        queue,
+        results: vec![Settlement {
+            lease: delivery.lease,
+            message: Some(MessageId::from_number(delivery.message.get() + 1)),
+            verdict: Verdict::Ack,
+        }],
+        ticket,
+    });
+    let refused = Answer::Settled(vec![Err(SettleError::AnotherMessage)]);
+    assert_eq!(shell.answers.remove(&ticket), Some(refused));
+    assert_eq!(shell.stats(queue).leased, 1);
+}
+
+#[test]
+fn a_consumer_that_goes_gives_back_what_it_has_in_order() {
+    let (mut shell, queue) = queue();
+    let ids: Vec<MessageId> = (0..5)
+        .map(|_| shell.enqueue(queue, message("a", "work")))
+        .collect();
+    let consumer = shell.subscribe(queue, Credit::Limited(5));
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 5);
+    shell.deliveries.clear();
+    shell.tell(Command::Unsubscribe { consumer });
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    let again: Vec<_> = shell.deliveries.iter().map(|(_, it)| it.message).collect();
+    assert_eq!(again, ids);
+    assert!(shell.deliveries.iter().all(|(_, it)| it.attempt == 2));
+}
+
+#[test]
+fn a_delivery_that_is_given_back_untouched_is_no_attempt() {
+    let (mut shell, queue) = queue();
+    shell.enqueue(queue, message("a", "one"));
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let delivery = shell.next(consumer).unwrap();
+    assert_eq!(
+        shell.settle(queue, delivery.lease, Verdict::Release),
+        Ok(())
+    );
+    assert_eq!(shell.next(consumer).unwrap().attempt, 1);
+}
+
+#[test]
+fn attempts_survive_a_restart() {
+    let (mut shell, queue) = queue();
+    shell.enqueue(queue, message("a", "one"));
+    for attempt in 1..4 {
+        let consumer = shell.subscribe(queue, Credit::Limited(0));
+        let delivery = shell.next(consumer).unwrap();
+        assert_eq!(delivery.attempt, attempt);
+        let delay = Duration::ZERO;
+        let settled = shell.settle(queue, delivery.lease, Verdict::Nack { delay });
+        settled.unwrap();
+        shell.restart();
+    }
+}
+
+#[test]
+fn delayed_messages_come_at_their_millisecond_and_in_order() {
+    let (mut shell, queue) = queue();
+    let mut late = message("a", "late");
+    late.delay = SECOND;
+    let late = shell.enqueue(queue, late);
+    let soon = shell.enqueue(queue, message("a", "soon"));
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    let (_, first) = shell.deliveries.pop_front().unwrap();
+    assert_eq!(first.message, soon);
+    assert_eq!(shell.stats(queue).delayed, 1);
+    shell.advance(SECOND - MILLISECOND);
+    shell.run();
+    assert!(shell.deliveries.is_empty());
+    shell.advance(MILLISECOND);
+    shell.run();
+    let (_, second) = shell.deliveries.pop_front().unwrap();
+    assert_eq!(
+        (second.message, &second.payload.body()[..]),
+        (late, &b"late"[..])
+    );
+}
+
+#[test]
+fn a_strictly_ordered_key_waits_for_what_is_before() {
+    let mut definition = Definition::default();
+    definition.ordering = Ordering::Key;
+    let (mut shell, queue) = Shell::with_queue(definition);
+    let mut delayed = message("a", "1");
+    delayed.delay = SECOND;
+    shell.enqueue(queue, delayed);
+    shell.enqueue(queue, message("a", "2"));
+    shell.enqueue(queue, message("b", "1"));
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let other = shell.next(consumer).unwrap();
+    assert_eq!(other.fairness_key, key("b"), "the other key does not wait");
+    assert_eq!(shell.next(consumer), None);
+    shell.advance(SECOND);
+    shell.run();
+    let (_, first) = shell.deliveries.pop_front().unwrap();
+    assert_eq!(&first.payload.body()[..], b"1");
+    let delay = 2 * SECOND;
+    let nacked = shell.settle(queue, first.lease, Verdict::Nack { delay });
+    nacked.unwrap();
+    assert_eq!(shell.next(consumer), None, "what failed keeps its place");
+    shell.advance(2 * SECOND);
+    shell.run();
+    let (_, again) = shell.deliveries.pop_front().unwrap();
+    assert_eq!((&again.payload.body()[..], again.attempt), (&b"1"[..], 2));
+}
+
+#[test]
+fn a_strictly_ordered_key_goes_on_when_the_deletion_is_durable() {
+    let mut definition = Definition::default();
+    definition.ordering = Ordering::Key;
+    let (mut shell, queue) = Shell::with_queue(definition);
+    shell.enqueue(queue, message("a", "1"));
+    shell.enqueue(queue, message("a", "2"));
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    let (_, first) = shell.deliveries.pop_front().unwrap();
+    let ticket = shell.ticket();
+    shell.tell(Command::Settle {
+        queue,
+        results: vec![Settlement {
+            lease: first.lease,
+            message: None,
+            verdict: Verdict::Ack,
+        }],
+        ticket,
+    });
+    shell.poll();
+    shell.seal();
+    shell.poll();
+    assert!(shell.deliveries.is_empty(), "a crash now brings it back");
+    shell.commit();
+    shell.poll();
+    assert_eq!(shell.deliveries.len(), 1);
+}
+
+#[test]
+fn messages_are_not_delivered_after_their_time_to_live() {
+    let (mut shell, queue) = queue();
+    let mut short = message("a", "short");
+    short.ttl = Ttl::For(SECOND);
+    shell.enqueue(queue, short.clone());
+    let mut delayed = short;
+    delayed.delay = 2 * SECOND;
+    shell.enqueue(queue, delayed);
+    shell.enqueue(queue, message("a", "for ever"));
+    shell.advance(SECOND);
+    shell.run();
+    let stats = shell.stats(queue);
+    assert_eq!((stats.depth(), stats.totals.expired), (1, 2));
+    shell.restart();
+    assert_eq!(shell.stats(queue).depth(), 1, "they are deleted");
+}
+
+#[test]
+fn a_lease_outlives_its_message_but_not_by_another_delivery() {
+    let (mut shell, queue) = queue();
+    let mut short = message("a", "short");
+    short.ttl = Ttl::For(SECOND);
+    shell.enqueue(queue, short.clone());
+    shell.enqueue(queue, short);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let (one, two) = (shell.next(consumer).unwrap(), shell.next(consumer).unwrap());
+    shell.advance(2 * SECOND);
+    shell.run();
+    assert_eq!(shell.settle(queue, one.lease, Verdict::Ack), Ok(()));
+    let delay = Duration::ZERO;
+    let nacked = shell.settle(queue, two.lease, Verdict::Nack { delay });
+    assert_eq!(nacked, Ok(()));
+    let stats = shell.stats(queue);
+    assert_eq!((stats.depth(), stats.totals.expired), (0, 1));
+}
+
+#[test]
+fn a_duplicate_gets_the_id_of_the_first_also_before_that_is_durable() {
+    let (mut shell, queue) = queue();
+    let mut once = message("a", "once");
+    once.deduplication_id = Some(DeduplicationId::new("d").unwrap());
+    let results = shell.enqueue_all(queue, vec![once.clone(), once.clone()]);
+    let [Ok(Enqueued::Stored(first)), Ok(Enqueued::Duplicate(second))] = results[..] else {
+        panic!("{results:?}");
+    };
+    assert_eq!(first, second);
+    shell.restart();
+    let again = shell.enqueue_all(queue, vec![once.clone()]);
+    assert_eq!(again, [Ok(Enqueued::Duplicate(first))]);
+    shell.advance(Duration::from_secs(300));
+    let anew = shell.enqueue_all(queue, vec![once]);
+    assert!(matches!(anew[..], [Ok(Enqueued::Stored(id))] if id > first));
+}
+
+#[test]
+fn a_purged_queue_is_empty_now_and_after_a_restart() {
+    let (mut shell, queue) = queue();
+    for _ in 0..20 {
+        shell.enqueue(queue, message("a", "work"));
+    }
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let leased = shell.next(consumer).unwrap();
+    let ticket = shell.ticket();
+    shell.tell(Command::Purge { queue, ticket });
+    shell.run();
+    assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(20)));
+    let late = shell.settle(queue, leased.lease, Verdict::Ack);
+    assert_eq!(late, Err(SettleError::LeaseNotFound));
+    let after = shell.enqueue(queue, message("a", "after"));
+    assert_eq!(shell.next(consumer).unwrap().message, after);
+    shell.restart();
+    assert_eq!(shell.stats(queue).depth(), 1);
+}
+
+#[test]
+fn what_was_sent_before_a_purge_is_purged_and_what_is_sent_after_it_is_not() {
+    let (mut shell, queue) = queue();
+    for (round, name) in ["before", "before as well"].into_iter().enumerate() {
+        let ticket = shell.ticket();
+        shell.tell(Command::Enqueue {
+            queue,
+            messages: vec![message("a", name)],
+            ticket,
+        });
+        if round == 0 {
+            shell.seal();
+        }
+    }
+    let ticket = shell.ticket();
+    shell.tell(Command::Purge { queue, ticket });
+    shell.enqueue(queue, message("a", "after"));
+    assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(2)));
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let delivery = shell.next(consumer).unwrap();
+    assert_eq!(&delivery.payload.body()[..], b"after");
+    assert_eq!(shell.next(consumer), None);
+}
+
+#[test]
+fn a_deleted_queue_dismisses_its_consumers_and_refuses_what_is_under_way() {
+    let (mut shell, queue) = queue();
+    shell.enqueue(queue, message("a", "one"));
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let ticket = shell.ticket();
+    shell.tell(Command::Enqueue {
+        queue,
+        messages: vec![message("a", "two")],
+        ticket,
+    });
+    shell.seal();
+    shell.delete(queue);
+    assert_eq!(shell.dismissed, [(consumer, Dismissal::QueueGone)]);
+    shell.commit();
+    let gone = Some(Answer::Refused(Refused::QueueGone));
+    assert_eq!(shell.answers.remove(&ticket), gone);
+    let again = shell.create("queue", Definition::default());
+    assert_eq!(shell.stats(again).depth(), 0);
+    shell.restart();
+    assert_eq!(shell.stats(again).depth(), 0);
+}
+
+#[test]
+fn a_drained_consumer_is_dismissed_when_it_has_settled_everything() {
+    let (mut shell, queue) = queue();
+    shell.enqueue(queue, message("a", "one"));
+    shell.enqueue(queue, message("a", "two"));
+    let consumer = shell.subscribe(queue, Credit::Limited(1));
+    shell.run();
+    let (_, delivery) = shell.deliveries.pop_front().unwrap();
+    shell.tell(Command::Drain { consumer });
+    shell.tell(Command::Credit { consumer, more: 5 });
+    shell.run();
+    assert!(shell.deliveries.is_empty() && shell.dismissed.is_empty());
+    shell.settle(queue, delivery.lease, Verdict::Ack).unwrap();
+    assert_eq!(shell.dismissed, [(consumer, Dismissal::Drained)]);
+}
+
+#[test]
+fn paused_queues_and_keys_deliver_nothing_until_they_are_resumed() {
+    let (mut shell, queue) = queue();
+    shell.enqueue(queue, message("a", "one"));
+    shell.enqueue(queue, message("b", "one"));
+    let update = |shell: &mut Shell, definition: &Definition| {
+        shell.tell(Command::Update {
+            queue,
+            definition: Box::new(definition.clone()),
+        });
+    };
+    let mut definition = Definition::default();
+    definition.delivery = Delivering::Paused;
+    update(&mut shell, &definition);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    assert_eq!(shell.next(consumer), None);
+    definition.delivery = Delivering::Running;
+    let settings = KeySettings {
+        delivery: Delivering::Paused,
+        ..KeySettings::default()
+    };
+    definition.keys.insert(key("a"), settings);
+    update(&mut shell, &definition);
+    shell.run();
+    let (_, other) = shell.deliveries.pop_front().unwrap();
+    assert_eq!(other.fairness_key, key("b"));
+    assert_eq!(shell.next(consumer), None);
+    definition.keys.clear();
+    update(&mut shell, &definition);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 1);
+}
+
+#[test]
+fn a_key_has_no_more_leases_than_its_cap_and_a_raised_cap_acts_at_once() {
+    let mut definition = Definition::default();
+    definition.key_concurrency = NonZeroU32::new(2);
+    let (mut shell, queue) = Shell::with_queue(definition.clone());
+    for name in ["a", "b"] {
+        for _ in 0..5 {
+            shell.enqueue(queue, message(name, "work"));
+        }
+    }
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 4);
+    definition.key_concurrency = NonZeroU32::new(3);
+    shell.tell(Command::Update {
+        queue,
+        definition: Box::new(definition),
+    });
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 6);
+}
+
+#[test]
+fn an_operators_weight_wins_over_what_producers_say() {
+    let mut definition = Definition::default();
+    let settings = KeySettings {
+        weight: NonZeroU32::new(3),
+        ..KeySettings::default()
+    };
+    definition.keys.insert(key("a"), settings);
+    let (mut shell, queue) = Shell::with_queue(definition);
+    let mut heavy = message("b", "work");
+    heavy.weight = NonZeroU32::new(1).unwrap();
+    let mut modest = message("a", "work");
+    modest.weight = NonZeroU32::new(50).unwrap();
+    shell.enqueue_all(queue, vec![modest; 400]);
+    shell.enqueue_all(queue, vec![heavy; 400]);
+    shell.subscribe(queue, Credit::Limited(400));
+    shell.run();
+    let of_a = shell
+        .deliveries
+        .iter()
+        .filter(|(_, it)| it.fairness_key == key("a"))
+        .count();
+    assert!((298..=302).contains(&of_a), "{of_a} of 400");
+}
+
+#[test]
+fn a_queue_that_charges_by_time_shares_time() {
+    let mut definition = Definition::default();
+    definition.charge = Charge::Time;
+    let (mut shell, queue) = Shell::with_queue(definition);
+    shell.enqueue_all(queue, vec![message("slow", "work"); 1000]);
+    shell.enqueue_all(queue, vec![message("fast", "work"); 4000]);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let mut spent = [0u64; 2];
+    for _ in 0..1500 {
+        let delivery = shell.next(consumer).unwrap();
+        let (slot, millis) = if delivery.fairness_key == key("slow") {
+            (0, 20)
+        } else {
+            (1, 2)
+        };
+        shell.advance(Duration::from_millis(millis));
+        spent[slot] += millis;
+        shell.settle(queue, delivery.lease, Verdict::Ack).unwrap();
+    }
+    let share = spent[0] as f64 / (spent[0] + spent[1]) as f64;
+    assert!((0.48..=0.52).contains(&share), "{spent:?}");
+}
+
+#[test]
+fn a_backlog_far_beyond_memory_is_delivered_in_order_and_within_the_budget() {
+    let mut settings = Settings::default();
+    settings.memory_budget = 64 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("deep", Definition::default());
+    let payload = vec![7; 1024];
+    for _ in 0..40 {
+        let batch = (0..100).map(|n| message(["a", "b", "c"][n % 3], payload.clone()));
+        let batch = batch.collect();
+        shell.enqueue_all(queue, batch);
+    }
+    assert!(shell.broker.memory_used() <= 64 << 10);
+    let stats = shell.stats(queue);
+    assert!(stats.stored_only > 3900, "{stats:?}");
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let mut last = std::collections::BTreeMap::new();
+    let mut most = 0;
+    for turn in 0..4000 {
+        let delivery = shell.next(consumer).unwrap();
+        let before = last.insert(delivery.fairness_key.clone(), delivery.message);
+        assert!(before < Some(delivery.message), "in order");
+        most = most.max(shell.broker.memory_used());
+        if turn < 3000 {
+            assert!(last.len() == 3 || turn < 3, "all keys take part");
+        }
+        shell.settle(queue, delivery.lease, Verdict::Ack).unwrap();
+    }
+    // A chunk per key on top of the budget, however long the backlog.
+    assert!(most <= (64 << 10) + 3 * (20 << 10), "{most}");
+    assert_eq!(shell.stats(queue).depth(), 0);
+    assert_eq!(shell.broker.memory_used(), 0);
+}
+
+#[test]
+fn a_quiet_key_is_kept_in_memory_beside_a_noisy_one() {
+    let mut settings = Settings::default();
+    settings.memory_budget = 64 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("shared", Definition::default());
+    let payload = vec![7; 1024];
+    shell.enqueue_all(queue, vec![message("noisy", payload.clone()); 200]);
+    let before = shell.stats(queue).stored_only;
+    shell.enqueue(queue, message("quiet", payload));
+    assert_eq!(shell.stats(queue).stored_only, before);
+}
+
+#[test]
+fn a_million_keys_that_came_and_went_leave_nothing() {
+    let (mut shell, queue) = queue();
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let rounds = 20;
+    let mut places = 0;
+    for round in 0..rounds {
+        let batch = (0..1000).map(|n| message(&format!("{round}/{n}"), "once"));
+        let batch = batch.collect();
+        shell.enqueue_all(queue, batch);
+        shell.tell(Command::Credit {
+            consumer,
+            more: 1000,
+        });
+        shell.run();
+        let ticket = shell.ticket();
+        let results = std::mem::take(&mut shell.deliveries)
+            .into_iter()
+            .map(|(_, delivery)| Settlement {
+                lease: delivery.lease,
+                message: None,
+                verdict: Verdict::Ack,
+            })
+            .collect();
+        shell.tell(Command::Settle {
+            queue,
+            results,
+            ticket,
+        });
+        shell.run();
+        shell.tell(Command::Keys {
+            queue,
+            after: KeyCursor::from_number(2200),
+            limit: usize::MAX,
+            ticket,
+        });
+        let Some(Answer::Keys(_, next)) = shell.answers.remove(&ticket) else {
+            panic!();
+        };
+        places = next.map_or(0, KeyCursor::get);
+    }
+    assert_eq!(shell.stats(queue).active_keys, 0);
+    assert_eq!(places, 0, "places are used again");
+}
+
+fn refusal(change: impl FnOnce(&mut Settings), message: fila_core::NewMessage) -> EnqueueError {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("limited", Definition::default());
+    let mut results = shell.enqueue_all(queue, vec![message.clone(), message]);
+    let refused = results.pop().unwrap().unwrap_err();
+    let stats = shell.stats(queue);
+    assert_eq!(stats.totals.refused as usize, 2 - stats.depth() as usize);
+    refused
+}
+
+#[test]
+fn every_limit_has_a_refusal_of_its_own() {
+    let plain = || message("key", "payload");
+    let with_headers = |count: usize| {
+        let header = ("name".to_owned(), "value".to_owned());
+        let payload = Payload::new(vec![header; count], "").unwrap();
+        fila_core::NewMessage::new(key("key"), payload)
+    };
+    assert_eq!(
+        refusal(|it| it.limits.payload_bytes = 6, plain()),
+        EnqueueError::PayloadTooLarge { found: 7, max: 6 }
+    );
+    assert_eq!(
+        refusal(|it| it.limits.headers = 1, with_headers(2)),
+        EnqueueError::TooManyHeaders { found: 2, max: 1 }
+    );
+    assert_eq!(
+        refusal(|it| it.limits.header_bytes = 17, with_headers(2)),
+        EnqueueError::HeadersTooLarge { found: 18, max: 17 }
+    );
+    assert_eq!(
+        refusal(|it| it.limits.fairness_key_bytes = 2, plain()),
+        EnqueueError::FairnessKeyTooLong { found: 3, max: 2 }
+    );
+    assert_eq!(
+        refusal(|it| it.limits.depth_per_queue = 1, plain()),
+        EnqueueError::QueueFull { max: 1 }
+    );
+    assert_eq!(
+        refusal(|it| it.limits.depth_per_key = 1, plain()),
+        EnqueueError::KeyFull { max: 1 }
+    );
+    assert_eq!(
+        refusal(|it| it.limits.buffered_bytes = 7, plain()),
+        EnqueueError::BufferFull { max: 7 }
+    );
+    let mut heavy = plain();
+    heavy.weight = NonZeroU32::new(65_537).unwrap();
+    assert_eq!(
+        refusal(|_| {}, heavy),
+        EnqueueError::InvalidWeight {
+            found: 65_537,
+            max: 65_536
+        }
+    );
+    let mut late = plain();
+    late.delay = 2 * SECOND;
+    assert_eq!(
+        refusal(|it| it.limits.delay = SECOND, late),
+        EnqueueError::DelayTooLong {
+            found: 2 * SECOND,
+            max: SECOND
+        }
+    );
+}
+
+#[test]
+fn keys_delays_deduplication_ids_and_consumers_are_limited_as_well() {
+    let mut settings = Settings::default();
+    settings.limits.keys_per_queue = 2;
+    settings.limits.delayed_per_queue = 1;
+    settings.limits.deduplication_ids_per_queue = 1;
+    settings.limits.consumers = 1;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("limited", Definition::default());
+    shell.enqueue(queue, message("a", ""));
+    let second = shell.enqueue(queue, message("b", ""));
+    let refused = shell.enqueue_all(queue, vec![message("c", "")]);
+    assert_eq!(refused, [Err(EnqueueError::TooManyKeys { max: 2 })]);
+
+    let mut delayed = message("a", "");
+    delayed.delay = SECOND;
+    shell.enqueue(queue, delayed.clone());
+    let refused = shell.enqueue_all(queue, vec![delayed]);
+    assert_eq!(refused, [Err(EnqueueError::TooManyDelayed { max: 1 })]);
+
+    let named = |name: &'static str| {
+        let mut message = message("a", "");
+        message.deduplication_id = Some(DeduplicationId::new(name).unwrap());
+        message
+    };
+    shell.enqueue(queue, named("one"));
+    let refused = shell.enqueue_all(queue, vec![named("two")]);
+    let max = 1;
+    assert_eq!(
+        refused,
+        [Err(EnqueueError::TooManyDeduplicationIds { max })]
+    );
+
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let ticket = shell.ticket();
+    shell.tell(Command::Subscribe {
+        queue,
+        consumer: fila_core::ConsumerId::new(99),
+        demand: fila_core::Demand {
+            credit: Credit::Unlimited,
+            in_flight_max: 1,
+        },
+        ticket,
+    });
+    let refused = Answer::Refused(Refused::TooManyConsumers { max: 1 });
+    assert_eq!(shell.answers.remove(&ticket), Some(refused));
+
+    // A key that is done makes room for another.
+    shell.run();
+    let done = shell.deliveries.iter().find(|(_, it)| it.message == second);
+    let lease = done.unwrap().1.lease;
+    shell.settle(queue, lease, Verdict::Ack).unwrap();
+    shell.enqueue(queue, message("c", ""));
+    shell.tell(Command::Unsubscribe { consumer });
+}
+
+#[test]
+fn after_a_failed_write_everybody_is_told_and_nothing_more_is_taken() {
+    let (mut shell, queue) = queue();
+    shell.enqueue(queue, message("a", "kept"));
+    let tickets: Vec<u64> = (0..2)
+        .map(|_| {
+            let ticket = shell.ticket();
+            shell.tell(Command::Enqueue {
+                queue,
+                messages: vec![message("a", "lost?")],
+                ticket,
+            });
+            shell.seal();
+            ticket
+        })
+        .collect();
+    shell.round = None;
+    shell.broker.committed(shell.now, Committed::Unknown);
+    shell.poll();
+    let unknown = Answer::Refused(Refused::OutcomeUnknown);
+    assert_eq!(shell.answers.remove(&tickets[0]), Some(unknown));
+    let failed = Answer::Refused(Refused::StoreFailed);
+    assert_eq!(shell.answers.remove(&tickets[1]), Some(failed.clone()));
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    assert!(
+        shell.deliveries.is_empty(),
+        "its result could not be stored"
+    );
+    let ticket = shell.ticket();
+    shell.tell(Command::Purge { queue, ticket });
+    assert_eq!(shell.answers.remove(&ticket), Some(failed));
+    shell.restart();
+    assert!(shell.stats(queue).depth() >= 1);
+}
+
+#[test]
+fn commands_for_a_queue_that_is_not_there_are_refused() {
+    let (mut shell, queue) = queue();
+    shell.delete(queue);
+    let ticket = shell.ticket();
+    shell.tell(Command::Inspect { queue, ticket });
+    let gone = Some(Answer::Refused(Refused::QueueGone));
+    assert_eq!(shell.answers.remove(&ticket), gone);
+    shell.tell(Command::Keys {
+        queue,
+        after: KeyCursor::start(),
+        limit: 10,
+        ticket,
+    });
+    assert_eq!(shell.answers.remove(&ticket), gone);
+    shell.tell(Command::Close { queue });
+    shell.tell(Command::Credit {
+        consumer: fila_core::ConsumerId::new(7),
+        more: 1,
+    });
+    shell.run();
+}
+
+#[test]
+fn a_message_that_cannot_be_read_is_reported_and_not_served() {
+    let mut settings = Settings::default();
+    settings.memory_budget = 1 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("damaged", Definition::default());
+    let lost = shell.enqueue(queue, message("a", "payload"));
+    shell.enqueue(queue, message("a", "payload"));
+    let kept = shell.enqueue(queue, message("a", vec![1; 2000]));
+    // Somebody has been at the store behind the broker's back.
+    let mut batch = fila_store::Batch::new();
+    batch.delete(fila_store::Locator {
+        fairness_key: key("a"),
+        id: kept,
+    });
+    let shard = &shell.shards[&queue];
+    shard.commit(&batch).unwrap();
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    assert_eq!(shell.next(consumer).unwrap().message, lost);
+    assert!(shell.next(consumer).is_some());
+    assert_eq!(shell.next(consumer), None);
+    let stats = shell.stats(queue);
+    assert_eq!((stats.ready, stats.totals.damaged), (0, 1));
+    let _ = shell.engine.health();
+}

@@ -1,0 +1,169 @@
+//! Every law of fairness, on the broker: from commands to deliveries, with a store beneath.
+//!
+//! The queue charges by bytes, so that a piece of work can cost what the law says.
+
+#![cfg(test)] // helpers may unwrap, as tests do
+
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+
+use drr::{Quantum, Weight};
+use fairness_laws::{Dispatched, Driver};
+use fila_core::{
+    Charge, Command, Credit, Definition, Delivering, KeySettings, NewMessage, Settings, Settlement,
+    Verdict,
+};
+use fila_store::{Payload, QueueId};
+
+use support::{Shell, key};
+
+/// The dearest message that the driver sends. Laws that ask for the largest numbers there are get a dear one
+/// instead, and are told so.
+const COST_MAX: u64 = 10_000_000;
+const DEAR: u64 = 60_000;
+
+struct Broker {
+    shell: Shell,
+    queue: QueueId,
+    definition: Definition,
+    new: Vec<NewMessage>,
+    sequences: HashMap<u32, u64>,
+    /// What was enqueued of each key and not dispatched: sequence and cost.
+    waiting: HashMap<u32, std::collections::VecDeque<(u64, u64)>>,
+    weights: BTreeMap<u32, u32>,
+    leases: HashMap<u64, fila_core::LeaseId>,
+    tickets: u64,
+}
+
+impl Broker {
+    fn new(quantum: u64, memory_budget: usize) -> Self {
+        let mut settings = Settings::default();
+        settings.memory_budget = memory_budget;
+        settings.quantum = Quantum::new(quantum).unwrap();
+        settings.limits.payload_bytes = 16 << 20;
+        let mut shell = Shell::new(settings);
+        let mut definition = Definition::default();
+        definition.charge = Charge::Bytes;
+        let queue = shell.create("laws", definition.clone());
+        Self {
+            shell,
+            queue,
+            definition,
+            new: Vec::new(),
+            sequences: HashMap::new(),
+            waiting: HashMap::new(),
+            weights: BTreeMap::new(),
+            leases: HashMap::new(),
+            tickets: 0,
+        }
+    }
+
+    fn name(number: u32) -> fila_store::FairnessKey {
+        key(&number.to_string())
+    }
+
+    /// Lets the broker know what was enqueued.
+    fn send(&mut self) {
+        if !self.new.is_empty() {
+            let messages = std::mem::take(&mut self.new);
+            let results = self.shell.enqueue_all(self.queue, messages);
+            assert!(results.iter().all(Result::is_ok), "{results:?}");
+        }
+    }
+
+    fn change(&mut self, number: u32, change: impl FnOnce(&mut KeySettings)) {
+        self.send();
+        let settings = self.definition.keys.entry(Self::name(number)).or_default();
+        change(settings);
+        if settings.is_default() {
+            self.definition.keys.remove(&Self::name(number));
+        }
+        self.shell.tell(Command::Update {
+            queue: self.queue,
+            definition: Box::new(self.definition.clone()),
+        });
+    }
+}
+
+impl Driver for Broker {
+    fn enqueue(&mut self, number: u32, cost: u64, weight: u32) {
+        if self
+            .weights
+            .remove(&number)
+            .is_some_and(|set| set != weight)
+        {
+            self.change(number, |settings| settings.weight = None);
+        }
+        let cost = if cost > COST_MAX { DEAR } else { cost.max(1) };
+        let body = vec![0; cost as usize * 1024 / 1000];
+        let payload = Payload::new(Vec::new(), body).unwrap();
+        let mut message = NewMessage::new(Self::name(number), payload);
+        message.weight = NonZeroU32::new(weight.min(Weight::MAX.value())).unwrap();
+        self.new.push(message);
+        let sequence = self.sequences.entry(number).or_default();
+        let waiting = self.waiting.entry(number).or_default();
+        waiting.push_back((*sequence, cost));
+        *sequence += 1;
+    }
+
+    fn dispatch(&mut self) -> Option<Dispatched> {
+        self.send();
+        // Somebody new for every piece of work, who is not sent another one when there is none now.
+        let consumer = self.shell.subscribe(self.queue, Credit::Limited(1));
+        self.shell.run();
+        self.shell.tell(Command::Drain { consumer });
+        let (_, delivery) = self.shell.deliveries.pop_front()?;
+        let name = std::str::from_utf8(delivery.fairness_key.as_bytes()).unwrap();
+        let number = name.parse().unwrap();
+        let (sequence, cost) = self.waiting.get_mut(&number)?.pop_front()?;
+        self.tickets += 1;
+        self.leases.insert(self.tickets, delivery.lease);
+        Some(Dispatched {
+            key: number,
+            sequence,
+            cost,
+            ticket: self.tickets,
+        })
+    }
+
+    fn finish(&mut self, work: Dispatched, _actual: u64) {
+        let lease = self.leases.remove(&work.ticket).unwrap();
+        let ticket = self.shell.ticket();
+        self.shell.tell(Command::Settle {
+            queue: self.queue,
+            results: vec![Settlement {
+                lease,
+                message: None,
+                verdict: Verdict::Ack,
+            }],
+            ticket,
+        });
+    }
+
+    fn park(&mut self, number: u32) {
+        self.change(number, |settings| settings.delivery = Delivering::Paused);
+    }
+
+    fn unpark(&mut self, number: u32) {
+        self.change(number, |settings| settings.delivery = Delivering::Running);
+    }
+
+    fn set_weight(&mut self, number: u32, weight: u32) {
+        self.weights.insert(number, weight);
+        let weight = weight.min(Weight::MAX.value());
+        self.change(number, |settings| settings.weight = NonZeroU32::new(weight));
+    }
+
+    fn evict(&mut self, _key: u32) {} // lanes that are no longer needed go by themselves
+}
+
+mod in_memory {
+    fairness_laws::conformance! { core: |quantum| super::Broker::new(quantum, 1 << 30) }
+}
+
+/// With hardly any memory every message is read back from the store, and nobody's share notices.
+mod from_the_store {
+    fairness_laws::conformance! { core: |quantum| super::Broker::new(quantum, 2 << 10) }
+}

@@ -1,0 +1,57 @@
+//! Which tables nobody writes to: what they hold in memory keeps old journals from being deleted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::rows::{Table, Write};
+
+/// Counts writes by table, and tells which tables had none between two visits.
+#[derive(Debug, Default)]
+pub(crate) struct Activity([Counter; Table::ALL.len()]);
+
+#[derive(Debug, Default)]
+struct Counter {
+    writes: AtomicU64,
+    seen: AtomicU64,
+}
+
+impl Activity {
+    /// Notes writes that are about to be made.
+    pub(crate) fn note(&self, writes: &[Write]) {
+        let mut written = [0_u64; Table::ALL.len()];
+        for write in writes {
+            written[write.table as usize] += 1;
+        }
+        for (counter, written) in self.0.iter().zip(written) {
+            counter.writes.fetch_add(written, Ordering::Relaxed);
+        }
+    }
+
+    /// Visits all tables, and returns those that were not written to since the visit before.
+    pub(crate) fn idle(&self) -> impl Iterator<Item = Table> {
+        Table::ALL.into_iter().filter(|&table| {
+            let counter = &self.0[table as usize];
+            let writes = counter.writes.load(Ordering::Relaxed);
+            counter.seen.swap(writes, Ordering::Relaxed) == writes
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_idle_if_it_was_not_written_to_since_the_last_visit() {
+        let write = Write {
+            table: Table::Payloads,
+            key: "key".into(),
+            value: None,
+        };
+        let activity = Activity::default();
+        activity.note(&[write]);
+        let idle: Vec<_> = activity.idle().collect();
+        assert!(!idle.contains(&Table::Payloads));
+        assert_eq!(idle.len(), Table::ALL.len() - 1);
+        assert!(activity.idle().eq(Table::ALL), "each is visited once");
+    }
+}
