@@ -4,6 +4,7 @@
 
 mod failure;
 mod server;
+mod signals;
 
 use std::process::ExitCode;
 

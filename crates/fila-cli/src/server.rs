@@ -1,17 +1,20 @@
 //! `fila server`.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use fila_server::config::{Config, ConfigError, Loader};
+use fila_server::runtime::Stopped;
 use fila_server::telemetry::Telemetry;
 use tokio::runtime::{Builder, Runtime};
 use tracing::{info, warn};
 
 use crate::failure::Failure;
+use crate::signals;
 
 /// How long the last traces may take to be exported. The server's own time to shut down is over by then.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
@@ -90,11 +93,22 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     if config.server.insecure {
         warn!("insecure is set: whoever can reach the address can read and delete messages");
     }
-    // The server runs here, between the start of telemetry and its end.
+    let served = fila_server::run(config, announce, signals::shutdown()).await;
     if let Err(error) = telemetry.shutdown(FLUSH_MAX).await {
         warn!(error = %error, "telemetry ended with a loss");
     }
-    Ok(())
+    match served? {
+        Stopped::Complete => Ok(()),
+        Stopped::TimedOut => anyhow::bail!(
+            "the store did not finish in time; what was confirmed is kept, as after a crash"
+        ),
+    }
+}
+
+/// Says where the server listens. Programs that start one wait for this line.
+fn announce(address: SocketAddr) {
+    // Whoever has closed our output does not want to know.
+    let _ = writeln!(io::stdout(), "fila is listening on {address}");
 }
 
 fn print(config: &Config) -> Result<(), Failure> {

@@ -1,6 +1,14 @@
 //! The Fila broker as a server.
 //!
-//! [`config`] says how it is set up and where each value comes from; [`telemetry`] is what it says of itself.
+//! [`config`] says how it is set up, and where each value comes from. [`telemetry`] is what it says of itself.
+//! [`runtime`] is the broker at work, without a network. [`Server`] puts gRPC and HTTP around it.
 
 pub mod config;
+mod grpc;
+mod http;
+mod metrics;
+pub mod runtime;
+mod server;
 pub mod telemetry;
+
+pub use server::{Server, run};

@@ -1,0 +1,227 @@
+//! `FilaAdmin`: queues and their fairness keys.
+
+use fila_core::{Definition, KeyCursor};
+use fila_proto::v1::fila_admin_server::FilaAdmin;
+use fila_proto::v1::{
+    CreateQueueRequest, CreateQueueResponse, DeleteQueueRequest, DeleteQueueResponse, ErrorCode,
+    InspectQueueRequest, InspectQueueResponse, ListKeysRequest, ListKeysResponse,
+    ListQueuesRequest, ListQueuesResponse, PauseQueueRequest, PauseQueueResponse,
+    PurgeQueueRequest, PurgeQueueResponse, QueueSettings, ResumeQueueRequest, ResumeQueueResponse,
+    ServerInfoRequest, ServerInfoResponse, UpdateKeyRequest, UpdateKeyResponse, UpdateQueueRequest,
+    UpdateQueueResponse,
+};
+use fila_store::Version;
+use std::sync::atomic::Ordering;
+use tonic::{Request, Response, Status};
+
+use super::message::fairness_key;
+use super::refusal::Refusal;
+use super::settings::{Detail, KeyChange, apply, delivering, key_info, key_settings, queue_info};
+use crate::runtime::{Handle, State};
+
+/// Entries of one page, at most and by default.
+const PAGE: u32 = 1_000;
+
+/// Serves operators.
+#[derive(Clone, Debug)]
+pub(super) struct Admin {
+    pub(super) handle: Handle,
+}
+
+impl Admin {
+    async fn pause(&self, queue: String, paused: bool) -> Result<(), Status> {
+        let change = move |definition: &mut Definition| {
+            definition.delivery = delivering(paused);
+            Ok(())
+        };
+        self.handle.update_queue(queue, None, change).await?;
+        Ok(())
+    }
+}
+
+fn page_size(asked: u32) -> usize {
+    match asked {
+        0 => PAGE as usize,
+        asked => asked.min(PAGE) as usize,
+    }
+}
+
+#[tonic::async_trait]
+impl FilaAdmin for Admin {
+    async fn create_queue(
+        &self,
+        request: Request<CreateQueueRequest>,
+    ) -> Result<Response<CreateQueueResponse>, Status> {
+        let CreateQueueRequest { name, settings } = request.into_inner();
+        let mut definition = Definition::default();
+        let longest = self.handle.limits().delay;
+        apply(&settings.unwrap_or_default(), longest, &mut definition)?;
+        let queue = self.handle.create_queue(&name, definition).await?;
+        let queue = queue_info(&queue, &queue.stats(), Detail::Full);
+        Ok(Response::new(CreateQueueResponse { queue: Some(queue) }))
+    }
+
+    async fn delete_queue(
+        &self,
+        request: Request<DeleteQueueRequest>,
+    ) -> Result<Response<DeleteQueueResponse>, Status> {
+        self.handle.delete_queue(request.into_inner().name).await?;
+        Ok(Response::new(DeleteQueueResponse {}))
+    }
+
+    async fn update_queue(
+        &self,
+        request: Request<UpdateQueueRequest>,
+    ) -> Result<Response<UpdateQueueResponse>, Status> {
+        let UpdateQueueRequest {
+            name,
+            settings,
+            version,
+        } = request.into_inner();
+        let settings: QueueSettings = settings.unwrap_or_default();
+        let longest = self.handle.limits().delay;
+        let change = move |definition: &mut Definition| apply(&settings, longest, definition);
+        let expected = version.map(Version::new);
+        let queue = self.handle.update_queue(name, expected, change).await?;
+        let stats = self.handle.inspect(&queue).await?;
+        let queue = queue_info(&queue, &stats, Detail::Full);
+        Ok(Response::new(UpdateQueueResponse { queue: Some(queue) }))
+    }
+
+    async fn list_queues(
+        &self,
+        request: Request<ListQueuesRequest>,
+    ) -> Result<Response<ListQueuesResponse>, Status> {
+        let ListQueuesRequest {
+            prefix,
+            page_size: size,
+            page_token,
+        } = request.into_inner();
+        let size = page_size(size);
+        let mut found = self.handle.queues(&prefix, &page_token, size + 1);
+        let more = found.len() > size;
+        found.truncate(size);
+        let last = found.last().map(|queue| queue.name.to_string());
+        let queues = found.iter();
+        let queues = queues.map(|queue| queue_info(queue, &queue.stats(), Detail::Summary));
+        Ok(Response::new(ListQueuesResponse {
+            queues: queues.collect(),
+            next_page_token: last.filter(|_| more).unwrap_or_default(),
+        }))
+    }
+
+    async fn inspect_queue(
+        &self,
+        request: Request<InspectQueueRequest>,
+    ) -> Result<Response<InspectQueueResponse>, Status> {
+        let queue = self.handle.queue(&request.into_inner().name)?;
+        let stats = self.handle.inspect(&queue).await?;
+        let queue = queue_info(&queue, &stats, Detail::Full);
+        Ok(Response::new(InspectQueueResponse { queue: Some(queue) }))
+    }
+
+    async fn pause_queue(
+        &self,
+        request: Request<PauseQueueRequest>,
+    ) -> Result<Response<PauseQueueResponse>, Status> {
+        self.pause(request.into_inner().name, true).await?;
+        Ok(Response::new(PauseQueueResponse {}))
+    }
+
+    async fn resume_queue(
+        &self,
+        request: Request<ResumeQueueRequest>,
+    ) -> Result<Response<ResumeQueueResponse>, Status> {
+        self.pause(request.into_inner().name, false).await?;
+        Ok(Response::new(ResumeQueueResponse {}))
+    }
+
+    async fn purge_queue(
+        &self,
+        request: Request<PurgeQueueRequest>,
+    ) -> Result<Response<PurgeQueueResponse>, Status> {
+        let queue = self.handle.queue(&request.into_inner().name)?;
+        let purged = self.handle.purge(&queue).await?;
+        Ok(Response::new(PurgeQueueResponse { purged }))
+    }
+
+    async fn list_keys(
+        &self,
+        request: Request<ListKeysRequest>,
+    ) -> Result<Response<ListKeysResponse>, Status> {
+        let ListKeysRequest {
+            queue,
+            page_size: size,
+            page_token,
+        } = request.into_inner();
+        let queue = self.handle.queue(&queue)?;
+        let after = match page_token.as_str() {
+            "" => KeyCursor::start(),
+            text => {
+                let odd = |_| Refusal::invalid("page_token is none; give it as the last page did");
+                KeyCursor::from_number(text.parse().map_err(odd)?)
+            }
+        };
+        let (keys, next) = self.handle.keys(&queue, after, page_size(size)).await?;
+        let next = next.map(|next| next.get().to_string());
+        Ok(Response::new(ListKeysResponse {
+            keys: keys.iter().map(key_info).collect(),
+            next_page_token: next.unwrap_or_default(),
+        }))
+    }
+
+    async fn update_key(
+        &self,
+        request: Request<UpdateKeyRequest>,
+    ) -> Result<Response<UpdateKeyResponse>, Status> {
+        let UpdateKeyRequest {
+            queue,
+            fairness_key: key,
+            paused,
+            weight,
+            concurrency,
+        } = request.into_inner();
+        let limits = self.handle.limits();
+        let (found, max) = (key.len(), limits.fairness_key_bytes.as_usize());
+        if found > max {
+            let text = format!("the fairness key has {found} bytes, {max} are allowed");
+            return Err(Refusal::new(ErrorCode::FairnessKeyTooLong, text).into());
+        }
+        let (found, max) = (weight.unwrap_or(0), drr::Weight::MAX.value());
+        if found > max {
+            let text = format!("weight {found} is out of range; 1 to {max} are allowed");
+            return Err(Refusal::new(ErrorCode::InvalidWeight, text).into());
+        }
+        let key = fairness_key(key)?;
+        let change = KeyChange {
+            paused,
+            weight,
+            concurrency,
+        };
+        let (of, max) = (key.clone(), limits.key_settings_per_queue);
+        let change = move |definition: &mut Definition| change.apply(of, max, definition);
+        let queue = self.handle.update_queue(queue, None, change).await?;
+        let settings = queue.definition.keys.get(&key).copied().unwrap_or_default();
+        let key = key_settings(&key, &settings);
+        Ok(Response::new(UpdateKeyResponse { key: Some(key) }))
+    }
+
+    async fn server_info(
+        &self,
+        _: Request<ServerInfoRequest>,
+    ) -> Result<Response<ServerInfoResponse>, Status> {
+        let info = self.handle.info();
+        let connections = &self.handle.metrics().connections;
+        Ok(Response::new(ServerInfoResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            durability: info.durability.to_string(),
+            writable: info.state == State::Ready,
+            queues: info.queues as u64,
+            consumers: info.consumers as u64,
+            connections: connections.load(Ordering::Relaxed) as u64,
+            memory_budget_bytes: info.memory_budget,
+            memory_used_bytes: info.memory_used,
+            started_at_ms: info.started_at.as_millis(),
+        }))
+    }
+}

@@ -1,0 +1,87 @@
+//! `Consume`: deliveries as they come, for consumers that give their results by other calls.
+
+use fila_core::Dismissal;
+use fila_proto::v1::{ConsumeRequest, ConsumeResponse, ErrorCode};
+use tonic::Status;
+
+use super::refusal::Refusal;
+use super::shipment::Shipment;
+use super::trace::Tracing;
+use crate::runtime::{CallError, Consumer, Handle, Outgoing};
+
+/// The stream of one consumer. Dropping it gives back what is leased.
+#[derive(Debug)]
+pub(super) struct Consuming {
+    consumer: Consumer,
+    tracing: Tracing,
+    shipment: Shipment,
+    /// How the stream ends once the shipment is sent, if it does.
+    end: Option<Result<(), Status>>,
+}
+
+impl Consuming {
+    pub(super) async fn begin(
+        handle: &Handle,
+        tracing: Tracing,
+        request: ConsumeRequest,
+    ) -> Result<Self, CallError> {
+        let queue = handle.queue(&request.queue)?;
+        let limits = handle.limits();
+        let prefetch = match request.prefetch {
+            0 => limits.prefetch_default.get(),
+            prefetch => prefetch,
+        };
+        let prefetch = prefetch.min(limits.in_flight_per_consumer.get());
+        let mut consumer = handle.subscribe(&queue, prefetch).await?;
+        // As many as there come: what is leased at once is what is bounded.
+        consumer.credit(u64::MAX);
+        Ok(Self {
+            consumer,
+            tracing,
+            shipment: Shipment::default(),
+            end: None,
+        })
+    }
+
+    /// Waits for the next frame.
+    pub(super) async fn next(&mut self) -> Option<Result<ConsumeResponse, Status>> {
+        while self.shipment.is_empty() {
+            if let Some(end) = self.end.take() {
+                return end.err().map(Err);
+            }
+            let outgoing = self.consumer.next().await;
+            self.take(outgoing);
+        }
+        while !self.shipment.fills_a_frame()
+            && let Some(outgoing) = self.consumer.next_now()
+        {
+            self.take(Some(outgoing));
+        }
+        let deliveries = self.shipment.frame_of(self.consumer.queue(), self.tracing);
+        Some(Ok(ConsumeResponse { deliveries }))
+    }
+
+    fn take(&mut self, outgoing: Option<Outgoing>) {
+        match outgoing {
+            Some(Outgoing::Deliveries(deliveries)) => self.shipment.add(deliveries),
+            Some(Outgoing::Dismissed(why)) => {
+                self.end = Some(dismissed(why, self.consumer.queue().name.as_str()));
+            }
+            Some(Outgoing::Stopped) | None => self.end = Some(Err(stopped())),
+        }
+    }
+}
+
+/// Says how the stream of a dismissed consumer ends.
+pub(super) fn dismissed(why: Dismissal, queue: &str) -> Result<(), Status> {
+    match why {
+        Dismissal::Drained => Ok(()),
+        Dismissal::QueueGone => Err(Refusal::queue_deleted(queue).into()),
+    }
+}
+
+/// Says how streams end when the server stops.
+pub(super) fn stopped() -> Status {
+    let text = CallError::ShuttingDown.to_string();
+    Refusal::new(ErrorCode::ShuttingDown, text).into()
+}

@@ -1,0 +1,118 @@
+//! Message ids on the wire: UUIDs of version 8 (RFC 9562), made of the queue's number and the message's, and back.
+//!
+//! ```text
+//! qqqqqqqq-qqqq-8qqm-Vmmm-mmmmmmmmmmmm      58 bits of q, 64 of m, around version 8 and variant V
+//! ```
+//!
+//! Ids of one queue sort as text in the order in which its messages were accepted.
+
+use fila_store::{MessageId, QueueId};
+
+/// Queues are numbered one by one: this many there will never be.
+const QUEUE_BITS: u32 = 58;
+/// Message bits that stand before the variant.
+const MESSAGE_HIGH_BITS: u32 = 2;
+const MESSAGE_LOW_BITS: u32 = 64 - MESSAGE_HIGH_BITS;
+const LENGTH: usize = 36;
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+/// Returns the UUID of a message, as text.
+pub(super) fn encode(queue: QueueId, message: MessageId) -> String {
+    // The 60 bits around the version, which is between the 48th and the 49th of them.
+    let queue = queue.get() & ((1 << QUEUE_BITS) - 1);
+    let head = queue << MESSAGE_HIGH_BITS | message.get() >> MESSAGE_LOW_BITS;
+    let high = (head >> 12) << 16 | 8 << 12 | (head & 0xfff);
+    let low = 0b10 << MESSAGE_LOW_BITS | message.get() & ((1 << MESSAGE_LOW_BITS) - 1);
+    let bits = u128::from(high) << 64 | u128::from(low);
+
+    let mut text = String::with_capacity(LENGTH);
+    for position in (0..32).rev() {
+        if HYPHENS.contains(&text.len()) {
+            text.push('-');
+        }
+        let digit = (bits >> (position * 4) & 0xf) as u32;
+        text.push(char::from_digit(digit, 16).expect("four bits are a digit"));
+    }
+    text
+}
+
+/// Returns which message of which queue a UUID names, unless it is none of ours.
+pub(super) fn decode(text: &str) -> Option<(QueueId, MessageId)> {
+    if text.len() != LENGTH {
+        return None;
+    }
+    let mut bits: u128 = 0;
+    for (position, byte) in text.bytes().enumerate() {
+        if HYPHENS.contains(&position) {
+            if byte != b'-' {
+                return None;
+            }
+        } else {
+            bits = bits << 4 | u128::from(char::from(byte).to_digit(16)?);
+        }
+    }
+    let (high, low) = ((bits >> 64) as u64, bits as u64);
+    if high >> 12 & 0xf != 8 || low >> MESSAGE_LOW_BITS != 0b10 {
+        return None;
+    }
+    let head = high >> 16 << 12 | high & 0xfff;
+    let message = head << MESSAGE_LOW_BITS | low & ((1 << MESSAGE_LOW_BITS) - 1);
+    let queue = QueueId::new(head >> MESSAGE_HIGH_BITS);
+    Some((queue, MessageId::from_number(message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encoded(queue: u64, message: u64) -> String {
+        encode(QueueId::new(queue), MessageId::from_number(message))
+    }
+
+    #[test]
+    fn an_id_is_a_uuid_of_version_eight() {
+        assert_eq!(encoded(0, 0), "00000000-0000-8000-8000-000000000000");
+        let largest = encoded((1 << QUEUE_BITS) - 1, u64::MAX);
+        assert_eq!(largest, "ffffffff-ffff-8fff-bfff-ffffffffffff");
+        let first = encoded(1, 1 << 40 | 7);
+        assert_eq!(first, "00000000-0000-8004-8000-010000000007");
+    }
+
+    #[test]
+    fn what_is_no_id_of_ours_is_refused() {
+        for text in [
+            "",
+            "00000000-0000-7000-8000-000000000000",
+            "00000000-0000-8000-0000-000000000000",
+            "00000000-0000-8000-8000-00000000000",
+            "00000000-0000-8000-8000-0000000000000",
+            "00000000_0000-8000-8000-000000000000",
+            "0000000g-0000-8000-8000-000000000000",
+            "ööööööööööööööööööö",
+        ] {
+            assert_eq!(decode(text), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_id_names_its_message_and_sorts_like_it(
+            queue in 0_u64..1 << QUEUE_BITS,
+            first: u64,
+            second: u64,
+        ) {
+            let text = encoded(queue, first);
+            let decoded = decode(&text);
+            prop_assert_eq!(decoded, Some((QueueId::new(queue), MessageId::from_number(first))));
+            prop_assert_eq!(decode(&text.to_uppercase()), decoded);
+            prop_assert_eq!(text.cmp(&encoded(queue, second)), first.cmp(&second));
+        }
+
+        #[test]
+        fn no_text_is_too_odd_to_be_refused(text: String) {
+            let _ = decode(&text);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Messages at the edge: from the wire into the broker, and from the broker onto the wire. Payloads are moved, never
+//! copied.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fila_core::{Delivery, Enqueued, NewMessage, Ttl};
+use fila_proto::v1::{self, EnqueueResult, ErrorCode};
+use fila_store::{DeduplicationId, FairnessKey, Payload, QueueId};
+
+use super::id;
+use super::refusal::{Refusal, out_of_range};
+use super::trace::CallTrace;
+
+/// The fairness key of messages that name none.
+const DEFAULT_KEY: &str = "default";
+
+/// Takes a fairness key, or the default if it is empty.
+pub(super) fn fairness_key(text: String) -> Result<FairnessKey, Refusal> {
+    let bytes = match text.is_empty() {
+        true => Bytes::from_static(DEFAULT_KEY.as_bytes()),
+        false => Bytes::from(text),
+    };
+    FairnessKey::new(bytes).map_err(out_of_range(ErrorCode::FairnessKeyTooLong))
+}
+
+/// Takes a message as its producer gives it.
+pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessage, Refusal> {
+    let v1::Message {
+        fairness_key: key,
+        weight,
+        headers,
+        payload,
+        delay_ms,
+        ttl_ms,
+        deduplication_id,
+    } = message;
+    let mut headers: Vec<(String, String)> = headers.into_iter().collect();
+    trace.add_to(&mut headers);
+    let payload = Payload::new(headers, payload).map_err(|error| {
+        let code = match error.what {
+            "bytes of a body" => ErrorCode::PayloadTooLarge,
+            _ => ErrorCode::HeadersTooLarge,
+        };
+        out_of_range(code)(error)
+    })?;
+    let zero = || {
+        Refusal::new(
+            ErrorCode::InvalidWeight,
+            "weight 0 is out of range; 1 is the least",
+        )
+    };
+    let weight = NonZeroU32::new(weight.unwrap_or(1)).ok_or_else(zero)?;
+    let deduplication_id = match deduplication_id.is_empty() {
+        true => None,
+        false => {
+            let id = DeduplicationId::new(deduplication_id);
+            Some(id.map_err(out_of_range(ErrorCode::DeduplicationIdTooLong))?)
+        }
+    };
+    Ok(NewMessage {
+        fairness_key: fairness_key(key)?,
+        weight,
+        payload,
+        delay: Duration::from_millis(delay_ms),
+        ttl: match ttl_ms {
+            None => Ttl::Queue,
+            Some(0) => Ttl::Forever,
+            Some(millis) => Ttl::For(Duration::from_millis(millis)),
+        },
+        deduplication_id,
+    })
+}
+
+/// Returns a delivery as its consumer gets it.
+pub(super) fn delivery(queue: QueueId, delivery: Delivery) -> v1::Delivery {
+    let (headers, payload) = delivery.payload.into_parts();
+    v1::Delivery {
+        message_id: id::encode(queue, delivery.message),
+        lease_id: delivery.lease.get(),
+        fairness_key: key_text(&delivery.fairness_key),
+        weight: delivery.weight,
+        headers: headers.into_iter().collect(),
+        payload,
+        attempt: delivery.attempt,
+        enqueued_at_ms: delivery.enqueued_at.as_millis(),
+        lease_ms: u64::try_from(delivery.lease_time.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// Returns a fairness key as text. All that came over this wire are.
+pub(super) fn key_text(key: &FairnessKey) -> String {
+    String::from_utf8_lossy(key.as_bytes()).into_owned()
+}
+
+/// Returns what became of a message, as a batch or a stream says it.
+pub(super) fn result(queue: QueueId, result: Result<Enqueued, Refusal>) -> EnqueueResult {
+    match result {
+        Ok(enqueued) => {
+            let (message, deduplicated) = match enqueued {
+                Enqueued::Stored(message) => (message, false),
+                Enqueued::Duplicate(message) => (message, true),
+            };
+            EnqueueResult {
+                message_id: id::encode(queue, message),
+                deduplicated,
+                error: None,
+            }
+        }
+        Err(refusal) => EnqueueResult {
+            error: Some(refusal.into()),
+            ..EnqueueResult::default()
+        },
+    }
+}
+
+/// Messages of one request, those apart that are refused at the edge.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// What the core is to decide on, in order.
+    pub(super) messages: Vec<NewMessage>,
+    /// Which were refused, and why, in order of their places.
+    refused: Vec<(usize, Refusal)>,
+}
+
+impl Batch {
+    pub(super) fn parse(messages: Vec<v1::Message>, trace: &CallTrace) -> Self {
+        let mut batch = Self {
+            messages: Vec::with_capacity(messages.len()),
+            refused: Vec::new(),
+        };
+        for (place, message) in messages.into_iter().enumerate() {
+            match parse(message, trace) {
+                Ok(message) => batch.messages.push(message),
+                Err(refusal) => batch.refused.push((place, refusal)),
+            }
+        }
+        batch
+    }
+
+    /// Takes the messages out, and leaves what is needed to put all results into order.
+    pub(super) fn split(self) -> (Vec<NewMessage>, Outcome) {
+        let outcome = Outcome {
+            accepted: self.messages.len(),
+            refused: self.refused,
+        };
+        (self.messages, outcome)
+    }
+}
+
+/// What is known of the results of a batch before the core has decided.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    accepted: usize,
+    refused: Vec<(usize, Refusal)>,
+}
+
+impl Outcome {
+    /// Returns how many messages there were.
+    pub(super) fn len(&self) -> usize {
+        self.accepted + self.refused.len()
+    }
+
+    /// Returns one result for each message, in their order, given those that the core has decided on.
+    pub(super) fn merge<E: Into<Refusal>>(
+        self,
+        queue: QueueId,
+        decided: impl IntoIterator<Item = Result<Enqueued, E>>,
+    ) -> Vec<EnqueueResult> {
+        let mut results = Vec::with_capacity(self.len());
+        let mut refused = self.refused.into_iter().peekable();
+        let mut decided = decided.into_iter();
+        loop {
+            if let Some((_, refusal)) = refused.next_if(|(place, _)| *place == results.len()) {
+                results.push(result(queue, Err(refusal)));
+            } else if let Some(decided) = decided.next() {
+                results.push(result(queue, decided.map_err(Into::into)));
+            } else {
+                return results;
+            }
+        }
+    }
+
+    /// Returns the same refusal for each message that was not refused at the edge.
+    pub(super) fn refuse_all(self, queue: QueueId, refusal: &Refusal) -> Vec<EnqueueResult> {
+        let accepted = self.accepted;
+        self.merge(queue, (0..accepted).map(|_| Err(refusal.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fila_core::EnqueueError;
+    use fila_store::MessageId;
+
+    use super::*;
+
+    fn refused(result: &EnqueueResult) -> Option<ErrorCode> {
+        result.error.as_ref().map(v1::Error::code)
+    }
+
+    #[test]
+    fn results_are_in_the_order_of_the_messages_whoever_refused_them() {
+        let long = "k".repeat(FairnessKey::MAX + 1);
+        let message = |key: &str, weight| v1::Message {
+            fairness_key: key.to_owned(),
+            weight,
+            ..v1::Message::default()
+        };
+        let messages = vec![
+            message("a", Some(0)),
+            message("a", None),
+            message(&long, None),
+            message("a", None),
+        ];
+        let batch = Batch::parse(messages, &CallTrace::default());
+        let (accepted, outcome) = batch.split();
+        assert_eq!((accepted.len(), outcome.len()), (2, 4));
+        let queue = QueueId::new(1);
+        let results = outcome.merge(
+            queue,
+            [
+                Ok(Enqueued::Stored(MessageId::from_number(5))),
+                Err(EnqueueError::QueueFull { max: 1 }),
+            ],
+        );
+        let codes: Vec<_> = results.iter().map(refused).collect();
+        assert_eq!(
+            codes,
+            [
+                Some(ErrorCode::InvalidWeight),
+                None,
+                Some(ErrorCode::FairnessKeyTooLong),
+                Some(ErrorCode::QueueFull),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_message_that_names_no_key_gets_the_default() {
+        assert_eq!(fairness_key(String::new()).unwrap().as_bytes(), b"default");
+    }
+
+    #[test]
+    fn times_to_live_mean_what_the_protocol_says() {
+        let ttl = |ttl_ms| {
+            let message = v1::Message {
+                ttl_ms,
+                ..v1::Message::default()
+            };
+            parse(message, &CallTrace::default()).unwrap().ttl
+        };
+        assert_eq!(ttl(None), Ttl::Queue);
+        assert_eq!(ttl(Some(0)), Ttl::Forever);
+        assert_eq!(ttl(Some(5)), Ttl::For(Duration::from_millis(5)));
+    }
+}

@@ -1,0 +1,256 @@
+//! `Produce`: frames of messages in, results out by frame, many frames under way at once.
+//!
+//! The stream is driven by whoever reads its responses: a client that reads none is not read from either. Reading
+//! stops while as many messages are unconfirmed as the window allows. Frames that are there together go to the
+//! scheduler thread together, in their order.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use fila_core::{Answer, NewMessage};
+use fila_proto::v1::{EnqueueResult, ProduceRequest, ProduceResponse};
+use fila_store::QueueId;
+use foldhash::fast::RandomState;
+use futures_util::FutureExt;
+use tokio::sync::{mpsc, watch};
+use tonic::{Status, Streaming};
+
+use super::consume::stopped;
+use super::message::{Batch, Outcome};
+use super::refusal::{Refusal, unreadable};
+use super::trace::CallTrace;
+use crate::runtime::{Handle, QueueEntry, Replies, Reply, State};
+
+/// Messages that are handed over together, about: the last frame may go beyond it.
+const MESSAGES_AT_ONCE: usize = 256;
+
+/// The stream of one producer.
+#[derive(Debug)]
+pub(super) struct Producing {
+    handle: Handle,
+    trace: CallTrace,
+    frames: Streaming<ProduceRequest>,
+    /// The queue of the frame before.
+    queue: String,
+    window: usize,
+    unconfirmed: usize,
+    waiting: HashMap<u64, Waiting, RandomState>,
+    next_number: u64,
+    to_replies: mpsc::UnboundedSender<(u64, Reply)>,
+    replies: Replies,
+    state: watch::Receiver<State>,
+    /// Answers that are to be sent. All are before any other frame is read.
+    ready: VecDeque<ProduceResponse>,
+    phase: Phase,
+}
+
+/// A frame whose messages are not durable yet.
+#[derive(Debug)]
+struct Waiting {
+    frame_id: u64,
+    queue: QueueId,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The window has not been announced.
+    New,
+    Reading,
+    /// No more frames come. Ends like this when all are answered.
+    Ending(Result<(), Status>),
+    Ended,
+}
+
+/// Frames of one queue that go to the scheduler thread together.
+#[derive(Debug, Default)]
+struct Group {
+    queue: Option<Arc<QueueEntry>>,
+    frames: Vec<(u64, Vec<NewMessage>)>,
+}
+
+impl Producing {
+    pub(super) fn new(handle: Handle, trace: CallTrace, frames: Streaming<ProduceRequest>) -> Self {
+        let (to_replies, replies) = mpsc::unbounded_channel();
+        let window = handle.limits().produce_window.get() as usize;
+        let state = handle.state();
+        Self {
+            handle,
+            trace,
+            frames,
+            queue: String::new(),
+            window,
+            unconfirmed: 0,
+            waiting: HashMap::default(),
+            next_number: 0,
+            to_replies,
+            replies,
+            state,
+            ready: VecDeque::new(),
+            phase: Phase::New,
+        }
+    }
+
+    /// Waits for the next response.
+    pub(super) async fn next(&mut self) -> Option<Result<ProduceResponse, Status>> {
+        if let Phase::New = self.phase {
+            self.phase = Phase::Reading;
+            let window = u32::try_from(self.window).unwrap_or(u32::MAX);
+            return Some(Ok(ProduceResponse {
+                window,
+                ..ProduceResponse::default()
+            }));
+        }
+        loop {
+            if let Some(response) = self.ready.pop_front() {
+                return Some(Ok(response));
+            }
+            if let Phase::Ending(_) | Phase::Ended = self.phase
+                && self.waiting.is_empty()
+            {
+                return match std::mem::replace(&mut self.phase, Phase::Ended) {
+                    Phase::Ending(Err(status)) => Some(Err(status)),
+                    Phase::New | Phase::Reading | Phase::Ending(Ok(())) | Phase::Ended => None,
+                };
+            }
+            let reading = matches!(self.phase, Phase::Reading);
+            tokio::select! {
+                Some((number, reply)) = self.replies.recv() => self.replied(number, reply),
+                frame = self.frames.message(), if reading && self.unconfirmed < self.window => {
+                    self.take(frame).await;
+                }
+                () = stopping(&mut self.state), if reading => {
+                    self.phase = Phase::Ending(Err(stopped()));
+                }
+            }
+        }
+    }
+
+    /// Takes a frame and those that are there behind it.
+    async fn take(&mut self, frame: Result<Option<ProduceRequest>, Status>) {
+        let mut group = Group::default();
+        let mut next = Some(frame);
+        let before = self.unconfirmed;
+        let mut frames = 0;
+        while let Some(frame) = next {
+            match frame {
+                Ok(Some(frame)) => self.parse(frame, &mut group).await,
+                Ok(None) => self.phase = Phase::Ending(Ok(())),
+                Err(status) => self.phase = Phase::Ending(Err(unreadable(status))),
+            }
+            frames += 1;
+            // Frames without messages count, too.
+            let taken = frames.max(self.unconfirmed - before);
+            let more = taken < MESSAGES_AT_ONCE
+                && self.unconfirmed < self.window
+                && matches!(self.phase, Phase::Reading);
+            next = match more {
+                true => self.frames.message().now_or_never(),
+                false => None,
+            };
+        }
+        self.hand_over(&mut group).await;
+    }
+
+    async fn parse(&mut self, frame: ProduceRequest, group: &mut Group) {
+        let ProduceRequest {
+            frame_id,
+            queue,
+            messages,
+        } = frame;
+        if !queue.is_empty() {
+            self.queue = queue;
+        }
+        let (count, max) = (messages.len(), self.handle.limits().batch_messages.get());
+        let found = match count > max {
+            true => Err(Refusal::batch_too_large(count, max)),
+            false => self.handle.queue(&self.queue).map_err(Refusal::from),
+        };
+        let queue = match found {
+            Ok(queue) => queue,
+            Err(refusal) => {
+                let refused = EnqueueResult {
+                    error: Some(refusal.into()),
+                    ..EnqueueResult::default()
+                };
+                return self.answer(frame_id, vec![refused; count]);
+            }
+        };
+        let (messages, outcome) = Batch::parse(messages, &self.trace).split();
+        if messages.is_empty() {
+            let none = std::iter::empty::<Result<_, Refusal>>();
+            return self.answer(frame_id, outcome.merge(queue.id, none));
+        }
+        if group.queue.as_ref().is_some_and(|last| last.id != queue.id) {
+            self.hand_over(group).await;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.unconfirmed += outcome.len();
+        let waiting = Waiting {
+            frame_id,
+            queue: queue.id,
+            outcome,
+        };
+        self.waiting.insert(number, waiting);
+        group.queue = Some(queue);
+        group.frames.push((number, messages));
+    }
+
+    async fn hand_over(&mut self, group: &mut Group) {
+        let Group { queue, frames } = std::mem::take(group);
+        let Some(queue) = queue else {
+            return;
+        };
+        let numbers: Vec<u64> = frames.iter().map(|(number, _)| *number).collect();
+        let handed = self.handle.produce(&queue, frames, &self.to_replies).await;
+        if let Err(error) = handed {
+            let refusal = Refusal::from(error);
+            for number in numbers {
+                self.refuse(number, &refusal);
+            }
+        }
+    }
+
+    fn replied(&mut self, number: u64, reply: Reply) {
+        match reply {
+            Reply::Answer(Answer::Enqueued(decided)) => {
+                if let Some(waiting) = self.confirmed(number) {
+                    let results = waiting.outcome.merge(waiting.queue, decided);
+                    self.answer(waiting.frame_id, results);
+                }
+            }
+            Reply::Answer(Answer::Refused(refused)) => self.refuse(number, &refused.into()),
+            Reply::Answer(_) | Reply::Stopped => {
+                self.refuse(number, &self.handle.stopped().into());
+            }
+        }
+    }
+
+    fn refuse(&mut self, number: u64, refusal: &Refusal) {
+        if let Some(waiting) = self.confirmed(number) {
+            let results = waiting.outcome.refuse_all(waiting.queue, refusal);
+            self.answer(waiting.frame_id, results);
+        }
+    }
+
+    fn confirmed(&mut self, number: u64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&number)?;
+        self.unconfirmed -= waiting.outcome.len();
+        Some(waiting)
+    }
+
+    fn answer(&mut self, frame_id: u64, results: Vec<EnqueueResult>) {
+        self.ready.push_back(ProduceResponse {
+            frame_id,
+            results,
+            window: 0,
+        });
+    }
+}
+
+/// Waits until the server stops.
+async fn stopping(state: &mut watch::Receiver<State>) {
+    // If nobody can say any more, it has.
+    let _ = state.wait_for(|state| *state == State::Stopping).await;
+}

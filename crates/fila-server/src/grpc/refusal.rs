@@ -1,0 +1,220 @@
+//! Refusals on the wire: a code for programs, a text for people, and the gRPC status that fits.
+
+use fila_core::{EnqueueError, Refused, SettleError};
+use fila_proto::v1::{Error, ErrorCode};
+use fila_store::OutOfRange;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
+
+use crate::runtime::{CallError, NameError};
+
+/// The metadata entry that names the code of a refusal.
+pub(crate) const ERROR_METADATA: &str = "fila-error";
+
+/// Why something was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) code: ErrorCode,
+    text: String,
+}
+
+impl Refusal {
+    pub(super) fn new(code: ErrorCode, text: impl Into<String>) -> Self {
+        Self {
+            code,
+            text: text.into(),
+        }
+    }
+
+    pub(super) fn invalid(text: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, text)
+    }
+
+    pub(super) fn batch_too_large(found: usize, max: usize) -> Self {
+        let text = format!("{found} messages or results in one batch, {max} are allowed; split it");
+        Self::new(ErrorCode::BatchTooLarge, text)
+    }
+
+    pub(super) fn queue_deleted(name: &str) -> Self {
+        let text = format!("queue `{name}` was deleted; create it again, or use another");
+        Self::new(ErrorCode::QueueDeleted, text)
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let mut status = Self::new(status_code(refusal.code), refusal.text);
+        let name = MetadataValue::from_static(refusal.code.as_str_name());
+        status.metadata_mut().insert(ERROR_METADATA, name);
+        status
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self {
+            code: refusal.code.into(),
+            message: refusal.text,
+        }
+    }
+}
+
+fn status_code(code: ErrorCode) -> Code {
+    match code {
+        ErrorCode::Unspecified => Code::Internal,
+        ErrorCode::InvalidArgument
+        | ErrorCode::InvalidQueueName
+        | ErrorCode::InvalidWeight
+        | ErrorCode::FairnessKeyTooLong
+        | ErrorCode::PayloadTooLarge
+        | ErrorCode::HeadersTooLarge
+        | ErrorCode::DelayTooLong
+        | ErrorCode::BatchTooLarge
+        | ErrorCode::DeduplicationIdTooLong => Code::InvalidArgument,
+        ErrorCode::QueueNotFound | ErrorCode::QueueDeleted => Code::NotFound,
+        ErrorCode::QueueExists => Code::AlreadyExists,
+        ErrorCode::QueueChanged => Code::Aborted,
+        ErrorCode::TooManyQueues
+        | ErrorCode::TooManyKeys
+        | ErrorCode::QueueFull
+        | ErrorCode::KeyFull
+        | ErrorCode::TooManyDelayed
+        | ErrorCode::TooManyDeduplicationIds
+        | ErrorCode::TooManyConsumers
+        | ErrorCode::BufferFull
+        | ErrorCode::TooManyKeySettings => Code::ResourceExhausted,
+        ErrorCode::LeaseNotFound => Code::FailedPrecondition,
+        ErrorCode::StoreUnavailable | ErrorCode::ShuttingDown => Code::Unavailable,
+        ErrorCode::OutcomeUnknown => Code::Unknown,
+    }
+}
+
+impl From<CallError> for Refusal {
+    fn from(error: CallError) -> Self {
+        let code = match &error {
+            CallError::UnknownQueue(_) => ErrorCode::QueueNotFound,
+            CallError::QueueExists(_) => ErrorCode::QueueExists,
+            CallError::QueueChanged { .. } => ErrorCode::QueueChanged,
+            CallError::Name(_) => ErrorCode::InvalidQueueName,
+            CallError::Invalid(_) => ErrorCode::InvalidArgument,
+            CallError::TooManyQueues { .. } => ErrorCode::TooManyQueues,
+            CallError::TooManyKeySettings { .. } => ErrorCode::TooManyKeySettings,
+            CallError::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
+            CallError::Refused(refused) => return (*refused).into(),
+            CallError::StoreUnavailable => ErrorCode::StoreUnavailable,
+            CallError::OutcomeUnknown => ErrorCode::OutcomeUnknown,
+            CallError::ShuttingDown => ErrorCode::ShuttingDown,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<CallError> for Status {
+    fn from(error: CallError) -> Self {
+        Refusal::from(error).into()
+    }
+}
+
+impl From<NameError> for Refusal {
+    fn from(error: NameError) -> Self {
+        Self::new(ErrorCode::InvalidQueueName, error.to_string())
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        let code = match refused {
+            Refused::QueueGone => ErrorCode::QueueDeleted,
+            Refused::StoreFailed => ErrorCode::StoreUnavailable,
+            Refused::OutcomeUnknown => ErrorCode::OutcomeUnknown,
+            Refused::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
+            _ => ErrorCode::Unspecified,
+        };
+        Self::new(code, refused.to_string())
+    }
+}
+
+impl From<EnqueueError> for Refusal {
+    fn from(error: EnqueueError) -> Self {
+        let code = match &error {
+            EnqueueError::PayloadTooLarge { .. } => ErrorCode::PayloadTooLarge,
+            EnqueueError::TooManyHeaders { .. } | EnqueueError::HeadersTooLarge { .. } => {
+                ErrorCode::HeadersTooLarge
+            }
+            EnqueueError::FairnessKeyTooLong { .. } => ErrorCode::FairnessKeyTooLong,
+            EnqueueError::DelayTooLong { .. } => ErrorCode::DelayTooLong,
+            EnqueueError::InvalidWeight { .. } => ErrorCode::InvalidWeight,
+            EnqueueError::QueueFull { .. } => ErrorCode::QueueFull,
+            EnqueueError::KeyFull { .. } => ErrorCode::KeyFull,
+            EnqueueError::TooManyKeys { .. } => ErrorCode::TooManyKeys,
+            EnqueueError::TooManyDelayed { .. } => ErrorCode::TooManyDelayed,
+            EnqueueError::TooManyDeduplicationIds { .. } => ErrorCode::TooManyDeduplicationIds,
+            EnqueueError::BufferFull { .. } => ErrorCode::BufferFull,
+            EnqueueError::IdsExhausted => ErrorCode::StoreUnavailable,
+            _ => ErrorCode::Unspecified,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<SettleError> for Refusal {
+    fn from(error: SettleError) -> Self {
+        let code = match error {
+            SettleError::LeaseNotFound => ErrorCode::LeaseNotFound,
+            SettleError::AnotherMessage => ErrorCode::InvalidArgument,
+            SettleError::TooLong { .. } => ErrorCode::DelayTooLong,
+            _ => ErrorCode::Unspecified,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// Says what a request that gRPC itself could not read was refused for. Other statuses pass as they are.
+pub(crate) fn unreadable(status: Status) -> Status {
+    if status.metadata().contains_key(ERROR_METADATA) {
+        return status;
+    }
+    match status.code() {
+        // tonic's words for a message beyond the limit, and for one that is no protobuf.
+        Code::OutOfRange => {
+            let text = format!("the request is too large; split it ({})", status.message());
+            Refusal::new(ErrorCode::PayloadTooLarge, text).into()
+        }
+        Code::Internal => {
+            let text = format!("the request cannot be read ({})", status.message());
+            Refusal::invalid(text).into()
+        }
+        _ => status,
+    }
+}
+
+/// Says that something is more than the storage format holds, whatever the configured limits are.
+pub(super) fn out_of_range(code: ErrorCode) -> impl Fn(OutOfRange) -> Refusal {
+    move |error| Refusal::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_its_code_in_the_metadata() {
+        let status = Status::from(CallError::UnknownQueue("orders".to_owned()));
+        assert_eq!(status.code(), Code::NotFound);
+        let code = status.metadata().get(ERROR_METADATA).unwrap();
+        assert_eq!(code, "QUEUE_NOT_FOUND");
+        assert_eq!(
+            status.message(),
+            "there is no queue `orders`; create it first"
+        );
+    }
+
+    #[test]
+    fn every_code_has_a_status_other_than_ok() {
+        for number in 0..100 {
+            if let Ok(code) = ErrorCode::try_from(number) {
+                assert_ne!(status_code(code), Code::Ok);
+            }
+        }
+    }
+}

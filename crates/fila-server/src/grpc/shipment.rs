@@ -1,0 +1,102 @@
+//! Deliveries on their way into frames: many in one under load, each at once when there is only one.
+
+use std::collections::VecDeque;
+
+use fila_core::Delivery;
+use fila_proto::v1;
+use fila_store::QueueId;
+
+use super::message;
+use super::trace::Tracing;
+use crate::runtime::QueueEntry;
+
+/// Messages in one frame, at most.
+const FRAME_MESSAGES: usize = 1_024;
+
+/// Bytes in one frame, about: what one message adds may come on top. Clients that are not told otherwise read 4 MiB.
+const FRAME_BYTES: usize = 512 << 10;
+
+/// Deliveries that have not been sent yet. Holds what was taken out of a consumer's channel, so no more than that.
+#[derive(Debug, Default)]
+pub(super) struct Shipment(VecDeque<Delivery>);
+
+impl Shipment {
+    pub(super) fn add(&mut self, deliveries: Vec<Delivery>) {
+        match self.0.is_empty() {
+            true => self.0 = deliveries.into(),
+            false => self.0.extend(deliveries),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Tells whether it has enough for a frame.
+    pub(super) fn fills_a_frame(&self) -> bool {
+        self.0.len() >= FRAME_MESSAGES
+    }
+
+    /// Takes out what goes into the next frame of this queue's consumer.
+    pub(super) fn frame_of(&mut self, queue: &QueueEntry, tracing: Tracing) -> Vec<v1::Delivery> {
+        let frame = self.frame(queue.id);
+        for delivery in &frame {
+            tracing.deliver(queue.name.as_str(), delivery);
+        }
+        frame
+    }
+
+    fn frame(&mut self, queue: QueueId) -> Vec<v1::Delivery> {
+        let mut frame = Vec::with_capacity(self.0.len().min(FRAME_MESSAGES));
+        let mut bytes = 0;
+        while frame.len() < FRAME_MESSAGES && bytes < FRAME_BYTES {
+            let Some(delivery) = self.0.pop_front() else {
+                break;
+            };
+            let sizes = delivery.payload.sizes();
+            bytes += sizes.headers as usize + sizes.body as usize;
+            frame.push(message::delivery(queue, delivery));
+        }
+        frame
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fila_core::LeaseId;
+    use fila_store::{FairnessKey, MessageId, Payload, Timestamp};
+
+    use super::*;
+
+    fn deliveries(count: u64, bytes: usize) -> Vec<Delivery> {
+        let delivery = |number| Delivery {
+            message: MessageId::from_number(number),
+            lease: LeaseId::from_number(number),
+            fairness_key: FairnessKey::new("a").unwrap(),
+            payload: Payload::new(Vec::new(), vec![0; bytes]).unwrap(),
+            attempt: 1,
+            weight: 1,
+            enqueued_at: Timestamp::from_millis(0),
+            lease_time: Duration::from_secs(1),
+        };
+        (0..count).map(delivery).collect()
+    }
+
+    #[test]
+    fn frames_are_bounded_by_messages_and_by_bytes() {
+        let queue = QueueId::new(1);
+        let mut small = Shipment::default();
+        small.add(deliveries(1_000, 1));
+        small.add(deliveries(1_000, 1));
+        assert!(small.fills_a_frame());
+        assert_eq!(small.frame(queue).len(), FRAME_MESSAGES);
+        assert_eq!(small.frame(queue).len(), 2_000 - FRAME_MESSAGES);
+        assert!(small.is_empty() && small.frame(queue).is_empty());
+
+        let mut large = Shipment::default();
+        large.add(deliveries(3, 1 << 20));
+        assert_eq!(large.frame(queue).len(), 1);
+    }
+}

@@ -1,0 +1,309 @@
+//! `Work`: deliveries out, credit and results in, on one stream.
+//!
+//! The stream is driven by whoever reads its responses. Under load, many deliveries and confirmations share a frame;
+//! when idle, each goes out at once. While too many results are unconfirmed, or the client reads nothing, it is not
+//! read from.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use fila_core::{Answer, LeaseId, Settlement, Verdict};
+use fila_proto::v1::{LeaseRefusal, WorkRequest, WorkResponse};
+use foldhash::fast::RandomState;
+use tokio::sync::mpsc;
+use tonic::{Status, Streaming};
+
+use super::consume::{dismissed, stopped};
+use super::refusal::{Refusal, unreadable};
+use super::shipment::Shipment;
+use super::trace::Tracing;
+use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply};
+
+/// The stream of one worker. Dropping it gives back what is leased.
+#[derive(Debug)]
+pub(super) struct Working {
+    handle: Handle,
+    tracing: Tracing,
+    requests: Streaming<WorkRequest>,
+    /// There is none before the first request, and after the last.
+    consumer: Option<Consumer>,
+    shipment: Shipment,
+    /// Results that are not durable yet, by the number of their report.
+    reports: HashMap<u64, Vec<u64>, RandomState>,
+    unconfirmed: usize,
+    next_number: u64,
+    to_replies: mpsc::UnboundedSender<(u64, Reply)>,
+    replies: Replies,
+    confirmed: Vec<u64>,
+    refused: Vec<LeaseRefusal>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The first request has not come.
+    New,
+    Working,
+    /// The client has no more to say, or was dismissed. Ends like this when all it has said is answered.
+    Ending(Result<(), Status>),
+    Ended,
+}
+
+impl Working {
+    pub(super) fn new(handle: Handle, tracing: Tracing, requests: Streaming<WorkRequest>) -> Self {
+        let (to_replies, replies) = mpsc::unbounded_channel();
+        Self {
+            handle,
+            tracing,
+            requests,
+            consumer: None,
+            shipment: Shipment::default(),
+            reports: HashMap::default(),
+            unconfirmed: 0,
+            next_number: 0,
+            to_replies,
+            replies,
+            confirmed: Vec::new(),
+            refused: Vec::new(),
+            phase: Phase::New,
+        }
+    }
+
+    /// Waits for the next frame.
+    pub(super) async fn next(&mut self) -> Option<Result<WorkResponse, Status>> {
+        loop {
+            self.gather();
+            if let Some(frame) = self.frame() {
+                return Some(Ok(frame));
+            }
+            if let Phase::Ending(_) | Phase::Ended = self.phase
+                && self.reports.is_empty()
+            {
+                self.consumer = None;
+                return match std::mem::replace(&mut self.phase, Phase::Ended) {
+                    Phase::Ending(Err(status)) => Some(Err(status)),
+                    Phase::New | Phase::Working | Phase::Ending(Ok(())) | Phase::Ended => None,
+                };
+            }
+            let reading = matches!(self.phase, Phase::New | Phase::Working)
+                && self.unconfirmed < self.handle.limits().produce_window.get() as usize;
+            let sending = matches!(self.phase, Phase::Working);
+            tokio::select! {
+                Some((number, reply)) = self.replies.recv() => self.replied(number, reply),
+                outgoing = outgoing(self.consumer.as_mut()), if sending => self.outgoing(outgoing),
+                request = self.requests.message(), if reading => self.request(request).await,
+            }
+        }
+    }
+
+    /// Takes what else is there, so that it shares a frame.
+    fn gather(&mut self) {
+        while let Ok((number, reply)) = self.replies.try_recv() {
+            self.replied(number, reply);
+        }
+        while !self.shipment.fills_a_frame()
+            && matches!(self.phase, Phase::Working)
+            && let Some(consumer) = &mut self.consumer
+            && let Some(outgoing) = consumer.next_now()
+        {
+            self.outgoing(Some(outgoing));
+        }
+    }
+
+    fn frame(&mut self) -> Option<WorkResponse> {
+        if self.shipment.is_empty() && self.confirmed.is_empty() && self.refused.is_empty() {
+            return None;
+        }
+        let deliveries = match &self.consumer {
+            Some(consumer) => self.shipment.frame_of(consumer.queue(), self.tracing),
+            None => Vec::new(),
+        };
+        Some(WorkResponse {
+            deliveries,
+            confirmed: std::mem::take(&mut self.confirmed),
+            refused: std::mem::take(&mut self.refused),
+        })
+    }
+
+    fn outgoing(&mut self, outgoing: Option<Outgoing>) {
+        let end = match outgoing {
+            Some(Outgoing::Deliveries(deliveries)) => return self.shipment.add(deliveries),
+            Some(Outgoing::Dismissed(why)) => {
+                let consumer = self.consumer.as_ref();
+                let queue = consumer.map_or("", |consumer| consumer.queue().name.as_str());
+                dismissed(why, queue)
+            }
+            Some(Outgoing::Stopped) | None => Err(stopped()),
+        };
+        self.phase = Phase::Ending(end);
+    }
+
+    async fn request(&mut self, request: Result<Option<WorkRequest>, Status>) {
+        let done = match request {
+            Ok(Some(request)) => self.take(request).await,
+            // Whoever can give no results any more needs no leases.
+            Ok(None) => {
+                self.hang_up();
+                return self.end(Ok(()));
+            }
+            Err(status) => {
+                self.hang_up();
+                return self.end(Err(unreadable(status)));
+            }
+        };
+        if let Err(refusal) = done {
+            self.hang_up();
+            self.end(Err(refusal.into()));
+        }
+    }
+
+    fn hang_up(&mut self) {
+        self.consumer = None;
+        self.shipment = Shipment::default();
+    }
+
+    fn end(&mut self, end: Result<(), Status>) {
+        self.phase = Phase::Ending(end);
+    }
+
+    async fn take(&mut self, request: WorkRequest) -> Result<(), Refusal> {
+        let mut consumer = match self.consumer.take() {
+            Some(consumer) => {
+                let queue = consumer.queue().name.as_str();
+                if !request.queue.is_empty() && request.queue != queue {
+                    let text = format!("this stream works on `{queue}`; open another for another");
+                    return Err(Refusal::invalid(text));
+                }
+                consumer
+            }
+            None => {
+                let queue = self.handle.queue(&request.queue)?;
+                let in_flight = self.handle.limits().in_flight_per_consumer.get();
+                let consumer = self.handle.subscribe(&queue, in_flight).await?;
+                self.phase = Phase::Working;
+                consumer
+            }
+        };
+        if request.credit > 0 {
+            consumer.credit(request.credit.into());
+        }
+        let drain = request.drain;
+        let reported = self.report(&consumer, request).await;
+        if drain {
+            consumer.drain();
+        }
+        self.consumer = Some(consumer);
+        Ok(reported?)
+    }
+
+    async fn report(&mut self, consumer: &Consumer, request: WorkRequest) -> Result<(), CallError> {
+        let results = settlements(request);
+        if results.is_empty() {
+            return Ok(());
+        }
+        let leases: Vec<u64> = results.iter().map(|result| result.lease.get()).collect();
+        let max = self.handle.limits().batch_messages.get();
+        if results.len() > max {
+            let refusal = Refusal::batch_too_large(results.len(), max);
+            self.refuse(leases, &refusal);
+            return Ok(());
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let handed = self
+            .handle
+            .report(consumer.queue(), number, results, &self.to_replies)
+            .await;
+        match handed {
+            Ok(()) => {
+                self.unconfirmed += leases.len();
+                self.reports.insert(number, leases);
+                Ok(())
+            }
+            Err(error) => {
+                self.refuse(leases, &error.into());
+                Ok(())
+            }
+        }
+    }
+
+    fn replied(&mut self, number: u64, reply: Reply) {
+        let Some(leases) = self.reports.remove(&number) else {
+            return;
+        };
+        self.unconfirmed -= leases.len();
+        match reply {
+            Reply::Answer(Answer::Settled(results)) => {
+                for (lease_id, result) in leases.into_iter().zip(results) {
+                    match result {
+                        Ok(()) => self.confirmed.push(lease_id),
+                        Err(error) => self.refuse(vec![lease_id], &error.into()),
+                    }
+                }
+            }
+            Reply::Answer(Answer::Refused(refused)) => self.refuse(leases, &refused.into()),
+            Reply::Answer(_) | Reply::Stopped => {
+                let refusal = self.handle.stopped().into();
+                self.refuse(leases, &refusal);
+            }
+        }
+    }
+
+    fn refuse(&mut self, leases: Vec<u64>, refusal: &Refusal) {
+        let refused = leases.into_iter().map(|lease_id| LeaseRefusal {
+            lease_id,
+            error: Some(refusal.clone().into()),
+        });
+        self.refused.extend(refused);
+    }
+}
+
+async fn outgoing(consumer: Option<&mut Consumer>) -> Option<Outgoing> {
+    match consumer {
+        Some(consumer) => consumer.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn settlements(request: WorkRequest) -> Vec<Settlement> {
+    let count = request.acks.len()
+        + request.nacks.len()
+        + request.extensions.len()
+        + request.releases.len();
+    let mut results = Vec::with_capacity(count);
+    let mut add = |lease, verdict| results.push(settlement(lease, verdict));
+    for lease in request.acks {
+        add(lease, Verdict::Ack);
+    }
+    for nack in request.nacks {
+        add(nack.lease_id, nack_after(nack.delay_ms));
+    }
+    for extension in request.extensions {
+        add(extension.lease_id, extend_by(extension.lease_ms));
+    }
+    for lease in request.releases {
+        add(lease, Verdict::Release);
+    }
+    results
+}
+
+/// Returns the result of a delivery that names no message.
+pub(super) fn settlement(lease: u64, verdict: Verdict) -> Settlement {
+    Settlement {
+        lease: LeaseId::from_number(lease),
+        message: None,
+        verdict,
+    }
+}
+
+pub(super) fn nack_after(delay_ms: u64) -> Verdict {
+    Verdict::Nack {
+        delay: Duration::from_millis(delay_ms),
+    }
+}
+
+pub(super) fn extend_by(lease_ms: u64) -> Verdict {
+    Verdict::Extend {
+        by: (lease_ms > 0).then(|| Duration::from_millis(lease_ms)),
+    }
+}

@@ -1,0 +1,179 @@
+//! Accepting connections, serving them, and ending them.
+//!
+//! Every socket gets `TCP_NODELAY`: without it a small answer waits 40 ms for the one before it to be acknowledged.
+//! Beyond `limits.connections` a connection is closed at once, and counted.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::{ServiceExt, service_fn};
+use tracing::{debug, warn};
+
+use super::Site;
+use crate::metrics::Metrics;
+
+/// Bytes of one stream that may be on their way to us: what a client can send without waiting.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// The same for a whole connection.
+const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Calls under way on one connection.
+const STREAMS_MAX: u32 = 1_024;
+/// How long a connection may be silent before it is asked whether it lives, and how long it has to answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// How long a new connection may take to say something, and a request's headers to arrive.
+const HELLO_MAX: Duration = Duration::from_secs(10);
+/// How long to wait when the system has no more sockets to give.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The connections of one listener.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    pub(crate) site: Site,
+    pub(crate) places: Arc<Semaphore>,
+    /// Known once the queues are there.
+    pub(crate) metrics: Arc<std::sync::OnceLock<Arc<Metrics>>>,
+    /// Tells to accept no more, and to end connections when their calls have.
+    pub(crate) stop: CancellationToken,
+    /// Tells to end connections at once.
+    pub(crate) kill: CancellationToken,
+}
+
+impl Connections {
+    /// Serves connections until it is told to stop, and returns when all have ended.
+    pub(crate) async fn serve(self, listener: TcpListener) {
+        let builder = builder();
+        let graceful = GracefulShutdown::new();
+        let tasks = TaskTracker::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = self.stop.cancelled() => break,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    self.pause_after(&error).await;
+                    continue;
+                }
+            };
+            let Ok(place) = self.places.clone().try_acquire_owned() else {
+                self.count(|metrics| {
+                    metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
+                });
+                drop(stream);
+                continue;
+            };
+            if let Err(error) = stream.set_nodelay(true) {
+                debug!(%error, "a connection was gone before it was served");
+                continue;
+            }
+            let (builder, site, kill) = (builder.clone(), self.site.clone(), self.kill.clone());
+            let (watcher, metrics) = (graceful.watcher(), self.metrics.clone());
+            tasks.spawn(async move {
+                let _place = place;
+                let _counted = Counted::new(&metrics);
+                if !speaks(&stream).await {
+                    return;
+                }
+                let pages = service_fn(move |request| site.router().oneshot(request));
+                let service = TowerToHyperService::new(pages);
+                let connection = builder
+                    .serve_connection(TokioIo::new(stream), service)
+                    .into_owned();
+                let served = watcher.watch(connection);
+                tokio::select! {
+                    ended = served => if let Err(error) = ended {
+                        debug!(%error, "a connection ended badly");
+                    },
+                    () = kill.cancelled() => {}
+                }
+            });
+        }
+        drop(listener);
+        tasks.close();
+        tokio::select! {
+            () = graceful.shutdown() => {}
+            () = self.kill.cancelled() => {}
+        }
+        tasks.wait().await;
+    }
+
+    fn count(&self, count: impl FnOnce(&Metrics)) {
+        if let Some(metrics) = self.metrics.get() {
+            count(metrics);
+        }
+    }
+
+    /// A connection that was reset in the queue concerns nobody; a lack of sockets lasts, and is not to be spun on.
+    async fn pause_after(&self, error: &io::Error) {
+        let resets = [
+            io::ErrorKind::ConnectionAborted,
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::ConnectionRefused,
+            io::ErrorKind::Interrupted,
+        ];
+        if !resets.contains(&error.kind()) {
+            warn!(%error, "connections cannot be accepted; raise the limit on open files");
+            sleep(ACCEPT_PAUSE).await;
+        }
+    }
+}
+
+/// Waits for the first byte, so that silent connections do not keep their places for ever.
+async fn speaks(stream: &TcpStream) -> bool {
+    let mut first = [0];
+    let peeked = timeout(HELLO_MAX, stream.peek(&mut first)).await;
+    matches!(peeked, Ok(Ok(1)))
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HELLO_MAX)
+        .max_buf_size(64 << 10);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_frame_size(64 << 10)
+        .max_send_buf_size(1 << 20);
+    builder
+}
+
+/// An open connection, in the metrics.
+struct Counted(Option<Arc<Metrics>>);
+
+impl Counted {
+    fn new(metrics: &std::sync::OnceLock<Arc<Metrics>>) -> Self {
+        let metrics = metrics.get().cloned();
+        if let Some(metrics) = &metrics {
+            metrics.connections.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(metrics)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(metrics) = &self.0 {
+            metrics.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What is answered under which path, before the queues are there and after.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::extract::{Request, State as Given};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use fila_proto::v1::ErrorCode;
+use http::{HeaderValue, StatusCode, Version, header};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tonic::service::Routes;
+use tonic::{Code, Status};
+
+use crate::grpc::{ERROR_METADATA, unreadable};
+use crate::metrics::registry;
+use crate::runtime::{Handle, State};
+
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What this port answers. A clone answers the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Site(Arc<Pages>);
+
+#[derive(Debug)]
+struct Pages {
+    starting: Router,
+    open: OnceLock<Router>,
+}
+
+impl Site {
+    /// Returns a site that says that the server starts.
+    pub(crate) fn starting() -> Self {
+        let starting = Router::new()
+            .route("/healthz", get(alive))
+            .route("/readyz", get(|| async { not_ready("starting") }))
+            .fallback(unavailable);
+        Self(Arc::new(Pages {
+            starting,
+            open: OnceLock::new(),
+        }))
+    }
+
+    /// Opens it, once.
+    pub(crate) fn open(&self, handle: Handle, grpc: Routes) {
+        let metrics = Arc::new(registry(handle.clone()));
+        let pages = Router::new()
+            .route("/healthz", get(alive))
+            .route("/readyz", get(ready).with_state(handle))
+            .route("/metrics", get(show_metrics).with_state(metrics));
+        let grpc = grpc.into_axum_router().layer(from_fn(grpc_only));
+        let _ = self.0.open.set(pages.merge(grpc));
+    }
+
+    /// Returns what answers a request that comes now.
+    pub(super) fn router(&self) -> Router {
+        self.0.open.get().unwrap_or(&self.0.starting).clone()
+    }
+}
+
+async fn alive() -> &'static str {
+    "alive\n"
+}
+
+async fn ready(Given(handle): Given<Handle>) -> Response {
+    match handle.info().state {
+        State::Ready => "ready\n".into_response(),
+        State::Starting => not_ready("starting"),
+        State::Failed => not_ready("out of service; look at the log, then restart"),
+        State::Stopping => not_ready("shutting down"),
+    }
+}
+
+fn not_ready(why: &'static str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+}
+
+async fn show_metrics(Given(registry): Given<Arc<Registry>>) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, &registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// Answers gRPC calls that come before the queues are there.
+async fn unavailable(request: Request) -> Response {
+    if !is_grpc(&request) {
+        return not_ready("starting");
+    }
+    let mut status = Status::unavailable("the server is starting; try again in a moment");
+    let code = ErrorCode::ShuttingDown.as_str_name();
+    let code = tonic::metadata::MetadataValue::from_static(code);
+    status.metadata_mut().insert(ERROR_METADATA, code);
+    status.into_http::<axum::body::Body>()
+}
+
+fn is_grpc(request: &Request) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// gRPC needs trailers and streams in both directions: over HTTP/1 it would half work.
+async fn grpc_only(request: Request, next: Next) -> Response {
+    if request.version() == Version::HTTP_2 {
+        return say_why(next.run(request).await);
+    }
+    let text = "there is nothing here for HTTP/1; gRPC is served over HTTP/2\n";
+    let mut response = (StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).into_response();
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
+    response
+}
+
+/// Adds the code to refusals that were made before a call got to us.
+fn say_why(response: Response) -> Response {
+    match Status::from_header_map(response.headers()) {
+        Some(status) if status.code() != Code::Ok && !is_explained(&response) => {
+            unreadable(status).into_http()
+        }
+        _ => response,
+    }
+}
+
+fn is_explained(response: &Response) -> bool {
+    response.headers().contains_key(ERROR_METADATA)
+}

@@ -1,0 +1,150 @@
+//! A consumer as its connection has it: where its deliveries arrive, and what ends when it is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fila_core::{Command, ConsumerId, Delivery, Dismissal};
+use tokio::sync::mpsc;
+
+use super::catalogue::QueueEntry;
+use super::credit::Gate;
+use super::inbox::{Inbox, Input};
+
+/// What a consumer is sent.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// Messages, leased to it.
+    Deliveries(Vec<Delivery>),
+    /// Nothing any more, and why.
+    Dismissed(Dismissal),
+    /// Nothing any more: the server stops.
+    Stopped,
+}
+
+/// A consumer of one queue. Dropping it gives back at once what it has.
+#[derive(Debug)]
+#[must_use]
+pub struct Consumer {
+    id: ConsumerId,
+    queue: Arc<QueueEntry>,
+    inbox: Inbox,
+    outgoing: mpsc::UnboundedReceiver<Outgoing>,
+    gate: Gate,
+    _place: Place,
+}
+
+impl Consumer {
+    pub(super) fn new(
+        id: ConsumerId,
+        queue: Arc<QueueEntry>,
+        inbox: Inbox,
+        outgoing: mpsc::UnboundedReceiver<Outgoing>,
+        place: Place,
+    ) -> Self {
+        Self {
+            id,
+            queue,
+            inbox,
+            outgoing,
+            gate: Gate::new(),
+            _place: place,
+        }
+    }
+
+    /// Returns the queue it consumes.
+    pub fn queue(&self) -> &Arc<QueueEntry> {
+        &self.queue
+    }
+
+    /// Waits for what is sent to it; nothing comes after a dismissal.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it has taken nothing.
+    pub async fn next(&mut self) -> Option<Outgoing> {
+        let outgoing = self.outgoing.recv().await?;
+        Some(self.taken(outgoing))
+    }
+
+    /// Returns what has been sent to it by now.
+    pub fn next_now(&mut self) -> Option<Outgoing> {
+        let outgoing = self.outgoing.try_recv().ok()?;
+        Some(self.taken(outgoing))
+    }
+
+    /// Lets it be sent more.
+    pub fn credit(&mut self, more: u64) {
+        let grant = self.gate.add(more);
+        self.grant(grant);
+    }
+
+    /// Lets it be sent no more. It is [dismissed](Outgoing::Dismissed) when all it has is settled.
+    pub fn drain(&self) {
+        let consumer = self.id;
+        self.inbox
+            .put_now(Input::Command(Command::Drain { consumer }));
+    }
+
+    fn taken(&mut self, outgoing: Outgoing) -> Outgoing {
+        if let Outgoing::Deliveries(deliveries) = &outgoing {
+            let bytes = deliveries.iter().map(size).sum();
+            let grant = self.gate.taken(deliveries.len(), bytes);
+            self.grant(grant);
+        }
+        outgoing
+    }
+
+    /// Tells the broker, without waiting: of these there are never more on the way than the window has places.
+    fn grant(&self, more: u32) {
+        if more > 0 {
+            let consumer = self.id;
+            self.inbox
+                .put_now(Input::Command(Command::Credit { consumer, more }));
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        let consumer = self.id;
+        self.inbox
+            .put_now(Input::Command(Command::Unsubscribe { consumer }));
+    }
+}
+
+fn size(delivery: &Delivery) -> usize {
+    let sizes = delivery.payload.sizes();
+    sizes.headers as usize + sizes.body as usize
+}
+
+/// A place among the consumers that there may be.
+#[derive(Debug)]
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    /// Takes a place, if there is one.
+    pub(super) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        let free = |count| (count < max).then_some(count + 1);
+        let update = taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, free);
+        update.ok().map(|_| Self(taken.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_is_left_can_be_taken_again() {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let first = Place::take(&taken, 1).unwrap();
+        assert!(Place::take(&taken, 1).is_none());
+        drop(first);
+        assert!(Place::take(&taken, 1).is_some());
+    }
+}

@@ -1,0 +1,108 @@
+//! How much of a client's credit its broker is told of.
+//!
+//! A client may grant four billion deliveries and then read none of them; leases run out, and the same messages would
+//! be sent to it again and again, into the server's memory. So the broker is told of a window only, which moves on as
+//! deliveries are taken out of the consumer's channel and onto the wire.
+
+/// Deliveries in a consumer's channel, at most.
+const WINDOW: u32 = 1_024;
+
+/// Bytes in a consumer's channel, about: the window is narrower for large messages.
+const WINDOW_BYTES: u64 = 8 << 20;
+
+/// The credit of one consumer.
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// What the client has granted and the broker does not know of.
+    owed: u64,
+    /// What the broker may send or has sent, and nobody has taken.
+    open: u32,
+    /// The size of recent deliveries, in bytes.
+    size: u64,
+}
+
+impl Gate {
+    pub(super) fn new() -> Self {
+        Self {
+            owed: 0,
+            open: 0,
+            size: 0,
+        }
+    }
+
+    /// Takes credit from the client, and returns how much of it to pass on.
+    pub(super) fn add(&mut self, credit: u64) -> u32 {
+        self.owed = self.owed.saturating_add(credit);
+        self.grant()
+    }
+
+    /// Notes that deliveries were taken out of the channel, and returns how much credit to pass on.
+    pub(super) fn taken(&mut self, deliveries: usize, bytes: usize) -> u32 {
+        let count = u32::try_from(deliveries).unwrap_or(u32::MAX);
+        self.open = self.open.saturating_sub(count);
+        if let Some(mean) = (bytes as u64).checked_div(u64::from(count)) {
+            // Quick to notice large messages, slow to forget them.
+            self.size = mean.max((self.size * 7 + mean) / 8);
+        }
+        self.grant()
+    }
+
+    fn grant(&mut self) -> u32 {
+        let fitting = WINDOW_BYTES / self.size.max(1);
+        let window = u32::try_from(fitting).unwrap_or(u32::MAX).clamp(1, WINDOW);
+        let free = window.saturating_sub(self.open);
+        let grant = u32::try_from(self.owed).unwrap_or(u32::MAX).min(free);
+        // In few large steps while there is much to come, at once when there is not.
+        if u64::from(grant) < self.owed && self.open > window / 2 {
+            return 0;
+        }
+        self.owed -= u64::from(grant);
+        self.open += grant;
+        grant
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_credit_is_passed_on_at_once() {
+        let mut gate = Gate::new();
+        assert_eq!(gate.add(1), 1);
+        assert_eq!(gate.add(10), 10);
+        assert_eq!(gate.taken(11, 11), 0);
+    }
+
+    #[test]
+    fn an_unread_channel_never_holds_more_than_a_window() {
+        let mut gate = Gate::new();
+        let mut passed = u64::from(gate.add(u64::MAX));
+        for _ in 0..100 {
+            passed += u64::from(gate.add(u64::from(u32::MAX)));
+        }
+        assert_eq!(passed, u64::from(WINDOW));
+    }
+
+    #[test]
+    fn all_credit_is_passed_on_in_the_end() {
+        let mut gate = Gate::new();
+        let (mut passed, mut in_channel) = (0, u64::from(gate.add(10_000)));
+        while in_channel > 0 {
+            passed += 1;
+            in_channel -= 1;
+            in_channel += u64::from(gate.taken(1, 100));
+        }
+        assert_eq!(passed, 10_000);
+    }
+
+    #[test]
+    fn large_messages_narrow_the_window() {
+        let mut gate = Gate::new();
+        let mut in_channel = gate.add(u64::MAX);
+        for _ in 0..2 * WINDOW {
+            in_channel = in_channel - 1 + gate.taken(1, 1 << 20);
+        }
+        assert!(in_channel <= 8, "{in_channel}");
+    }
+}

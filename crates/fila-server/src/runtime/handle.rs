@@ -1,0 +1,401 @@
+//! What servers of clients can do with the broker. Cheap to clone; dropping any of its futures is safe.
+//!
+//! A call that has been put into an inbox happens, whether or not its caller still waits; one that has not does not.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fila_core::{
+    Answer, Command, ConsumerId, Credit, Definition, Demand, EnqueueError, Enqueued, KeyCursor,
+    KeyStats, NewMessage, QueueStats, SettleError, Settlement,
+};
+use fila_store::{Durability, Timestamp, Version};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::catalogue::{Catalogue, QueueEntry};
+use super::consumer::{Consumer, Place};
+use super::error::CallError;
+use super::inbox::{Inbox, Input, Lane, Subscription};
+use super::registrar::Register;
+use super::status::{State, Status};
+use super::ticket::{Reply, Ticket};
+use super::{Clock, QueueNameRule};
+use crate::config::LimitsConfig;
+use crate::metrics::Metrics;
+
+/// Bytes that a result of a delivery takes in an inbox, about.
+const RESULT_BYTES: usize = 64;
+
+/// The way to a running broker.
+#[derive(Clone)]
+pub struct Handle(pub(super) Arc<Shared>);
+
+pub(super) struct Shared {
+    pub(super) catalogue: Arc<Catalogue>,
+    pub(super) inboxes: Arc<[Inbox]>,
+    /// Taken away when the server stops, so that the store can close.
+    pub(super) registrar: Mutex<Option<Arc<dyn Register>>>,
+    pub(super) status: Arc<Status>,
+    pub(super) clock: Clock,
+    pub(super) limits: LimitsConfig,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) durability: Durability,
+    pub(super) memory_budget: u64,
+    pub(super) consumers: Arc<AtomicUsize>,
+    pub(super) consumer_ids: AtomicU64,
+}
+
+/// How the server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// How far a confirmed message has got.
+    pub durability: Durability,
+    /// Where the server is in its life.
+    pub state: State,
+    /// How many queues there are.
+    pub queues: usize,
+    /// How many consumers there are.
+    pub consumers: usize,
+    /// How many bytes of messages may be kept in memory.
+    pub memory_budget: u64,
+    /// How many are.
+    pub memory_used: u64,
+    /// When the server was started.
+    pub started_at: Timestamp,
+}
+
+impl Handle {
+    /// Returns the queue of this name.
+    ///
+    /// # Errors
+    /// If there is none, or the server does not take calls.
+    pub fn queue(&self, name: &str) -> Result<Arc<QueueEntry>, CallError> {
+        self.accepting()?;
+        let queue = self.0.catalogue.find(name);
+        queue.ok_or_else(|| CallError::UnknownQueue(name.to_owned()))
+    }
+
+    /// Returns up to `limit` queues whose names begin with `prefix` and come after `after`, in the order of their names.
+    pub fn queues(&self, prefix: &str, after: &str, limit: usize) -> Vec<Arc<QueueEntry>> {
+        self.0.catalogue.page(prefix, after, limit)
+    }
+
+    /// Puts messages into a queue, and returns when those that were taken are durable.
+    ///
+    /// # Errors
+    /// If the call is refused as a whole.
+    pub async fn enqueue(
+        &self,
+        queue: &QueueEntry,
+        messages: Vec<NewMessage>,
+    ) -> Result<Vec<Result<Enqueued, EnqueueError>>, CallError> {
+        let bytes = bytes(&messages);
+        let (ticket, reply) = Ticket::call();
+        let command = Command::Enqueue {
+            queue: queue.id,
+            messages,
+            ticket,
+        };
+        self.put(queue, bytes, Input::Command(command)).await?;
+        match self.answer(reply).await? {
+            Answer::Enqueued(results) => Ok(results),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Takes the results of deliveries, and returns when those that were taken are durable.
+    ///
+    /// # Errors
+    /// If the call is refused as a whole.
+    pub async fn settle(
+        &self,
+        queue: &QueueEntry,
+        results: Vec<Settlement>,
+    ) -> Result<Vec<Result<(), SettleError>>, CallError> {
+        let bytes = results.len() * RESULT_BYTES;
+        let (ticket, reply) = Ticket::call();
+        let command = Command::Settle {
+            queue: queue.id,
+            results,
+            ticket,
+        };
+        self.put(queue, bytes, Input::Command(command)).await?;
+        match self.answer(reply).await? {
+            Answer::Settled(results) => Ok(results),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Hands frames of messages over, each answered under its number. All are of this queue.
+    pub(crate) async fn produce(
+        &self,
+        queue: &QueueEntry,
+        frames: Vec<(u64, Vec<NewMessage>)>,
+        replies: &mpsc::UnboundedSender<(u64, Reply)>,
+    ) -> Result<(), CallError> {
+        let bytes = frames.iter().map(|(_, messages)| bytes(messages)).sum();
+        let commands = frames.into_iter().map(|(number, messages)| {
+            let ticket = Ticket::numbered(number, replies);
+            Command::Enqueue {
+                queue: queue.id,
+                messages,
+                ticket,
+            }
+        });
+        let input = Input::Commands(commands.collect());
+        self.accepting()?;
+        let inbox = &self.0.inboxes[queue.thread];
+        inbox.put(Lane::Bulk, bytes, input).await
+    }
+
+    /// Hands results over, answered under this number.
+    pub(crate) async fn report(
+        &self,
+        queue: &QueueEntry,
+        number: u64,
+        results: Vec<Settlement>,
+        replies: &mpsc::UnboundedSender<(u64, Reply)>,
+    ) -> Result<(), CallError> {
+        let bytes = results.len() * RESULT_BYTES;
+        let command = Command::Settle {
+            queue: queue.id,
+            results,
+            ticket: Ticket::numbered(number, replies),
+        };
+        self.put(queue, bytes, Input::Command(command)).await
+    }
+
+    /// Adds a consumer, without [credit](Consumer::credit) yet.
+    ///
+    /// # Errors
+    /// If there are as many as there may be, or the queue is gone.
+    pub async fn subscribe(
+        &self,
+        queue: &Arc<QueueEntry>,
+        in_flight_max: u32,
+    ) -> Result<Consumer, CallError> {
+        self.accepting()?;
+        let max = self.0.limits.consumers.get();
+        let place = Place::take(&self.0.consumers, max);
+        let place = place.ok_or(CallError::TooManyConsumers { max })?;
+        let id = ConsumerId::new(self.0.consumer_ids.fetch_add(1, Ordering::Relaxed));
+        let (outlet, outgoing) = mpsc::unbounded_channel();
+        let (ticket, reply) = Ticket::call();
+        let subscription = Subscription {
+            queue: queue.id,
+            consumer: id,
+            demand: Demand {
+                credit: Credit::Limited(0),
+                in_flight_max,
+            },
+            outlet,
+            ticket,
+        };
+        let inbox = self.0.inboxes[queue.thread].clone();
+        let subscribe = Input::Subscribe(subscription);
+        inbox.put(Lane::Calls, 0, subscribe).await?;
+        // From here on, whatever happens, its end follows its beginning.
+        let consumer = Consumer::new(id, queue.clone(), inbox, outgoing, place);
+        match self.answer(reply).await? {
+            Answer::Subscribed => Ok(consumer),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Deletes all messages of a queue, and returns how many there were.
+    ///
+    /// # Errors
+    /// If the queue is gone, or the store fails.
+    pub async fn purge(&self, queue: &QueueEntry) -> Result<u64, CallError> {
+        let (ticket, reply) = Ticket::call();
+        let command = Command::Purge {
+            queue: queue.id,
+            ticket,
+        };
+        self.put(queue, 0, Input::Command(command)).await?;
+        match self.answer(reply).await? {
+            Answer::Purged(messages) => Ok(messages),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Returns how a queue is, after all that was put in before.
+    ///
+    /// # Errors
+    /// If the queue is gone.
+    pub async fn inspect(&self, queue: &QueueEntry) -> Result<QueueStats, CallError> {
+        let (ticket, reply) = Ticket::call();
+        let command = Command::Inspect {
+            queue: queue.id,
+            ticket,
+        };
+        self.put(queue, 0, Input::Command(command)).await?;
+        match self.answer(reply).await? {
+            Answer::Inspected(stats) => Ok(*stats),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Returns some of a queue's fairness keys, and where to go on; nowhere at the end.
+    ///
+    /// # Errors
+    /// If the queue is gone.
+    pub async fn keys(
+        &self,
+        queue: &QueueEntry,
+        after: KeyCursor,
+        limit: usize,
+    ) -> Result<(Vec<KeyStats>, Option<KeyCursor>), CallError> {
+        let (ticket, reply) = Ticket::call();
+        let command = Command::Keys {
+            queue: queue.id,
+            after,
+            limit,
+            ticket,
+        };
+        self.put(queue, 0, Input::Command(command)).await?;
+        match self.answer(reply).await? {
+            Answer::Keys(keys, next) => Ok((keys, next)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Creates a queue.
+    ///
+    /// # Errors
+    /// If the name is none or taken, there are too many, or the store fails.
+    pub async fn create_queue(
+        &self,
+        name: &str,
+        definition: Definition,
+    ) -> Result<Arc<QueueEntry>, CallError> {
+        let name = QueueNameRule::parse(name)?;
+        self.register(move |registrar| registrar.create(&name, definition))
+            .await
+    }
+
+    /// Changes what is set for a queue, if `expected` is still its version or none is expected.
+    ///
+    /// # Errors
+    /// If there is no such queue, it has changed, the change refuses, or the store fails.
+    pub async fn update_queue(
+        &self,
+        name: String,
+        expected: Option<Version>,
+        change: impl FnOnce(&mut Definition) -> Result<(), CallError> + Send + 'static,
+    ) -> Result<Arc<QueueEntry>, CallError> {
+        let change = Box::new(change);
+        self.register(move |registrar| registrar.update(&name, expected, change))
+            .await
+    }
+
+    /// Deletes a queue and its messages for ever.
+    ///
+    /// # Errors
+    /// If there is no such queue, or the store fails.
+    pub async fn delete_queue(&self, name: String) -> Result<(), CallError> {
+        self.register(move |registrar| registrar.delete(&name))
+            .await
+    }
+
+    /// Returns what clients may at most ask for.
+    pub fn limits(&self) -> &LimitsConfig {
+        &self.0.limits
+    }
+
+    /// Returns the clock by which leases and delays run.
+    pub fn clock(&self) -> Clock {
+        self.0.clock
+    }
+
+    /// Returns how the server is.
+    pub fn info(&self) -> Info {
+        Info {
+            durability: self.0.durability,
+            state: self.0.status.state(),
+            queues: self.0.catalogue.len(),
+            consumers: self.0.consumers.load(Ordering::Acquire),
+            memory_budget: self.0.memory_budget,
+            memory_used: self.0.metrics.memory_used_now(),
+            started_at: self.0.clock.started_at(),
+        }
+    }
+
+    /// Returns where the server is in its life, now and from now on.
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.0.status.watch()
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.0.metrics
+    }
+
+    fn accepting(&self) -> Result<(), CallError> {
+        match self.0.status.state() {
+            // What a failed server can still do, it does; the core refuses the rest.
+            State::Ready | State::Failed => Ok(()),
+            State::Starting | State::Stopping => Err(CallError::ShuttingDown),
+        }
+    }
+
+    async fn put(&self, queue: &QueueEntry, bytes: usize, input: Input) -> Result<(), CallError> {
+        self.accepting()?;
+        let inbox = &self.0.inboxes[queue.thread];
+        inbox.put(Lane::Calls, bytes, input).await
+    }
+
+    async fn answer(&self, reply: oneshot::Receiver<Reply>) -> Result<Answer, CallError> {
+        match reply.await {
+            Ok(Reply::Answer(Answer::Refused(refused))) => Err(refused.into()),
+            Ok(Reply::Answer(answer)) => Ok(answer),
+            Ok(Reply::Stopped) | Err(_) => Err(self.stopped()),
+        }
+    }
+
+    /// Says why a command was dropped.
+    pub(crate) fn stopped(&self) -> CallError {
+        match self.0.status.state() {
+            State::Failed => CallError::StoreUnavailable,
+            State::Starting | State::Ready | State::Stopping => CallError::ShuttingDown,
+        }
+    }
+
+    /// An answer of another kind than was asked for is a mistake of ours. It fails one call, not the server.
+    fn unexpected(&self, answer: &Answer) -> CallError {
+        tracing::error!(
+            ?answer,
+            "the core gave another kind of answer than was asked for"
+        );
+        CallError::StoreUnavailable
+    }
+
+    async fn register<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&dyn Register) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        self.accepting()?;
+        let registrar = self.0.registrar.lock();
+        let registrar = registrar.unwrap_or_else(PoisonError::into_inner).clone();
+        let registrar = registrar.ok_or(CallError::ShuttingDown)?;
+        let changed = tokio::task::spawn_blocking(move || change(&*registrar)).await;
+        changed.map_err(|_| self.stopped())?
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("info", &self.info())
+            .finish_non_exhaustive()
+    }
+}
+
+fn bytes(messages: &[NewMessage]) -> usize {
+    let size = |message: &NewMessage| {
+        let sizes = message.payload.sizes();
+        sizes.headers as usize + sizes.body as usize
+    };
+    messages.iter().map(size).sum()
+}

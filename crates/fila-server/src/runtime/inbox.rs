@@ -1,0 +1,256 @@
+//! What waits for a scheduler thread, and how much of it may.
+//!
+//! Clients put commands in as there is room for them: room is counted in KiB, so that a thousand large messages
+//! cannot hide behind a limit of a thousand commands. Whoever finds no room waits, first come, first served, without
+//! a thread and without a lock. What must never wait goes in at any time: openings and closings of queues, which are
+//! few, and the ends of consumers, of which each has one.
+//!
+//! There are two lanes. What single calls and consumers send is taken first; what produce streams send, thousands of
+//! messages ahead of their answers, is taken as the next round has room for it. So a call that enqueues one message
+//! does not queue up behind a stream that enqueues a million.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+use fila_core::{Command, ConsumerId, Demand, Recovery};
+use fila_store::QueueId;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::catalogue::Figures;
+use super::consumer::Outgoing;
+use super::error::CallError;
+use super::ticket::Ticket;
+
+/// What a scheduler thread is told.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// Takes over a queue, and keeps its figures there.
+    Open(QueueId, Box<Recovery>, Arc<Figures>),
+    /// Does what the core understands.
+    Command(Command<Ticket>),
+    /// Does several things, in this order.
+    Commands(Vec<Command<Ticket>>),
+    /// Adds a consumer, and sends it what is for it.
+    Subscribe(Subscription),
+    /// Finishes what is under way, then ends. Comes at the end of each lane.
+    Stop,
+}
+
+#[derive(Debug)]
+pub(super) struct Subscription {
+    pub(super) queue: QueueId,
+    pub(super) consumer: ConsumerId,
+    pub(super) demand: Demand,
+    pub(super) outlet: mpsc::UnboundedSender<Outgoing>,
+    pub(super) ticket: Ticket,
+}
+
+/// An input, how many bytes it carries, and the room it takes.
+#[derive(Debug)]
+pub(super) struct Queued {
+    input: Input,
+    bytes: usize,
+    room: usize,
+}
+
+/// Who is served first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Calls, and what consumers say.
+    Calls,
+    /// Frames of produce streams.
+    Bulk,
+}
+
+/// The way in.
+#[derive(Clone, Debug)]
+pub(super) struct Inbox {
+    calls: Sender<Queued>,
+    bulk: Sender<Queued>,
+    room: Arc<Semaphore>,
+    capacity: u32,
+}
+
+/// The other end, which is the scheduler thread's.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    pub(super) calls: Receiver<Queued>,
+    pub(super) bulk: Receiver<Queued>,
+    room: Arc<Semaphore>,
+    /// What was next when its bytes did not fit.
+    held: Option<(Lane, Queued)>,
+}
+
+/// Returns both ends of an inbox with room for so many bytes.
+pub(super) fn inbox(bytes: usize) -> (Inbox, Outbox) {
+    // Room is what bounds it: a channel of a fixed length would be one more limit, in another unit.
+    let (calls, calls_out) = crossbeam_channel::unbounded();
+    let (bulk, bulk_out) = crossbeam_channel::unbounded();
+    let capacity = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).max(64);
+    let room = Arc::new(Semaphore::new(capacity as usize));
+    let inbox = Inbox {
+        calls,
+        bulk,
+        room: room.clone(),
+        capacity,
+    };
+    let outbox = Outbox {
+        calls: calls_out,
+        bulk: bulk_out,
+        room,
+        held: None,
+    };
+    (inbox, outbox)
+}
+
+impl Inbox {
+    /// Puts an input in that carries so many bytes, once there is room.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it has put nothing in.
+    pub(super) async fn put(
+        &self,
+        lane: Lane,
+        bytes: usize,
+        input: Input,
+    ) -> Result<(), CallError> {
+        let room = u32::try_from(1 + (bytes >> 10)).unwrap_or(u32::MAX);
+        // What is larger than all room there is waits until it is alone.
+        let room = room.min(self.capacity);
+        let permit = self.room.acquire_many(room).await;
+        permit.map_err(|_| CallError::ShuttingDown)?.forget();
+        let queued = Queued {
+            input,
+            bytes,
+            room: room as usize,
+        };
+        // If the thread is gone, the ticket that is dropped here says so.
+        let _ = match lane {
+            Lane::Calls => self.calls.send(queued),
+            Lane::Bulk => self.bulk.send(queued),
+        };
+        Ok(())
+    }
+
+    /// Puts an input in at once.
+    pub(super) fn put_now(&self, input: Input) {
+        let queued = Queued {
+            input,
+            bytes: 0,
+            room: 0,
+        };
+        let _ = self.calls.send(queued);
+    }
+
+    /// Tells the thread to stop, after all that is in both lanes.
+    pub(super) fn stop(&self) {
+        self.room.close();
+        for lane in [&self.calls, &self.bulk] {
+            let _ = lane.send(Queued {
+                input: Input::Stop,
+                bytes: 0,
+                room: 0,
+            });
+        }
+    }
+}
+
+impl Outbox {
+    /// Returns what waits next in a lane and how many bytes it carries, and makes room; nothing, if its bytes do not
+    /// fit.
+    pub(super) fn try_take(
+        &mut self,
+        lane: Lane,
+        fits: impl FnOnce(usize) -> bool,
+    ) -> Option<(Input, usize)> {
+        let queued = match self.held.take() {
+            Some((of, queued)) if of == lane => queued,
+            // What is held in one lane holds up the other: it was there first.
+            Some(held) => {
+                self.held = Some(held);
+                return None;
+            }
+            None => match lane {
+                Lane::Calls => self.calls.try_recv().ok()?,
+                Lane::Bulk => self.bulk.try_recv().ok()?,
+            },
+        };
+        if !fits(queued.bytes) {
+            self.held = Some((lane, queued));
+            return None;
+        }
+        if queued.room > 0 {
+            self.room.add_permits(queued.room);
+        }
+        Some((queued.input, queued.bytes))
+    }
+
+    /// Tells whether what is next did not fit.
+    pub(super) fn is_holding(&self) -> bool {
+        self.held.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credit() -> Input {
+        let consumer = ConsumerId::new(1);
+        Input::Command(Command::Credit { consumer, more: 1 })
+    }
+
+    fn take(outbox: &mut Outbox) -> Option<Input> {
+        outbox
+            .try_take(Lane::Calls, |_| true)
+            .map(|(input, _)| input)
+    }
+
+    #[tokio::test]
+    async fn whoever_finds_no_room_waits_until_there_is_some() {
+        let (inbox, mut outbox) = inbox(64 << 10);
+        inbox.put(Lane::Calls, 40 << 10, credit()).await.unwrap();
+        let mut second = Box::pin(inbox.put(Lane::Calls, 40 << 10, credit()));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        inbox.put_now(Input::Stop);
+        assert!(matches!(take(&mut outbox), Some(Input::Command(_))));
+        second.await.unwrap();
+        assert!(matches!(take(&mut outbox), Some(Input::Stop)));
+        assert!(matches!(take(&mut outbox), Some(Input::Command(_))));
+    }
+
+    #[tokio::test]
+    async fn what_is_larger_than_the_inbox_gets_through_alone() {
+        let (inbox, mut outbox) = inbox(64 << 10);
+        inbox.put(Lane::Calls, 1 << 30, credit()).await.unwrap();
+        assert!(take(&mut outbox).is_some());
+        inbox.put(Lane::Calls, 0, credit()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_held_and_keeps_its_place() {
+        let (inbox, mut outbox) = inbox(64 << 10);
+        inbox.put(Lane::Calls, 10, credit()).await.unwrap();
+        inbox.put_now(Input::Stop);
+        assert!(outbox.try_take(Lane::Calls, |bytes| bytes < 10).is_none());
+        assert!(outbox.is_holding());
+        assert!(matches!(
+            outbox.try_take(Lane::Calls, |_| true),
+            Some((_, 10))
+        ));
+        assert!(!outbox.is_holding());
+        assert!(matches!(take(&mut outbox), Some(Input::Stop)));
+    }
+
+    #[tokio::test]
+    async fn a_closed_inbox_takes_nothing_from_clients() {
+        let (inbox, mut outbox) = inbox(0);
+        inbox.stop();
+        let refused = inbox.put(Lane::Calls, 0, credit()).await;
+        assert!(matches!(refused, Err(CallError::ShuttingDown)));
+        for lane in [Lane::Calls, Lane::Bulk] {
+            let last = outbox.try_take(lane, |_| true);
+            assert!(matches!(last, Some((Input::Stop, 0))));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The broker at work: threads around the pure core, and a handle for whoever serves clients.
+//!
+//! ```text
+//! Handle ──inbox──▶ scheduler thread ──round──▶ commit thread ──▶ store
+//!   ▲                 │  ▲   └──loads──▶ reader threads ──▶ store
+//!   └──answers,───────┘  └──events (committed, loaded)──┘
+//!      deliveries
+//! ```
+//!
+//! A queue lives on one scheduler thread, which owns a [`Broker`](fila_core::Broker) and shares it with nobody. It
+//! never waits for the store nor for a client: rounds go to its commit thread, reads to the readers, answers and
+//! deliveries into channels that are bounded by what was asked for. While one round is being stored the next is
+//! collected. Nothing here knows gRPC or HTTP.
+
+mod catalogue;
+mod clock;
+mod commit;
+mod consumer;
+mod credit;
+mod error;
+mod handle;
+mod inbox;
+mod name;
+mod reader;
+mod recover;
+mod registrar;
+mod scheduler;
+mod shards;
+mod start;
+mod status;
+mod sweeper;
+mod ticket;
+
+pub use catalogue::QueueEntry;
+pub use clock::Clock;
+pub use consumer::{Consumer, Outgoing};
+pub use error::{CallError, StartError};
+pub use handle::{Handle, Info};
+pub use name::{NameError, QueueNameRule};
+pub use start::{Runtime, Stopped};
+pub use status::State;
+
+pub(crate) use ticket::{Replies, Reply};

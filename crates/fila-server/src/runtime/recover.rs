@@ -1,0 +1,62 @@
+//! Taking over a queue: claiming it, and finding out what is in it.
+
+use std::sync::Arc;
+
+use fila_core::{Definition, Recovery};
+use fila_store::{Cursor, Engine, EngineError, QueueId, ReadError, Shard};
+use tracing::error;
+
+/// Rows per page. A page is of one moment, and a store in memory cannot be written to during it.
+const PAGE: usize = 4_096;
+
+/// A queue that was taken over.
+#[derive(Debug)]
+pub(super) struct Recovered<S> {
+    pub(super) shard: Arc<S>,
+    pub(super) recovery: Recovery,
+}
+
+/// Claims a queue and reads what scheduling needs to know of its messages.
+pub(super) fn take_over<E: Engine>(
+    engine: &E,
+    queue: QueueId,
+    definition: Definition,
+) -> Result<Recovered<E::Shard>, EngineError> {
+    let shard = engine.claim(queue)?;
+    let recovery = read(&shard, definition)?;
+    Ok(Recovered {
+        shard: Arc::new(shard),
+        recovery,
+    })
+}
+
+fn read(shard: &impl Shard, definition: Definition) -> Result<Recovery, ReadError> {
+    let queue = shard.queue();
+    let mut recovery = Recovery::new(queue, shard.epoch(), shard.generation(), definition);
+    let mut after = Some(Cursor::start());
+    while let Some(cursor) = after {
+        let page = shard.scan(&cursor, PAGE)?;
+        page.items.iter().for_each(|entry| recovery.message(entry));
+        for damaged in &page.damaged {
+            error!(
+                queue_id = queue.get(),
+                record = damaged.record,
+                message_id = damaged.message.as_ref().map(|message| message.id.get()),
+                error = %damaged.error,
+                "a message is damaged and is not served; restore a copy",
+            );
+        }
+        after = page.next;
+    }
+    let mut after = None;
+    loop {
+        let page = shard.remembered(after.as_ref(), PAGE)?;
+        page.items
+            .into_iter()
+            .for_each(|remembered| recovery.remembered(remembered));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(recovery),
+        }
+    }
+}

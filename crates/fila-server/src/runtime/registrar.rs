@@ -1,0 +1,173 @@
+//! Changes of the catalogue: one at a time, the store first, then the scheduler thread, then everybody.
+//!
+//! All of it blocks, and runs on threads made for that. A change that has begun is finished, whether or not its
+//! caller still waits.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fila_core::{Command, Definition};
+use fila_store::{Engine, EngineError, Expected, QueueName, Version};
+use tracing::{error, info};
+
+use super::catalogue::{Catalogue, Figures, QueueEntry};
+use super::error::CallError;
+use super::inbox::{Inbox, Input};
+use super::recover::take_over;
+use super::shards::Shards;
+use super::status::Status;
+
+/// A change of a definition. Refuses what the definition must not become.
+pub(super) type Change = Box<dyn FnOnce(&mut Definition) -> Result<(), CallError> + Send>;
+
+/// What a handle needs of a registrar, whatever its engine.
+pub(super) trait Register: Send + Sync + 'static {
+    fn create(
+        &self,
+        name: &QueueName,
+        definition: Definition,
+    ) -> Result<Arc<QueueEntry>, CallError>;
+
+    fn update(
+        &self,
+        name: &str,
+        expected: Option<Version>,
+        change: Change,
+    ) -> Result<Arc<QueueEntry>, CallError>;
+
+    fn delete(&self, name: &str) -> Result<(), CallError>;
+}
+
+#[derive(Debug)]
+pub(super) struct Registrar<E: Engine> {
+    pub(super) engine: Arc<E>,
+    pub(super) shards: Arc<Shards<E::Shard>>,
+    pub(super) catalogue: Arc<Catalogue>,
+    pub(super) status: Arc<Status>,
+    pub(super) inboxes: Arc<[Inbox]>,
+    pub(super) queues_max: usize,
+    /// How many queues each scheduler thread has. Locked for the whole of a change.
+    pub(super) spread: Mutex<Vec<usize>>,
+}
+
+impl<E: Engine> Registrar<E> {
+    fn refused(&self, name: &QueueName, failure: EngineError) -> CallError {
+        if let EngineError::Commit(_) | EngineError::Read(_) = &failure {
+            let source = std::error::Error::source(&failure).map(ToString::to_string);
+            let source = source.unwrap_or_default();
+            error!(queue = %name, error = %failure, source, "the catalogue was not changed");
+        }
+        if let EngineError::Commit(_) = &failure {
+            self.status.fail("the store takes no more writes");
+        }
+        CallError::of_catalogue(name, failure)
+    }
+
+    fn find(&self, name: &str) -> Result<Arc<QueueEntry>, CallError> {
+        let found = self.catalogue.find(name);
+        found.ok_or_else(|| CallError::UnknownQueue(name.to_owned()))
+    }
+}
+
+impl<E: Engine> Register for Registrar<E> {
+    fn create(
+        &self,
+        name: &QueueName,
+        definition: Definition,
+    ) -> Result<Arc<QueueEntry>, CallError> {
+        let mut spread = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.catalogue.find(name.as_str()).is_some() {
+            return Err(CallError::QueueExists(name.clone()));
+        }
+        let max = self.queues_max;
+        if self.catalogue.len() >= max {
+            return Err(CallError::TooManyQueues { max });
+        }
+        let created = self.engine.create_queue(name, definition.encode());
+        let queue = created.map_err(|error| self.refused(name, error))?;
+        let taken = take_over(&*self.engine, queue.id, definition.clone());
+        let taken = taken.map_err(|error| self.refused(name, error))?;
+        let thread = least(&spread);
+        spread[thread] += 1;
+        let entry = Arc::new(QueueEntry {
+            id: queue.id,
+            name: name.clone(),
+            version: queue.version,
+            definition: Arc::new(definition),
+            thread,
+            figures: Arc::new(Figures::default()),
+        });
+        self.shards.add(taken.shard);
+        let open = Input::Open(entry.id, Box::new(taken.recovery), entry.figures.clone());
+        self.inboxes[thread].put_now(open);
+        self.catalogue.put(entry.clone());
+        info!(queue = %name, "queue created");
+        Ok(entry)
+    }
+
+    fn update(
+        &self,
+        name: &str,
+        expected: Option<Version>,
+        change: Change,
+    ) -> Result<Arc<QueueEntry>, CallError> {
+        let _spread = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = self.find(name)?;
+        if expected.is_some_and(|expected| expected != entry.version) {
+            let (name, found) = (entry.name.clone(), entry.version);
+            return Err(CallError::QueueChanged { name, found });
+        }
+        let mut definition = Definition::clone(&entry.definition);
+        change(&mut definition)?;
+        if definition == *entry.definition {
+            return Ok(entry);
+        }
+        let seen = Expected::Version(entry.version);
+        let updated = self
+            .engine
+            .update_queue(entry.id, seen, definition.encode());
+        let version = updated.map_err(|error| self.refused(&entry.name, error))?;
+        let definition = Arc::new(definition);
+        let changed = Arc::new(QueueEntry {
+            version,
+            definition: definition.clone(),
+            ..QueueEntry::clone(&entry)
+        });
+        self.inboxes[entry.thread].put_now(Input::Command(Command::Update {
+            queue: entry.id,
+            definition: Box::new(Definition::clone(&definition)),
+        }));
+        self.catalogue.put(changed.clone());
+        info!(queue = %entry.name, version = version.get(), "queue updated");
+        Ok(changed)
+    }
+
+    fn delete(&self, name: &str) -> Result<(), CallError> {
+        let mut spread = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = self.find(name)?;
+        let deleted = self.engine.delete_queue(entry.id);
+        deleted.map_err(|error| self.refused(&entry.name, error))?;
+        spread[entry.thread] -= 1;
+        self.catalogue.remove(&entry.name);
+        self.inboxes[entry.thread].put_now(Input::Command(Command::Close { queue: entry.id }));
+        self.shards.remove(entry.id);
+        info!(queue = %entry.name, "queue deleted");
+        Ok(())
+    }
+}
+
+/// Returns the scheduler thread with the fewest queues.
+pub(super) fn least(spread: &[usize]) -> usize {
+    let least = spread.iter().enumerate().min_by_key(|(_, queues)| **queues);
+    least.map_or(0, |(thread, _)| thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_goes_where_there_are_fewest() {
+        assert_eq!(least(&[3, 1, 2, 1]), 1);
+        assert_eq!(least(&[0]), 0);
+    }
+}

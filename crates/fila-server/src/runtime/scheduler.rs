@@ -1,0 +1,325 @@
+//! The thread that decides: it owns a broker, and nothing else touches it.
+//!
+//! A turn takes the events that are there, then a bounded number of inputs, lets the broker deliver, passes its
+//! effects on, and hands the next round to the commit thread if that is idle. Then it waits for input, or until the
+//! broker's next timer. While the broker is full, inputs stay in the inbox and their senders wait. A turn costs what
+//! has happened in it, however many queues, keys and messages there are.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Select, Sender};
+use fila_core::{
+    Broker, Command, Committed, ConsumerId, Delivery, LoadToken, LoadedMessages, Round,
+};
+use fila_store::QueueId;
+use foldhash::fast::RandomState;
+use tokio::sync::mpsc;
+use tracing::error;
+
+use super::Clock;
+use super::catalogue::Figures;
+use super::consumer::Outgoing;
+use super::inbox::{Input, Lane, Outbox, Subscription};
+use super::reader::Errand;
+use super::ticket::Ticket;
+use crate::metrics::Metrics;
+
+/// Messages and results that are taken in one turn, about: a millisecond of work, so that timers are on time.
+const TURN: usize = 512;
+
+/// Messages and bytes of a round beyond which streams wait for the next one. A larger round is hardly cheaper for each
+/// message, and everybody whose message is in it, or in the one after it, waits for all of it.
+const ROUND_MESSAGES: usize = 2_048;
+const ROUND_BYTES: usize = 2 << 20;
+
+/// What the other threads tell a scheduler thread. There is room for it at any time: a broker has one round under way,
+/// and one load per key.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// What became of the round.
+    Committed(Committed),
+    /// What was read.
+    Loaded {
+        queue: QueueId,
+        token: LoadToken,
+        found: LoadedMessages,
+    },
+}
+
+/// A scheduler thread and what it owns.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    pub(super) number: usize,
+    pub(super) broker: Broker<Ticket>,
+    pub(super) clock: Clock,
+    pub(super) inbox: Outbox,
+    pub(super) events: Receiver<Event>,
+    /// For readers to answer to.
+    pub(super) loaded: Sender<Event>,
+    pub(super) rounds: Sender<Round>,
+    pub(super) errands: Sender<Errand>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) outlets: HashMap<ConsumerId, Outlet, RandomState>,
+    pub(super) figures: HashMap<QueueId, Arc<Figures>, RandomState>,
+    pub(super) touched: Vec<ConsumerId>,
+    pub(super) phase: Phase,
+    pub(super) collected: Collected,
+    /// Bytes of commands that the round under way is storing.
+    pub(super) under_way: usize,
+    /// The most bytes of both.
+    pub(super) buffered_max: usize,
+}
+
+/// Where deliveries of one consumer go.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    sender: mpsc::UnboundedSender<Outgoing>,
+    /// What this turn has for it.
+    pending: Vec<Delivery>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Running,
+    /// One lane of the inbox is at its end.
+    Stopping,
+    /// Both are. Takes nothing in, and ends when nothing is left to be stored.
+    Ending,
+}
+
+/// What the next round is to store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Collected {
+    bytes: usize,
+    messages: usize,
+}
+
+impl Scheduler {
+    /// Works until it is told to stop and all that was accepted is stored and answered.
+    pub(super) fn run(mut self) {
+        loop {
+            self.take_events();
+            self.take_inputs();
+            self.broker.poll(self.clock.now());
+            // The round first: while it is stored, there is time for the rest.
+            self.seal();
+            self.flush();
+            self.publish();
+            if self.phase == Phase::Ending && !self.broker.is_writing() {
+                return;
+            }
+            self.wait();
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Ok(event) = self.events.try_recv() {
+            let now = self.clock.now();
+            match event {
+                Event::Committed(committed) => {
+                    self.under_way = 0;
+                    self.broker.committed(now, committed);
+                }
+                Event::Loaded {
+                    queue,
+                    token,
+                    found,
+                } => self.broker.loaded(now, queue, token, found),
+            }
+        }
+    }
+
+    /// Takes calls first, then as much of what streams have sent as the next round has room for.
+    fn take_inputs(&mut self) {
+        let mut taken = 0;
+        for lane in [Lane::Calls, Lane::Bulk] {
+            while taken < TURN && self.phase != Phase::Ending {
+                let may_take = match lane {
+                    Lane::Calls => !self.broker.is_full(),
+                    Lane::Bulk => self.takes_bulk(),
+                };
+                if !may_take {
+                    break;
+                }
+                // What would be refused for want of a buffer waits instead, unless there is nothing to wait for.
+                let (held, max) = (self.collected.bytes + self.under_way, self.buffered_max);
+                let fits = |bytes| held == 0 || held + bytes <= max;
+                let Some((input, bytes)) = self.inbox.try_take(lane, fits) else {
+                    break;
+                };
+                self.collected.bytes += bytes;
+                taken += 1 + weight(&input);
+                self.take(input);
+            }
+        }
+    }
+
+    /// Tells whether the next round has room for more from streams.
+    fn takes_bulk(&self) -> bool {
+        let Collected { bytes, messages } = self.collected;
+        !self.broker.is_full() && bytes < ROUND_BYTES && messages < ROUND_MESSAGES
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Open(queue, recovery, figures) => {
+                self.figures.insert(queue, figures);
+                self.broker.open(self.clock.now(), *recovery);
+            }
+            Input::Command(command) => self.handle(command),
+            Input::Commands(commands) => {
+                for command in commands {
+                    self.handle(command);
+                }
+            }
+            Input::Subscribe(subscription) => self.subscribe(subscription),
+            Input::Stop => match self.phase {
+                Phase::Running => self.phase = Phase::Stopping,
+                Phase::Stopping | Phase::Ending => self.end(),
+            },
+        }
+    }
+
+    fn handle(&mut self, command: Command<Ticket>) {
+        match &command {
+            Command::Unsubscribe { consumer } => drop(self.outlets.remove(consumer)),
+            Command::Close { queue } => drop(self.figures.remove(queue)),
+            Command::Enqueue { messages, .. } => self.collected.messages += messages.len(),
+            _ => {}
+        }
+        self.broker.handle(self.clock.now(), command);
+    }
+
+    fn subscribe(&mut self, subscription: Subscription) {
+        let Subscription {
+            queue,
+            consumer,
+            demand,
+            outlet,
+            ticket,
+        } = subscription;
+        // If the broker refuses, the consumer's end follows, and takes the outlet away.
+        let outlet = Outlet {
+            sender: outlet,
+            pending: Vec::new(),
+        };
+        self.outlets.insert(consumer, outlet);
+        let command = Command::Subscribe {
+            queue,
+            consumer,
+            demand,
+            ticket,
+        };
+        self.broker.handle(self.clock.now(), command);
+    }
+
+    /// Gives back what consumers have, and ends their streams once they have their last answers.
+    fn end(&mut self) {
+        self.phase = Phase::Ending;
+        let now = self.clock.now();
+        for (consumer, outlet) in self.outlets.drain() {
+            let _ = outlet.sender.send(Outgoing::Stopped);
+            self.broker.handle(now, Command::Unsubscribe { consumer });
+        }
+    }
+
+    fn flush(&mut self) {
+        let effects = self.broker.effects();
+        for (ticket, answer) in effects.answers.drain(..) {
+            ticket.answer(answer);
+        }
+        for (consumer, delivery) in effects.deliveries.drain(..) {
+            // One that is gone has said so, and what was for it is given back when that is read.
+            if let Some(outlet) = self.outlets.get_mut(&consumer) {
+                if outlet.pending.is_empty() {
+                    self.touched.push(consumer);
+                }
+                outlet.pending.push(delivery);
+            }
+        }
+        for consumer in self.touched.drain(..) {
+            if let Some(outlet) = self.outlets.get_mut(&consumer) {
+                let pending = std::mem::take(&mut outlet.pending);
+                let _ = outlet.sender.send(Outgoing::Deliveries(pending));
+            }
+        }
+        for (consumer, why) in effects.dismissed.drain(..) {
+            if let Some(outlet) = self.outlets.remove(&consumer) {
+                let _ = outlet.sender.send(Outgoing::Dismissed(why));
+            }
+        }
+        for load in effects.loads.drain(..) {
+            let _ = self.errands.send(Errand::Load(load, self.loaded.clone()));
+        }
+        for (queue, damaged) in effects.damaged.drain(..) {
+            error!(
+                queue_id = queue.get(),
+                record = damaged.record,
+                message_id = damaged.message.as_ref().map(|message| message.id.get()),
+                error = %damaged.error,
+                "a message is damaged and is not served; restore a copy",
+            );
+        }
+        if !effects.garbage.is_empty() {
+            let garbage = std::mem::take(&mut effects.garbage);
+            let _ = self.errands.send(Errand::Drop(garbage));
+        }
+    }
+
+    fn seal(&mut self) {
+        if let Some(round) = self.broker.seal() {
+            self.under_way = std::mem::take(&mut self.collected).bytes;
+            if self.rounds.send(round).is_err() {
+                // The commit thread is gone, and has taken the server out of service.
+                self.under_way = 0;
+                self.broker.committed(self.clock.now(), Committed::Failed);
+            }
+        } else if !self.broker.is_writing() {
+            // All that was collected was refused, or needs no storing.
+            self.collected = Collected::default();
+        }
+    }
+
+    fn publish(&mut self) {
+        let figures = &self.figures;
+        self.broker.changed(|queue, stats| {
+            if let Some(figures) = figures.get(&queue) {
+                figures.publish(stats);
+            }
+        });
+        let memory = self.broker.memory_used();
+        self.metrics.memory_used(self.number, memory);
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&self) {
+        let mut select = Select::new();
+        select.recv(&self.events);
+        let takes = self.phase != Phase::Ending && !self.inbox.is_holding();
+        if takes && !self.broker.is_full() {
+            select.recv(&self.inbox.calls);
+        }
+        if takes && self.takes_bulk() {
+            select.recv(&self.inbox.bulk);
+        }
+        match self.broker.next_timer() {
+            None => drop(select.ready()),
+            Some(due) => drop(select.ready_timeout(self.clock.until(due))),
+        }
+    }
+}
+
+/// Returns how many messages and results an input brings.
+fn weight(input: &Input) -> usize {
+    let of_command = |command: &Command<Ticket>| match command {
+        Command::Enqueue { messages, .. } => messages.len(),
+        Command::Settle { results, .. } => results.len(),
+        _ => 1,
+    };
+    match input {
+        Input::Command(command) => of_command(command),
+        Input::Commands(commands) => commands.iter().map(of_command).sum(),
+        Input::Open(..) | Input::Subscribe(_) | Input::Stop => 1,
+    }
+}

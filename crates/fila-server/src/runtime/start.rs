@@ -1,0 +1,365 @@
+//! Starting and stopping: which threads there are, what they share, and in which order they end.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use drr::Quantum;
+use fila_core::{Broker, Definition, Limits, Settings};
+use fila_store::{Engine, FjallOptions, MemoryDisk, MemoryEngine, Queue};
+use tracing::{error, info, warn};
+
+use super::Clock;
+use super::catalogue::{Catalogue, Figures, QueueEntry};
+use super::commit::Committer;
+use super::error::StartError;
+use super::handle::{Handle, Shared};
+use super::inbox::{Inbox, Input, Outbox, inbox};
+use super::reader::{Errand, READERS, Reader};
+use super::recover::take_over;
+use super::registrar::{Registrar, least};
+use super::scheduler::{Collected, Phase, Scheduler};
+use super::shards::Shards;
+use super::status::{Status, Witness};
+use super::sweeper::Sweeper;
+use crate::config::{Config, StorageEngine};
+use crate::metrics::Metrics;
+
+/// A broker and its threads. Dropping it tells them to stop, and does not wait for them.
+#[derive(Debug)]
+pub struct Runtime {
+    handle: Handle,
+    threads: Vec<JoinHandle<()>>,
+    /// Every thread holds the other end until it ends.
+    ended: Receiver<()>,
+    stop_sweeper: Option<Sender<()>>,
+}
+
+impl Runtime {
+    /// Opens the store that the configuration names, takes over all its queues, and starts. Blocks.
+    ///
+    /// # Errors
+    /// If the store is in use, or cannot be read; if a thread cannot be started.
+    pub fn start(config: &Config) -> Result<Self, StartError> {
+        match config.storage.engine {
+            StorageEngine::Fjall => {
+                let options = FjallOptions::new(&config.storage.path)
+                    .durability(config.storage.durability)
+                    .cache_bytes(config.storage.cache.bytes());
+                Self::start_on(options.open()?, config)
+            }
+            StorageEngine::Memory => {
+                Self::start_on(MemoryEngine::open(&MemoryDisk::default())?, config)
+            }
+        }
+    }
+
+    /// Takes over all queues of this engine, and starts. Blocks.
+    ///
+    /// # Errors
+    /// If the store cannot be read; if a thread cannot be started.
+    pub fn start_on<E: Engine>(engine: E, config: &Config) -> Result<Self, StartError> {
+        let count = config.scheduler.threads.get();
+        let clock = Clock::start();
+        let status = Arc::new(Status::new());
+        let metrics = Arc::new(Metrics::new());
+        metrics.schedulers(count);
+        let engine = Arc::new(engine);
+        let health = engine.health()?;
+        metrics.store_health(&health);
+        let room = config.limits.buffered_bytes.as_usize() / count;
+        let (inboxes, outboxes): (Vec<Inbox>, Vec<Outbox>) =
+            (0..count).map(|_| inbox(room)).unzip();
+        let recovered = Estate {
+            engine: engine.clone(),
+            shards: Arc::new(Shards::new()),
+            catalogue: Arc::new(Catalogue::default()),
+            inboxes: inboxes.into(),
+        };
+        let spread = recovered.take_over_all()?;
+        let registrar = Registrar {
+            engine: engine.clone(),
+            shards: recovered.shards.clone(),
+            catalogue: recovered.catalogue.clone(),
+            status: status.clone(),
+            inboxes: recovered.inboxes.clone(),
+            queues_max: config.limits.queues.get(),
+            spread: Mutex::new(spread),
+        };
+        let handle = Handle(Arc::new(Shared {
+            catalogue: recovered.catalogue.clone(),
+            inboxes: recovered.inboxes.clone(),
+            registrar: Mutex::new(Some(Arc::new(registrar))),
+            status: status.clone(),
+            clock,
+            limits: config.limits.clone(),
+            metrics: metrics.clone(),
+            durability: health.durability,
+            memory_budget: config.storage.memory_budget.bytes(),
+            consumers: Arc::new(AtomicUsize::new(0)),
+            consumer_ids: AtomicU64::new(1),
+        }));
+        let (end, ended) = crossbeam_channel::bounded(0);
+        let (stop_sweeper, sweeper_stop) = crossbeam_channel::bounded(0);
+        let mut runtime = Self {
+            handle,
+            threads: Vec::new(),
+            ended,
+            stop_sweeper: Some(stop_sweeper),
+        };
+
+        let (errands, errands_of_readers) = crossbeam_channel::unbounded::<Errand>();
+        for number in 0..READERS {
+            let reader: Reader<E> = Reader {
+                shards: recovered.shards.clone(),
+            };
+            let errands = errands_of_readers.clone();
+            let name = format!("fila-reader-{number}");
+            runtime.spawn(name, "reader thread", &end, move || reader.run(&errands))?;
+        }
+        for (number, outbox) in outboxes.into_iter().enumerate() {
+            let (rounds, rounds_to_commit) = crossbeam_channel::unbounded();
+            let (events, events_to_take) = crossbeam_channel::unbounded();
+            let committer = Committer {
+                engine: engine.clone(),
+                shards: recovered.shards.clone(),
+                status: status.clone(),
+                metrics: metrics.clone(),
+            };
+            let committed = events.clone();
+            let name = format!("fila-commit-{number}");
+            runtime.spawn(name, "commit thread", &end, move || {
+                committer.run(&rounds_to_commit, &committed);
+            })?;
+            let scheduler = Scheduler {
+                number,
+                broker: Broker::new(settings(config)),
+                clock,
+                inbox: outbox,
+                events: events_to_take,
+                loaded: events,
+                rounds,
+                errands: errands.clone(),
+                metrics: metrics.clone(),
+                outlets: HashMap::default(),
+                figures: HashMap::default(),
+                touched: Vec::new(),
+                phase: Phase::Running,
+                collected: Collected::default(),
+                under_way: 0,
+                buffered_max: room,
+            };
+            let name = format!("fila-sched-{number}");
+            runtime.spawn(name, "scheduler thread", &end, move || scheduler.run())?;
+        }
+        let sweeper = Sweeper {
+            engine,
+            clock,
+            interval: config.storage.sweep_interval,
+            metrics,
+        };
+        runtime.spawn("fila-sweep".to_owned(), "sweeper thread", &end, move || {
+            sweeper.run(&sweeper_stop);
+        })?;
+        status.ready();
+        Ok(runtime)
+    }
+
+    /// Returns the way to the broker.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Says that the server stops: it is no longer ready, and new calls are refused.
+    pub fn refuse_calls(&self) {
+        self.handle.0.status.stop();
+    }
+
+    /// Stores and answers all that was accepted, ends all consumers, ends the threads and closes the store. Blocks.
+    ///
+    /// Returns whether all of that was done in time. If not, the store is closed when the process ends, which is as
+    /// safe as a crash: what was confirmed is kept.
+    pub fn stop(mut self, timeout: Duration) -> Stopped {
+        self.tell_to_stop();
+        match self.ended.recv_timeout(timeout) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                for thread in self.threads.drain(..) {
+                    // One that panicked has said so.
+                    let _ = thread.join();
+                }
+                info!("all that was accepted is stored; the store is closed");
+                Stopped::Complete
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                error!(
+                    ?timeout,
+                    "the store is still at work; ending without waiting for it"
+                );
+                Stopped::TimedOut
+            }
+        }
+    }
+
+    fn tell_to_stop(&mut self) {
+        let shared = &self.handle.0;
+        shared.status.stop();
+        let registrar = shared.registrar.lock();
+        drop(registrar.unwrap_or_else(PoisonError::into_inner).take());
+        for inbox in &*shared.inboxes {
+            inbox.stop();
+        }
+        self.stop_sweeper = None;
+    }
+
+    fn spawn(
+        &mut self,
+        name: String,
+        thread: &'static str,
+        end: &Sender<()>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), StartError> {
+        let end = end.clone();
+        let status = self.handle.0.status.clone();
+        let spawned = std::thread::Builder::new().name(name).spawn(move || {
+            let _end = end;
+            let _witness = Witness { status, thread };
+            work();
+        });
+        self.threads.push(spawned.map_err(StartError::Thread)?);
+        Ok(())
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.tell_to_stop();
+    }
+}
+
+/// Whether a server stopped in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Stopped {
+    /// All that was accepted is stored and answered, and the store is closed.
+    Complete,
+    /// The store did not finish.
+    TimedOut,
+}
+
+/// What all threads of a server share of its queues.
+struct Estate<E: Engine> {
+    engine: Arc<E>,
+    shards: Arc<Shards<E::Shard>>,
+    catalogue: Arc<Catalogue>,
+    inboxes: Arc<[Inbox]>,
+}
+
+/// What was found in the store.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    queues: usize,
+    messages: u64,
+}
+
+impl<E: Engine> Estate<E> {
+    /// Takes over all queues, those of different scheduler threads at once. Returns how many each thread has.
+    fn take_over_all(&self) -> Result<Vec<usize>, StartError> {
+        let began = Instant::now();
+        let mut spread = vec![0; self.inboxes.len()];
+        let mut shares: Vec<Vec<Queue>> = vec![Vec::new(); self.inboxes.len()];
+        for queue in self.engine.queues()? {
+            let thread = least(&spread);
+            spread[thread] += 1;
+            shares[thread].push(queue);
+        }
+        let total: usize = spread.iter().sum();
+        info!(queues = total, "taking over the queues of the store");
+        let found: Result<Vec<Found>, StartError> = std::thread::scope(|scope| {
+            let workers: Vec<_> = shares
+                .into_iter()
+                .enumerate()
+                .map(|(thread, queues)| scope.spawn(move || self.take_over_share(thread, queues)))
+                .collect();
+            let found = workers.into_iter().map(|worker| {
+                // A panic goes on in the thread that started the server.
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            found.collect()
+        });
+        let messages: u64 = found?.iter().map(|found| found.messages).sum();
+        info!(queues = total, messages, took = ?began.elapsed(), "all queues taken over");
+        Ok(spread)
+    }
+
+    fn take_over_share(&self, thread: usize, queues: Vec<Queue>) -> Result<Found, StartError> {
+        let mut found = Found::default();
+        for queue in queues {
+            let began = Instant::now();
+            let name = queue.name;
+            let definition = Definition::decode(&queue.definition);
+            let definition = definition.map_err(|source| StartError::Definition {
+                name: name.clone(),
+                source,
+            })?;
+            let taken = take_over(&*self.engine, queue.id, definition.clone());
+            let taken = taken.map_err(|source| StartError::Claim {
+                name: name.clone(),
+                source,
+            })?;
+            let messages = taken.recovery.messages();
+            found.queues += 1;
+            found.messages += messages;
+            if messages > 0 {
+                info!(queue = %name, messages, took = ?began.elapsed(), "queue taken over");
+            }
+            let entry = Arc::new(QueueEntry {
+                id: queue.id,
+                name,
+                version: queue.version,
+                definition: Arc::new(definition),
+                thread,
+                figures: Arc::new(Figures::default()),
+            });
+            self.shards.add(taken.shard);
+            let figures = entry.figures.clone();
+            let open = Input::Open(entry.id, Box::new(taken.recovery), figures);
+            self.inboxes[thread].put_now(open);
+            self.catalogue.put(entry);
+        }
+        Ok(found)
+    }
+}
+
+/// Returns the settings of one scheduler thread's broker: its part of what all of them share.
+fn settings(config: &Config) -> Settings {
+    let threads = config.scheduler.threads.get();
+    let given = &config.limits;
+    let mut settings = Settings::default();
+    match Quantum::new(config.scheduler.quantum.get()) {
+        Some(quantum) => settings.quantum = quantum,
+        None => warn!("scheduler.quantum is out of range; the default is used"),
+    }
+    settings.memory_budget = config.storage.memory_budget.as_usize() / threads;
+    let mut limits = Limits::default();
+    limits.payload_bytes = given.payload_bytes.as_usize();
+    limits.headers = given.headers;
+    limits.header_bytes = given.header_bytes.as_usize();
+    limits.fairness_key_bytes = given.fairness_key_bytes.as_usize();
+    limits.delay = given.delay;
+    limits.keys_per_queue = given.keys_per_queue.get();
+    limits.depth_per_queue = given.depth_per_queue.get();
+    limits.depth_per_key = given.depth_per_key.get();
+    limits.delayed_per_queue = given.delayed_per_queue as u64;
+    limits.deduplication_ids_per_queue = given.deduplication_ids_per_queue;
+    limits.key_settings_per_queue = given.key_settings_per_queue;
+    limits.consumers = given.consumers.get();
+    limits.in_flight_per_consumer = given.in_flight_per_consumer.get();
+    limits.buffered_bytes = given.buffered_bytes.as_usize() / threads;
+    settings.limits = limits;
+    settings
+}

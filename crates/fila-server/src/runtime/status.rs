@@ -1,0 +1,111 @@
+//! Whether the server can be used, and who wants to know.
+
+use tokio::sync::watch;
+use tracing::{error, info};
+
+/// Where the server is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Queues are being read from the store.
+    Starting,
+    /// All is well.
+    Ready,
+    /// A write or a thread has failed: nothing is taken any more, and a person must look.
+    Failed,
+    /// It was told to stop.
+    Stopping,
+}
+
+/// The state, for anybody to watch. It only ever moves on.
+#[derive(Debug)]
+pub(crate) struct Status(watch::Sender<State>);
+
+impl Status {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(State::Starting))
+    }
+
+    pub(crate) fn state(&self) -> State {
+        *self.0.borrow()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<State> {
+        self.0.subscribe()
+    }
+
+    pub(super) fn ready(&self) {
+        if self.advance(State::Starting, State::Ready) {
+            info!("ready");
+        }
+    }
+
+    /// Takes the server out of service, for good.
+    pub(super) fn fail(&self, what: &str) {
+        error!(
+            what,
+            "out of service; look for the cause above, then restart"
+        );
+        self.advance(State::Starting, State::Failed);
+        self.advance(State::Ready, State::Failed);
+    }
+
+    pub(super) fn stop(&self) {
+        self.0.send_replace(State::Stopping);
+    }
+
+    fn advance(&self, from: State, to: State) -> bool {
+        self.0.send_if_modified(|state| {
+            let moves = *state == from;
+            if moves {
+                *state = to;
+            }
+            moves
+        })
+    }
+}
+
+/// Takes the server out of service if the thread that holds it panics.
+#[derive(Debug)]
+pub(super) struct Witness {
+    pub(super) status: std::sync::Arc<Status>,
+    pub(super) thread: &'static str,
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.status.fail(self.thread);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_server_is_never_ready_again() {
+        let status = Status::new();
+        status.fail("a test");
+        status.ready();
+        assert_eq!(status.state(), State::Failed);
+        status.stop();
+        status.fail("a test");
+        assert_eq!(status.state(), State::Stopping);
+    }
+
+    #[test]
+    fn a_thread_that_panics_takes_the_server_out_of_service() {
+        let status = std::sync::Arc::new(Status::new());
+        let witness = Witness {
+            status: status.clone(),
+            thread: "a test",
+        };
+        let ended = std::thread::spawn(move || {
+            let _witness = witness;
+            panic!("as planned");
+        });
+        ended.join().unwrap_err();
+        assert_eq!(status.state(), State::Failed);
+    }
+}

@@ -1,0 +1,54 @@
+//! The thread that gives room back which purges, deletions and forgotten deduplication ids have left, and looks
+//! after the store's health.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use fila_store::Engine;
+use tracing::warn;
+
+use super::Clock;
+use crate::metrics::Metrics;
+
+/// Rows per sweep: a few milliseconds, during which commits may have to wait.
+const ROWS: usize = 2_000;
+
+/// What the sweeper works with.
+#[derive(Debug)]
+pub(super) struct Sweeper<E> {
+    pub(super) engine: Arc<E>,
+    pub(super) clock: Clock,
+    pub(super) interval: Duration,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl<E: Engine> Sweeper<E> {
+    /// Sweeps every interval, and again at once while there is more, until nobody holds the other end of `stop`.
+    pub(super) fn run(&self, stop: &Receiver<()>) {
+        let mut wait = Duration::ZERO;
+        while stop.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+            let more = match self.engine.sweep(self.clock.now(), ROWS) {
+                Ok(swept) => {
+                    self.metrics.swept(swept.rows);
+                    swept.more
+                }
+                Err(error) => {
+                    warn!(%error, "sweeping failed, and is tried again later");
+                    false
+                }
+            };
+            if !more {
+                self.look_after();
+            }
+            wait = if more { Duration::ZERO } else { self.interval };
+        }
+    }
+
+    fn look_after(&self) {
+        match self.engine.health() {
+            Ok(health) => self.metrics.store_health(&health),
+            Err(error) => warn!(%error, "the store cannot say how it is"),
+        }
+    }
+}

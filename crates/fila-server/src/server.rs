@@ -1,0 +1,191 @@
+//! A whole server: the broker, its port, and the order in which both begin and end.
+//!
+//! The port is open while queues are still being read from the store, and says so. At the end readiness goes first;
+//! then no connection and no call is taken; then all that was accepted is stored and answered, consumers' streams end,
+//! the store is closed; and what connections are left are closed when the time is over.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use fila_store::Engine;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic_health::ServingStatus;
+use tonic_health::server::{HealthReporter, health_reporter};
+use tracing::{error, info};
+
+use crate::config::Config;
+use crate::grpc::{self, SERVICES, Tracing};
+use crate::http::{Connections, Site};
+use crate::runtime::{Handle, Runtime, StartError, State, Stopped};
+
+/// How long connections may stay open once everything is answered: for clients that do not read, or watch health.
+const CONNECTIONS_GRACE: Duration = Duration::from_secs(1);
+
+/// A server that runs in this process. Dropping it ends it without waiting for anything.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+    handle: Handle,
+    stop: CancellationToken,
+    kill: CancellationToken,
+    serving: Option<JoinHandle<()>>,
+    shutdown_timeout: Duration,
+}
+
+impl Server {
+    /// Starts a server, and returns when it is ready.
+    ///
+    /// # Errors
+    /// If the address or the store cannot be used.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, Runtime::start).await
+    }
+
+    /// Starts a server on a store that is open already.
+    ///
+    /// # Errors
+    /// If the address or the store cannot be used.
+    pub async fn start_on(config: Config, engine: impl Engine) -> Result<Self, StartError> {
+        Self::start_with(config, |config| Runtime::start_on(engine, config)).await
+    }
+
+    async fn start_with(
+        config: Config,
+        start: impl FnOnce(&Config) -> Result<Runtime, StartError> + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let listen = |source| StartError::Listen {
+            address: config.server.address,
+            source,
+        };
+        let listener = TcpListener::bind(config.server.address)
+            .await
+            .map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let site = Site::starting();
+        let metrics = Arc::new(OnceLock::new());
+        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+        let connections = Connections {
+            site: site.clone(),
+            places: Arc::new(Semaphore::new(config.limits.connections.get())),
+            metrics: metrics.clone(),
+            stop: stop.clone(),
+            kill: kill.clone(),
+        };
+        let serving = tokio::spawn(connections.serve(listener));
+        // Whatever happens below, the port is closed again.
+        let guard = kill.clone().drop_guard();
+
+        let tracing = match config.telemetry.otlp_endpoint {
+            Some(_) => Tracing::On,
+            None => Tracing::Off,
+        };
+        let shutdown_timeout = config.server.shutdown_timeout;
+        let started = tokio::task::spawn_blocking(move || start(&config)).await;
+        let runtime = match started {
+            Ok(started) => started?,
+            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            Err(failed) => return Err(StartError::Thread(failed.into())),
+        };
+        let handle = runtime.handle();
+        let _ = metrics.set(handle.metrics().clone());
+        let (reporter, health) = health_reporter();
+        let state = handle.state();
+        report(&reporter, *state.borrow()).await;
+        tokio::spawn(report_changes(reporter, state));
+        site.open(handle.clone(), grpc::routes(&handle, tracing, health));
+        guard.disarm();
+        info!(%address, "serving");
+        Ok(Self {
+            address,
+            runtime: Some(runtime),
+            handle,
+            stop,
+            kill,
+            serving: Some(serving),
+            shutdown_timeout,
+        })
+    }
+
+    /// Returns where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the way to its broker.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Ends the server: all that was accepted is stored and answered, and the store is closed, if there is time.
+    pub async fn shutdown(mut self) -> Stopped {
+        let deadline = Instant::now() + self.shutdown_timeout;
+        info!(timeout = ?self.shutdown_timeout, "shutting down");
+        let runtime = self.runtime.take();
+        if let Some(runtime) = &runtime {
+            runtime.refuse_calls();
+        }
+        self.stop.cancel();
+        let timeout = self.shutdown_timeout;
+        let stopped = tokio::task::spawn_blocking(move || match runtime {
+            Some(runtime) => runtime.stop(timeout),
+            None => Stopped::Complete,
+        });
+        let stopped = stopped.await.unwrap_or(Stopped::TimedOut);
+        let left = deadline.saturating_duration_since(Instant::now());
+        if let Some(mut serving) = self.serving.take() {
+            let ended = tokio::time::timeout(left.min(CONNECTIONS_GRACE), &mut serving).await;
+            if ended.is_err() {
+                self.kill.cancel();
+                if let Err(error) = serving.await {
+                    error!(%error, "the port was not closed in order");
+                }
+            }
+        }
+        info!("shut down");
+        stopped
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.kill.cancel();
+    }
+}
+
+/// Runs a server until `shutdown` is done, then ends it in order. Says where it listens as soon as it does.
+///
+/// # Errors
+/// If the address or the store cannot be used.
+pub async fn run(
+    config: Config,
+    started: impl FnOnce(SocketAddr),
+    shutdown: impl Future<Output = ()>,
+) -> Result<Stopped, StartError> {
+    let server = Server::start(config).await?;
+    started(server.address());
+    shutdown.await;
+    Ok(server.shutdown().await)
+}
+
+async fn report_changes(reporter: HealthReporter, mut state: watch::Receiver<State>) {
+    while state.changed().await.is_ok() {
+        let now = *state.borrow_and_update();
+        report(&reporter, now).await;
+    }
+}
+
+async fn report(reporter: &HealthReporter, state: State) {
+    let status = match state {
+        State::Ready => ServingStatus::Serving,
+        State::Starting | State::Failed | State::Stopping => ServingStatus::NotServing,
+    };
+    for service in SERVICES {
+        reporter.set_service_status(service, status).await;
+    }
+}

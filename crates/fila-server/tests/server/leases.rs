@@ -1,0 +1,179 @@
+//! Leases: who has a message, for how long, and what happens when it is lost.
+
+use fila_proto::v1::{ExtendRequest, QueueSettings, WorkRequest};
+use tonic::Code;
+
+use crate::streams::Worker;
+use crate::support::{Rig, assert_refused, consume, soon};
+
+fn timeout(millis: u64) -> QueueSettings {
+    QueueSettings {
+        visibility_timeout_ms: Some(millis),
+        ..QueueSettings::default()
+    }
+}
+
+#[tokio::test]
+async fn a_late_ack_is_refused_and_the_other_delivery_stays() {
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", timeout(50)).await;
+    let id = rig.enqueue("orders", "a", "x").await;
+    let mut deliveries = rig.consume("orders", 1).await;
+    let first = deliveries.next().await;
+    // The lease runs out, and the message is delivered again.
+    let second = deliveries.next().await;
+    assert_eq!((&second.message_id, second.attempt), (&id, 2));
+    assert_ne!(first.lease_id, second.lease_id);
+    let late = rig.ack("orders", &first).await;
+    assert_refused(late, Code::FailedPrecondition, "LEASE_NOT_FOUND");
+    rig.ack("orders", &second).await.unwrap();
+    let stats = rig.stats("orders").await;
+    assert_eq!((stats.depth, stats.lease_expired_total), (0, 1));
+    let again = rig.ack("orders", &second).await;
+    assert_refused(again, Code::FailedPrecondition, "LEASE_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn an_extended_lease_lasts_longer() {
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", timeout(100)).await;
+    rig.enqueue("orders", "a", "x").await;
+    let mut deliveries = rig.consume("orders", 1).await;
+    let delivery = deliveries.next().await;
+    let extend = |lease_ms| ExtendRequest {
+        queue: "orders".to_owned(),
+        message_id: delivery.message_id.clone(),
+        lease_id: delivery.lease_id,
+        lease_ms,
+    };
+    soon(rig.messages.extend(extend(60_000))).await.unwrap();
+    let clock = rig.server.handle().clock();
+    let over = clock
+        .now()
+        .saturating_add(std::time::Duration::from_millis(250));
+    tokio::time::sleep(clock.until(over)).await;
+    assert_eq!(rig.stats("orders").await.lease_expired_total, 0);
+    rig.ack("orders", &delivery).await.unwrap();
+    let gone = soon(rig.messages.extend(extend(0))).await;
+    assert_refused(gone, Code::FailedPrecondition, "LEASE_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn an_extension_that_is_too_long_is_refused() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    rig.enqueue("orders", "a", "x").await;
+    let delivery = rig.consume("orders", 1).await.next().await;
+    let request = ExtendRequest {
+        queue: "orders".to_owned(),
+        message_id: String::new(),
+        lease_id: delivery.lease_id,
+        lease_ms: u64::MAX,
+    };
+    let refused = soon(rig.messages.extend(request)).await.unwrap_err();
+    // Whether its stream, which is closed by now, was noticed first or the time.
+    let known = ["DELAY_TOO_LONG", "LEASE_NOT_FOUND"];
+    assert!(known.contains(&crate::support::code(&refused)), "{refused}");
+}
+
+#[tokio::test]
+async fn a_consumer_that_hangs_up_gives_its_messages_back_at_once() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    rig.enqueue("orders", "a", "x").await;
+    // Leased for 30 s, so that only the end of the stream can give it back soon.
+    let mut first = rig.consume("orders", 1).await;
+    first.next().await;
+    let mut second = rig.consume("orders", 1).await;
+    drop(first);
+    let again = second.next().await;
+    assert_eq!(again.attempt, 2);
+    rig.ack("orders", &again).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_gives_its_messages_back_at_once() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    rig.enqueue("orders", "a", "x").await;
+    let mut other = rig.another().await;
+    let mut broken = consume(&mut other, "orders", 1).await;
+    broken.next().await;
+    let mut second = rig.consume("orders", 1).await;
+    drop((broken, other));
+    assert_eq!(second.next().await.attempt, 2);
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_talking_gives_its_messages_back_at_once() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    rig.enqueue("orders", "a", "x").await;
+    let mut worker = Worker::open(&rig, "orders", 1).await;
+    assert_eq!(worker.frame().await.deliveries.len(), 1);
+    let mut second = rig.consume("orders", 1).await;
+    let Worker {
+        requests,
+        mut frames,
+    } = worker;
+    drop(requests);
+    assert_eq!(second.next().await.attempt, 2);
+    assert!(soon(frames.message()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn no_more_is_leased_to_a_consumer_than_its_prefetch() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    for _ in 0..10 {
+        rig.enqueue("orders", "a", "x").await;
+    }
+    let mut deliveries = rig.consume("orders", 3).await;
+    let first = deliveries.next().await;
+    deliveries.next().await;
+    deliveries.next().await;
+    assert_eq!(rig.stats("orders").await.leased, 3);
+    assert!(deliveries.is_silent());
+    rig.ack("orders", &first).await.unwrap();
+    deliveries.next().await;
+    assert_eq!(rig.stats("orders").await.leased, 3);
+}
+
+#[tokio::test]
+async fn an_ordered_queue_leases_one_message_of_a_key_at_a_time() {
+    let mut rig = Rig::start().await;
+    let settings = QueueSettings {
+        ordering: Some(fila_proto::v1::Ordering::Key.into()),
+        ..QueueSettings::default()
+    };
+    rig.create_with("orders", settings).await;
+    for payload in ["1", "2"] {
+        rig.enqueue("orders", "a", payload).await;
+    }
+    let mut deliveries = rig.consume("orders", 10).await;
+    let first = deliveries.next().await;
+    assert_eq!(rig.stats("orders").await.leased, 1);
+    rig.nack("orders", &first).await.unwrap();
+    let again = deliveries.next().await;
+    assert_eq!((&again.payload[..], again.attempt), (&b"1"[..], 2));
+    rig.ack("orders", &again).await.unwrap();
+    assert_eq!(deliveries.next().await.payload, "2");
+}
+
+#[tokio::test]
+async fn a_result_under_a_lease_of_another_stream_is_taken() {
+    // A lease is what counts, not the stream it was delivered on.
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    rig.enqueue("orders", "a", "x").await;
+    let mut deliveries = rig.consume("orders", 1).await;
+    let delivery = deliveries.next().await;
+    let mut worker = Worker::open(&rig, "orders", 0).await;
+    worker
+        .send(WorkRequest {
+            acks: vec![delivery.lease_id],
+            ..WorkRequest::default()
+        })
+        .await;
+    assert_eq!(worker.frame().await.confirmed, [delivery.lease_id]);
+}

@@ -1,0 +1,119 @@
+//! Health, readiness, metrics, reflection.
+
+use tokio_stream::StreamExt;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+use crate::support::{Rig, connect, eventually, get, soon};
+
+#[tokio::test]
+async fn health_is_served_until_the_server_stops() {
+    let rig = Rig::start().await;
+    let mut health = HealthClient::new(connect(&rig.server).await);
+    let request = |service: &str| HealthCheckRequest {
+        service: service.to_owned(),
+    };
+    for service in ["", "fila.v1.FilaService", "fila.v1.FilaAdmin"] {
+        let answer = soon(health.check(request(service))).await.unwrap();
+        assert_eq!(answer.into_inner().status(), ServingStatus::Serving);
+    }
+    let watched = soon(health.watch(request("fila.v1.FilaService"))).await;
+    let mut watched = watched.unwrap().into_inner();
+    let first = soon(watched.message()).await.unwrap().unwrap();
+    assert_eq!(first.status(), ServingStatus::Serving);
+    let shutdown = tokio::spawn(rig.server.shutdown());
+    let second = soon(watched.message()).await.unwrap().unwrap();
+    assert_eq!(second.status(), ServingStatus::NotServing);
+    let _ = soon(shutdown).await.unwrap();
+}
+
+#[tokio::test]
+async fn reflection_lists_and_describes_the_services() {
+    let rig = Rig::start().await;
+    let mut reflection = ServerReflectionClient::new(connect(&rig.server).await);
+    let ask = |request| ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(request),
+    };
+    let requests = tokio_stream::iter([
+        ask(MessageRequest::ListServices(String::new())),
+        ask(MessageRequest::FileContainingSymbol(
+            "fila.v1.FilaService".to_owned(),
+        )),
+    ]);
+    let answers = soon(reflection.server_reflection_info(requests))
+        .await
+        .unwrap();
+    let answers: Vec<_> = soon(answers.into_inner().collect()).await;
+    let mut answers = answers
+        .into_iter()
+        .map(|answer| answer.unwrap().message_response.unwrap());
+    let Some(MessageResponse::ListServicesResponse(list)) = answers.next() else {
+        panic!("the list comes first");
+    };
+    let names: Vec<_> = list.service.iter().map(|s| s.name.as_str()).collect();
+    for name in [
+        "fila.v1.FilaService",
+        "fila.v1.FilaAdmin",
+        "grpc.health.v1.Health",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    let described = answers.next();
+    assert!(matches!(
+        described,
+        Some(MessageResponse::FileDescriptorResponse(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_server_that_is_up_is_alive_and_ready() {
+    let rig = Rig::start().await;
+    assert_eq!(get(&rig.server, "/healthz").await.0, 200);
+    let (status, text) = get(&rig.server, "/readyz").await;
+    assert_eq!(status, 200);
+    assert!(text.ends_with("ready\n"), "{text}");
+}
+
+#[tokio::test]
+async fn metrics_count_by_queue_and_never_name_a_key() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    rig.enqueue("orders", "a-tenant", "x").await;
+    rig.enqueue("orders", "a-tenant", "x").await;
+    let mut deliveries = rig.consume("orders", 1).await;
+    let delivery = deliveries.next().await;
+    rig.ack("orders", &delivery).await.unwrap();
+    deliveries.next().await;
+    let server = &rig.server;
+    let expected = [
+        "fila_ready 1",
+        "fila_queues 1",
+        "fila_consumers 1",
+        "fila_messages_enqueued_total{queue=\"orders\"} 2",
+        "fila_messages_delivered_total{queue=\"orders\"} 2",
+        "fila_messages_acked_total{queue=\"orders\"} 1",
+        "fila_queue_leased_messages{queue=\"orders\"} 1",
+        "fila_queue_ready_messages{queue=\"orders\"} 0",
+        "fila_queue_size_bytes{queue=\"orders\"} 1",
+        "fila_store_writable 1",
+        "fila_store_journals 0",
+        "fila_commit_duration_seconds_count",
+        "fila_commit_operations_bucket",
+        "fila_memory_used_bytes",
+        "# UNIT fila_memory_budget_bytes bytes",
+    ];
+    eventually(|| async move {
+        let (status, page) = get(server, "/metrics").await;
+        assert_eq!(status, 200);
+        assert!(!page.contains("a-tenant"));
+        assert!(page.ends_with("# EOF\n"));
+        expected.iter().all(|line| page.contains(line))
+    })
+    .await;
+}

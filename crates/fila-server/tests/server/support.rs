@@ -1,0 +1,250 @@
+//! A server, its clients, and the words that tests are written in.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use fila_proto::v1::fila_admin_client::FilaAdminClient;
+use fila_proto::v1::fila_service_client::FilaServiceClient;
+use fila_proto::v1::{
+    AckRequest, ConsumeRequest, ConsumeResponse, CreateQueueRequest, Delivery, EnqueueRequest,
+    InspectQueueRequest, Message, NackRequest, QueueInfo, QueueSettings, QueueStats,
+};
+use fila_server::Server;
+use fila_server::config::{Config, StorageEngine};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+/// Longer than anything takes that works.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits for something that happens soon.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(PATIENCE, future).await;
+    waited.expect("it happens within patience")
+}
+
+/// Looks again and again until something is so.
+pub(crate) async fn eventually<F: Future<Output = bool>>(mut is_so: impl FnMut() -> F) {
+    soon(async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+}
+
+/// A configuration in memory, on a port that is free.
+pub(crate) fn in_memory() -> Config {
+    let mut config = Config::default();
+    config.server.address = ([127, 0, 0, 1], 0).into();
+    config.storage.engine = StorageEngine::Memory;
+    config
+}
+
+/// A configuration on disk.
+pub(crate) fn on_disk(path: &Path) -> Config {
+    let mut config = in_memory();
+    config.storage.engine = StorageEngine::Fjall;
+    config.storage.path = path.to_owned();
+    config
+}
+
+/// A server and a connection to it.
+pub(crate) struct Rig {
+    pub(crate) server: Server,
+    pub(crate) messages: FilaServiceClient<Channel>,
+    pub(crate) admin: FilaAdminClient<Channel>,
+}
+
+impl Rig {
+    /// Starts a server in memory.
+    pub(crate) async fn start() -> Self {
+        Self::with(in_memory()).await
+    }
+
+    pub(crate) async fn with(config: Config) -> Self {
+        Self::of(soon(Server::start(config)).await.unwrap()).await
+    }
+
+    pub(crate) async fn of(server: Server) -> Self {
+        let channel = connect(&server).await;
+        Self {
+            messages: messages(channel.clone()),
+            admin: FilaAdminClient::new(channel),
+            server,
+        }
+    }
+
+    /// Opens another connection.
+    pub(crate) async fn another(&self) -> FilaServiceClient<Channel> {
+        messages(connect(&self.server).await)
+    }
+
+    pub(crate) async fn create(&mut self, name: &str) {
+        self.create_with(name, QueueSettings::default()).await;
+    }
+
+    pub(crate) async fn create_with(&mut self, name: &str, settings: QueueSettings) {
+        let request = CreateQueueRequest {
+            name: name.to_owned(),
+            settings: Some(settings),
+        };
+        soon(self.admin.create_queue(request)).await.unwrap();
+    }
+
+    /// Enqueues a message of a key, and returns its id.
+    pub(crate) async fn enqueue(&mut self, queue: &str, key: &str, payload: &str) -> String {
+        let request = EnqueueRequest {
+            queue: queue.to_owned(),
+            message: Some(message(key, payload)),
+        };
+        let stored = soon(self.messages.enqueue(request)).await.unwrap();
+        stored.into_inner().message_id
+    }
+
+    pub(crate) async fn consume(&mut self, queue: &str, prefetch: u32) -> Deliveries {
+        consume(&mut self.messages, queue, prefetch).await
+    }
+
+    pub(crate) async fn ack(&mut self, queue: &str, delivery: &Delivery) -> Result<(), Status> {
+        let request = AckRequest {
+            queue: queue.to_owned(),
+            message_id: delivery.message_id.clone(),
+            lease_id: delivery.lease_id,
+        };
+        soon(self.messages.ack(request)).await.map(drop)
+    }
+
+    pub(crate) async fn nack(&mut self, queue: &str, delivery: &Delivery) -> Result<(), Status> {
+        let request = NackRequest {
+            queue: queue.to_owned(),
+            message_id: delivery.message_id.clone(),
+            lease_id: delivery.lease_id,
+            error: "as planned".to_owned(),
+            delay_ms: 0,
+        };
+        soon(self.messages.nack(request)).await.map(drop)
+    }
+
+    pub(crate) async fn inspect(&mut self, queue: &str) -> QueueInfo {
+        let request = InspectQueueRequest {
+            name: queue.to_owned(),
+        };
+        let shown = soon(self.admin.inspect_queue(request)).await.unwrap();
+        shown.into_inner().queue.unwrap()
+    }
+
+    pub(crate) async fn stats(&mut self, queue: &str) -> QueueStats {
+        self.inspect(queue).await.stats.unwrap()
+    }
+}
+
+pub(crate) async fn connect(server: &Server) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
+    soon(endpoint.connect()).await.unwrap()
+}
+
+fn messages(channel: Channel) -> FilaServiceClient<Channel> {
+    FilaServiceClient::new(channel).max_encoding_message_size(usize::MAX)
+}
+
+pub(crate) async fn consume(
+    messages: &mut FilaServiceClient<Channel>,
+    queue: &str,
+    prefetch: u32,
+) -> Deliveries {
+    let request = ConsumeRequest {
+        queue: queue.to_owned(),
+        prefetch,
+    };
+    let stream = soon(messages.consume(request)).await.unwrap();
+    Deliveries {
+        stream: stream.into_inner(),
+        waiting: Vec::new(),
+    }
+}
+
+/// Deliveries one by one, however many come in a frame.
+pub(crate) struct Deliveries {
+    stream: Streaming<ConsumeResponse>,
+    waiting: Vec<Delivery>,
+}
+
+impl Deliveries {
+    pub(crate) async fn next(&mut self) -> Delivery {
+        soon(self.try_next()).await.unwrap().unwrap()
+    }
+
+    pub(crate) async fn try_next(&mut self) -> Result<Option<Delivery>, Status> {
+        while self.waiting.is_empty() {
+            match self.stream.message().await? {
+                None => return Ok(None),
+                Some(frame) => self.waiting = frame.deliveries,
+            }
+        }
+        Ok(Some(self.waiting.remove(0)))
+    }
+
+    /// Tells that nothing has come. What would come has been asked about before.
+    pub(crate) fn is_silent(&mut self) -> bool {
+        use futures_util::FutureExt;
+        self.try_next().now_or_never().is_none()
+    }
+}
+
+/// A plain message.
+pub(crate) fn message(key: &str, payload: &str) -> Message {
+    Message {
+        fairness_key: key.to_owned(),
+        payload: payload.to_owned().into(),
+        ..Message::default()
+    }
+}
+
+/// Returns the code that a refused call names.
+pub(crate) fn code(status: &Status) -> &str {
+    let code = status.metadata().get("fila-error");
+    code.map_or("none", |code| code.to_str().unwrap())
+}
+
+/// Checks that a call was refused with a status, a code, and a text that says something.
+#[track_caller]
+pub(crate) fn assert_refused<T: std::fmt::Debug>(
+    result: Result<T, Status>,
+    status: Code,
+    name: &str,
+) {
+    let refused = result.unwrap_err();
+    assert_eq!(
+        (refused.code(), code(&refused)),
+        (status, name),
+        "{refused}"
+    );
+    assert!(refused.message().len() > 10, "{refused}");
+}
+
+/// Sends bytes to the port, and returns all that comes back until the server hangs up.
+pub(crate) async fn raw(server: &Server, bytes: &[u8]) -> Vec<u8> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    soon(async {
+        let mut stream = tokio::net::TcpStream::connect(server.address())
+            .await
+            .unwrap();
+        // The server may hang up before it has read all.
+        let _ = stream.write_all(bytes).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        answer
+    })
+    .await
+}
+
+/// Asks for a page over HTTP/1, and returns its status and its text.
+pub(crate) async fn get(server: &Server, path: &str) -> (u16, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: fila\r\nconnection: close\r\n\r\n");
+    let answer = raw(server, request.as_bytes()).await;
+    let answer = String::from_utf8(answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer)
+}
