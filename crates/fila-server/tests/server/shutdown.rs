@@ -5,8 +5,8 @@ use std::time::Duration;
 use fila_server::runtime::Stopped;
 use tonic::Code;
 
-use crate::streams::{Producer, Worker};
-use crate::support::{Rig, assert_refused, get, in_memory, message, on_disk, soon};
+use crate::common::pipes::{Producer, Worker};
+use crate::common::{Rig, assert_refused, get, in_memory, message, on_disk, soon};
 
 #[tokio::test]
 async fn everything_that_was_accepted_is_answered_and_kept() {
