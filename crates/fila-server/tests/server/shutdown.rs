@@ -1,6 +1,6 @@
 //! Ending in order: what was accepted is answered, and nothing is left hanging.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fila_server::runtime::Stopped;
 use tonic::Code;
@@ -83,7 +83,13 @@ async fn a_client_that_does_nothing_cannot_hold_a_shutdown_up() {
     let _silent = tokio::net::TcpStream::connect(rig.server.address())
         .await
         .unwrap();
+    let began = Instant::now();
     assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "it took {:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]
