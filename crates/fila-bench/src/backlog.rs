@@ -1,0 +1,130 @@
+//! A backlog far beyond memory: filled, killed and started again, drained; in order, fairly, within the budget.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use crate::client::{self, Load};
+use crate::server::Server;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Messages in all
+    #[arg(long, default_value_t = 5_000_000)]
+    messages: u64,
+    /// Fairness keys among which they are spread
+    #[arg(long, default_value_t = 100)]
+    keys: u64,
+    /// Bytes of a payload
+    #[arg(long, default_value_t = 1024)]
+    size: usize,
+    /// What the server keeps of them in memory
+    #[arg(long, default_value = "256 MiB")]
+    budget: String,
+    /// The most that the server's process may take, in MiB
+    #[arg(long, default_value_t = 512)]
+    limit: u64,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let settings = [format!("storage.memory_budget={}", arguments.budget)];
+    let load = Load {
+        messages: arguments.messages / arguments.keys * arguments.keys,
+        keys: arguments.keys,
+        size: arguments.size,
+        outstanding: 4096,
+        frame: 64,
+    };
+    let server = Server::start(directory.path(), &settings)?;
+    let idle = server.memory()?.0;
+    println!(
+        "{} messages of {} bytes, {} keys, memory_budget {}, durability fsync; idle at {idle} MiB",
+        load.messages, load.size, load.keys, arguments.budget
+    );
+    let channel = client::connect(&server.address).await?;
+    client::create(&channel, "deep").await?;
+    let progress = Progress::new("filled", load.messages);
+    let filled = client::produce(&channel, "deep", load, |done| progress.at(done, &server)).await?;
+    report("fill", load.messages, filled, &server)?;
+    let stats = client::stats(&channel, "deep").await?;
+    println!(
+        "      {} ready, {} of them in the store only",
+        stats.ready, stats.stored_only
+    );
+    let filling = server.memory()?.1;
+    server.kill()?;
+
+    let begun = Instant::now();
+    let server = Server::start(directory.path(), &settings)?;
+    let channel = client::connect(&server.address).await?;
+    let stats = client::stats(&channel, "deep").await?;
+    ensure!(stats.depth == load.messages, "{stats:?}");
+    println!(
+        "start after kill -9: {:.1} s",
+        begun.elapsed().as_secs_f64()
+    );
+    let progress = Progress::new("drained", load.messages);
+    let seen = client::consume(&channel, "deep", load, 4096, |done| {
+        progress.at(done, &server)
+    });
+    let seen = seen.await?;
+    report("drain", load.messages, seen.elapsed, &server)?;
+    println!(
+        "      in order within each key; keys apart by at most {} messages",
+        seen.spread
+    );
+    let stats = client::stats(&channel, "deep").await?;
+    ensure!(stats.depth == 0, "{stats:?}");
+    let most = filling.max(server.memory()?.1);
+    println!(
+        "peak memory of the server: {most} MiB, {} allowed",
+        arguments.limit
+    );
+    ensure!(most <= arguments.limit, "the server took {most} MiB");
+    // A turn of each key in the ring, and what one frame of deliveries holds.
+    ensure!(seen.spread <= 4, "keys were {} messages apart", seen.spread);
+    Ok(())
+}
+
+fn report(what: &str, messages: u64, elapsed: Duration, server: &Server) -> anyhow::Result<()> {
+    let (now, most) = server.memory()?;
+    println!(
+        "{what:<5} {:>8.0} messages/s; memory {now} MiB, at most {most} MiB",
+        messages as f64 / elapsed.as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Says now and then how far things are.
+struct Progress {
+    what: &'static str,
+    step: u64,
+    next: Cell<u64>,
+    begun: Instant,
+}
+
+impl Progress {
+    fn new(what: &'static str, messages: u64) -> Self {
+        let step = (messages / 5).max(1);
+        Self {
+            what,
+            step,
+            next: Cell::new(step),
+            begun: Instant::now(),
+        }
+    }
+
+    fn at(&self, done: u64, server: &Server) {
+        if done >= self.next.get() {
+            self.next.set(done + self.step);
+            let memory = server.memory().map_or(0, |(now, _)| now);
+            let seconds = self.begun.elapsed().as_secs_f64();
+            println!(
+                "      {} {done:>9} after {seconds:>5.1} s, {memory} MiB",
+                self.what
+            );
+        }
+    }
+}

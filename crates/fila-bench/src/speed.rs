@@ -1,0 +1,74 @@
+//! Messages per second: in, out, and through, at each level of durability. What is durable costs a sync; the level
+//! `memory` in the same run is what there is without one.
+
+use anyhow::Context;
+
+use crate::client::{self, Load};
+use crate::server::Server;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// A tenth of the messages
+    #[arg(long)]
+    quick: bool,
+    /// Bytes of a payload
+    #[arg(long, default_value_t = 1024)]
+    size: usize,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let scale = if arguments.quick { 10 } else { 1 };
+    println!(
+        "{} bytes, 10 keys, one connection; messages/s",
+        arguments.size
+    );
+    println!(
+        "{:<8} {:>12} {:>12} {:>12} {:>12}",
+        "level", "produce 256", "produce 1", "drain", "through"
+    );
+    for level in ["memory", "os", "fsync"] {
+        let directory = tempfile::tempdir()?;
+        let settings = [format!("storage.durability={level}")];
+        let server = Server::start(directory.path(), &settings)?;
+        let load = Load {
+            messages: 200_000 / scale,
+            keys: 10,
+            size: arguments.size,
+            outstanding: 256,
+            frame: 16,
+        };
+        let rate =
+            |load: Load, elapsed: std::time::Duration| load.messages as f64 / elapsed.as_secs_f64();
+        let channel = client::connect(&server.address).await?;
+        client::create(&channel, "backlog").await?;
+        let filled = client::produce(&channel, "backlog", load, |_| {}).await?;
+        let drained = client::consume(&channel, "backlog", load, 256, |_| {}).await?;
+
+        let one = Load {
+            messages: 5_000 / scale,
+            outstanding: 1,
+            frame: 1,
+            ..load
+        };
+        client::create(&channel, "one").await?;
+        let single = client::produce(&channel, "one", one, |_| {}).await?;
+
+        client::create(&channel, "through").await?;
+        let other = client::connect(&server.address).await?;
+        let begun = std::time::Instant::now();
+        let (sent, seen) = tokio::join!(
+            client::produce(&channel, "through", load, |_| {}),
+            client::consume(&other, "through", load, 256, |_| {}),
+        );
+        sent.context("producing")?;
+        seen.context("consuming")?;
+        println!(
+            "{level:<8} {:>12.0} {:>12.0} {:>12.0} {:>12.0}",
+            rate(load, filled),
+            rate(one, single),
+            rate(load, drained.elapsed),
+            rate(load, begun.elapsed()),
+        );
+    }
+    Ok(())
+}
