@@ -80,11 +80,14 @@ impl Connections {
             }
             let (builder, site, kill) = (builder.clone(), self.site.clone(), self.kill.clone());
             let (watcher, metrics) = (graceful.watcher(), self.metrics.clone());
+            let stop = self.stop.clone();
             tasks.spawn(async move {
                 let _place = place;
                 let _counted = Counted::new(&metrics);
-                if !speaks(&stream).await {
-                    return;
+                // One that has said nothing by the time the server stops is ended with it.
+                tokio::select! {
+                    speaks = speaks(&stream) => if !speaks { return },
+                    () = stop.cancelled() => return,
                 }
                 let pages = service_fn(move |request| site.router().oneshot(request));
                 let service = TowerToHyperService::new(pages);

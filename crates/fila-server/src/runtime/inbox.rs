@@ -24,8 +24,8 @@ use super::ticket::Ticket;
 /// What a scheduler thread is told.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// Takes over a queue, and keeps its figures there.
-    Open(QueueId, Box<Recovery>, Arc<Figures>),
+    /// Takes over a queue.
+    Open(Opening),
     /// Does what the core understands.
     Command(Command<Ticket>),
     /// Does several things, in this order.
@@ -34,6 +34,17 @@ pub(super) enum Input {
     Subscribe(Subscription),
     /// Finishes what is under way, then ends. Comes at the end of each lane.
     Stop,
+}
+
+/// A queue to be taken over.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) queue: QueueId,
+    pub(super) recovery: Box<Recovery>,
+    /// Where to keep its figures.
+    pub(super) figures: Arc<Figures>,
+    /// Dropped when the queue is there: what waits in the other lane may be for it.
+    pub(super) opened: Option<Sender<()>>,
 }
 
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use tracing::{error, info};
 
 use super::catalogue::{Catalogue, Figures, QueueEntry};
 use super::error::CallError;
-use super::inbox::{Inbox, Input};
+use super::inbox::{Inbox, Input, Opening};
 use super::recover::take_over;
 use super::shards::Shards;
 use super::status::Status;
@@ -97,8 +97,15 @@ impl<E: Engine> Register for Registrar<E> {
             figures: Arc::new(Figures::default()),
         });
         self.shards.add(taken.shard);
-        let open = Input::Open(entry.id, Box::new(taken.recovery), entry.figures.clone());
-        self.inboxes[thread].put_now(open);
+        let (opened, is_open) = crossbeam_channel::bounded(0);
+        self.inboxes[thread].put_now(Input::Open(Opening {
+            queue: entry.id,
+            recovery: Box::new(taken.recovery),
+            figures: entry.figures.clone(),
+            opened: Some(opened),
+        }));
+        // Nothing is sent, the other end is dropped: when the queue is open, or the thread has stopped.
+        let _ = is_open.recv();
         self.catalogue.put(entry.clone());
         info!(queue = %name, "queue created");
         Ok(entry)

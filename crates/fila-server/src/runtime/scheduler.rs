@@ -163,9 +163,10 @@ impl Scheduler {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Open(queue, recovery, figures) => {
-                self.figures.insert(queue, figures);
-                self.broker.open(self.clock.now(), *recovery);
+            Input::Open(opening) => {
+                self.figures.insert(opening.queue, opening.figures);
+                self.broker.open(self.clock.now(), *opening.recovery);
+                drop(opening.opened);
             }
             Input::Command(command) => self.handle(command),
             Input::Commands(commands) => {
@@ -320,6 +321,6 @@ fn weight(input: &Input) -> usize {
     match input {
         Input::Command(command) => of_command(command),
         Input::Commands(commands) => commands.iter().map(of_command).sum(),
-        Input::Open(..) | Input::Subscribe(_) | Input::Stop => 1,
+        Input::Open(_) | Input::Subscribe(_) | Input::Stop => 1,
     }
 }

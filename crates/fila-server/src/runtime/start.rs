@@ -17,7 +17,7 @@ use super::catalogue::{Catalogue, Figures, QueueEntry};
 use super::commit::Committer;
 use super::error::StartError;
 use super::handle::{Handle, Shared};
-use super::inbox::{Inbox, Input, Outbox, inbox};
+use super::inbox::{Inbox, Input, Opening, Outbox, inbox};
 use super::reader::{Errand, READERS, Reader};
 use super::recover::take_over;
 use super::registrar::{Registrar, least};
@@ -326,9 +326,12 @@ impl<E: Engine> Estate<E> {
                 figures: Arc::new(Figures::default()),
             });
             self.shards.add(taken.shard);
-            let figures = entry.figures.clone();
-            let open = Input::Open(entry.id, Box::new(taken.recovery), figures);
-            self.inboxes[thread].put_now(open);
+            self.inboxes[thread].put_now(Input::Open(Opening {
+                queue: entry.id,
+                recovery: Box::new(taken.recovery),
+                figures: entry.figures.clone(),
+                opened: None,
+            }));
             self.catalogue.put(entry);
         }
         Ok(found)

@@ -3,8 +3,8 @@
 use fila_proto::v1::{EnqueueBatchRequest, EnqueueRequest};
 use tonic::Code;
 
-use crate::streams::Producer;
-use crate::support::{Rig, assert_refused, code, get, in_memory, message, raw, soon};
+use crate::common::pipes::Producer;
+use crate::common::{Rig, assert_refused, code, get, in_memory, message, raw, soon};
 
 /// Checks that the server still does its work.
 async fn still_works(rig: &mut Rig) {
@@ -131,7 +131,7 @@ async fn bytes_that_are_no_protobuf_are_refused() {
 
     let mut rig = Rig::start().await;
     rig.create("orders").await;
-    let channel = crate::support::connect(&rig.server).await;
+    let channel = crate::common::connect(&rig.server).await;
     let mut client = tonic::client::Grpc::new(channel);
     for method in ["Enqueue", "AckBatch", "Produce", "Work", "Nonsense"] {
         for bytes in [vec![0xff; 100], vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]] {
@@ -175,7 +175,7 @@ async fn connections_beyond_the_limit_are_closed_at_once_and_counted() {
     drop(held);
     still_works(&mut rig).await;
     let server = &rig.server;
-    crate::support::eventually(|| async move {
+    crate::common::eventually(|| async move {
         let page = raw(
             server,
             b"GET /metrics HTTP/1.1\r\nhost: fila\r\nconnection: close\r\n\r\n",

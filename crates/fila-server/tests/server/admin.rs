@@ -7,7 +7,7 @@ use fila_proto::v1::{
 };
 use tonic::Code;
 
-use crate::support::{Rig, assert_refused, code, in_memory, soon};
+use crate::common::{Rig, assert_refused, code, in_memory, soon};
 
 fn create(name: &str) -> CreateQueueRequest {
     CreateQueueRequest {

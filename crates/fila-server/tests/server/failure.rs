@@ -6,7 +6,7 @@ use fila_server::runtime::State;
 use fila_store::{Accident, MemoryDisk, MemoryEngine};
 use tonic::Code;
 
-use crate::support::{Rig, assert_refused, get, in_memory, message, soon};
+use crate::common::{Rig, assert_refused, get, in_memory, message, soon};
 
 async fn on(disk: &MemoryDisk) -> Rig {
     let engine = MemoryEngine::open(disk).unwrap();

@@ -3,8 +3,8 @@
 use fila_proto::v1::{ExtendRequest, QueueSettings, WorkRequest};
 use tonic::Code;
 
-use crate::streams::Worker;
-use crate::support::{Rig, assert_refused, consume, soon};
+use crate::common::pipes::Worker;
+use crate::common::{Rig, assert_refused, consume, soon};
 
 fn timeout(millis: u64) -> QueueSettings {
     QueueSettings {
@@ -73,7 +73,7 @@ async fn an_extension_that_is_too_long_is_refused() {
     let refused = soon(rig.messages.extend(request)).await.unwrap_err();
     // Whether its stream, which is closed by now, was noticed first or the time.
     let known = ["DELAY_TOO_LONG", "LEASE_NOT_FOUND"];
-    assert!(known.contains(&crate::support::code(&refused)), "{refused}");
+    assert!(known.contains(&crate::common::code(&refused)), "{refused}");
 }
 
 #[tokio::test]

@@ -3,6 +3,9 @@
 
 mod abuse;
 mod admin;
+#[path = "../common/mod.rs"]
+#[allow(dead_code, reason = "each test program uses some of it")]
+mod common;
 mod failure;
 mod leases;
 mod messages;
@@ -10,5 +13,3 @@ mod observing;
 mod restart;
 mod shutdown;
 mod streams;
-mod support;
-mod timing;

@@ -6,7 +6,7 @@ use fila_proto::v1::{
 };
 use tonic::{Code, Request};
 
-use crate::support::{Rig, assert_refused, in_memory, message, soon};
+use crate::common::{Rig, assert_refused, in_memory, message, soon};
 
 #[tokio::test]
 async fn a_message_is_delivered_as_it_was_given_and_gone_once_acked() {
@@ -337,7 +337,7 @@ async fn there_are_no_more_consumers_than_the_limit_and_a_place_is_free_at_once(
     assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_CONSUMERS");
     drop(first);
     let messages = rig.messages.clone();
-    crate::support::eventually(|| {
+    crate::common::eventually(|| {
         let (mut messages, request) = (messages.clone(), request.clone());
         async move { messages.consume(request).await.is_ok() }
     })

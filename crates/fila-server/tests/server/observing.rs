@@ -9,7 +9,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::support::{Rig, connect, eventually, get, soon};
+use crate::common::{Rig, connect, eventually, get, soon};
 
 #[tokio::test]
 async fn health_is_served_until_the_server_stops() {

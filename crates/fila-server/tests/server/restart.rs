@@ -8,7 +8,7 @@ use fila_server::Server;
 use fila_server::runtime::{StartError, Stopped};
 use fila_store::OpenError;
 
-use crate::support::{Rig, message, on_disk, soon};
+use crate::common::{Rig, message, on_disk, soon};
 
 async fn stop(rig: Rig) {
     let Rig { server, .. } = rig;
@@ -131,7 +131,7 @@ async fn a_backlog_that_does_not_fit_into_memory_comes_back_in_order() {
     config.storage.durability = fila_store::Durability::Os;
     let mut rig = Rig::with(config.clone()).await;
     rig.create("orders").await;
-    let mut producer = crate::streams::Producer::open(&rig).await;
+    let mut producer = crate::common::pipes::Producer::open(&rig).await;
     let payload = "x".repeat(1_000);
     for frame in 0..40_u64 {
         let numbered = |number: u64| message("a", &format!("{number:05}{payload}"));

@@ -1,12 +1,12 @@
 //! Ending in order: what was accepted is answered, and nothing is left hanging.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fila_server::runtime::Stopped;
 use tonic::Code;
 
-use crate::streams::{Producer, Worker};
-use crate::support::{Rig, assert_refused, get, in_memory, message, on_disk, soon};
+use crate::common::pipes::{Producer, Worker};
+use crate::common::{Rig, assert_refused, get, in_memory, message, on_disk, soon};
 
 #[tokio::test]
 async fn everything_that_was_accepted_is_answered_and_kept() {
@@ -83,7 +83,13 @@ async fn a_client_that_does_nothing_cannot_hold_a_shutdown_up() {
     let _silent = tokio::net::TcpStream::connect(rig.server.address())
         .await
         .unwrap();
+    let began = Instant::now();
     assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "it took {:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]

@@ -4,88 +4,12 @@ use std::collections::BTreeSet;
 
 use fila_proto::v1::{
     DeleteQueueRequest, LeaseExtension, LeaseNack, Message, ProduceRequest, ProduceResponse,
-    WorkRequest, WorkResponse,
+    WorkRequest,
 };
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming};
+use tonic::Code;
 
-use crate::support::{Rig, assert_refused, in_memory, message, soon};
-
-/// Both directions of a produce stream.
-pub(crate) struct Producer {
-    pub(crate) frames: mpsc::Sender<ProduceRequest>,
-    pub(crate) answers: Streaming<ProduceResponse>,
-    pub(crate) window: u32,
-}
-
-impl Producer {
-    pub(crate) async fn open(rig: &Rig) -> Self {
-        let (frames, requests) = mpsc::channel(1_024);
-        let mut messages = rig.messages.clone();
-        let answers = messages.produce(ReceiverStream::new(requests));
-        let mut answers = soon(answers).await.unwrap().into_inner();
-        // It comes before any frame is sent.
-        let first = soon(answers.message()).await.unwrap().unwrap();
-        Self {
-            frames,
-            answers,
-            window: first.window,
-        }
-    }
-
-    pub(crate) async fn send(&self, frame_id: u64, queue: &str, messages: Vec<Message>) {
-        let frame = ProduceRequest {
-            frame_id,
-            queue: queue.to_owned(),
-            messages,
-        };
-        soon(self.frames.send(frame)).await.unwrap();
-    }
-
-    pub(crate) async fn answer(&mut self) -> ProduceResponse {
-        soon(self.answers.message()).await.unwrap().unwrap()
-    }
-}
-
-/// Both directions of a work stream.
-pub(crate) struct Worker {
-    pub(crate) requests: mpsc::Sender<WorkRequest>,
-    pub(crate) frames: Streaming<WorkResponse>,
-}
-
-impl Worker {
-    pub(crate) async fn open(rig: &Rig, queue: &str, credit: u32) -> Self {
-        let (sender, requests) = mpsc::channel(1_024);
-        let mut messages = rig.messages.clone();
-        let frames = messages.work(ReceiverStream::new(requests));
-        let frames = soon(frames).await.unwrap().into_inner();
-        let worker = Self {
-            requests: sender,
-            frames,
-        };
-        worker
-            .send(WorkRequest {
-                queue: queue.to_owned(),
-                credit,
-                ..WorkRequest::default()
-            })
-            .await;
-        worker
-    }
-
-    pub(crate) async fn send(&self, request: WorkRequest) {
-        soon(self.requests.send(request)).await.unwrap();
-    }
-
-    pub(crate) async fn frame(&mut self) -> WorkResponse {
-        soon(self.frames.message()).await.unwrap().unwrap()
-    }
-
-    pub(crate) async fn end(&mut self) -> Result<Option<WorkResponse>, Status> {
-        soon(self.frames.message()).await
-    }
-}
+use crate::common::pipes::{Producer, Worker};
+use crate::common::{Rig, assert_refused, in_memory, message, soon};
 
 fn codes(answer: &ProduceResponse) -> Vec<&'static str> {
     let code = |result: &fila_proto::v1::EnqueueResult| match &result.error {

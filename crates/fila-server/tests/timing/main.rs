@@ -1,4 +1,9 @@
-//! On time under load, and quick when idle.
+//! On time under load, and quick when idle. A program of its own: others would take the processors away from it.
+#![cfg(test)] // helpers may unwrap, as tests do
+
+#[path = "../common/mod.rs"]
+#[allow(dead_code, reason = "each test program uses some of it")]
+mod common;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +14,8 @@ use fila_proto::v1::{EnqueueRequest, Message, ProduceRequest, QueueSettings, Wor
 use fila_server::runtime::{Handle, Outgoing};
 use tokio::task::JoinSet;
 
-use crate::streams::{Producer, Worker};
-use crate::support::{Rig, message, soon};
+use common::pipes::{Producer, Worker};
+use common::{Rig, message, soon};
 
 /// What the server promises.
 const ON_TIME: Duration = Duration::from_millis(10);
@@ -67,19 +72,45 @@ async fn load(rig: &mut Rig, tasks: &mut JoinSet<u64>, stop: &Arc<AtomicBool>) {
     });
 }
 
-fn summary(mut late: Vec<Duration>) -> (usize, String) {
-    late.sort_unstable();
-    let missed = late.iter().filter(|late| **late > ON_TIME).count();
-    let at = |share: usize| late[(late.len() - 1) * share / 100];
-    let text = format!(
-        "{missed} of {} later than {ON_TIME:?}; p50 {:?}, p90 {:?}, p99 {:?}, most {:?}",
-        late.len(),
-        at(50),
-        at(90),
-        at(99),
-        at(100)
-    );
-    (missed, text)
+/// How late something was, over many times.
+struct Lateness(Vec<Duration>);
+
+impl Lateness {
+    fn of(mut late: Vec<Duration>) -> Self {
+        late.sort_unstable();
+        Self(late)
+    }
+
+    fn at(&self, percent: usize) -> Duration {
+        self.0[(self.0.len() - 1) * percent / 100]
+    }
+
+    fn missed(&self) -> usize {
+        self.0.iter().filter(|late| **late > ON_TIME).count()
+    }
+}
+
+impl std::fmt::Display for Lateness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (missed, all) = (self.missed(), self.0.len());
+        let [half, most, nearly, last] = [50, 90, 99, 100].map(|percent| self.at(percent));
+        write!(
+            f,
+            "{missed} of {all} later than {ON_TIME:?}; p50 {half:?}, p90 {most:?}, p99 {nearly:?}, max {last:?}"
+        )
+    }
+}
+
+/// Sees by how much a thread that only sleeps is woken late, while something else goes on: what the machine adds.
+fn sleep_beside(stop: &AtomicBool) -> Lateness {
+    let nap = Duration::from_millis(3);
+    let mut late = vec![Duration::ZERO];
+    while !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        std::thread::sleep(nap);
+        late.push(began.elapsed().saturating_sub(nap));
+    }
+    Lateness::of(late)
 }
 
 /// Sees by how much delays and leases end late: by the broker's own clock, at the broker's own door, on a thread that
@@ -153,6 +184,8 @@ async fn delays_and_leases_end_on_time_while_another_queue_is_under_full_load() 
     let handle = rig.server.handle();
     let watching = std::thread::spawn(move || watch(&handle, MESSAGES as usize));
     let watched = tokio::task::spawn_blocking(move || watching.join().unwrap());
+    let stopped = stop.clone();
+    let sleeping = std::thread::spawn(move || sleep_beside(&stopped));
     let (delays, leases) = soon(watched).await.unwrap();
     stop.store(true, Ordering::Relaxed);
     let mut worked = 0;
@@ -160,18 +193,24 @@ async fn delays_and_leases_end_on_time_while_another_queue_is_under_full_load() 
         worked += task.unwrap();
     }
     let each = soon(enqueueing).await.unwrap();
-    let ((late_delays, delays), (late_leases, leases)) = (summary(delays), summary(leases));
-    println!("delays: {delays}\nleases: {leases}");
+    let sleeper = sleeping.join().unwrap();
+    let (delays, leases) = (Lateness::of(delays), Lateness::of(leases));
+    println!("delays: {delays}\nleases: {leases}\na sleeping thread beside them: {sleeper}");
     println!("meanwhile {worked} messages of the busy queue, and {each:?} for each call");
     assert!(worked > 1_000, "the other queue was under load");
-    // Clients, server and whatever else runs here share the processors, and a thread that has to wait for one waits 3 ms
-    // and more: some are late for that alone. A timer that is polled or rounded, or a long turn, makes all of them late.
-    let most = MESSAGES as usize / 4;
-    assert!(late_delays <= most, "delays: {delays}");
-    assert!(late_leases <= most, "leases: {leases}");
+    // A timer that is polled, or a turn that is long, makes most of them late.
+    assert!(delays.at(50) <= ON_TIME, "delays: {delays}");
+    assert!(leases.at(50) <= ON_TIME, "leases: {leases}");
+    // Where there are fewer processors than threads that work, some are late for want of one; where even a thread that
+    // only sleeps is, how many says nothing about the server.
+    if sleeper.at(99) < Duration::from_millis(2) {
+        let most = MESSAGES as usize / 10;
+        assert!(delays.missed() <= most, "delays: {delays}");
+        assert!(leases.missed() <= most, "leases: {leases}");
+    }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn one_call_at_a_time_does_not_wait_for_the_wire() {
     const CALLS: u32 = 100;
     let mut rig = Rig::start().await;

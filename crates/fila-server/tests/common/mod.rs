@@ -1,5 +1,7 @@
 //! A server, its clients, and the words that tests are written in.
 
+pub(crate) mod pipes;
+
 use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
