@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Verdict, in_every};
+use super::{Verdict, in_every, steps};
 use crate::driver::Driver;
 use crate::run::Run;
 use crate::trace::{Tenant, World, worlds};
@@ -90,7 +90,7 @@ pub fn extreme_weights_and_costs_share_exactly<D: Driver>(make: impl Fn(u64) -> 
         );
         let mut ranges = Ranges::new(&run);
         run.fill();
-        for _ in 0..200_000 {
+        for _ in 0..steps(200_000) {
             run.dispatch_backlogged();
             ranges.check(&run).expect("within the bound");
         }
@@ -227,7 +227,7 @@ pub fn modest_keys_get_all_and_the_rest_share_the_rest<D: Driver>(make: impl Fn(
         );
         let mut fluid = crate::fluid::Fluid::new(&weights);
         let mut owed = vec![0.0; keys.len()];
-        for _ in 0..20_000 {
+        for _ in 0..steps(20_000) {
             // In one unit of time the server does one piece, and key `i` brings `demand[i]` of one.
             for (key, &(_, demand)) in keys.iter().enumerate() {
                 owed[key] += demand;
