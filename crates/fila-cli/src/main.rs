@@ -9,6 +9,12 @@ mod signals;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
+
+/// Messages are allocated by one thread and freed by another, and those that wait lie between them: an allocator that
+/// keeps a heap for every thread holds on to a quarter more memory than is in use.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Fila: a durable queue server that is fair to every tenant.
 #[derive(Debug, Parser)]

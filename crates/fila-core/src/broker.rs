@@ -102,6 +102,7 @@ impl<T> Broker<T> {
         Self {
             memory: Memory {
                 used: 0,
+                reserved: 0,
                 budget: settings.memory_budget,
             },
             settings,
@@ -478,7 +479,7 @@ impl<T> Broker<T> {
         for (consumer, _) in &self.effects.dismissed {
             self.consumers.remove(consumer);
         }
-        self.memory.used -= entry.queue.memory_used();
+        entry.queue.leave(&mut self.memory);
         self.buffered -= entry.queue.writes.bytes;
         self.effects.garbage.push(Garbage(Box::new(entry.queue)));
         // A queue that is opened later may get the number: nothing of this one is to be taken for it.

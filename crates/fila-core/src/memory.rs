@@ -2,13 +2,16 @@
 
 use fila_store::Sizes;
 
-/// What a message takes in memory on top of what it carries, rounded up.
-const OVERHEAD: usize = 320;
+/// What a message takes in memory on top of what it carries: itself, its places in tables that are half full, what
+/// the allocator needs.
+const OVERHEAD: usize = 512;
 
 /// What all queues of a broker hold in memory, and may hold.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) used: usize,
+    /// What reads that are under way may bring.
+    pub(crate) reserved: usize,
     pub(crate) budget: usize,
 }
 
@@ -39,13 +42,14 @@ impl Memory {
 
     /// Tells whether to read ahead of demand.
     pub(crate) const fn has_room_ahead(&self) -> bool {
-        self.used < self.budget
+        self.used + self.reserved < self.budget
     }
 
     /// Returns how much to read at once.
     pub(crate) fn chunk(&self) -> usize {
         const LEAST: usize = 16 << 10;
         const MOST: usize = 1 << 20;
-        (self.budget.saturating_sub(self.used) / 8).clamp(LEAST, MOST)
+        let room = self.budget.saturating_sub(self.used + self.reserved);
+        (room / 8).clamp(LEAST, MOST)
     }
 }

@@ -20,7 +20,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use fjall::config::FilterPolicy;
+use fjall::config::{BlockSizePolicy, FilterPolicy};
 use fjall::{
     Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot,
 };
@@ -57,13 +57,13 @@ impl FjallOptions {
     /// Fewer bytes of journals than this the database does not take.
     const JOURNAL_BYTES_MIN: u64 = 64 << 20;
 
-    /// Returns the defaults for this directory: durable on disk, a cache of 32 MiB, memtables of 32 MiB.
+    /// Returns the defaults for this directory: durable on disk, a cache of 32 MiB, memtables of 16 MiB.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),
             durability: Durability::Fsync,
             cache_bytes: 32 << 20,
-            memtable_bytes: 32 << 20,
+            memtable_bytes: 16 << 20,
             journal_bytes: 512 << 20,
             worker_threads: 2,
         }
@@ -148,8 +148,11 @@ impl FjallRows {
                 match table {
                     // Read in ranges only, for which filters are of no use.
                     Table::Messages => keyspace.filter_policy(FilterPolicy::disabled()),
-                    // Whoever asks for a payload has seen its message.
-                    Table::Payloads => keyspace.expect_point_read_hits(true),
+                    // Whoever asks for a payload has seen its message. Backlogs are read in ranges, and the index of
+                    // large blocks is small.
+                    Table::Payloads => keyspace
+                        .expect_point_read_hits(true)
+                        .data_block_size_policy(BlockSizePolicy::all(16 << 10)),
                     Table::Catalog | Table::Deduplication => keyspace,
                 }
             })

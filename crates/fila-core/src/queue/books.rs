@@ -35,8 +35,9 @@ pub(super) struct Books {
     pub(super) stats: QueueStats,
     /// Messages in the queue, with those that are not durable yet.
     pub(super) depth: u64,
-    /// Bytes of memory that these books take of the broker's.
-    pub(super) used: usize,
+    /// Bytes of memory that these books take of the broker's, and that their reads may bring.
+    used: usize,
+    reserved: usize,
     /// Reads under way.
     pub(super) loads: usize,
     /// Lanes whose read has failed, and when to try again.
@@ -60,6 +61,7 @@ impl Books {
             stats: QueueStats::default(),
             depth: 0,
             used: 0,
+            reserved: 0,
             loads: 0,
             failed_loads: VecDeque::new(),
             busy: 0,
@@ -283,6 +285,26 @@ impl Books {
         self.depth -= 1;
         self.stats.bytes -= message.carried();
         message
+    }
+
+    /// Sets memory apart for what a read may bring.
+    pub(super) fn reserve(&mut self, memory: &mut Memory, bytes: usize) {
+        memory.reserved += bytes;
+        self.reserved += bytes;
+        self.loads += 1;
+    }
+
+    /// Gives it back, now that the read is done.
+    pub(super) fn release(&mut self, memory: &mut Memory, bytes: usize) {
+        memory.reserved -= bytes;
+        self.reserved -= bytes;
+        self.loads -= 1;
+    }
+
+    /// Gives back all memory, since these books are closed.
+    pub(super) fn leave(&self, memory: &mut Memory) {
+        memory.used -= self.used;
+        memory.reserved -= self.reserved;
     }
 
     /// Moves a message's payload into memory, or out of it.

@@ -41,6 +41,8 @@ pub(super) struct Lane {
     /// In a strictly ordered lane: acknowledged, and not yet durably so. What comes next waits for that.
     pub(super) settling: u32,
     pub(super) loading: Loading,
+    /// Bytes set apart for what is being read.
+    pub(super) reserved: usize,
     /// Deliveries that are paid for, and wait for their messages to be read. While there are any, there is a read
     /// under way.
     pub(super) promises: VecDeque<Promise>,
@@ -119,6 +121,7 @@ impl Lane {
             uncommitted: 0,
             settling: 0,
             loading: Loading::Nothing,
+            reserved: 0,
             promises: VecDeque::new(),
             is_blocked: false,
             delivered: 0,

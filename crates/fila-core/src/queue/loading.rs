@@ -98,7 +98,7 @@ impl Queue {
                 bytes,
             },
         };
-        self.ask(context, number, Loading::Backlog(stretch), request);
+        self.ask(context, number, Loading::Backlog(stretch), bytes, request);
     }
 
     /// Reads the payload of the head of a lane, and those of some others that have none.
@@ -128,7 +128,7 @@ impl Queue {
             .map(|handle| self.books.messages[handle.slot as usize].locator())
             .collect();
         let request = LoadRequest::Payloads(locators);
-        self.ask(context, number, Loading::Payloads(wanted), request);
+        self.ask(context, number, Loading::Payloads(wanted), most, request);
     }
 
     fn ask<T>(
@@ -136,10 +136,13 @@ impl Queue {
         context: &mut Context<'_, T>,
         number: u32,
         purpose: Loading,
+        bytes: usize,
         request: LoadRequest,
     ) {
-        self.books.loads += 1;
-        self.books.lane_mut(number).loading = purpose;
+        self.books.reserve(context.memory, bytes);
+        let lane = self.books.lane_mut(number);
+        lane.loading = purpose;
+        lane.reserved = bytes;
         context.effects.loads.push(Load {
             queue: self.id,
             request,
@@ -164,7 +167,8 @@ impl Queue {
         let number = token.lane;
         let lane = self.books.lane_mut(number);
         let purpose = std::mem::replace(&mut lane.loading, Loading::Nothing);
-        self.books.loads -= 1;
+        let reserved = std::mem::take(&mut lane.reserved);
+        self.books.release(context.memory, reserved);
         match (purpose, found) {
             (_, LoadedMessages::Failed(_)) => {
                 self.load_later(context.now, number);

@@ -253,7 +253,7 @@ impl Queue {
         let purged = self.books.depth;
         let books = Books::new(self.books.serial + 1, context.settings, context.now);
         let old = std::mem::replace(&mut self.books, Box::new(books));
-        context.memory.used -= old.used;
+        old.leave(context.memory);
         context.effects.garbage.push(Garbage(old));
         let deduplication = std::mem::take(&mut self.deduplication);
         let garbage = Garbage(Box::new(deduplication));
@@ -314,8 +314,8 @@ impl Queue {
         self.books.engine.work()
     }
 
-    /// Returns the bytes of memory that its messages take.
-    pub(crate) fn memory_used(&self) -> usize {
-        self.books.used
+    /// Gives back the memory that its messages take.
+    pub(crate) fn leave(&self, memory: &mut Memory) {
+        self.books.leave(memory);
     }
 }

@@ -129,7 +129,7 @@ impl Simulation {
         let mut chance = Chance(seed);
         let mut settings = Settings::default();
         // So little that most of the backlog lies in the store, in most runs.
-        settings.memory_budget = [2 << 10, 16 << 10, 1 << 20][chance.below(3) as usize];
+        settings.memory_budget = [2 << 10, 24 << 10, 1 << 20][chance.below(3) as usize];
         let mut definition = Definition::default();
         definition.visibility_timeout = Duration::from_millis(50 + chance.below(500));
         definition.deduplication_window = Duration::from_millis(chance.below(2000));

@@ -1,5 +1,7 @@
-//! Messages at the edge: from the wire into the broker, and from the broker onto the wire. Payloads are moved, never
-//! copied.
+//! Messages at the edge: from the wire into the broker, and from the broker onto the wire.
+//!
+//! A payload is copied at most once, out of the frame it came in: one message that waits in memory would otherwise keep
+//! all bytes that came with it. From there to the store and onto the wire it is moved.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,6 +14,9 @@ use fila_store::{DeduplicationId, FairnessKey, Payload, QueueId};
 use super::id;
 use super::refusal::{Refusal, out_of_range};
 use super::trace::CallTrace;
+
+/// A payload of so many bytes that came alone is most of what it came in.
+const LARGE: usize = 64 << 10;
 
 /// The fairness key of messages that name none.
 const DEFAULT_KEY: &str = "default";
@@ -130,7 +135,11 @@ impl Batch {
             messages: Vec::with_capacity(messages.len()),
             refused: Vec::new(),
         };
-        for (place, message) in messages.into_iter().enumerate() {
+        let is_alone = messages.len() == 1;
+        for (place, mut message) in messages.into_iter().enumerate() {
+            if !is_alone || message.payload.len() < LARGE {
+                message.payload = Bytes::copy_from_slice(&message.payload);
+            }
             match parse(message, trace) {
                 Ok(message) => batch.messages.push(message),
                 Err(refusal) => batch.refused.push((place, refusal)),
