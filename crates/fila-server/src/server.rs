@@ -158,7 +158,9 @@ impl Drop for Server {
     }
 }
 
-/// Runs a server until `shutdown` is done, then ends it in order. Says where it listens as soon as it does.
+/// Runs a server until `shutdown` is done, then ends it in order. Says where it listens once it is ready.
+///
+/// If `shutdown` is done before the server is ready, it never gets there.
 ///
 /// # Errors
 /// If the address or the store cannot be used.
@@ -167,7 +169,11 @@ pub async fn run(
     started: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, StartError> {
-    let server = Server::start(config).await?;
+    let mut shutdown = std::pin::pin!(shutdown);
+    let server = tokio::select! {
+        server = Server::start(config) => server?,
+        () = &mut shutdown => return Ok(Stopped::Complete),
+    };
     started(server.address());
     shutdown.await;
     Ok(server.shutdown().await)

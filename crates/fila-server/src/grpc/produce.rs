@@ -14,11 +14,12 @@ use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tonic::{Status, Streaming};
+use tracing::Span;
 
 use super::consume::stopped;
 use super::message::{Batch, Outcome};
 use super::refusal::{Refusal, unreadable};
-use super::trace::CallTrace;
+use super::trace::{CallTrace, Tracing};
 use crate::runtime::{Handle, QueueEntry, Replies, Reply, State};
 
 /// Messages that are handed over together, about: the last frame may go beyond it.
@@ -28,6 +29,7 @@ const MESSAGES_AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub(super) struct Producing {
     handle: Handle,
+    tracing: Tracing,
     trace: CallTrace,
     frames: Streaming<ProduceRequest>,
     /// The queue of the frame before.
@@ -50,6 +52,8 @@ struct Waiting {
     frame_id: u64,
     queue: QueueId,
     outcome: Outcome,
+    /// Lasts until they are.
+    _span: Span,
 }
 
 #[derive(Debug)]
@@ -70,12 +74,18 @@ struct Group {
 }
 
 impl Producing {
-    pub(super) fn new(handle: Handle, trace: CallTrace, frames: Streaming<ProduceRequest>) -> Self {
+    pub(super) fn new(
+        handle: Handle,
+        tracing: Tracing,
+        trace: CallTrace,
+        frames: Streaming<ProduceRequest>,
+    ) -> Self {
         let (to_replies, replies) = mpsc::unbounded_channel();
         let window = handle.limits().produce_window.get() as usize;
         let state = handle.state();
         Self {
             handle,
+            tracing,
             trace,
             frames,
             queue: String::new(),
@@ -191,6 +201,7 @@ impl Producing {
             frame_id,
             queue: queue.id,
             outcome,
+            _span: self.tracing.enqueue(queue.name.as_str(), &self.trace),
         };
         self.waiting.insert(number, waiting);
         group.queue = Some(queue);

@@ -155,7 +155,12 @@ impl FilaService for Messages {
         request: Request<Streaming<ProduceRequest>>,
     ) -> Result<Response<Self::ProduceStream>, Status> {
         let trace = CallTrace::of(request.metadata());
-        let producing = Producing::new(self.handle.clone(), trace, request.into_inner());
+        let producing = Producing::new(
+            self.handle.clone(),
+            self.tracing,
+            trace,
+            request.into_inner(),
+        );
         let frames = stream::unfold(producing, |mut producing| async move {
             Some((producing.next().await?, producing))
         });

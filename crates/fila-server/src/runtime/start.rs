@@ -4,24 +4,24 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use drr::Quantum;
-use fila_core::{Broker, Definition, Limits, Settings};
-use fila_store::{Engine, FjallOptions, MemoryDisk, MemoryEngine, Queue};
-use tracing::{error, info, warn};
+use fila_core::Broker;
+use fila_store::{Engine, FjallOptions, MemoryDisk, MemoryEngine};
+use tracing::{error, info};
 
 use super::Clock;
-use super::catalogue::{Catalogue, Figures, QueueEntry};
+use super::catalogue::Catalogue;
 use super::commit::Committer;
 use super::error::StartError;
+use super::estate::Estate;
 use super::handle::{Handle, Shared};
-use super::inbox::{Inbox, Input, Opening, Outbox, inbox};
+use super::inbox::{Inbox, Outbox, inbox};
 use super::reader::{Errand, READERS, Reader};
-use super::recover::take_over;
-use super::registrar::{Registrar, least};
+use super::registrar::Registrar;
 use super::scheduler::{Collected, Phase, Scheduler};
+use super::settings::settings;
 use super::shards::Shards;
 use super::status::{Status, Witness};
 use super::sweeper::Sweeper;
@@ -247,122 +247,4 @@ pub enum Stopped {
     Complete,
     /// The store did not finish.
     TimedOut,
-}
-
-/// What all threads of a server share of its queues.
-struct Estate<E: Engine> {
-    engine: Arc<E>,
-    shards: Arc<Shards<E::Shard>>,
-    catalogue: Arc<Catalogue>,
-    inboxes: Arc<[Inbox]>,
-}
-
-/// What was found in the store.
-#[derive(Clone, Copy, Debug, Default)]
-struct Found {
-    queues: usize,
-    messages: u64,
-}
-
-impl<E: Engine> Estate<E> {
-    /// Takes over all queues, those of different scheduler threads at once. Returns how many each thread has.
-    fn take_over_all(&self) -> Result<Vec<usize>, StartError> {
-        let began = Instant::now();
-        let mut spread = vec![0; self.inboxes.len()];
-        let mut shares: Vec<Vec<Queue>> = vec![Vec::new(); self.inboxes.len()];
-        for queue in self.engine.queues()? {
-            let thread = least(&spread);
-            spread[thread] += 1;
-            shares[thread].push(queue);
-        }
-        let total: usize = spread.iter().sum();
-        info!(queues = total, "taking over the queues of the store");
-        let found: Result<Vec<Found>, StartError> = std::thread::scope(|scope| {
-            let workers: Vec<_> = shares
-                .into_iter()
-                .enumerate()
-                .map(|(thread, queues)| scope.spawn(move || self.take_over_share(thread, queues)))
-                .collect();
-            let found = workers.into_iter().map(|worker| {
-                // A panic goes on in the thread that started the server.
-                worker
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
-            found.collect()
-        });
-        let messages: u64 = found?.iter().map(|found| found.messages).sum();
-        info!(queues = total, messages, took = ?began.elapsed(), "all queues taken over");
-        Ok(spread)
-    }
-
-    fn take_over_share(&self, thread: usize, queues: Vec<Queue>) -> Result<Found, StartError> {
-        let mut found = Found::default();
-        for queue in queues {
-            let began = Instant::now();
-            let name = queue.name;
-            let definition = Definition::decode(&queue.definition);
-            let definition = definition.map_err(|source| StartError::Definition {
-                name: name.clone(),
-                source,
-            })?;
-            let taken = take_over(&*self.engine, queue.id, definition.clone());
-            let taken = taken.map_err(|source| StartError::Claim {
-                name: name.clone(),
-                source,
-            })?;
-            let messages = taken.recovery.messages();
-            found.queues += 1;
-            found.messages += messages;
-            if messages > 0 {
-                info!(queue = %name, messages, took = ?began.elapsed(), "queue taken over");
-            }
-            let entry = Arc::new(QueueEntry {
-                id: queue.id,
-                name,
-                version: queue.version,
-                definition: Arc::new(definition),
-                thread,
-                figures: Arc::new(Figures::default()),
-            });
-            self.shards.add(taken.shard);
-            self.inboxes[thread].put_now(Input::Open(Opening {
-                queue: entry.id,
-                recovery: Box::new(taken.recovery),
-                figures: entry.figures.clone(),
-                opened: None,
-            }));
-            self.catalogue.put(entry);
-        }
-        Ok(found)
-    }
-}
-
-/// Returns the settings of one scheduler thread's broker: its part of what all of them share.
-fn settings(config: &Config) -> Settings {
-    let threads = config.scheduler.threads.get();
-    let given = &config.limits;
-    let mut settings = Settings::default();
-    match Quantum::new(config.scheduler.quantum.get()) {
-        Some(quantum) => settings.quantum = quantum,
-        None => warn!("scheduler.quantum is out of range; the default is used"),
-    }
-    settings.memory_budget = config.storage.memory_budget.as_usize() / threads;
-    let mut limits = Limits::default();
-    limits.payload_bytes = given.payload_bytes.as_usize();
-    limits.headers = given.headers;
-    limits.header_bytes = given.header_bytes.as_usize();
-    limits.fairness_key_bytes = given.fairness_key_bytes.as_usize();
-    limits.delay = given.delay;
-    limits.keys_per_queue = given.keys_per_queue.get();
-    limits.depth_per_queue = given.depth_per_queue.get();
-    limits.depth_per_key = given.depth_per_key.get();
-    limits.delayed_per_queue = given.delayed_per_queue as u64;
-    limits.deduplication_ids_per_queue = given.deduplication_ids_per_queue;
-    limits.key_settings_per_queue = given.key_settings_per_queue;
-    limits.consumers = given.consumers.get();
-    limits.in_flight_per_consumer = given.in_flight_per_consumer.get();
-    limits.buffered_bytes = given.buffered_bytes.as_usize() / threads;
-    settings.limits = limits;
-    settings
 }

@@ -1,0 +1,36 @@
+//! What a broker is told of the configuration.
+
+use drr::Quantum;
+use fila_core::{Limits, Settings};
+use tracing::warn;
+
+use crate::config::Config;
+
+/// Returns the settings of one scheduler thread's broker: its part of what all of them share.
+pub(super) fn settings(config: &Config) -> Settings {
+    let threads = config.scheduler.threads.get();
+    let given = &config.limits;
+    let mut settings = Settings::default();
+    match Quantum::new(config.scheduler.quantum.get()) {
+        Some(quantum) => settings.quantum = quantum,
+        None => warn!("scheduler.quantum is out of range; the default is used"),
+    }
+    settings.memory_budget = config.storage.memory_budget.as_usize() / threads;
+    let mut limits = Limits::default();
+    limits.payload_bytes = given.payload_bytes.as_usize();
+    limits.headers = given.headers;
+    limits.header_bytes = given.header_bytes.as_usize();
+    limits.fairness_key_bytes = given.fairness_key_bytes.as_usize();
+    limits.delay = given.delay;
+    limits.keys_per_queue = given.keys_per_queue.get();
+    limits.depth_per_queue = given.depth_per_queue.get();
+    limits.depth_per_key = given.depth_per_key.get();
+    limits.delayed_per_queue = given.delayed_per_queue as u64;
+    limits.deduplication_ids_per_queue = given.deduplication_ids_per_queue;
+    limits.key_settings_per_queue = given.key_settings_per_queue;
+    limits.consumers = given.consumers.get();
+    limits.in_flight_per_consumer = given.in_flight_per_consumer.get();
+    limits.buffered_bytes = given.buffered_bytes.as_usize() / threads;
+    settings.limits = limits;
+    settings
+}
