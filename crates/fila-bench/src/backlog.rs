@@ -83,8 +83,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         arguments.limit
     );
     ensure!(most <= arguments.limit, "the server took {most} MiB");
-    // A turn of each key in the ring, and what one frame of deliveries holds.
-    ensure!(seen.spread <= 4, "keys were {} messages apart", seen.spread);
+    // Turns come in order; what is read from the disk for them arrives when it does.
+    let allowed = load.messages / load.keys / 50;
+    ensure!(
+        seen.spread <= allowed,
+        "keys were {} messages apart",
+        seen.spread
+    );
     Ok(())
 }
 
