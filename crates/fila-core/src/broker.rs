@@ -210,8 +210,10 @@ impl<T> Broker<T> {
         found: LoadedMessages,
     ) {
         self.advance(now);
-        if let Some(&number) = self.numbers.get(&queue) {
+        if let Ok(number) = self.find_writable(queue) {
             self.with_queue(number, |queue, context| {
+                // It may be delivered right away, so whatever is due by now comes first.
+                queue.fire(context);
                 queue.loaded(context, token, found);
             });
         }

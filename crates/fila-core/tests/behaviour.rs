@@ -305,6 +305,34 @@ fn a_lease_outlives_its_message_but_not_by_another_delivery() {
 }
 
 #[test]
+fn what_is_due_while_a_message_is_read_comes_before_it() {
+    let (mut shell, queue) = queue();
+    let mut short = message("a", "short");
+    short.ttl = Ttl::For(SECOND);
+    shell.enqueue(queue, short);
+    let mut delayed = message("a", "delayed");
+    delayed.delay = SECOND;
+    let delayed = shell.enqueue(queue, delayed);
+    let last = shell.enqueue(queue, message("a", "last"));
+    let consumer = shell.subscribe(queue, Credit::Limited(2));
+    shell.run();
+    for (_, delivery) in std::mem::take(&mut shell.deliveries) {
+        let released = shell.settle(queue, delivery.lease, Verdict::Release);
+        released.unwrap();
+    }
+    shell.tell(Command::Credit { consumer, more: 2 });
+    shell.poll();
+    assert_eq!(shell.loads.len(), 1, "payloads have left memory");
+    // Nobody has polled since the time came.
+    shell.advance(SECOND);
+    shell.load();
+    shell.run();
+    let delivered: Vec<_> = shell.deliveries.iter().map(|(_, it)| it.message).collect();
+    assert_eq!(delivered, [delayed, last]);
+    assert_eq!(shell.stats(queue).totals.expired, 1);
+}
+
+#[test]
 fn a_duplicate_gets_the_id_of_the_first_also_before_that_is_durable() {
     let (mut shell, queue) = queue();
     let mut once = message("a", "once");

@@ -11,8 +11,8 @@ use fila_core::{
     Recovery, Round, Settings, SettleError, Settlement, Verdict,
 };
 use fila_store::{
-    Batch, Cursor, Engine, FairnessKey, MemoryDisk, MemoryEngine, MessageId, Payload, QueueId,
-    QueueName, Shard, Timestamp,
+    Batch, Cursor, Engine, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId, Payload,
+    QueueId, QueueName, Shard, Timestamp,
 };
 
 pub(crate) const START: u64 = 1_700_000_000_000;
@@ -190,6 +190,17 @@ impl Shell {
                 .load(&messages)
                 .map_or_else(LoadedMessages::Failed, LoadedMessages::Payloads),
         };
+        self.broker.loaded(self.now, load.queue, load.token, found);
+        self.take_effects();
+    }
+
+    /// Fails the read that was asked for first.
+    pub(crate) fn fail_load(&mut self) {
+        let Some(load) = self.loads.pop_front() else {
+            return;
+        };
+        let fault = Fault::new(std::io::Error::other("the disk is away"));
+        let found = LoadedMessages::Failed(fault.into());
         self.broker.loaded(self.now, load.queue, load.token, found);
         self.take_effects();
     }
