@@ -350,11 +350,12 @@ impl<T> Broker<T> {
                 || self.buffered >= self.settings.limits.buffered_bytes)
     }
 
-    /// Tells whether there is something to be stored, or being stored.
+    /// Tells whether there is something to be stored, or being stored. After a failure there never is.
     pub fn is_writing(&self) -> bool {
-        self.under_way.is_some()
-            || !self.collecting.writing.is_empty()
-            || !self.collecting.answers.is_empty()
+        self.failure.is_none()
+            && (self.under_way.is_some()
+                || !self.collecting.writing.is_empty()
+                || !self.collecting.answers.is_empty())
     }
 
     /// Returns when to [poll](Self::poll) again, if nothing else happens.

@@ -836,6 +836,10 @@ fn a_message_that_cannot_be_read_is_reported_and_not_served() {
     let stats = shell.stats(queue);
     assert_eq!((stats.ready, stats.totals.damaged), (0, 1));
     let _ = shell.engine.health();
+    let ticket = shell.ticket();
+    shell.tell(Command::Purge { queue, ticket });
+    shell.run();
+    assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(2)));
 }
 
 /// Returns a shell whose queue keeps next to nothing in memory.
@@ -1158,4 +1162,256 @@ fn a_queue_can_have_less_room_than_the_broker_allows() {
     assert_eq!(results[2], Err(EnqueueError::KeyFull { max: 2 }));
     assert_eq!(results[4], Err(EnqueueError::QueueFull { max: 3 }));
     assert_eq!(shell.stats(queue).depth(), 3);
+}
+
+#[test]
+fn a_key_is_promised_no_more_than_it_has_and_may_deliver() {
+    for (messages, cap) in [(1, None), (5, NonZeroU32::new(1))] {
+        let mut definition = Definition::default();
+        definition.key_concurrency = cap;
+        let mut settings = Settings::default();
+        settings.memory_budget = 4 << 10;
+        let mut shell = Shell::new(settings);
+        let queue = shell.create("shared", definition);
+        shell.enqueue_all(queue, vec![message("stored", vec![1; 8 << 10]); messages]);
+        let quick = ["b", "c", "d"].map(|name| message(name, ""));
+        shell.enqueue_all(queue, quick.to_vec());
+        shell.subscribe(queue, Credit::Limited(4));
+        shell.poll();
+        let quick = shell.deliveries.len();
+        assert_eq!(
+            (shell.loads.len(), quick),
+            (1, 3),
+            "{messages} with {cap:?}"
+        );
+        shell.run();
+        assert_eq!(shell.deliveries.len(), 4);
+    }
+}
+
+#[test]
+fn a_key_that_owes_makes_good_for_it_when_it_comes_back() {
+    let mut definition = Definition::default();
+    definition.charge = Charge::Time;
+    definition.visibility_timeout = 1000 * SECOND;
+    let (mut shell, queue) = Shell::with_queue(definition);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    shell.enqueue(queue, message("slow", ""));
+    let slow = shell.next(consumer).unwrap();
+    // It has competition while it takes its time.
+    shell.enqueue_all(queue, vec![message("other", ""); 100]);
+    shell.advance(100 * SECOND);
+    shell.settle(queue, slow.lease, Verdict::Ack).unwrap();
+    // New keys take the places of those that have nothing, but not of one that owes.
+    let passing = (0..10).map(|n| message(&n.to_string(), ""));
+    let passing = passing.collect();
+    shell.enqueue_all(queue, passing);
+    shell.enqueue_all(queue, vec![message("slow", ""); 100]);
+    shell.tell(Command::Credit { consumer, more: 60 });
+    shell.run();
+    let delivered = shell.deliveries.iter();
+    let of_slow = delivered.filter(|(_, it)| it.fairness_key == key("slow"));
+    assert_eq!(of_slow.count(), 0);
+}
+
+#[test]
+fn keys_count_from_the_moment_at_which_they_are_taken() {
+    let mut settings = Settings::default();
+    settings.limits.keys_per_queue = 2;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("limited", Definition::default());
+    let batch = ["a", "b", "c"].map(|name| message(name, ""));
+    let mut results = shell.enqueue_all(queue, batch.to_vec());
+    let refused = Err(EnqueueError::TooManyKeys { max: 2 });
+    assert_eq!(results.pop(), Some(refused));
+    assert!(results.iter().all(Result::is_ok));
+}
+
+#[test]
+fn the_order_of_a_queue_is_never_changed() {
+    let mut definition = Definition::default();
+    definition.ordering = Ordering::Key;
+    let (mut shell, queue) = Shell::with_queue(definition.clone());
+    shell.enqueue_all(queue, vec![message("a", ""); 3]);
+    definition.ordering = Ordering::None;
+    shell.tell(Command::Update {
+        queue,
+        definition: Box::new(definition),
+    });
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 1);
+}
+
+#[test]
+fn a_raised_cap_reaches_any_number_of_keys() {
+    let mut definition = Definition::default();
+    definition.key_concurrency = NonZeroU32::new(1);
+    let (mut shell, queue) = Shell::with_queue(definition.clone());
+    let batch = (0..5000).map(|n| message(&(n / 2).to_string(), ""));
+    let batch = batch.collect();
+    shell.enqueue_all(queue, batch);
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 2500);
+    definition.key_concurrency = None;
+    shell.tell(Command::Update {
+        queue,
+        definition: Box::new(definition),
+    });
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 5000);
+}
+
+#[test]
+fn whoever_takes_the_place_of_one_that_went_has_one_turn_in_a_round() {
+    let (mut shell, queue) = queue();
+    let gone = shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.tell(Command::Unsubscribe { consumer: gone });
+    let next = shell.subscribe(queue, Credit::Unlimited);
+    shell.enqueue_all(queue, vec![message("a", ""); 30]);
+    let of_next = shell.deliveries.iter().filter(|(to, _)| *to == next);
+    assert_eq!(of_next.count(), 15);
+}
+
+#[test]
+fn nothing_of_a_deleted_queue_is_taken_for_the_one_that_gets_its_place() {
+    let mut settings = Settings::default();
+    settings.limits.consumers = 1;
+    let mut shell = Shell::new(settings);
+    let old = shell.create("old", Definition::default());
+    shell.enqueue(old, message("a", "leased"));
+    shell.subscribe(old, Credit::Unlimited);
+    shell.run();
+    let ticket = shell.ticket();
+    shell.tell(Command::Enqueue {
+        queue: old,
+        messages: vec![message("a", "under way")],
+        ticket,
+    });
+    // It is stored, and deleted before the broker hears of it.
+    shell.seal();
+    let round = shell.round.take().unwrap();
+    let fenced = shell.store(&round);
+    assert!(fenced.is_empty());
+    shell.delete(old);
+    assert_eq!(shell.broker.memory_used(), 0);
+    let new = shell.create("new", Definition::default());
+    shell.deliveries.clear();
+    shell.subscribe(new, Credit::Unlimited);
+    let committed = Committed::Stored { round, fenced };
+    shell.broker.committed(shell.now, committed);
+    shell.run();
+    let gone = Some(Answer::Refused(Refused::QueueGone));
+    assert_eq!(shell.answers.remove(&ticket), gone);
+    assert!(shell.deliveries.is_empty());
+    let mut reported = Vec::new();
+    shell
+        .broker
+        .changed(|queue, stats| reported.push((queue, stats.depth())));
+    assert_eq!(reported, [(new, 0)]);
+    // Nor does its lease run out.
+    assert_eq!(shell.broker.next_timer(), None);
+    shell.delete(new);
+    shell.advance(60 * SECOND);
+    shell.run();
+}
+
+#[test]
+fn a_round_that_another_owner_has_fenced_off_is_not_confirmed() {
+    let (mut shell, queue) = queue();
+    shell.subscribe(queue, Credit::Unlimited);
+    let ticket = shell.ticket();
+    shell.tell(Command::Enqueue {
+        queue,
+        messages: vec![message("a", "")],
+        ticket,
+    });
+    shell.seal();
+    shell.engine.delete_queue(queue).unwrap();
+    shell.commit();
+    shell.poll();
+    let gone = Some(Answer::Refused(Refused::QueueGone));
+    assert_eq!(shell.answers.remove(&ticket), gone);
+    assert!(shell.deliveries.is_empty());
+}
+
+#[test]
+fn nobody_is_woken_for_what_has_ended() {
+    let (mut shell, queue) = queue();
+    shell.enqueue_all(queue, vec![message("a", ""); 2]);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let first = shell.next(consumer).unwrap();
+    shell.advance(SECOND);
+    let second = shell.next(consumer).unwrap();
+    shell.settle(queue, first.lease, Verdict::Ack).unwrap();
+    shell.settle(queue, second.lease, Verdict::Ack).unwrap();
+    assert_eq!(shell.broker.next_timer(), None);
+}
+
+#[test]
+fn a_clock_that_goes_back_shortens_nothing() {
+    let (mut shell, queue) = queue();
+    shell.enqueue(queue, message("a", ""));
+    shell.advance(10 * SECOND);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let lease = shell.next(consumer).unwrap().lease;
+    let late = shell.now;
+    shell.now = fila_store::Timestamp::from_millis(support::START);
+    let extended = shell.settle(queue, lease, Verdict::Extend { by: None });
+    extended.unwrap();
+    shell.now = late.saturating_add(30 * SECOND - MILLISECOND);
+    shell.run();
+    assert_eq!(shell.stats(queue).leased, 1);
+}
+
+#[test]
+fn a_consumer_is_lent_no_more_than_the_broker_allows() {
+    let mut settings = Settings::default();
+    settings.limits.in_flight_per_consumer = 2;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("limited", Definition::default());
+    shell.enqueue_all(queue, vec![message("a", ""); 5]);
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 2);
+}
+
+#[test]
+fn consumers_that_have_left_make_room_for_others() {
+    let mut settings = Settings::default();
+    settings.limits.consumers = 1;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("limited", Definition::default());
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    shell.tell(Command::Drain { consumer });
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    shell.tell(Command::Unsubscribe { consumer });
+    shell.subscribe(queue, Credit::Unlimited);
+}
+
+#[test]
+fn a_broker_whose_store_has_failed_has_nothing_more_to_store() {
+    let (mut shell, queue) = forgetful(Definition::default());
+    shell.enqueue(queue, message("a", "leased"));
+    shell.enqueue_all(queue, vec![message("b", vec![1; 2000]); 2]);
+    let consumer = shell.subscribe(queue, Credit::Limited(2));
+    shell.poll();
+    assert_eq!((shell.deliveries.len(), shell.loads.len()), (1, 1));
+    let ticket = shell.ticket();
+    shell.tell(Command::Enqueue {
+        queue,
+        messages: vec![message("a", "")],
+        ticket,
+    });
+    shell.seal();
+    shell.round = None;
+    shell.broker.committed(shell.now, Committed::Failed);
+    shell.load();
+    assert_eq!(shell.deliveries.len(), 1, "its result could not be stored");
+    shell.tell(Command::Unsubscribe { consumer });
+    shell.seal();
+    assert!(shell.round.is_none());
+    assert!(!shell.broker.is_writing(), "nobody waits for it to end");
 }
