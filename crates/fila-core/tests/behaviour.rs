@@ -368,6 +368,25 @@ fn a_duplicate_gets_the_id_of_the_first_also_before_that_is_durable() {
 }
 
 #[test]
+fn a_duplicate_is_not_confirmed_before_the_first_is_durable() {
+    let (mut shell, queue) = queue();
+    let mut once = message("a", "once");
+    once.deduplication_id = Some(DeduplicationId::new("d").unwrap());
+    for _ in 0..2 {
+        let ticket = shell.ticket();
+        shell.tell(Command::Enqueue {
+            queue,
+            messages: vec![once.clone()],
+            ticket,
+        });
+    }
+    shell.seal();
+    assert!(shell.answers.is_empty(), "a crash now loses both");
+    shell.commit();
+    assert_eq!(shell.answers.len(), 2);
+}
+
+#[test]
 fn a_purged_queue_is_empty_now_and_after_a_restart() {
     let (mut shell, queue) = queue();
     for _ in 0..20 {
