@@ -211,8 +211,10 @@ impl<T> Broker<T> {
         found: LoadedMessages,
     ) {
         self.advance(now);
-        if let Some(&number) = self.numbers.get(&queue) {
+        if let Ok(number) = self.find_writable(queue) {
             self.with_queue(number, |queue, context| {
+                // It may be delivered right away, so whatever is due by now comes first.
+                queue.fire(context);
                 queue.loaded(context, token, found);
             });
         }
@@ -349,11 +351,12 @@ impl<T> Broker<T> {
                 || self.buffered >= self.settings.limits.buffered_bytes)
     }
 
-    /// Tells whether there is something to be stored, or being stored.
+    /// Tells whether there is something to be stored, or being stored. After a failure there never is.
     pub fn is_writing(&self) -> bool {
-        self.under_way.is_some()
-            || !self.collecting.writing.is_empty()
-            || !self.collecting.answers.is_empty()
+        self.failure.is_none()
+            && (self.under_way.is_some()
+                || !self.collecting.writing.is_empty()
+                || !self.collecting.answers.is_empty())
     }
 
     /// Returns when to [poll](Self::poll) again, if nothing else happens.

@@ -8,9 +8,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, Charge, Command, Committed, Credit, Definition, Delivering, Dismissal, EnqueueError,
-    Enqueued, KeyCursor, KeySettings, Ordering, Refused, Settings, SettleError, Settlement, Ttl,
-    Verdict,
+    Answer, Charge, Command, Committed, Credit, Definition, Delivering, Delivery, Dismissal,
+    EnqueueError, Enqueued, KeyCursor, KeySettings, LeaseId, Ordering, Refused, Settings,
+    SettleError, Settlement, Ttl, Verdict,
 };
 use fila_store::{DeduplicationId, Engine, MessageId, Payload, Shard};
 
@@ -286,6 +286,23 @@ fn messages_are_not_delivered_after_their_time_to_live() {
 }
 
 #[test]
+fn a_message_that_is_put_off_beyond_its_life_ends_on_time() {
+    let (mut shell, queue) = queue();
+    let mut short = message("a", "short");
+    short.ttl = Ttl::For(SECOND);
+    shell.enqueue(queue, short);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let delivery = shell.next(consumer).unwrap();
+    let delay = 2 * SECOND;
+    let nacked = shell.settle(queue, delivery.lease, Verdict::Nack { delay });
+    nacked.unwrap();
+    shell.advance(SECOND);
+    shell.run();
+    let stats = shell.stats(queue);
+    assert_eq!((stats.depth(), stats.totals.expired), (0, 1));
+}
+
+#[test]
 fn a_lease_outlives_its_message_but_not_by_another_delivery() {
     let (mut shell, queue) = queue();
     let mut short = message("a", "short");
@@ -305,6 +322,34 @@ fn a_lease_outlives_its_message_but_not_by_another_delivery() {
 }
 
 #[test]
+fn what_is_due_while_a_message_is_read_comes_before_it() {
+    let (mut shell, queue) = queue();
+    let mut short = message("a", "short");
+    short.ttl = Ttl::For(SECOND);
+    shell.enqueue(queue, short);
+    let mut delayed = message("a", "delayed");
+    delayed.delay = SECOND;
+    let delayed = shell.enqueue(queue, delayed);
+    let last = shell.enqueue(queue, message("a", "last"));
+    let consumer = shell.subscribe(queue, Credit::Limited(2));
+    shell.run();
+    for (_, delivery) in std::mem::take(&mut shell.deliveries) {
+        let released = shell.settle(queue, delivery.lease, Verdict::Release);
+        released.unwrap();
+    }
+    shell.tell(Command::Credit { consumer, more: 2 });
+    shell.poll();
+    assert_eq!(shell.loads.len(), 1, "payloads have left memory");
+    // Nobody has polled since the time came.
+    shell.advance(SECOND);
+    shell.load();
+    shell.run();
+    let delivered: Vec<_> = shell.deliveries.iter().map(|(_, it)| it.message).collect();
+    assert_eq!(delivered, [delayed, last]);
+    assert_eq!(shell.stats(queue).totals.expired, 1);
+}
+
+#[test]
 fn a_duplicate_gets_the_id_of_the_first_also_before_that_is_durable() {
     let (mut shell, queue) = queue();
     let mut once = message("a", "once");
@@ -320,6 +365,25 @@ fn a_duplicate_gets_the_id_of_the_first_also_before_that_is_durable() {
     shell.advance(Duration::from_secs(300));
     let anew = shell.enqueue_all(queue, vec![once]);
     assert!(matches!(anew[..], [Ok(Enqueued::Stored(id))] if id > first));
+}
+
+#[test]
+fn a_duplicate_is_not_confirmed_before_the_first_is_durable() {
+    let (mut shell, queue) = queue();
+    let mut once = message("a", "once");
+    once.deduplication_id = Some(DeduplicationId::new("d").unwrap());
+    for _ in 0..2 {
+        let ticket = shell.ticket();
+        shell.tell(Command::Enqueue {
+            queue,
+            messages: vec![once.clone()],
+            ticket,
+        });
+    }
+    shell.seal();
+    assert!(shell.answers.is_empty(), "a crash now loses both");
+    shell.commit();
+    assert_eq!(shell.answers.len(), 2);
 }
 
 #[test]
@@ -808,4 +872,588 @@ fn a_message_that_cannot_be_read_is_reported_and_not_served() {
     let stats = shell.stats(queue);
     assert_eq!((stats.ready, stats.totals.damaged), (0, 1));
     let _ = shell.engine.health();
+    let ticket = shell.ticket();
+    shell.tell(Command::Purge { queue, ticket });
+    shell.run();
+    assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(2)));
+}
+
+/// Returns a shell whose queue keeps next to nothing in memory.
+fn forgetful(definition: Definition) -> (Shell, fila_store::QueueId) {
+    let mut settings = Settings::default();
+    settings.memory_budget = 1 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("forgetful", definition);
+    (shell, queue)
+}
+
+fn tell_result(
+    shell: &mut Shell,
+    queue: fila_store::QueueId,
+    lease: LeaseId,
+    verdict: Verdict,
+) -> u64 {
+    let ticket = shell.ticket();
+    shell.tell(Command::Settle {
+        queue,
+        results: vec![Settlement {
+            lease,
+            message: None,
+            verdict,
+        }],
+        ticket,
+    });
+    ticket
+}
+
+#[test]
+fn no_result_puts_a_message_off_for_longer_than_the_limit() {
+    let mut settings = Settings::default();
+    settings.limits.delay = SECOND;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("limited", Definition::default());
+    shell.enqueue(queue, message("a", "one"));
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let lease = shell.next(consumer).unwrap().lease;
+    let (max, found) = (SECOND, SECOND + MILLISECOND);
+    let too_long = Err(SettleError::TooLong { found, max });
+    let nack = Verdict::Nack { delay: found };
+    assert_eq!(shell.settle(queue, lease, nack), too_long);
+    let extend = Verdict::Extend { by: Some(found) };
+    assert_eq!(shell.settle(queue, lease, extend), too_long);
+    let extend = Verdict::Extend { by: Some(max) };
+    assert_eq!(shell.settle(queue, lease, extend), Ok(()));
+    let nack = Verdict::Nack { delay: max };
+    assert_eq!(shell.settle(queue, lease, nack), Ok(()));
+}
+
+#[test]
+fn only_results_that_are_stored_wait_for_a_round() {
+    let (mut shell, queue) = queue();
+    let mut short = message("a", "short");
+    short.ttl = Ttl::For(SECOND);
+    shell.enqueue(queue, short);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let lease = shell.next(consumer).unwrap().lease;
+    let extended = tell_result(&mut shell, queue, lease, Verdict::Extend { by: None });
+    assert!(shell.answers.contains_key(&extended));
+    let released = tell_result(&mut shell, queue, lease, Verdict::Release);
+    assert!(shell.answers.contains_key(&released));
+    let lease = shell.next(consumer).unwrap().lease;
+    // Given back when its life has ended, it is deleted.
+    shell.advance(SECOND);
+    let released = tell_result(&mut shell, queue, lease, Verdict::Release);
+    assert!(!shell.answers.contains_key(&released));
+    assert_eq!(shell.stats(queue).totals.expired, 1);
+    shell.run();
+    assert!(shell.answers.contains_key(&released));
+}
+
+#[test]
+fn a_read_that_failed_is_tried_again_after_a_second_and_not_before() {
+    let (mut shell, queue) = forgetful(Definition::default());
+    shell.enqueue_all(queue, vec![message("a", vec![1; 2000]); 2]);
+    shell.subscribe(queue, Credit::Limited(1));
+    shell.poll();
+    shell.fail_load();
+    shell.run();
+    assert_eq!(
+        shell.broker.next_timer(),
+        Some(shell.now.saturating_add(SECOND))
+    );
+    shell.advance(SECOND - MILLISECOND);
+    shell.poll();
+    assert!(shell.loads.is_empty(), "the store is left alone");
+    shell.advance(MILLISECOND);
+    shell.poll();
+    assert_eq!(shell.loads.len(), 1);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 1);
+}
+
+#[test]
+fn a_key_gets_back_what_it_paid_for_deliveries_that_did_not_come_to_pass() {
+    let mut settings = Settings::default();
+    settings.memory_budget = 64 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("shared", Definition::default());
+    shell.enqueue_all(queue, vec![message("fresh", ""); 60]);
+    shell.enqueue_all(queue, vec![message("stored", vec![1; 60 << 10]); 60]);
+    let gone = shell.subscribe(queue, Credit::Limited(40));
+    shell.poll();
+    assert_eq!(shell.deliveries.len(), 20, "the others are being read");
+    shell.tell(Command::Unsubscribe { consumer: gone });
+    shell.deliveries.clear();
+    shell.load();
+    shell.subscribe(queue, Credit::Limited(40));
+    shell.run();
+    let is_stored = |it: &&Delivery| it.fairness_key == key("stored");
+    let delivered = shell.deliveries.iter().map(|(_, it)| it);
+    let stored = delivered.filter(is_stored).count();
+    // It had none while the other had twenty, so it is as many ahead of its half.
+    assert!((29..=31).contains(&stored), "{stored} of 40");
+}
+
+#[test]
+fn bytes_that_were_guessed_before_a_read_are_corrected_after_it() {
+    let mut definition = Definition::default();
+    definition.charge = Charge::Bytes;
+    let (mut shell, queue) = forgetful(definition);
+    // The mean of the first key says little of any of its messages.
+    shell.enqueue_all(queue, vec![message("uneven", vec![1; 10 << 10]); 60]);
+    shell.enqueue_all(queue, vec![message("uneven", ""); 600]);
+    shell.enqueue_all(queue, vec![message("even", vec![1; 1 << 10]); 600]);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let mut bytes = [0; 2];
+    while bytes[0] < 50 * (10 << 10) {
+        let delivery = shell.next(consumer).unwrap();
+        let slot = usize::from(delivery.fairness_key == key("even"));
+        bytes[slot] += delivery.payload.body().len();
+        shell.settle(queue, delivery.lease, Verdict::Ack).unwrap();
+    }
+    let spread = bytes[0].abs_diff(bytes[1]);
+    assert!(spread <= 20 << 10, "{bytes:?}");
+}
+
+#[test]
+fn whoever_was_promised_a_message_is_served_before_those_who_came_later() {
+    let (mut shell, queue) = queue();
+    let mut short = message("a", "short");
+    short.ttl = Ttl::For(SECOND);
+    shell.enqueue(queue, short);
+    let first = shell.subscribe(queue, Credit::Limited(0));
+    let lease = shell.next(first).unwrap().lease;
+    shell.settle(queue, lease, Verdict::Release).unwrap();
+    let ids = [(); 2].map(|()| shell.enqueue(queue, message("a", "fresh")));
+    // What it is promised has to be read, and ends meanwhile; the next ones are in memory.
+    shell.tell(Command::Credit {
+        consumer: first,
+        more: 1,
+    });
+    shell.poll();
+    assert_eq!(shell.loads.len(), 1);
+    shell.advance(SECOND);
+    let second = shell.subscribe(queue, Credit::Limited(1));
+    shell.run();
+    let delivered: Vec<_> = shell
+        .deliveries
+        .iter()
+        .map(|(to, it)| (*to, it.message))
+        .collect();
+    assert_eq!(delivered, [(first, ids[0]), (second, ids[1])]);
+}
+
+#[test]
+fn a_payload_that_has_gone_is_reported_and_does_not_hold_up_what_is_behind() {
+    let mut definition = Definition::default();
+    definition.ordering = Ordering::Key;
+    let (mut shell, queue) = Shell::with_queue(definition);
+    let lost = shell.enqueue(queue, message("a", "lost"));
+    let next = shell.enqueue(queue, message("a", "next"));
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let lease = shell.next(consumer).unwrap().lease;
+    shell.settle(queue, lease, Verdict::Release).unwrap();
+    let locator = fila_store::Locator {
+        fairness_key: key("a"),
+        id: lost,
+    };
+    let mut batch = fila_store::Batch::new();
+    batch.delete(locator.clone());
+    shell.shards[&queue].commit(&batch).unwrap();
+    shell.damaged = Some(Vec::new());
+    assert_eq!(shell.next(consumer).unwrap().message, next);
+    let damaged = shell.damaged.take().unwrap();
+    let reported: Vec<_> = damaged.into_iter().map(|it| it.message).collect();
+    assert_eq!(reported, [Some(locator)]);
+    let stats = shell.stats(queue);
+    assert_eq!((stats.depth(), stats.totals.damaged), (1, 1));
+}
+
+#[test]
+fn no_more_than_some_reads_are_under_way_for_a_queue() {
+    let (mut shell, queue) = forgetful(Definition::default());
+    let batch = (0..200).map(|n| message(&n.to_string(), vec![1; 2000]));
+    let batch = batch.collect();
+    shell.enqueue_all(queue, batch);
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.poll();
+    assert_eq!(shell.loads.len(), 64);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 200);
+}
+
+#[test]
+fn nothing_is_read_back_while_no_more_messages_may_wait_for_their_time() {
+    let mut settings = Settings::default();
+    settings.memory_budget = 1 << 10;
+    settings.limits.delayed_per_queue = 1;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("limited", Definition::default());
+    let mut delayed = message("b", "delayed");
+    delayed.delay = 2 * SECOND;
+    shell.enqueue(queue, delayed);
+    shell.enqueue(queue, message("a", vec![1; 2000]));
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    assert!(shell.deliveries.is_empty());
+    shell.advance(2 * SECOND);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 2);
+}
+
+#[test]
+fn bytes_that_are_not_confirmed_are_counted_until_they_are() {
+    let mut settings = Settings::default();
+    settings.limits.buffered_bytes = 10;
+    let mut shell = Shell::new(settings);
+    let (one, two) = (
+        shell.create("one", Definition::default()),
+        shell.create("two", Definition::default()),
+    );
+    let full = [Err(EnqueueError::BufferFull { max: 10 })];
+    let tell = |shell: &mut Shell, queue, body: &'static str| {
+        let ticket = shell.ticket();
+        shell.tell(Command::Enqueue {
+            queue,
+            messages: vec![message("a", body)],
+            ticket,
+        });
+        ticket
+    };
+    // In the round under way, and in the one that is collected.
+    tell(&mut shell, one, "12345");
+    shell.seal();
+    tell(&mut shell, two, "12345");
+    assert!(shell.broker.is_full());
+    assert_eq!(shell.enqueue_all(one, vec![message("a", "1")]).len(), 1);
+    tell(&mut shell, one, "12345");
+    shell.seal();
+    tell(&mut shell, two, "12345");
+    let refused = tell(&mut shell, two, "1");
+    assert_eq!(
+        shell.answers.remove(&refused),
+        Some(Answer::Enqueued(full.to_vec()))
+    );
+    // What a deleted queue had collected is given back at once, and what it has under way when that is done.
+    shell.delete(two);
+    let three = shell.create("three", Definition::default());
+    let taken = tell(&mut shell, three, "12345");
+    assert_eq!(shell.answers.get(&taken), None, "it waits for its round");
+    shell.delete(one);
+    shell.commit();
+    let taken = tell(&mut shell, three, "12345");
+    assert_eq!(shell.answers.get(&taken), None);
+    shell.run();
+    assert_eq!(shell.stats(three).depth(), 2);
+    assert!(!shell.broker.is_full());
+}
+
+#[test]
+fn a_message_without_a_time_to_live_has_its_queues() {
+    let mut definition = Definition::default();
+    definition.message_ttl = Some(SECOND);
+    let (mut shell, queue) = Shell::with_queue(definition);
+    let mut lasting = message("a", "lasting");
+    lasting.ttl = Ttl::Forever;
+    shell.enqueue_all(queue, vec![message("a", "short"), lasting]);
+    shell.advance(SECOND);
+    shell.run();
+    let stats = shell.stats(queue);
+    assert_eq!((stats.depth(), stats.totals.expired), (1, 1));
+}
+
+#[test]
+fn what_waits_for_its_time_leaves_its_payload_in_the_store() {
+    let (mut shell, queue) = queue();
+    let mut delayed = message("a", vec![1; 100_000]);
+    delayed.delay = SECOND;
+    shell.enqueue(queue, delayed);
+    assert!(shell.broker.memory_used() < 1000);
+}
+
+#[test]
+fn what_producers_say_last_of_a_weight_counts_for_the_whole_backlog() {
+    let (mut shell, queue) = queue();
+    shell.enqueue_all(queue, vec![message("a", ""); 400]);
+    shell.enqueue_all(queue, vec![message("b", ""); 400]);
+    let mut heavy = message("a", "");
+    heavy.weight = NonZeroU32::new(3).unwrap();
+    shell.enqueue(queue, heavy);
+    shell.subscribe(queue, Credit::Limited(400));
+    shell.run();
+    let delivered = shell.deliveries.iter();
+    let of_a = delivered.filter(|(_, it)| it.fairness_key == key("a"));
+    let of_a = of_a.count();
+    assert!((298..=302).contains(&of_a), "{of_a} of 400");
+}
+
+#[test]
+fn a_queue_can_have_less_room_than_the_broker_allows() {
+    let mut definition = Definition::default();
+    definition.depth_max = Some(3);
+    definition.key_depth_max = Some(2);
+    let (mut shell, queue) = Shell::with_queue(definition);
+    let names = ["a", "a", "a", "b", "b"];
+    let results = shell.enqueue_all(queue, names.map(|name| message(name, "")).to_vec());
+    assert_eq!(results[2], Err(EnqueueError::KeyFull { max: 2 }));
+    assert_eq!(results[4], Err(EnqueueError::QueueFull { max: 3 }));
+    assert_eq!(shell.stats(queue).depth(), 3);
+}
+
+#[test]
+fn a_key_is_promised_no_more_than_it_has_and_may_deliver() {
+    for (messages, cap) in [(1, None), (5, NonZeroU32::new(1))] {
+        let mut definition = Definition::default();
+        definition.key_concurrency = cap;
+        let mut settings = Settings::default();
+        settings.memory_budget = 4 << 10;
+        let mut shell = Shell::new(settings);
+        let queue = shell.create("shared", definition);
+        shell.enqueue_all(queue, vec![message("stored", vec![1; 8 << 10]); messages]);
+        shell.subscribe(queue, Credit::Limited(3));
+        shell.poll();
+        assert_eq!(shell.loads.len(), 1);
+        // The rest of the credit is for those who can use it.
+        for name in ["b", "c"] {
+            let ticket = shell.ticket();
+            shell.tell(Command::Enqueue {
+                queue,
+                messages: vec![message(name, "")],
+                ticket,
+            });
+            shell.seal();
+            shell.commit();
+            shell.poll();
+        }
+        assert_eq!(shell.deliveries.len(), 2, "{messages} with {cap:?}");
+        shell.run();
+        assert_eq!(shell.deliveries.len(), 3);
+    }
+}
+
+#[test]
+fn a_key_that_owes_makes_good_for_it_when_it_comes_back() {
+    let mut definition = Definition::default();
+    definition.charge = Charge::Time;
+    definition.visibility_timeout = 1000 * SECOND;
+    let (mut shell, queue) = Shell::with_queue(definition);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    shell.enqueue(queue, message("slow", ""));
+    let slow = shell.next(consumer).unwrap();
+    // It has competition while it takes its time.
+    shell.enqueue_all(queue, vec![message("other", ""); 100]);
+    shell.advance(100 * SECOND);
+    shell.settle(queue, slow.lease, Verdict::Ack).unwrap();
+    // New keys take the places of those that have nothing, but not of one that owes.
+    let passing = (0..10).map(|n| message(&n.to_string(), ""));
+    let passing = passing.collect();
+    shell.enqueue_all(queue, passing);
+    shell.enqueue_all(queue, vec![message("slow", ""); 100]);
+    shell.tell(Command::Credit { consumer, more: 60 });
+    shell.run();
+    let delivered = shell.deliveries.iter();
+    let of_slow = delivered.filter(|(_, it)| it.fairness_key == key("slow"));
+    assert_eq!(of_slow.count(), 0);
+}
+
+#[test]
+fn keys_count_from_the_moment_at_which_they_are_taken() {
+    let mut settings = Settings::default();
+    settings.limits.keys_per_queue = 2;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("limited", Definition::default());
+    let batch = ["a", "b", "c"].map(|name| message(name, ""));
+    let mut results = shell.enqueue_all(queue, batch.to_vec());
+    let refused = Err(EnqueueError::TooManyKeys { max: 2 });
+    assert_eq!(results.pop(), Some(refused));
+    assert!(results.iter().all(Result::is_ok));
+}
+
+#[test]
+fn the_order_of_a_queue_is_never_changed() {
+    let mut definition = Definition::default();
+    definition.ordering = Ordering::Key;
+    let (mut shell, queue) = Shell::with_queue(definition.clone());
+    shell.enqueue_all(queue, vec![message("a", ""); 3]);
+    definition.ordering = Ordering::None;
+    shell.tell(Command::Update {
+        queue,
+        definition: Box::new(definition),
+    });
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 1);
+}
+
+#[test]
+fn a_raised_cap_reaches_any_number_of_keys() {
+    let mut definition = Definition::default();
+    definition.key_concurrency = NonZeroU32::new(1);
+    let (mut shell, queue) = Shell::with_queue(definition.clone());
+    let batch = (0..5000).map(|n| message(&(n / 2).to_string(), ""));
+    let batch = batch.collect();
+    shell.enqueue_all(queue, batch);
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 2500);
+    definition.key_concurrency = None;
+    shell.tell(Command::Update {
+        queue,
+        definition: Box::new(definition),
+    });
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 5000);
+}
+
+#[test]
+fn whoever_takes_the_place_of_one_that_went_has_one_turn_in_a_round() {
+    let (mut shell, queue) = queue();
+    let gone = shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.tell(Command::Unsubscribe { consumer: gone });
+    let next = shell.subscribe(queue, Credit::Unlimited);
+    shell.enqueue_all(queue, vec![message("a", ""); 30]);
+    let of_next = shell.deliveries.iter().filter(|(to, _)| *to == next);
+    assert_eq!(of_next.count(), 15);
+}
+
+#[test]
+fn nothing_of_a_deleted_queue_is_taken_for_the_one_that_gets_its_place() {
+    let mut settings = Settings::default();
+    settings.limits.consumers = 1;
+    let mut shell = Shell::new(settings);
+    let old = shell.create("old", Definition::default());
+    shell.enqueue(old, message("a", "leased"));
+    shell.subscribe(old, Credit::Unlimited);
+    shell.run();
+    let ticket = shell.ticket();
+    shell.tell(Command::Enqueue {
+        queue: old,
+        messages: vec![message("a", "under way")],
+        ticket,
+    });
+    // It is stored, and deleted before the broker hears of it.
+    shell.seal();
+    let round = shell.round.take().unwrap();
+    let fenced = shell.store(&round);
+    assert!(fenced.is_empty());
+    shell.delete(old);
+    assert_eq!(shell.broker.memory_used(), 0);
+    let new = shell.create("new", Definition::default());
+    shell.deliveries.clear();
+    shell.subscribe(new, Credit::Unlimited);
+    let committed = Committed::Stored { round, fenced };
+    shell.broker.committed(shell.now, committed);
+    shell.run();
+    let gone = Some(Answer::Refused(Refused::QueueGone));
+    assert_eq!(shell.answers.remove(&ticket), gone);
+    assert!(shell.deliveries.is_empty());
+    let mut reported = Vec::new();
+    shell
+        .broker
+        .changed(|queue, stats| reported.push((queue, stats.depth())));
+    assert_eq!(reported, [(new, 0)]);
+    // Nor does its lease run out.
+    assert_eq!(shell.broker.next_timer(), None);
+    shell.delete(new);
+    shell.advance(60 * SECOND);
+    shell.run();
+}
+
+#[test]
+fn a_round_that_another_owner_has_fenced_off_is_not_confirmed() {
+    let (mut shell, queue) = queue();
+    shell.subscribe(queue, Credit::Unlimited);
+    let ticket = shell.ticket();
+    shell.tell(Command::Enqueue {
+        queue,
+        messages: vec![message("a", "")],
+        ticket,
+    });
+    shell.seal();
+    shell.engine.delete_queue(queue).unwrap();
+    shell.commit();
+    shell.poll();
+    let gone = Some(Answer::Refused(Refused::QueueGone));
+    assert_eq!(shell.answers.remove(&ticket), gone);
+    assert!(shell.deliveries.is_empty());
+}
+
+#[test]
+fn nobody_is_woken_for_what_has_ended() {
+    let (mut shell, queue) = queue();
+    shell.enqueue_all(queue, vec![message("a", ""); 2]);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let first = shell.next(consumer).unwrap();
+    shell.advance(SECOND);
+    let second = shell.next(consumer).unwrap();
+    shell.settle(queue, first.lease, Verdict::Ack).unwrap();
+    shell.settle(queue, second.lease, Verdict::Ack).unwrap();
+    assert_eq!(shell.broker.next_timer(), None);
+}
+
+#[test]
+fn a_clock_that_goes_back_shortens_nothing() {
+    let (mut shell, queue) = queue();
+    shell.enqueue(queue, message("a", ""));
+    shell.advance(10 * SECOND);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let lease = shell.next(consumer).unwrap().lease;
+    let late = shell.now;
+    shell.now = fila_store::Timestamp::from_millis(support::START);
+    let extended = shell.settle(queue, lease, Verdict::Extend { by: None });
+    extended.unwrap();
+    shell.now = late.saturating_add(30 * SECOND - MILLISECOND);
+    shell.run();
+    assert_eq!(shell.stats(queue).leased, 1);
+}
+
+#[test]
+fn a_consumer_is_lent_no_more_than_the_broker_allows() {
+    let mut settings = Settings::default();
+    settings.limits.in_flight_per_consumer = 2;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("limited", Definition::default());
+    shell.enqueue_all(queue, vec![message("a", ""); 5]);
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 2);
+}
+
+#[test]
+fn consumers_that_have_left_make_room_for_others() {
+    let mut settings = Settings::default();
+    settings.limits.consumers = 1;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("limited", Definition::default());
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    shell.tell(Command::Drain { consumer });
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    shell.tell(Command::Unsubscribe { consumer });
+    shell.subscribe(queue, Credit::Unlimited);
+}
+
+#[test]
+fn a_broker_whose_store_has_failed_has_nothing_more_to_store() {
+    let (mut shell, queue) = forgetful(Definition::default());
+    shell.enqueue(queue, message("a", "leased"));
+    shell.enqueue_all(queue, vec![message("b", vec![1; 2000]); 2]);
+    let consumer = shell.subscribe(queue, Credit::Limited(2));
+    shell.poll();
+    assert_eq!((shell.deliveries.len(), shell.loads.len()), (1, 1));
+    let ticket = shell.ticket();
+    shell.tell(Command::Enqueue {
+        queue,
+        messages: vec![message("a", "")],
+        ticket,
+    });
+    shell.seal();
+    shell.round = None;
+    shell.broker.committed(shell.now, Committed::Failed);
+    shell.load();
+    assert_eq!(shell.deliveries.len(), 1, "its result could not be stored");
+    shell.tell(Command::Unsubscribe { consumer });
+    shell.seal();
+    assert!(shell.round.is_none());
+    assert!(!shell.broker.is_writing(), "nobody waits for it to end");
 }

@@ -3,7 +3,8 @@
 //!
 //! The model knows what a producer or a consumer may rely on, and nothing of lanes, windows or rounds. It is asked
 //! after every step whether what was seen may be, and in every quiet moment whether something that should have been
-//! seen was not. `FILA_SIMULATION_SEED=n` replays one run, `FILA_SIMULATION_RUNS=n` makes more of them.
+//! seen was not. `FILA_SIMULATION_SEED=n` replays one run, `FILA_SIMULATION_RUNS=n` makes more of them, and
+//! `FILA_SIMULATION_FIRST=n` begins with another seed than 0; `scripts/soak-broker` sets both.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
@@ -34,5 +35,6 @@ fn the_broker_does_what_the_model_allows_and_nothing_less() {
         return play(seed);
     }
     let runs = number("FILA_SIMULATION_RUNS").unwrap_or(4000);
-    (0..runs).for_each(play);
+    let first = number("FILA_SIMULATION_FIRST").unwrap_or(0);
+    (first..first.saturating_add(runs)).for_each(play);
 }

@@ -218,13 +218,26 @@ fn a_section_that_is_a_value_is_refused() {
 #[test]
 fn columns_are_counted_in_characters() {
     let lines = refused("storage = { path = \"größe\", engine = \"lmdb\" }\n");
+    let engine = Key::all().iter().find(|key| key.name() == "engine");
+    let engines = engine.unwrap().allowed();
     assert_eq!(
         lines,
-        ["fila.toml:1:38: storage.engine: `lmdb` is no engine; choose `fjall` or `memory`"]
+        [format!(
+            "fila.toml:1:38: storage.engine: `lmdb` is no engine; choose {engines}"
+        )]
     );
 }
 
 #[test]
+#[cfg(feature = "rocksdb")]
+fn an_engine_that_was_built_in_can_be_chosen() {
+    let config = Loader::new().set("storage.engine=rocksdb").load().unwrap();
+    assert_eq!(config.storage.engine, StorageEngine::Rocksdb);
+    assert!(config.to_toml().contains("engine = \"rocksdb\""));
+}
+
+#[test]
+#[cfg(not(feature = "rocksdb"))]
 fn an_engine_that_was_not_built_in_is_refused_as_such() {
     let error = Loader::new()
         .set("storage.engine=rocksdb")
@@ -232,7 +245,8 @@ fn an_engine_that_was_not_built_in_is_refused_as_such() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "--set storage.engine: this build has no engine `rocksdb`; choose `fjall` or `memory`"
+        "--set storage.engine: this build has no engine `rocksdb`; choose `fjall` or `memory`, \
+         or build with the feature `rocksdb`"
     );
 }
 

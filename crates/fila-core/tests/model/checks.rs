@@ -1,11 +1,15 @@
 //! What may be seen, what must be seen, and what a crash may leave.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use fila_core::{Answer, ConsumerId, Delivering, Delivery, Enqueued, Ordering, SettleError};
 use fila_store::{Cursor, Entry, FairnessKey, MessageId, Shard, Timestamp};
 
 use super::{Expected, Known, Life, Pending, Sent, Simulation};
+
+/// When what could not be read is tried again, at the latest.
+const RETRY: Duration = Duration::from_secs(1);
 
 impl Simulation {
     /// Checks what the broker has said since the last look.
@@ -180,6 +184,7 @@ impl Simulation {
 
     /// Lets the broker finish what it can at this moment, after which nobody may wait in vain.
     pub(super) fn rest(&mut self) {
+        self.end_overdue_leases();
         self.shell.run();
         self.look();
         assert!(self.pending.is_empty(), "unanswered: {:?}", self.pending);
@@ -197,12 +202,21 @@ impl Simulation {
         );
         let consumers = self.consumers.len() as u64;
         assert_eq!(stats.consumers, consumers);
-        if let Some(willing) = self.consumers.keys().find(|&&id| self.is_willing(id)) {
+        if self.is_all_retried()
+            && let Some(willing) = self.consumers.keys().find(|&&id| self.is_willing(id))
+        {
             for known in self.messages.values() {
                 let next = self.deliverable(&known.key);
                 assert_eq!(next, None, "{willing:?} waits, and so does {:?}", known.key);
             }
         }
+    }
+
+    /// Tells whether whatever could not be read has been tried again.
+    pub(super) fn is_all_retried(&self) -> bool {
+        let now = self.shell.now;
+        self.read_failed
+            .is_none_or(|failed| failed.saturating_add(RETRY) <= now)
     }
 
     /// Returns what is stored.
@@ -222,6 +236,7 @@ impl Simulation {
             self.shell.store(&round);
         }
         self.shell.restart();
+        self.read_failed = None;
         let leases: Vec<_> = self.leases().map(|(lease, _)| lease).collect();
         self.ended.extend(leases);
         self.consumers.clear();
@@ -274,6 +289,9 @@ impl Simulation {
             let attempts = known.attempts_confirmed..=known.attempts;
             assert!(attempts.contains(&meta.attempts), "{attempts:?}: {meta:?}");
             let due = meta.deliver_after.unwrap_or(Timestamp::from_millis(0));
+            if meta.attempts == known.attempts {
+                assert_eq!(due, known.due, "{id}");
+            }
             self.messages.insert(
                 id,
                 Known {

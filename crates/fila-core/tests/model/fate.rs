@@ -7,7 +7,7 @@ use fila_core::{
     Answer, Command, ConsumerId, Credit, Delivering, Demand, KeySettings, LeaseId, Settlement, Ttl,
     Verdict,
 };
-use fila_store::{DeduplicationId, Engine, Expected as Version, MessageId};
+use fila_store::{DeduplicationId, Engine, Expected as Version, MessageId, Timestamp};
 
 use super::{Expected, Life, Pending, Sent, Simulation, Subscriber};
 use crate::support::{key, message};
@@ -23,11 +23,12 @@ impl Simulation {
             46..54 => self.credit(),
             54..56 => self.unsubscribe(),
             56..58 => self.drain(),
-            58..68 => self.shell.poll(),
+            58..68 => self.poll(),
             68..76 => self.shell.seal(),
             76..84 => self.shell.commit(),
-            84..90 => self.shell.load(),
-            90..96 => self.let_time_pass(),
+            84..90 => self.load(),
+            90..93 => self.let_time_pass(),
+            93..96 => self.let_time_pass_unnoticed(),
             96 => self.reconfigure(),
             97 => self.purge(),
             _ => {
@@ -56,9 +57,11 @@ impl Simulation {
             if self.chance.one_in(6) {
                 new.delay = Duration::from_millis(self.chance.below(400));
             }
-            if self.chance.one_in(6) {
-                new.ttl = Ttl::For(Duration::from_millis(1 + self.chance.below(2000)));
-            }
+            new.ttl = match self.chance.below(12) {
+                0..2 => Ttl::For(Duration::from_millis(1 + self.chance.below(2000))),
+                2..4 => Ttl::Forever,
+                _ => Ttl::Queue,
+            };
             let mut duplicate_of = None;
             if self.chance.one_in(4) {
                 let id = DeduplicationId::new(format!("d{}", self.chance.below(6))).unwrap();
@@ -73,11 +76,13 @@ impl Simulation {
             sent.push(Sent {
                 body: self.bodies,
                 key: key(name),
-                due: now.saturating_add(new.delay),
+                due: due(now, new.delay),
                 expires: match new.ttl {
-                    Ttl::For(time) => Some(now.saturating_add(time)),
-                    Ttl::Queue | Ttl::Forever => None,
-                },
+                    Ttl::For(time) => Some(time),
+                    Ttl::Queue => self.definition.message_ttl,
+                    Ttl::Forever => None,
+                }
+                .map(|time| now.saturating_add(time)),
                 duplicate_of,
                 is_purged: false,
             });
@@ -177,7 +182,7 @@ impl Simulation {
             Verdict::Nack { delay } => {
                 known.life = Life::Waiting;
                 known.attempts += 1;
-                known.due = now.saturating_add(delay);
+                known.due = due(now, delay);
                 Expected::Attempted(id, known.attempts)
             }
             Verdict::Release => {
@@ -253,7 +258,7 @@ impl Simulation {
     }
 
     /// Ends leases without a result: the deliveries count as attempts.
-    pub(super) fn end_leases(&mut self, ends: impl Fn(fila_store::Timestamp, ConsumerId) -> bool) {
+    pub(super) fn end_leases(&mut self, ends: impl Fn(Timestamp, ConsumerId) -> bool) {
         let mut holders = Vec::new();
         for known in self.messages.values_mut() {
             if let Life::Leased {
@@ -266,7 +271,7 @@ impl Simulation {
                 self.ended.push(lease);
                 known.life = Life::Waiting;
                 known.attempts += 1;
-                known.due = fila_store::Timestamp::from_millis(0);
+                known.due = Timestamp::from_millis(0);
                 holders.push(consumer);
             }
         }
@@ -284,16 +289,45 @@ impl Simulation {
         self.pass(Duration::from_millis(time));
     }
 
+    /// Lets time pass without a poll at its end: whatever comes next finds timers that are due.
+    fn let_time_pass_unnoticed(&mut self) {
+        let time = self.chance.below(200);
+        self.shell.advance(Duration::from_millis(time));
+    }
+
     pub(super) fn pass(&mut self, time: Duration) {
         self.shell.advance(time);
-        let now = self.shell.now;
-        self.end_leases(|until, _| until <= now);
-        self.shell.poll();
+        self.poll();
         self.look();
     }
 
+    fn poll(&mut self) {
+        self.end_overdue_leases();
+        self.shell.poll();
+    }
+
+    /// Makes a read, which fails now and then.
+    fn load(&mut self) {
+        if self.shell.loads.is_empty() {
+            return;
+        }
+        // What is due comes before what is read.
+        self.end_overdue_leases();
+        if self.chance.one_in(8) {
+            self.shell.fail_load();
+            self.read_failed = Some(self.shell.now);
+        } else {
+            self.shell.load();
+        }
+    }
+
+    pub(super) fn end_overdue_leases(&mut self) {
+        let now = self.shell.now;
+        self.end_leases(|until, _| until <= now);
+    }
+
     fn reconfigure(&mut self) {
-        match self.chance.below(4) {
+        match self.chance.below(6) {
             0 => {
                 self.definition.delivery = match self.definition.delivery {
                     Delivering::Running => Delivering::Paused,
@@ -303,6 +337,14 @@ impl Simulation {
             1 => {
                 let cap = self.chance.below(4) as u32;
                 self.definition.key_concurrency = NonZeroU32::new(cap);
+            }
+            2 => {
+                let window = Duration::from_millis(self.chance.below(2000));
+                self.definition.deduplication_window = window;
+            }
+            3 => {
+                let timeout = Duration::from_millis(50 + self.chance.below(500));
+                self.definition.visibility_timeout = timeout;
             }
             _ => {
                 let settings = KeySettings {
@@ -355,5 +397,14 @@ impl Simulation {
             queue: self.queue,
             ticket,
         });
+    }
+}
+
+/// Returns when a message may be delivered that is put off by so much.
+fn due(now: Timestamp, delay: Duration) -> Timestamp {
+    if delay.is_zero() {
+        Timestamp::from_millis(0)
+    } else {
+        now.saturating_add(delay)
     }
 }

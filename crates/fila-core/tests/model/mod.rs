@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{ConsumerId, Definition, Delivering, LeaseId, Ordering, Settings};
+use fila_core::{Charge, ConsumerId, Definition, Delivering, LeaseId, Ordering, Settings};
 use fila_store::{DeduplicationId, FairnessKey, MessageId, QueueId, Timestamp};
 
 use crate::support::Shell;
@@ -122,6 +122,8 @@ pub(crate) struct Simulation {
     ids: BTreeMap<u64, MessageId>,
     ended: Vec<LeaseId>,
     bodies: u64,
+    /// When a read has failed last.
+    read_failed: Option<Timestamp>,
 }
 
 impl Simulation {
@@ -133,6 +135,11 @@ impl Simulation {
         let mut definition = Definition::default();
         definition.visibility_timeout = Duration::from_millis(50 + chance.below(500));
         definition.deduplication_window = Duration::from_millis(chance.below(2000));
+        let charges = [Charge::Message, Charge::Bytes, Charge::Time];
+        definition.charge = charges[chance.below(3) as usize];
+        if chance.one_in(4) {
+            definition.message_ttl = Some(Duration::from_millis(1 + chance.below(3000)));
+        }
         if chance.one_in(2) {
             definition.ordering = Ordering::Key;
         } else if chance.one_in(3) {
@@ -153,6 +160,7 @@ impl Simulation {
             ids: BTreeMap::new(),
             ended: Vec::new(),
             bodies: 0,
+            read_failed: None,
         }
     }
 
@@ -178,7 +186,8 @@ impl Simulation {
             self.acknowledge_all();
             self.rest();
             let now = self.shell.now;
-            if self.messages.values().all(|known| known.is_expired(now)) {
+            let is_over = self.messages.values().all(|known| known.is_expired(now));
+            if is_over && self.is_all_retried() {
                 break;
             }
             self.pass(Duration::from_millis(100));

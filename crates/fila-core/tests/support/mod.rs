@@ -11,8 +11,8 @@ use fila_core::{
     Recovery, Round, Settings, SettleError, Settlement, Verdict,
 };
 use fila_store::{
-    Batch, Cursor, Engine, FairnessKey, MemoryDisk, MemoryEngine, MessageId, Payload, QueueId,
-    QueueName, Shard, Timestamp,
+    Batch, Cursor, Damaged, Engine, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
+    Payload, QueueId, QueueName, Shard, Timestamp,
 };
 
 pub(crate) const START: u64 = 1_700_000_000_000;
@@ -29,6 +29,8 @@ pub(crate) struct Shell {
     pub(crate) answers: BTreeMap<u64, Answer>,
     pub(crate) deliveries: VecDeque<(ConsumerId, Delivery)>,
     pub(crate) dismissed: Vec<(ConsumerId, Dismissal)>,
+    /// What could not be read, for those who expect such a thing.
+    pub(crate) damaged: Option<Vec<Damaged>>,
     /// The round under way.
     pub(crate) round: Option<Round>,
     /// Reads that were asked for.
@@ -51,6 +53,7 @@ impl Shell {
             answers: BTreeMap::new(),
             deliveries: VecDeque::new(),
             dismissed: Vec::new(),
+            damaged: None,
             round: None,
             loads: VecDeque::new(),
             settings,
@@ -194,6 +197,17 @@ impl Shell {
         self.take_effects();
     }
 
+    /// Fails the read that was asked for first.
+    pub(crate) fn fail_load(&mut self) {
+        let Some(load) = self.loads.pop_front() else {
+            return;
+        };
+        let fault = Fault::new(std::io::Error::other("the disk is away"));
+        let found = LoadedMessages::Failed(fault.into());
+        self.broker.loaded(self.now, load.queue, load.token, found);
+        self.take_effects();
+    }
+
     /// Goes on until there is nothing to do at this moment.
     pub(crate) fn run(&mut self) {
         loop {
@@ -216,7 +230,11 @@ impl Shell {
         self.dismissed.append(&mut effects.dismissed);
         self.loads.extend(effects.loads.drain(..));
         effects.garbage.clear();
-        assert!(effects.damaged.is_empty(), "{:?}", effects.damaged);
+        let damaged = effects.damaged.drain(..).map(|(_, damaged)| damaged);
+        match &mut self.damaged {
+            Some(expected) => expected.extend(damaged),
+            None => assert_eq!(damaged.collect::<Vec<_>>(), []),
+        }
     }
 
     // What tests say most.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::draft::{Draft, unknown_key, unknown_section};
 use super::environment::{self, FILE_VARIABLE};
@@ -115,6 +115,17 @@ impl Loader {
     pub fn load(self) -> Result<Config, ConfigError> {
         let mut draft = Draft::new();
         self.apply_file(&mut draft);
+        self.finish(draft)
+    }
+
+    /// Puts the sources together, with this text as the contents of the file, whoever names one.
+    pub(super) fn load_text(self, text: &str) -> Result<Config, ConfigError> {
+        let mut draft = Draft::new();
+        file::apply(&mut draft, Path::new(FILE_NAME), text);
+        self.finish(draft)
+    }
+
+    fn finish(self, mut draft: Draft) -> Result<Config, ConfigError> {
         environment::apply(&mut draft, &self.variables);
         self.apply_flags(&mut draft);
         draft.finish()

@@ -24,6 +24,9 @@ mod texts;
 mod together;
 mod values;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use byte_size::{ByteSize, NotAByteSize};
 pub use error::{ConfigError, Place, Problem};
 pub use keys::{Key, Section};

@@ -36,7 +36,10 @@ pub(super) static ENGINE: Text<StorageEngine> = Text {
         named(StorageEngine::ALL, word).ok_or_else(|| {
             let engines = one_of(StorageEngine::ALL);
             match word {
-                "rocksdb" => format!("this build has no engine `rocksdb`; choose {engines}"),
+                "rocksdb" => format!(
+                    "this build has no engine `rocksdb`; choose {engines}, \
+                     or build with the feature `rocksdb`"
+                ),
                 word => format!("`{word}` is no engine; choose {engines}"),
             }
         })

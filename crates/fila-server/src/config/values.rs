@@ -14,11 +14,19 @@ pub enum StorageEngine {
     Fjall,
     /// The memory of this process: everything is gone when it ends. For tests and for trying things out.
     Memory,
+    /// A RocksDB database in files under `storage.path`.
+    #[cfg(feature = "rocksdb")]
+    Rocksdb,
 }
 
 impl StorageEngine {
     /// All engines of this build.
-    pub const ALL: &'static [Self] = &[Self::Fjall, Self::Memory];
+    pub const ALL: &'static [Self] = &[
+        Self::Fjall,
+        Self::Memory,
+        #[cfg(feature = "rocksdb")]
+        Self::Rocksdb,
+    ];
 
     /// Returns the engine's name, as it is configured.
     #[must_use]
@@ -26,6 +34,8 @@ impl StorageEngine {
         match self {
             Self::Fjall => "fjall",
             Self::Memory => "memory",
+            #[cfg(feature = "rocksdb")]
+            Self::Rocksdb => "rocksdb",
         }
     }
 }
