@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use fila_store::record::DecodeError;
 use fila_store::{
-    Damaged, FairnessKey, Limit, Loaded, Locator, Message as Whole, MessageId, Page, Timestamp,
+    Damaged, FairnessKey, Limit, Loaded, Locator, Message as Whole, MessageId, Meta, Page,
+    Timestamp,
 };
 
 use super::lane::{Loading, Stretch};
@@ -46,17 +47,9 @@ impl Queue {
         if self.books.loads >= LOADS_MAX {
             return false;
         }
-        let has_room_for_delayed =
-            self.books.stats.delayed < context.settings.limits.delayed_per_queue;
         match head {
             Some(head) => self.load_payloads(context, number, head),
-            None if has_room_for_delayed => self.load_backlog(context, number),
-            None => {
-                // Perhaps all that is behind waits for its time as well, and there is no room for more of that.
-                self.load_later(context.now, number);
-                self.books.refresh(number, &self.definition);
-                return false;
-            }
+            None => self.load_backlog(context, number),
         }
         true
     }
@@ -70,13 +63,11 @@ impl Queue {
     /// Reads on in a lane that is about to run dry, if there is room for it.
     pub(super) fn load_ahead<T>(&mut self, context: &mut Context<'_, T>, number: u32) {
         let lane = self.books.lane(number);
-        let limit = context.settings.limits.delayed_per_queue;
         if lane.stored.is_some()
             && lane.loading == Loading::Nothing
             && lane.ready.len() < CHUNK / 2
             && self.books.loads < LOADS_MAX
             && context.memory.has_room_ahead()
-            && self.books.stats.delayed < limit
         {
             self.load_backlog(context, number);
         }
@@ -170,12 +161,7 @@ impl Queue {
         let reserved = std::mem::take(&mut lane.reserved);
         self.books.release(context.memory, reserved);
         match (purpose, found) {
-            (_, LoadedMessages::Failed(_)) => {
-                self.load_later(context.now, number);
-                while !self.books.lane(number).promises.is_empty() {
-                    self.break_promise(number);
-                }
-            }
+            (_, LoadedMessages::Failed(_)) => self.load_later(context.now, number),
             (Loading::Payloads(wanted), LoadedMessages::Payloads(payloads)) => {
                 self.take_payloads(context, number, &wanted, payloads);
             }
@@ -248,13 +234,20 @@ impl Queue {
             return;
         };
         // What lies behind was perhaps not confirmed when this was read.
-        let last = stretch.last;
-        let is_ours = |id: MessageId| id > stored.after && id <= last;
+        let mut last = stretch.last;
+        let mut is_stopped = false;
+        let is_ours = |id: MessageId, last: MessageId| id > stored.after && id <= last;
         let mut taken = 0;
         let mut damaged = 0;
         for message in page.items {
-            if !is_ours(message.id) {
+            if !is_ours(message.id, last) {
                 continue;
+            }
+            if !self.has_room_to_wait(context, &message.meta) {
+                // It stays where it is, and what is behind it, too. Other keys do not notice.
+                last = MessageId::from_number(message.id.get() - 1);
+                is_stopped = true;
+                break;
             }
             taken += 1;
             self.books.stats.ready -= 1;
@@ -269,13 +262,13 @@ impl Queue {
         }
         for found in page.damaged {
             let id = found.message.as_ref().map(|message| message.id);
-            if id.is_none_or(is_ours) {
+            if id.is_none_or(|id| is_ours(id, last)) {
                 damaged += 1;
                 context.effects.damaged.push((self.id, found));
             }
         }
         let reached = page.next.map_or(last, |next| next.min(last));
-        if reached == last {
+        if reached == last && !is_stopped {
             // Whatever was confirmed and not found is lost: the store has been damaged.
             damaged = stretch.count.saturating_sub(taken);
         }
@@ -292,6 +285,15 @@ impl Queue {
         }
         let lane = self.books.lane_mut(number);
         lane.stored = (stored.count > 0).then_some(stored);
+        if is_stopped && taken == 0 {
+            self.load_later(context.now, number);
+        }
+    }
+
+    /// Tells whether a message that was read is due, or there is room in memory for one more that waits.
+    fn has_room_to_wait<T>(&self, context: &Context<'_, T>, meta: &Meta) -> bool {
+        let is_early = meta.deliver_after.is_some_and(|due| due > context.now);
+        !is_early || self.books.stats.delayed < context.settings.limits.delayed_per_queue
     }
 
     /// Deletes a message that was read back too late.

@@ -123,6 +123,12 @@ impl Shell {
         }
     }
 
+    /// Starts again with other settings.
+    pub(crate) fn reopen_with(&mut self, settings: Settings) {
+        self.settings = settings;
+        self.restart();
+    }
+
     pub(crate) fn ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets

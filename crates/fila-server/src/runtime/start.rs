@@ -51,6 +51,13 @@ impl Runtime {
                     .cache_bytes(config.storage.cache.bytes());
                 Self::start_on(options.open()?, config)
             }
+            #[cfg(feature = "rocksdb")]
+            StorageEngine::Rocksdb => {
+                let options = fila_store::RocksOptions::new(&config.storage.path)
+                    .durability(config.storage.durability)
+                    .cache_bytes(config.storage.cache.bytes());
+                Self::start_on(options.open()?, config)
+            }
             StorageEngine::Memory => {
                 Self::start_on(MemoryEngine::open(&MemoryDisk::default())?, config)
             }
