@@ -62,8 +62,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let stats = client::stats(&channel, "deep").await?;
     ensure!(stats.depth == load.messages, "{stats:?}");
     println!(
-        "start after kill -9: {:.1} s",
-        begun.elapsed().as_secs_f64()
+        "start after kill -9: {:.1} s, {} MiB",
+        begun.elapsed().as_secs_f64(),
+        server.memory()?.0
     );
     let progress = Progress::new("drained", load.messages);
     let seen = client::consume(&channel, "deep", load, 4096, |done| {

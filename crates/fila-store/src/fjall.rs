@@ -57,13 +57,13 @@ impl FjallOptions {
     /// Fewer bytes of journals than this the database does not take.
     const JOURNAL_BYTES_MIN: u64 = 64 << 20;
 
-    /// Returns the defaults for this directory: durable on disk, a cache of 32 MiB, memtables of 16 MiB.
+    /// Returns the defaults for this directory: durable on disk, a cache of 32 MiB, memtables of 8 MiB.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),
             durability: Durability::Fsync,
             cache_bytes: 32 << 20,
-            memtable_bytes: 16 << 20,
+            memtable_bytes: 8 << 20,
             journal_bytes: 512 << 20,
             worker_threads: 2,
         }
@@ -146,8 +146,11 @@ impl FjallRows {
                     .manual_journal_persist(true)
                     .max_memtable_size(options.memtable_bytes);
                 match table {
-                    // Read in ranges only, for which filters are of no use.
-                    Table::Messages => keyspace.filter_policy(FilterPolicy::disabled()),
+                    // Read in ranges only, for which filters are of no use. Its rows are small, and take several times
+                    // what they carry while they are in memory.
+                    Table::Messages => keyspace
+                        .filter_policy(FilterPolicy::disabled())
+                        .max_memtable_size((options.memtable_bytes / 4).max(1 << 20)),
                     // Whoever asks for a payload has seen its message. Backlogs are read in ranges, and the index of
                     // large blocks is small.
                     Table::Payloads => keyspace

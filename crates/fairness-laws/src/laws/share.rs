@@ -153,7 +153,8 @@ pub fn heavy_keys_are_interleaved_with_light_ones<D: Driver>(make: impl Fn(u64) 
         let slack = run.driver.slack().quanta as f64;
         run.fill();
         let mut last = vec![None; keys];
-        for now in 0..50_000_i64 {
+        // Enough for the lightest key to have some turns, at least.
+        for now in 0..i64::from(steps(50_000).max(5 * total)) {
             let key = run.dispatch_backlogged().key as usize;
             if let Some(before) = last[key]
                 .replace(now)
