@@ -23,7 +23,8 @@ use crate::{
     NewMessage, QueueStats, Recovery, Refused, Round, Settings, Settlement,
 };
 
-/// The most operations to collect before a round is sealed.
+/// How many operations a round takes. What one command adds may come on top; a batch of the store holds four times
+/// as many.
 const OPERATIONS_MAX: usize = Batch::OPERATIONS_MAX / 4;
 
 /// Any number of queues, on one scheduler thread.
@@ -42,6 +43,8 @@ pub struct Broker<T> {
     touched: Vec<usize>,
     /// Queues whose figures have changed since they were last reported.
     changed: Vec<usize>,
+    /// Queues that have more to do than the round that is collected has room for.
+    postponed: Vec<usize>,
     /// When to wake which queue.
     alarms: BTreeSet<(Timestamp, usize)>,
     collecting: Collecting<T>,
@@ -74,8 +77,9 @@ struct Seat {
 /// The next round.
 #[derive(Debug)]
 struct Collecting<T> {
-    /// Queues that have something to store.
+    /// Queues that have something to store, and how many operations that is.
     writing: Vec<usize>,
+    operations: usize,
     answers: Vec<Promise<T>>,
 }
 
@@ -112,6 +116,7 @@ impl<T> Broker<T> {
             effects: Effects::default(),
             touched: Vec::new(),
             changed: Vec::new(),
+            postponed: Vec::new(),
             alarms: BTreeSet::new(),
             collecting: Collecting::default(),
             under_way: None,
@@ -214,7 +219,7 @@ impl<T> Broker<T> {
         if let Ok(number) = self.find_writable(queue) {
             self.with_queue(number, |queue, context| {
                 // It may be delivered right away, so whatever is due by now comes first.
-                queue.fire(context);
+                let _ = queue.fire(context);
                 queue.loaded(context, token, found);
             });
         }
@@ -285,17 +290,20 @@ impl<T> Broker<T> {
     }
 
     fn serve(&mut self, number: usize) {
-        let mut has_more = false;
+        let (mut is_done, mut has_more) = (true, false);
         self.act_on(number, |queue, context| {
-            queue.fire(context);
+            is_done = queue.fire(context);
             has_more = queue.resync();
             queue.dispatch(context);
         });
         if has_more {
             self.touch(number);
         }
+        if !is_done {
+            self.postponed.push(number);
+        }
         let entry = &mut self.queues[number];
-        let next = entry.queue.next_wake();
+        let next = entry.queue.next_wake().filter(|_| is_done);
         if next != entry.alarm {
             if let Some(alarm) = entry.alarm {
                 self.alarms.remove(&(alarm, number));
@@ -330,6 +338,11 @@ impl<T> Broker<T> {
             batches.push((entry.queue.id, batch));
             writes.push((number, entry.queue.id, taken));
         }
+        for number in std::mem::take(&mut self.postponed) {
+            if self.queues.contains(number) {
+                self.touch(number);
+            }
+        }
         if batches.is_empty() {
             for promise in collected.answers {
                 self.answer(promise.ticket, promise.answer);
@@ -346,9 +359,8 @@ impl<T> Broker<T> {
 
     /// Tells whether so much waits to be stored that no more commands should come before a round is done.
     pub fn is_full(&self) -> bool {
-        self.under_way.is_some()
-            && (self.collecting.answers.len() >= OPERATIONS_MAX
-                || self.buffered >= self.settings.limits.buffered_bytes)
+        let is_buffer_full = self.buffered >= self.settings.limits.buffered_bytes;
+        self.collecting.operations >= OPERATIONS_MAX || self.under_way.is_some() && is_buffer_full
     }
 
     /// Tells whether there is something to be stored, or being stored. After a failure there never is.
@@ -484,11 +496,14 @@ impl<T> Broker<T> {
         }
         entry.queue.leave(&mut self.memory);
         self.buffered -= entry.queue.writes.bytes;
+        let operations = entry.queue.writes.batch.len();
+        self.collecting.operations = self.collecting.operations.saturating_sub(operations);
         self.effects.garbage.push(Garbage(Box::new(entry.queue)));
         // A queue that is opened later may get the number: nothing of this one is to be taken for it.
         self.touched.retain(|&touched| touched != number);
         self.changed.retain(|&changed| changed != number);
         self.collecting.writing.retain(|&writing| writing != number);
+        self.postponed.retain(|&postponed| postponed != number);
     }
 
     /// Stops storing for ever, and tells whoever waits.
@@ -545,8 +560,13 @@ impl<T> Broker<T> {
             memory: &mut self.memory,
             effects: &mut self.effects,
             buffered: &mut self.buffered,
+            room: OPERATIONS_MAX.saturating_sub(self.collecting.operations),
         };
+        let before = entry.queue.writes.batch.len();
         act(&mut entry.queue, &mut context);
+        let after = entry.queue.writes.batch.len();
+        // A purge takes back what was collected before it.
+        self.collecting.operations = (self.collecting.operations + after).saturating_sub(before);
         if !entry.is_writing && !entry.queue.writes.batch.is_empty() {
             entry.is_writing = true;
             self.collecting.writing.push(number);
@@ -584,6 +604,7 @@ impl<T> Default for Collecting<T> {
     fn default() -> Self {
         Self {
             writing: Vec::new(),
+            operations: 0,
             answers: Vec::new(),
         }
     }

@@ -125,6 +125,14 @@ impl NewMessage {
             deduplication_id: None,
         }
     }
+
+    /// Returns the bytes that it counts for [until it is stored](crate::Limits::buffered_bytes): what it carries, and
+    /// something for itself, so that messages without payloads are bounded as well.
+    pub fn buffered_bytes(&self) -> usize {
+        const ITSELF: usize = 256;
+        let sizes = self.payload.sizes();
+        ITSELF + sizes.headers as usize + sizes.body as usize
+    }
 }
 
 /// How long a message is worth delivering.

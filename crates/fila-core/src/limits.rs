@@ -56,7 +56,8 @@ pub struct Limits {
     pub consumers: usize,
     /// Messages leased to one consumer.
     pub in_flight_per_consumer: u32,
-    /// Bytes that have been taken and are not confirmed.
+    /// Bytes that have been taken and are not confirmed; see
+    /// [`NewMessage::buffered_bytes`](crate::NewMessage::buffered_bytes).
     pub buffered_bytes: usize,
 }
 

@@ -1158,13 +1158,15 @@ fn promises_that_are_broken_are_not_saved_up() {
 #[test]
 fn bytes_that_are_not_confirmed_are_counted_until_they_are() {
     let mut settings = Settings::default();
-    settings.limits.buffered_bytes = 10;
+    // Two messages of five bytes, with what each counts for itself.
+    let max = 2 * message("a", "12345").buffered_bytes();
+    settings.limits.buffered_bytes = max;
     let mut shell = Shell::new(settings);
     let (one, two) = (
         shell.create("one", Definition::default()),
         shell.create("two", Definition::default()),
     );
-    let full = [Err(EnqueueError::BufferFull { max: 10 })];
+    let full = [Err(EnqueueError::BufferFull { max })];
     let tell = |shell: &mut Shell, queue, body: &'static str| {
         let ticket = shell.ticket();
         shell.tell(Command::Enqueue {

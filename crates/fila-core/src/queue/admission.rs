@@ -50,8 +50,7 @@ impl Queue {
             }
         }
         self.check_room(limits, &message)?;
-        let sizes = message.payload.sizes();
-        let bytes = sizes.headers as usize + sizes.body as usize;
+        let bytes = message.buffered_bytes();
         let max = limits.buffered_bytes;
         // A message alone always fits: its own limits have been checked.
         if *context.buffered > 0 && *context.buffered + bytes > max {

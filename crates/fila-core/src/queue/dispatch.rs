@@ -25,9 +25,21 @@ enum Outlook {
 }
 
 impl Queue {
-    /// Does what is due: messages whose time has come, leases that have run out, lives that have ended.
-    pub(crate) fn fire<T>(&mut self, context: &mut Context<'_, T>) {
-        while let Some(slot) = self.books.wheel.next_due(context.now) {
+    /// Does what is due: messages whose time has come, leases that have run out, lives that have ended. Tells whether
+    /// all of it was done: what is to be stored of it may be more than a round takes.
+    pub(crate) fn fire<T>(&mut self, context: &mut Context<'_, T>) -> bool {
+        let most = self.writes.batch.len().saturating_add(context.room);
+        loop {
+            if self.writes.batch.len() >= most {
+                return self
+                    .books
+                    .wheel
+                    .next_wake()
+                    .is_none_or(|wake| wake > context.now);
+            }
+            let Some(slot) = self.books.wheel.next_due(context.now) else {
+                break;
+            };
             let message = &mut self.books.messages[slot as usize];
             message.timer = None;
             let is_expired = message.is_expired(context.now);
@@ -42,6 +54,7 @@ impl Queue {
             }
         }
         self.retry_failed_loads(context.now);
+        true
     }
 
     /// Takes a message whose time has come to its place in the line.

@@ -55,6 +55,8 @@ pub(crate) struct Context<'a, T> {
     pub(crate) effects: &'a mut Effects<T>,
     /// Bytes that have been taken and are not confirmed.
     pub(crate) buffered: &'a mut usize,
+    /// How many operations the round that is collected has room for.
+    pub(crate) room: usize,
 }
 
 /// One queue.

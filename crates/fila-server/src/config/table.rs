@@ -241,7 +241,7 @@ pub(super) static KEYS: [Key; 36] = [
         "in_flight_per_consumer",
         &Whole {
             min: 1,
-            max: MILLION,
+            max: 100_000,
             at: |c| &mut c.limits.in_flight_per_consumer,
         },
         "How many messages are leased to one consumer.",
@@ -250,7 +250,7 @@ pub(super) static KEYS: [Key; 36] = [
         "prefetch_default",
         &Whole {
             min: 1,
-            max: MILLION,
+            max: 100_000,
             at: |c| &mut c.limits.prefetch_default,
         },
         "How many messages are leased to a consumer that names no number.",
@@ -268,7 +268,7 @@ pub(super) static KEYS: [Key; 36] = [
         "batch_messages",
         &Whole {
             min: 1,
-            max: MILLION,
+            max: 100_000,
             at: |c| &mut c.limits.batch_messages,
         },
         "How many messages, or results, are in one batch.",
@@ -295,7 +295,7 @@ pub(super) static KEYS: [Key; 36] = [
         "buffered_bytes",
         &Size {
             min: MIB,
-            max: TIB,
+            max: ByteSize::mib(128),
             at: |c| &mut c.limits.buffered_bytes,
         },
         "How many bytes of unconfirmed messages the server holds.",

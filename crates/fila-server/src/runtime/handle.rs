@@ -393,9 +393,5 @@ impl fmt::Debug for Handle {
 }
 
 fn bytes(messages: &[NewMessage]) -> usize {
-    let size = |message: &NewMessage| {
-        let sizes = message.payload.sizes();
-        sizes.headers as usize + sizes.body as usize
-    };
-    messages.iter().map(size).sum()
+    messages.iter().map(NewMessage::buffered_bytes).sum()
 }

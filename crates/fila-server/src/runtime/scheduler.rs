@@ -215,13 +215,14 @@ impl Scheduler {
         self.broker.handle(self.clock.now(), command);
     }
 
-    /// Gives back what consumers have, and ends their streams once they have their last answers.
+    /// Sends consumers no more, and ends their streams once they have their last answers.
     fn end(&mut self) {
         self.phase = Phase::Ending;
         let now = self.clock.now();
         for (consumer, outlet) in self.outlets.drain() {
             let _ = outlet.sender.send(Outgoing::Stopped);
-            self.broker.handle(now, Command::Unsubscribe { consumer });
+            // Its leases end with the server, which is no fault of its own: no attempt is counted.
+            self.broker.handle(now, Command::Drain { consumer });
         }
     }
 
