@@ -191,7 +191,7 @@ async fn consume(
     let mut leases: HashMap<u64, Name> = HashMap::new();
     let mut confirmed = 0;
     while let Some(response) = responses.message().await? {
-        let acks = take(response, books, &mut leases, &mut confirmed);
+        let acks = take(&response, books, &mut leases, &mut confirmed);
         if is_enough(confirmed) {
             return Ok(());
         }
@@ -211,7 +211,7 @@ async fn consume(
 
 /// Writes down what a response says, and returns the leases to acknowledge.
 fn take(
-    response: WorkResponse,
+    response: &WorkResponse,
     books: &Books,
     leases: &mut HashMap<u64, Name>,
     confirmed: &mut u64,
