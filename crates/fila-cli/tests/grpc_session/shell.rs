@@ -79,7 +79,7 @@ impl Shell {
             "the book does not show what comes back: {left:?}"
         );
         if let Some(mut call) = self.typed.take() {
-            call.finish();
+            // The keyboard is still there: it is the server that ends it.
             let end = call.next().await;
             assert!(matches!(end, Ok(None)), "a typed call ends well: {end:?}");
         }
