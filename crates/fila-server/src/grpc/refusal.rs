@@ -209,12 +209,42 @@ mod tests {
         );
     }
 
+    fn codes() -> impl Iterator<Item = ErrorCode> {
+        (0..100).filter_map(|number| ErrorCode::try_from(number).ok())
+    }
+
     #[test]
     fn every_code_has_a_status_other_than_ok() {
-        for number in 0..100 {
-            if let Ok(code) = ErrorCode::try_from(number) {
-                assert_ne!(status_code(code), Code::Ok);
-            }
+        for code in codes() {
+            assert_ne!(status_code(code), Code::Ok);
         }
+    }
+
+    #[test]
+    fn the_book_has_a_row_for_every_code_with_its_status_in_their_order() {
+        let book = include_str!("../../../../docs/grpc.md");
+        let (_, chapter) = book.split_once("\n## Refusals\n").unwrap();
+        let chapter = chapter.split("\n## ").next().unwrap();
+        let rows = chapter.lines().filter(|line| line.starts_with("| `"));
+        let rows: Vec<Vec<&str>> = rows.map(|row| row.split(" | ").collect()).collect();
+        let shown: Vec<(&str, &str)> = rows.iter().map(|cells| (cells[0], cells[1])).collect();
+        let rows_of_code = codes().map(|code| {
+            // `NotFound` is written `NOT_FOUND` in the book, as gRPC's own documentation does.
+            let mut status = String::new();
+            for c in format!("{:?}", status_code(code)).chars() {
+                if c.is_uppercase() && !status.is_empty() {
+                    status.push('_');
+                }
+                status.push(c.to_ascii_uppercase());
+            }
+            (format!("| `{}`", code.as_str_name()), format!("`{status}`"))
+        });
+        let expected: Vec<(String, String)> = rows_of_code.collect();
+        let expected: Vec<(&str, &str)> = expected
+            .iter()
+            .map(|(code, status)| (code.as_str(), status.as_str()))
+            .collect();
+        assert_eq!(shown, expected);
+        assert!(rows.iter().all(|cells| cells.len() == 4), "{rows:?}");
     }
 }

@@ -117,3 +117,37 @@ async fn metrics_count_by_queue_and_never_name_a_key() {
     })
     .await;
 }
+
+/// Returns names with types, sorted.
+fn sorted<'a>(metrics: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<(&'a str, &'a str)> {
+    let mut metrics: Vec<_> = metrics.collect();
+    metrics.sort_unstable();
+    metrics
+}
+
+#[tokio::test]
+async fn the_book_has_a_row_for_every_metric_with_its_type() {
+    let book = include_str!("../../../../docs/metrics.md");
+    let (_, chapter) = book.split_once("\n## fila-server\n").unwrap();
+    let chapter = chapter.split("\n## ").next().unwrap();
+    let rows = chapter.lines().filter(|line| line.starts_with("| `"));
+    let shown = sorted(rows.map(|row| {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        assert_eq!(cells.len(), 5, "{row}");
+        (cells[0].trim_matches(['|', ' ', '`']), cells[1])
+    }));
+
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    let page = get(&rig.server, "/metrics").await.1;
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let found: Vec<(String, &str)> = types
+        .map(|line| {
+            let (name, kind) = line.split_once(' ').unwrap();
+            let end = if kind == "counter" { "_total" } else { "" };
+            (format!("{name}{end}"), kind)
+        })
+        .collect();
+    let found = sorted(found.iter().map(|(name, kind)| (name.as_str(), *kind)));
+    assert_eq!(shown, found);
+}

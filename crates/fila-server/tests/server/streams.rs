@@ -213,6 +213,44 @@ async fn all_kinds_of_results_go_up_the_work_stream() {
 }
 
 #[tokio::test]
+async fn a_worker_that_ends_its_side_gets_the_answers_to_its_results_first() {
+    const MESSAGES: usize = 200;
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    for _ in 0..MESSAGES {
+        rig.enqueue("orders", "a", "x").await;
+    }
+    let mut worker = Worker::open(&rig, "orders", MESSAGES as u32).await;
+    let mut leases = BTreeSet::new();
+    while leases.len() < MESSAGES {
+        let frame = worker.frame().await;
+        leases.extend(frame.deliveries.iter().map(|delivery| delivery.lease_id));
+    }
+    for lease in &leases {
+        let acks = vec![*lease];
+        worker
+            .send(WorkRequest {
+                acks,
+                ..WorkRequest::default()
+            })
+            .await;
+    }
+    let Worker {
+        requests,
+        mut frames,
+    } = worker;
+    drop(requests);
+    let mut confirmed = BTreeSet::new();
+    while let Some(frame) = soon(frames.message()).await.unwrap() {
+        assert_eq!(frame.refused, []);
+        confirmed.extend(frame.confirmed);
+    }
+    assert_eq!(confirmed, leases);
+    let stats = rig.stats("orders").await;
+    assert_eq!((stats.depth, stats.released_total), (0, 0));
+}
+
+#[tokio::test]
 async fn a_drained_worker_gives_its_results_and_then_the_stream_ends() {
     let mut rig = Rig::start().await;
     rig.create("orders").await;

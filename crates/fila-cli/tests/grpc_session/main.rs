@@ -1,0 +1,30 @@
+//! The session of `docs/grpc.md`, typed into a shell that knows just enough, against the real server.
+//!
+//! `grpcurl` is not needed: it asks the server's reflection service for descriptors, turns JSON into messages by them,
+//! makes the call and prints the answer as JSON, and so does [`grpcurl`]. What the document shows must be what comes
+//! back. Words in angle brackets stand for what differs from run to run: the first one takes the value that it stands
+//! for, and it stands for the same value from there on, in commands too. A line that is not understood fails the test.
+#![cfg(test)] // helpers may unwrap, as tests do
+
+mod book;
+mod command;
+mod describe;
+mod grpcurl;
+mod matching;
+mod process;
+mod shell;
+
+use shell::Shell;
+
+const BOOK: &str = include_str!("../../../../docs/grpc.md");
+
+#[tokio::test]
+async fn the_session_in_the_book_goes_as_it_is_printed() {
+    let blocks = book::blocks(BOOK, "## A session from zero");
+    assert!(blocks.len() > 20, "the session was not found");
+    let mut shell = Shell::new();
+    for block in &blocks {
+        shell.play(block).await;
+    }
+    shell.end().await;
+}
