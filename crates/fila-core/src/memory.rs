@@ -40,9 +40,9 @@ impl Memory {
         self.used + size <= room
     }
 
-    /// Tells whether to read ahead of demand: up to three quarters, so that there is always room for what is demanded.
+    /// Tells whether to read ahead of demand: up to five eighths, so that there is always room for what is demanded.
     pub(crate) const fn has_room_ahead(&self) -> bool {
-        self.used + self.reserved < self.budget / 4 * 3
+        self.used + self.reserved < self.budget / 8 * 5
     }
 
     /// Returns how much to read at once.

@@ -57,13 +57,13 @@ impl FjallOptions {
     /// Fewer bytes of journals than this the database does not take.
     const JOURNAL_BYTES_MIN: u64 = 64 << 20;
 
-    /// Returns the defaults for this directory: durable on disk, a cache of 32 MiB, memtables of 8 MiB.
+    /// Returns the defaults for this directory: durable on disk, a cache of 32 MiB, memtables of 16 MiB.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),
             durability: Durability::Fsync,
             cache_bytes: 32 << 20,
-            memtable_bytes: 8 << 20,
+            memtable_bytes: 16 << 20,
             journal_bytes: 512 << 20,
             worker_threads: 2,
         }

@@ -156,7 +156,7 @@ impl Default for StorageConfig {
             engine: StorageEngine::default(),
             durability: Durability::default(),
             memory_budget: ByteSize::mib(256),
-            cache: ByteSize::mib(64),
+            cache: ByteSize::mib(32),
             sweep_interval: Duration::from_secs(1),
         }
     }

@@ -203,8 +203,8 @@ async fn delays_and_leases_end_on_time_while_another_queue_is_under_full_load() 
     assert!(leases.at(50) <= ON_TIME, "leases: {leases}");
     // Where there are fewer processors than threads that work, some are late for want of one; where even a thread that
     // only sleeps is, how many says nothing about the server.
-    if sleeper.at(99) < Duration::from_millis(2) {
-        let most = MESSAGES as usize / 10;
+    if sleeper.at(99) < Duration::from_millis(4) {
+        let most = MESSAGES as usize / 20;
         assert!(delays.missed() <= most, "delays: {delays}");
         assert!(leases.missed() <= most, "leases: {leases}");
     }
