@@ -27,12 +27,7 @@ fn queue() -> (Shell, fila_store::QueueId) {
 fn nothing_is_answered_or_delivered_before_it_is_durable() {
     let (mut shell, queue) = queue();
     shell.subscribe(queue, Credit::Unlimited);
-    let ticket = shell.ticket();
-    shell.tell(Command::Enqueue {
-        queue,
-        messages: vec![message("a", "one")],
-        ticket,
-    });
+    let ticket = shell.send(queue, vec![message("a", "one")]);
     shell.poll();
     shell.seal();
     shell.poll();
@@ -49,12 +44,7 @@ fn the_next_round_is_collected_while_one_is_under_way() {
     let (mut shell, queue) = queue();
     let tickets: Vec<u64> = (0..3)
         .map(|_| {
-            let ticket = shell.ticket();
-            shell.tell(Command::Enqueue {
-                queue,
-                messages: vec![message("a", "one")],
-                ticket,
-            });
+            let ticket = shell.send(queue, vec![message("a", "one")]);
             shell.seal();
             ticket
         })
@@ -248,16 +238,7 @@ fn a_strictly_ordered_key_goes_on_when_the_deletion_is_durable() {
     shell.subscribe(queue, Credit::Unlimited);
     shell.run();
     let (_, first) = shell.deliveries.pop_front().unwrap();
-    let ticket = shell.ticket();
-    shell.tell(Command::Settle {
-        queue,
-        results: vec![Settlement {
-            lease: first.lease,
-            message: None,
-            verdict: Verdict::Ack,
-        }],
-        ticket,
-    });
+    shell.report(queue, first.lease, Verdict::Ack);
     shell.poll();
     shell.seal();
     shell.poll();
@@ -373,12 +354,7 @@ fn a_duplicate_is_not_confirmed_before_the_first_is_durable() {
     let mut once = message("a", "once");
     once.deduplication_id = Some(DeduplicationId::new("d").unwrap());
     for _ in 0..2 {
-        let ticket = shell.ticket();
-        shell.tell(Command::Enqueue {
-            queue,
-            messages: vec![once.clone()],
-            ticket,
-        });
+        shell.send(queue, vec![once.clone()]);
     }
     shell.seal();
     assert!(shell.answers.is_empty(), "a crash now loses both");
@@ -410,12 +386,7 @@ fn a_purged_queue_is_empty_now_and_after_a_restart() {
 fn what_was_sent_before_a_purge_is_purged_and_what_is_sent_after_it_is_not() {
     let (mut shell, queue) = queue();
     for (round, name) in ["before", "before as well"].into_iter().enumerate() {
-        let ticket = shell.ticket();
-        shell.tell(Command::Enqueue {
-            queue,
-            messages: vec![message("a", name)],
-            ticket,
-        });
+        shell.send(queue, vec![message("a", name)]);
         if round == 0 {
             shell.seal();
         }
@@ -435,12 +406,7 @@ fn a_deleted_queue_dismisses_its_consumers_and_refuses_what_is_under_way() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
     let consumer = shell.subscribe(queue, Credit::Unlimited);
-    let ticket = shell.ticket();
-    shell.tell(Command::Enqueue {
-        queue,
-        messages: vec![message("a", "two")],
-        ticket,
-    });
+    let ticket = shell.send(queue, vec![message("a", "two")]);
     shell.seal();
     shell.delete(queue);
     assert_eq!(shell.dismissed, [(consumer, Dismissal::QueueGone)]);
@@ -795,12 +761,7 @@ fn after_a_failed_write_everybody_is_told_and_nothing_more_is_taken() {
     shell.enqueue(queue, message("a", "kept"));
     let tickets: Vec<u64> = (0..2)
         .map(|_| {
-            let ticket = shell.ticket();
-            shell.tell(Command::Enqueue {
-                queue,
-                messages: vec![message("a", "lost?")],
-                ticket,
-            });
+            let ticket = shell.send(queue, vec![message("a", "lost?")]);
             shell.seal();
             ticket
         })
@@ -1167,15 +1128,8 @@ fn bytes_that_are_not_confirmed_are_counted_until_they_are() {
         shell.create("two", Definition::default()),
     );
     let full = [Err(EnqueueError::BufferFull { max })];
-    let tell = |shell: &mut Shell, queue, body: &'static str| {
-        let ticket = shell.ticket();
-        shell.tell(Command::Enqueue {
-            queue,
-            messages: vec![message("a", body)],
-            ticket,
-        });
-        ticket
-    };
+    let tell =
+        |shell: &mut Shell, queue, body: &'static str| shell.send(queue, vec![message("a", body)]);
     // In the round under way, and in the one that is collected.
     tell(&mut shell, one, "12345");
     shell.seal();
@@ -1271,12 +1225,7 @@ fn a_key_is_promised_no_more_than_it_has_and_may_deliver() {
         assert_eq!(shell.loads.len(), 1);
         // The rest of the credit is for those who can use it.
         for name in ["b", "c"] {
-            let ticket = shell.ticket();
-            shell.tell(Command::Enqueue {
-                queue,
-                messages: vec![message(name, "")],
-                ticket,
-            });
+            shell.send(queue, vec![message(name, "")]);
             shell.seal();
             shell.commit();
             shell.poll();
@@ -1382,12 +1331,7 @@ fn nothing_of_a_deleted_queue_is_taken_for_the_one_that_gets_its_place() {
     shell.enqueue(old, message("a", "leased"));
     shell.subscribe(old, Credit::Unlimited);
     shell.run();
-    let ticket = shell.ticket();
-    shell.tell(Command::Enqueue {
-        queue: old,
-        messages: vec![message("a", "under way")],
-        ticket,
-    });
+    let ticket = shell.send(old, vec![message("a", "under way")]);
     // It is stored, and deleted before the broker hears of it.
     shell.seal();
     let round = shell.round.take().unwrap();
@@ -1420,12 +1364,7 @@ fn nothing_of_a_deleted_queue_is_taken_for_the_one_that_gets_its_place() {
 fn a_round_that_another_owner_has_fenced_off_is_not_confirmed() {
     let (mut shell, queue) = queue();
     shell.subscribe(queue, Credit::Unlimited);
-    let ticket = shell.ticket();
-    shell.tell(Command::Enqueue {
-        queue,
-        messages: vec![message("a", "")],
-        ticket,
-    });
+    let ticket = shell.send(queue, vec![message("a", "")]);
     shell.seal();
     shell.engine.delete_queue(queue).unwrap();
     shell.commit();
@@ -1497,12 +1436,7 @@ fn a_broker_whose_store_has_failed_has_nothing_more_to_store() {
     let consumer = shell.subscribe(queue, Credit::Limited(2));
     shell.poll();
     assert_eq!((shell.deliveries.len(), shell.loads.len()), (1, 1));
-    let ticket = shell.ticket();
-    shell.tell(Command::Enqueue {
-        queue,
-        messages: vec![message("a", "")],
-        ticket,
-    });
+    shell.send(queue, vec![message("a", "")]);
     shell.seal();
     shell.round = None;
     shell.broker.committed(shell.now, Committed::Failed);
@@ -1512,4 +1446,63 @@ fn a_broker_whose_store_has_failed_has_nothing_more_to_store() {
     shell.seal();
     assert!(shell.round.is_none());
     assert!(!shell.broker.is_writing(), "nobody waits for it to end");
+}
+
+#[test]
+fn leases_that_end_together_beyond_a_round_end_in_the_next() {
+    const LEASES: usize = 300_000;
+    let mut settings = Settings::default();
+    settings.limits.in_flight_per_consumer = LEASES as u32;
+    settings.limits.buffered_bytes = 1 << 30;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("busy", Definition::default());
+    shell.enqueue_all(queue, vec![message("a", ""); LEASES]);
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), LEASES);
+    shell.tell(Command::Drain { consumer });
+    shell.advance(30 * SECOND);
+    shell.poll();
+    assert!(shell.broker.is_full());
+    shell.seal();
+    let first = shell.round.as_ref().unwrap().batches[0].1.len();
+    assert!(first < LEASES && first <= fila_store::Batch::OPERATIONS_MAX);
+    // The rest is collected while these are stored.
+    shell.poll();
+    assert_eq!(shell.stats(queue).totals.lease_expired, LEASES as u64);
+    shell.run();
+    let stats = shell.stats(queue);
+    assert_eq!((stats.leased, stats.ready), (0, LEASES as u64));
+    let waits = shell
+        .broker
+        .next_timer()
+        .is_none_or(|next| next > shell.now);
+    assert!(waits, "there is nothing left to do at once");
+}
+
+#[test]
+fn what_is_due_waits_without_being_asked_for_while_there_is_no_room_for_it() {
+    const LEASES: usize = 600_000;
+    let mut settings = Settings::default();
+    settings.limits.in_flight_per_consumer = LEASES as u32;
+    settings.limits.buffered_bytes = 1 << 30;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("busy", Definition::default());
+    shell.enqueue_all(queue, vec![message("a", ""); LEASES]);
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    shell.advance(30 * SECOND);
+    shell.poll();
+    shell.seal();
+    shell.poll();
+    // Both rounds are full: whoever drives the broker is to wait for the first, not to ask again and again.
+    assert!(shell.broker.is_full());
+    assert!(
+        shell
+            .broker
+            .next_timer()
+            .is_none_or(|next| next > shell.now)
+    );
+    shell.run();
+    assert_eq!(shell.stats(queue).totals.lease_expired, LEASES as u64);
 }

@@ -12,8 +12,7 @@ use std::num::NonZeroU32;
 use drr::{Quantum, Weight};
 use fairness_laws::{Dispatched, Driver};
 use fila_core::{
-    Charge, Command, Credit, Definition, Delivering, KeySettings, NewMessage, Settings, Settlement,
-    Verdict,
+    Charge, Command, Credit, Definition, Delivering, KeySettings, NewMessage, Settings, Verdict,
 };
 use fila_store::{Payload, QueueId};
 
@@ -130,16 +129,7 @@ impl Driver for Broker {
 
     fn finish(&mut self, work: Dispatched, _actual: u64) {
         let lease = self.leases.remove(&work.ticket).unwrap();
-        let ticket = self.shell.ticket();
-        self.shell.tell(Command::Settle {
-            queue: self.queue,
-            results: vec![Settlement {
-                lease,
-                message: None,
-                verdict: Verdict::Ack,
-            }],
-            ticket,
-        });
+        self.shell.report(self.queue, lease, Verdict::Ack);
     }
 
     fn park(&mut self, number: u32) {

@@ -1,49 +1,27 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 //! Spans reach a collector. One test, since a process has one logger.
 
+#[path = "collector/mod.rs"]
+mod collector;
+
 use std::time::Duration;
 
 use fila_server::config::Loader;
 use fila_server::telemetry::{Telemetry, TelemetryError, TraceContext};
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
-    TraceService, TraceServiceServer,
-};
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
 use opentelemetry_proto::tonic::trace::v1::Span;
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::Server;
-use tonic::{Request, Response, Status};
 
-/// Hands on what it is sent.
-struct Collector(mpsc::UnboundedSender<ExportTraceServiceRequest>);
-
-#[tonic::async_trait]
-impl TraceService for Collector {
-    async fn export(
-        &self,
-        request: Request<ExportTraceServiceRequest>,
-    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.0.send(request.into_inner()).unwrap();
-        Ok(Response::new(ExportTraceServiceResponse::default()))
-    }
-}
+use collector::Collector;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const UNSAMPLED: &str = "00-11111111111111111111111111111111-b7ad6b7169203331-00";
 
 #[tokio::test]
 async fn spans_are_exported_as_part_of_the_trace_that_they_were_given() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (sender, mut received) = mpsc::unbounded_channel();
-    let server = Server::builder()
-        .add_service(TraceServiceServer::new(Collector(sender)))
-        .serve_with_incoming(TcpListenerStream::new(listener));
-    let server = tokio::spawn(server);
+    let Collector {
+        address,
+        mut received,
+        task: server,
+    } = Collector::start().await;
 
     let config = Loader::new()
         .set(format!("telemetry.otlp_endpoint=http://{address}"))

@@ -81,15 +81,7 @@ impl Simulation {
     fn take_stored(&mut self, id: MessageId, sent: Sent) {
         self.ids.insert(sent.body, id);
         let is_purged = sent.is_purged;
-        let known = Known {
-            body: sent.body,
-            key: sent.key,
-            due: sent.due,
-            expires: sent.expires,
-            attempts: 0,
-            attempts_confirmed: 0,
-            life: Life::Waiting,
-        };
+        let known = Known::of(sent);
         if is_purged {
             // Gone, if the purge comes to pass.
             let purge = self.pending.values_mut().find_map(|pending| match pending {
@@ -274,15 +266,7 @@ impl Simulation {
             let known = before.remove(&id).unwrap_or_else(|| {
                 let sent = doubtful.remove(&body).expect("somebody has sent it");
                 self.ids.insert(body, id);
-                Known {
-                    body,
-                    key: sent.key,
-                    due: sent.due,
-                    expires: sent.expires,
-                    attempts: 0,
-                    attempts_confirmed: 0,
-                    life: Life::Waiting,
-                }
+                Known::of(sent)
             });
             assert_eq!((body, &meta.fairness_key), (known.body, &known.key));
             assert_eq!(meta.expires_at, known.expires);

@@ -51,6 +51,19 @@ struct Known {
 }
 
 impl Known {
+    /// Returns what is known of a message as it was sent.
+    fn of(sent: Sent) -> Self {
+        Self {
+            body: sent.body,
+            key: sent.key,
+            due: sent.due,
+            expires: sent.expires,
+            attempts: 0,
+            attempts_confirmed: 0,
+            life: Life::Waiting,
+        }
+    }
+
     fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|end| end <= now)
     }

@@ -245,17 +245,38 @@ impl Shell {
 
     // What tests say most.
 
-    pub(crate) fn enqueue_all(
-        &mut self,
-        queue: QueueId,
-        messages: Vec<NewMessage>,
-    ) -> Vec<Result<Enqueued, fila_core::EnqueueError>> {
+    /// Tells the broker of messages, and returns the ticket under which it answers.
+    pub(crate) fn send(&mut self, queue: QueueId, messages: Vec<NewMessage>) -> u64 {
         let ticket = self.ticket();
         self.tell(Command::Enqueue {
             queue,
             messages,
             ticket,
         });
+        ticket
+    }
+
+    /// Tells the broker of a result, and returns the ticket under which it answers.
+    pub(crate) fn report(&mut self, queue: QueueId, lease: LeaseId, verdict: Verdict) -> u64 {
+        let ticket = self.ticket();
+        self.tell(Command::Settle {
+            queue,
+            results: vec![Settlement {
+                lease,
+                message: None,
+                verdict,
+            }],
+            ticket,
+        });
+        ticket
+    }
+
+    pub(crate) fn enqueue_all(
+        &mut self,
+        queue: QueueId,
+        messages: Vec<NewMessage>,
+    ) -> Vec<Result<Enqueued, fila_core::EnqueueError>> {
+        let ticket = self.send(queue, messages);
         self.run();
         match self.answers.remove(&ticket) {
             Some(Answer::Enqueued(results)) => results,
@@ -293,16 +314,7 @@ impl Shell {
         lease: LeaseId,
         verdict: Verdict,
     ) -> Result<(), SettleError> {
-        let ticket = self.ticket();
-        self.tell(Command::Settle {
-            queue,
-            results: vec![Settlement {
-                lease,
-                message: None,
-                verdict,
-            }],
-            ticket,
-        });
+        let ticket = self.report(queue, lease, verdict);
         self.run();
         match self.answers.remove(&ticket) {
             Some(Answer::Settled(mut results)) => results.remove(0),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fila_core::{Definition, Recovery};
-use fila_store::{Cursor, Engine, EngineError, QueueId, ReadError, Shard};
+use fila_store::{Cursor, Damaged, Engine, EngineError, QueueId, ReadError, Shard};
 use tracing::error;
 
 /// Rows per page. A page is of one moment, and a store in memory cannot be written to during it.
@@ -38,13 +38,7 @@ fn read(shard: &impl Shard, definition: Definition) -> Result<Recovery, ReadErro
         let page = shard.scan(&cursor, PAGE)?;
         page.items.iter().for_each(|entry| recovery.message(entry));
         for damaged in &page.damaged {
-            error!(
-                queue_id = queue.get(),
-                record = damaged.record,
-                message_id = damaged.message.as_ref().map(|message| message.id.get()),
-                error = %damaged.error,
-                "a message is damaged and is not served; restore a copy",
-            );
+            report_damage(queue, damaged);
         }
         after = page.next;
     }
@@ -59,4 +53,15 @@ fn read(shard: &impl Shard, definition: Definition) -> Result<Recovery, ReadErro
             None => return Ok(recovery),
         }
     }
+}
+
+/// Tells whoever looks after the server of a message that cannot be read.
+pub(super) fn report_damage(queue: QueueId, damaged: &Damaged) {
+    error!(
+        queue_id = queue.get(),
+        record = damaged.record,
+        message_id = damaged.message.as_ref().map(|message| message.id.get()),
+        error = %damaged.error,
+        "a message is damaged and is not served; restore a copy",
+    );
 }

@@ -15,13 +15,13 @@ use fila_core::{
 use fila_store::QueueId;
 use foldhash::fast::RandomState;
 use tokio::sync::mpsc;
-use tracing::error;
 
 use super::Clock;
 use super::catalogue::Figures;
 use super::consumer::Outgoing;
 use super::inbox::{Input, Lane, Outbox, Subscription};
 use super::reader::Errand;
+use super::recover::report_damage;
 use super::ticket::Ticket;
 use crate::metrics::Metrics;
 
@@ -255,13 +255,7 @@ impl Scheduler {
             let _ = self.errands.send(Errand::Load(load, self.loaded.clone()));
         }
         for (queue, damaged) in effects.damaged.drain(..) {
-            error!(
-                queue_id = queue.get(),
-                record = damaged.record,
-                message_id = damaged.message.as_ref().map(|message| message.id.get()),
-                error = %damaged.error,
-                "a message is damaged and is not served; restore a copy",
-            );
+            report_damage(queue, &damaged);
         }
         if !effects.garbage.is_empty() {
             let garbage = std::mem::take(&mut effects.garbage);

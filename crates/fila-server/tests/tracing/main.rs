@@ -1,6 +1,8 @@
 //! The way of a message through the server, as a collector sees it. One test, since a process has one logger.
 #![cfg(test)] // helpers may unwrap, as tests do
 
+#[path = "../collector/mod.rs"]
+mod collector;
 #[path = "../common/mod.rs"]
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod common;
@@ -9,45 +11,21 @@ use std::collections::BTreeMap;
 
 use fila_proto::v1::EnqueueRequest;
 use fila_server::telemetry::Telemetry;
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
-    TraceService, TraceServiceServer,
-};
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
 use opentelemetry_proto::tonic::trace::v1::Span;
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status};
+use tonic::Request;
 
+use collector::Collector;
 use common::{PATIENCE, Rig, in_memory, message, soon};
-
-/// Hands on what it is sent.
-struct Collector(mpsc::UnboundedSender<ExportTraceServiceRequest>);
-
-#[tonic::async_trait]
-impl TraceService for Collector {
-    async fn export(
-        &self,
-        request: Request<ExportTraceServiceRequest>,
-    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.0.send(request.into_inner()).unwrap();
-        Ok(Response::new(ExportTraceServiceResponse::default()))
-    }
-}
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 #[tokio::test]
 async fn a_message_is_seen_going_in_and_out_and_nothing_of_what_it_carries() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (sender, mut received) = mpsc::unbounded_channel();
-    let collector = tonic::transport::Server::builder()
-        .add_service(TraceServiceServer::new(Collector(sender)))
-        .serve_with_incoming(TcpListenerStream::new(listener));
-    let collector = tokio::spawn(collector);
+    let Collector {
+        address,
+        mut received,
+        task: collector,
+    } = Collector::start().await;
     let mut config = in_memory();
     config.telemetry.otlp_endpoint = Some(format!("http://{address}").parse().unwrap());
     config.telemetry.log = "off".parse().unwrap();
