@@ -7,7 +7,9 @@
 //!
 //! There are two lanes. What single calls and consumers send is taken first; what produce streams send, thousands of
 //! messages ahead of their answers, is taken as the next round has room for it. So a call that enqueues one message
-//! does not queue up behind a stream that enqueues a million.
+//! does not queue up behind a stream that enqueues a million. Streams have room for two rounds only: beyond that they
+//! wait, each with one handful of frames, and are let in in turns. So a stream that sends little does not queue up
+//! behind those that send much, either.
 
 use std::sync::Arc;
 
@@ -78,8 +80,24 @@ pub(super) enum Lane {
 pub(super) struct Inbox {
     calls: Sender<Queued>,
     bulk: Sender<Queued>,
-    room: Arc<Semaphore>,
-    capacity: u32,
+    room: Rooms,
+}
+
+/// The room of each lane, in KiB.
+#[derive(Clone, Debug)]
+struct Rooms {
+    calls: (Arc<Semaphore>, u32),
+    bulk: (Arc<Semaphore>, u32),
+}
+
+impl Rooms {
+    /// Returns the room of a lane that is free, and all there is.
+    fn of(&self, lane: Lane) -> &(Arc<Semaphore>, u32) {
+        match lane {
+            Lane::Calls => &self.calls,
+            Lane::Bulk => &self.bulk,
+        }
+    }
 }
 
 /// The other end, which is the scheduler thread's.
@@ -87,23 +105,28 @@ pub(super) struct Inbox {
 pub(super) struct Outbox {
     pub(super) calls: Receiver<Queued>,
     pub(super) bulk: Receiver<Queued>,
-    room: Arc<Semaphore>,
+    room: Rooms,
     /// What was next when its bytes did not fit.
     held: Option<(Lane, Queued)>,
 }
 
-/// Returns both ends of an inbox with room for so many bytes.
-pub(super) fn inbox(bytes: usize) -> (Inbox, Outbox) {
+/// Returns both ends of an inbox with room for so many bytes of calls, and of what streams send.
+pub(super) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, Outbox) {
     // Room is what bounds it: a channel of a fixed length would be one more limit, in another unit.
     let (calls, calls_out) = crossbeam_channel::unbounded();
     let (bulk, bulk_out) = crossbeam_channel::unbounded();
-    let capacity = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).max(64);
-    let room = Arc::new(Semaphore::new(capacity as usize));
+    let room = |bytes: usize| {
+        let capacity = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).max(64);
+        (Arc::new(Semaphore::new(capacity as usize)), capacity)
+    };
+    let room = Rooms {
+        calls: room(bytes),
+        bulk: room(bulk_bytes.min(bytes)),
+    };
     let inbox = Inbox {
         calls,
         bulk,
         room: room.clone(),
-        capacity,
     };
     let outbox = Outbox {
         calls: calls_out,
@@ -125,10 +148,11 @@ impl Inbox {
         bytes: usize,
         input: Input,
     ) -> Result<(), CallError> {
+        let (free, capacity) = self.room.of(lane);
         let room = u32::try_from(1 + (bytes >> 10)).unwrap_or(u32::MAX);
         // What is larger than all room there is waits until it is alone.
-        let room = room.min(self.capacity);
-        let permit = self.room.acquire_many(room).await;
+        let room = room.min(*capacity);
+        let permit = free.acquire_many(room).await;
         permit.map_err(|_| CallError::ShuttingDown)?.forget();
         let queued = Queued {
             input,
@@ -155,7 +179,9 @@ impl Inbox {
 
     /// Tells the thread to stop, after all that is in both lanes.
     pub(super) fn stop(&self) {
-        self.room.close();
+        for lane in [Lane::Calls, Lane::Bulk] {
+            self.room.of(lane).0.close();
+        }
         for lane in [&self.calls, &self.bulk] {
             let _ = lane.send(Queued {
                 input: Input::Stop,
@@ -191,7 +217,7 @@ impl Outbox {
             return None;
         }
         if queued.room > 0 {
-            self.room.add_permits(queued.room);
+            self.room.of(lane).0.add_permits(queued.room);
         }
         Some((queued.input, queued.bytes))
     }
@@ -219,7 +245,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_finds_no_room_waits_until_there_is_some() {
-        let (inbox, mut outbox) = inbox(64 << 10);
+        let (inbox, mut outbox) = inbox(64 << 10, 64 << 10);
         inbox.put(Lane::Calls, 40 << 10, credit()).await.unwrap();
         let mut second = Box::pin(inbox.put(Lane::Calls, 40 << 10, credit()));
         assert!(futures_util::poll!(&mut second).is_pending());
@@ -231,8 +257,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn streams_are_let_in_in_turns_and_calls_are_not_held_up_by_them() {
+        let (inbox, mut outbox) = inbox(1 << 20, 64 << 10);
+        inbox.put(Lane::Bulk, 63 << 10, credit()).await.unwrap();
+        let mut greedy = Box::pin(inbox.put(Lane::Bulk, 63 << 10, credit()));
+        assert!(futures_util::poll!(&mut greedy).is_pending());
+        let mut modest = Box::pin(inbox.put(Lane::Bulk, 0, Input::Stop));
+        assert!(futures_util::poll!(&mut modest).is_pending());
+        inbox.put(Lane::Calls, 63 << 10, credit()).await.unwrap();
+        let mut next = || outbox.try_take(Lane::Bulk, |_| true);
+        assert!(next().is_some());
+        greedy.await.unwrap();
+        let mut again = Box::pin(inbox.put(Lane::Bulk, 63 << 10, credit()));
+        assert!(futures_util::poll!(&mut again).is_pending());
+        assert!(next().is_some());
+        // It asked before the other asked again.
+        modest.await.unwrap();
+        assert!(matches!(next(), Some((Input::Stop, 0))));
+        again.await.unwrap();
+    }
+
+    #[tokio::test]
     async fn what_is_larger_than_the_inbox_gets_through_alone() {
-        let (inbox, mut outbox) = inbox(64 << 10);
+        let (inbox, mut outbox) = inbox(64 << 10, 64 << 10);
         inbox.put(Lane::Calls, 1 << 30, credit()).await.unwrap();
         assert!(take(&mut outbox).is_some());
         inbox.put(Lane::Calls, 0, credit()).await.unwrap();
@@ -240,7 +287,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_fit_is_held_and_keeps_its_place() {
-        let (inbox, mut outbox) = inbox(64 << 10);
+        let (inbox, mut outbox) = inbox(64 << 10, 64 << 10);
         inbox.put(Lane::Calls, 10, credit()).await.unwrap();
         inbox.put_now(Input::Stop);
         assert!(outbox.try_take(Lane::Calls, |bytes| bytes < 10).is_none());
@@ -255,7 +302,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_inbox_takes_nothing_from_clients() {
-        let (inbox, mut outbox) = inbox(0);
+        let (inbox, mut outbox) = inbox(0, 0);
         inbox.stop();
         let refused = inbox.put(Lane::Calls, 0, credit()).await;
         assert!(matches!(refused, Err(CallError::ShuttingDown)));

@@ -31,7 +31,7 @@ const TURN: usize = 128;
 /// Messages and bytes of a round beyond which streams wait for the next one. A larger round is hardly cheaper for each
 /// message, and everybody whose message is in it, or in the one after it, waits for all of it.
 const ROUND_MESSAGES: usize = 1_024;
-const ROUND_BYTES: usize = 2 << 20;
+pub(super) const ROUND_BYTES: usize = 2 << 20;
 
 /// What the other threads tell a scheduler thread. There is room for it at any time: a broker has one round under way,
 /// and one load per key.

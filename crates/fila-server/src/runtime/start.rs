@@ -20,7 +20,7 @@ use super::handle::{Handle, Shared};
 use super::inbox::{Inbox, Outbox, inbox};
 use super::reader::{Errand, READERS, Reader};
 use super::registrar::Registrar;
-use super::scheduler::{Collected, Phase, Scheduler};
+use super::scheduler::{Collected, Phase, ROUND_BYTES, Scheduler};
 use super::settings::settings;
 use super::shards::Shards;
 use super::status::{Status, Witness};
@@ -79,7 +79,7 @@ impl Runtime {
         metrics.store_health(&health);
         let room = config.limits.buffered_bytes.as_usize() / count;
         let (inboxes, outboxes): (Vec<Inbox>, Vec<Outbox>) =
-            (0..count).map(|_| inbox(room)).unzip();
+            (0..count).map(|_| inbox(room, 2 * ROUND_BYTES)).unzip();
         let recovered = Estate {
             engine: engine.clone(),
             shards: Arc::new(Shards::new()),
