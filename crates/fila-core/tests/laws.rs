@@ -42,6 +42,8 @@ impl Broker {
         settings.memory_budget = memory_budget;
         settings.quantum = Quantum::new(quantum).unwrap();
         settings.limits.payload_bytes = 16 << 20;
+        // Laws enqueue all they have at once.
+        settings.limits.buffered_bytes = usize::MAX;
         let mut shell = Shell::new(settings);
         let mut definition = Definition::default();
         definition.charge = Charge::Bytes;
