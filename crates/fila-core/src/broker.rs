@@ -219,8 +219,8 @@ impl<T> Broker<T> {
         if let Ok(number) = self.find_writable(queue) {
             self.with_queue(number, |queue, context| {
                 // It may be delivered right away, so whatever is due by now comes first.
-                let _ = queue.fire(context);
-                queue.loaded(context, token, found);
+                let is_done = queue.fire(context);
+                queue.loaded(context, token, found, is_done);
             });
         }
     }
@@ -294,7 +294,10 @@ impl<T> Broker<T> {
         self.act_on(number, |queue, context| {
             is_done = queue.fire(context);
             has_more = queue.resync();
-            queue.dispatch(context);
+            // What is due and not done yet may have to do with what would be delivered.
+            if is_done {
+                queue.dispatch(context);
+            }
         });
         if has_more {
             self.touch(number);

@@ -170,11 +170,17 @@ impl Queue {
     }
 
     /// Delivers what a lane owes, as far as it is in memory now.
-    pub(super) fn keep_promises<T>(&mut self, context: &mut Context<'_, T>, number: u32) {
+    pub(super) fn keep_promises<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        may_deliver: bool,
+    ) {
         while let Some(&promise) = self.books.lane(number).promises.front() {
             let lane = self.books.lane(number);
             let is_wanted = self.consumers.awaits(promise.consumer, promise.name);
-            let may_deliver = self.definition.delivery == Delivering::Running
+            let may_deliver = may_deliver
+                && self.definition.delivery == Delivering::Running
                 && lane.may_deliver(lane.cap(&self.definition));
             let outlook = if is_wanted && may_deliver {
                 // Without the promises, that is.

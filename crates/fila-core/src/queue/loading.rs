@@ -144,12 +144,13 @@ impl Queue {
         });
     }
 
-    /// Takes what was read.
+    /// Takes what was read, and delivers what was promised of it, unless that may not be: then promises are broken.
     pub(crate) fn loaded<T>(
         &mut self,
         context: &mut Context<'_, T>,
         token: LoadToken,
         found: LoadedMessages,
+        may_deliver: bool,
     ) {
         if token.generation != self.books.serial {
             // Purged since.
@@ -171,7 +172,7 @@ impl Queue {
             // Nobody has asked for this.
             (_, LoadedMessages::Backlog(_) | LoadedMessages::Payloads(_)) => {}
         }
-        self.keep_promises(context, number);
+        self.keep_promises(context, number, may_deliver);
         self.books.refresh(number, &self.definition);
     }
 

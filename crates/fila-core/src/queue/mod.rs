@@ -181,7 +181,7 @@ impl Queue {
         self.consumers.credit(consumer, more);
     }
 
-    /// Sends a consumer no more, and returns whether it is gone.
+    /// Sends a consumer no more, and dismisses it once all it has is settled.
     pub(crate) fn drain<T>(&mut self, context: &mut Context<'_, T>, consumer: u32) {
         self.consumers.drain(consumer);
         self.dismiss_drained(context, consumer);
