@@ -1,13 +1,12 @@
 //! The broker of one scheduler thread: its queues, what they want stored, and when they want to be woken.
 //!
-//! # Rounds
-//! What commands change is collected in one batch for each queue, until [`Broker::seal`] takes all of them to be stored
-//! in one go: a *round*. One round is under way at a time, and the next is collected meanwhile. Answers that promise
-//! something wait in the round that stores it; messages can be delivered when their round is done.
-//!
 //! # Work
 //! Queues that something has happened to are put on a list, and [`Broker::poll`] goes through that list only. Timers
 //! are kept by the queues, and the broker keeps the first of each queue in order.
+
+mod rounds;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,17 +14,14 @@ use fila_store::{Batch, QueueId, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
+use self::rounds::{Collecting, OPERATIONS_MAX, UnderWay};
 use crate::effects::Garbage;
 use crate::memory::Memory;
-use crate::queue::{Context, Queue, Stores, Writes};
+use crate::queue::{Context, Queue, Stores};
 use crate::{
-    Answer, Command, Committed, ConsumerId, Demand, Dismissal, Effects, LoadToken, LoadedMessages,
-    NewMessage, QueueStats, Recovery, Refused, Round, Settings, Settlement,
+    Answer, Command, ConsumerId, Demand, Dismissal, Effects, LoadToken, LoadedMessages, NewMessage,
+    QueueStats, Recovery, Refused, Settings, Settlement,
 };
-
-/// How many operations a round takes. What one command adds may come on top; a batch of the store holds four times
-/// as many.
-const OPERATIONS_MAX: usize = Batch::OPERATIONS_MAX / 4;
 
 /// Any number of queues, on one scheduler thread.
 ///
@@ -72,32 +68,6 @@ struct Entry {
 struct Seat {
     queue: usize,
     consumer: u32,
-}
-
-/// The next round.
-#[derive(Debug)]
-struct Collecting<T> {
-    /// Queues that have something to store, and how many operations that is.
-    writing: Vec<usize>,
-    operations: usize,
-    answers: Vec<Promise<T>>,
-}
-
-/// The round that is being stored.
-#[derive(Debug)]
-struct UnderWay<T> {
-    /// In the order of the round's batches.
-    writes: Vec<(usize, QueueId, Writes)>,
-    answers: Vec<Promise<T>>,
-    bytes: usize,
-}
-
-/// An answer that is true once its round is stored.
-#[derive(Debug)]
-struct Promise<T> {
-    queue: QueueId,
-    ticket: T,
-    answer: Answer,
 }
 
 impl<T> Broker<T> {
@@ -225,42 +195,6 @@ impl<T> Broker<T> {
         }
     }
 
-    /// Takes what became of the round under way.
-    pub fn committed(&mut self, now: Timestamp, committed: Committed) {
-        self.advance(now);
-        let Some(under_way) = self.under_way.take() else {
-            return;
-        };
-        self.buffered -= under_way.bytes;
-        match committed {
-            Committed::Stored { round, fenced } => {
-                let stored = under_way.writes.into_iter().zip(round.batches);
-                for ((number, id, writes), (_, mut batch)) in stored {
-                    let is_there = self.numbers.get(&id) == Some(&number);
-                    if is_there && !fenced.contains(&id) {
-                        self.with_queue(number, |queue, context| {
-                            queue.stored(context, &writes, &mut batch);
-                        });
-                    }
-                    batch.clear();
-                    self.spare.push(batch);
-                }
-                for promise in under_way.answers {
-                    let is_gone = fenced.contains(&promise.queue)
-                        || !self.numbers.contains_key(&promise.queue);
-                    let answer = if is_gone {
-                        Answer::Refused(Refused::QueueGone)
-                    } else {
-                        promise.answer
-                    };
-                    self.answer(promise.ticket, answer);
-                }
-            }
-            Committed::Unknown => self.fail(under_way.answers, Refused::OutcomeUnknown),
-            Committed::Failed => self.fail(under_way.answers, Refused::StoreFailed),
-        }
-    }
-
     /// Does what is due at `now`, and delivers what can be delivered. To be called after any of the others, once for
     /// as many as there were.
     pub fn poll(&mut self, now: Timestamp) {
@@ -314,64 +248,6 @@ impl<T> Broker<T> {
             entry.alarm = next;
             self.alarms.extend(next.map(|next| (next, number)));
         }
-    }
-
-    /// Returns the changes to be stored next, if there are any and none are under way.
-    ///
-    /// Answers that have only waited for the round before come at once.
-    pub fn seal(&mut self) -> Option<Round> {
-        if self.under_way.is_some() || self.failure.is_some() {
-            return None;
-        }
-        let collected = std::mem::take(&mut self.collecting);
-        let mut writes = Vec::with_capacity(collected.writing.len());
-        let mut batches = Vec::with_capacity(collected.writing.len());
-        let mut bytes = 0;
-        for number in collected.writing {
-            let Some(entry) = self.queues.get_mut(number) else {
-                continue; // closed since
-            };
-            if !std::mem::replace(&mut entry.is_writing, false) {
-                continue; // closed since, and another opened in its place
-            }
-            let spare = self.spare.pop().unwrap_or_default();
-            let mut taken = entry.queue.take_writes(spare);
-            let batch = std::mem::take(&mut taken.batch);
-            bytes += taken.bytes;
-            batches.push((entry.queue.id, batch));
-            writes.push((number, entry.queue.id, taken));
-        }
-        for number in std::mem::take(&mut self.postponed) {
-            if self.queues.contains(number) {
-                self.touch(number);
-            }
-        }
-        if batches.is_empty() {
-            for promise in collected.answers {
-                self.answer(promise.ticket, promise.answer);
-            }
-            return None;
-        }
-        self.under_way = Some(UnderWay {
-            writes,
-            answers: collected.answers,
-            bytes,
-        });
-        Some(Round { batches })
-    }
-
-    /// Tells whether so much waits to be stored that no more commands should come before a round is done.
-    pub fn is_full(&self) -> bool {
-        let is_buffer_full = self.buffered >= self.settings.limits.buffered_bytes;
-        self.collecting.operations >= OPERATIONS_MAX || self.under_way.is_some() && is_buffer_full
-    }
-
-    /// Tells whether there is something to be stored, or being stored. After a failure there never is.
-    pub fn is_writing(&self) -> bool {
-        self.failure.is_none()
-            && (self.under_way.is_some()
-                || !self.collecting.writing.is_empty()
-                || !self.collecting.answers.is_empty())
     }
 
     /// Returns when to [poll](Self::poll) again, if nothing else happens.
@@ -509,18 +385,6 @@ impl<T> Broker<T> {
         self.postponed.retain(|&postponed| postponed != number);
     }
 
-    /// Stops storing for ever, and tells whoever waits.
-    fn fail(&mut self, answers: Vec<Promise<T>>, refused: Refused) {
-        self.failure = Some(Refused::StoreFailed);
-        for promise in answers {
-            self.answer(promise.ticket, Answer::Refused(refused));
-        }
-        let collected = std::mem::take(&mut self.collecting);
-        for promise in collected.answers {
-            self.answer(promise.ticket, Answer::Refused(Refused::StoreFailed));
-        }
-    }
-
     fn advance(&mut self, now: Timestamp) {
         // Time does not go back here, whatever clocks do.
         self.now = self.now.max(now);
@@ -590,124 +454,7 @@ impl<T> Broker<T> {
         }
     }
 
-    fn promise(&mut self, queue: QueueId, ticket: T, answer: Answer) {
-        self.collecting.answers.push(Promise {
-            queue,
-            ticket,
-            answer,
-        });
-    }
-
     fn answer(&mut self, ticket: T, answer: Answer) {
         self.effects.answers.push((ticket, answer));
-    }
-}
-
-impl<T> Default for Collecting<T> {
-    fn default() -> Self {
-        Self {
-            writing: Vec::new(),
-            operations: 0,
-            answers: Vec::new(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::num::NonZeroU32;
-
-    use fila_store::{Epoch, FairnessKey, Generation, Payload};
-
-    use super::*;
-    use crate::{Credit, Definition, Delivering, KeySettings, Verdict};
-
-    const NOW: Timestamp = Timestamp::from_millis(1);
-
-    fn key(number: usize) -> FairnessKey {
-        FairnessKey::new(number.to_string()).unwrap()
-    }
-
-    fn commit(broker: &mut Broker<()>) {
-        while let Some(round) = broker.seal() {
-            let fenced = Vec::new();
-            broker.committed(NOW, Committed::Stored { round, fenced });
-        }
-        broker.effects().answers.clear();
-    }
-
-    /// Returns how many keys the engine looked at for a thousand deliveries, with so many keys that have messages and so many that
-    /// are paused.
-    fn visits(active: usize, paused: usize) -> u64 {
-        let mut definition = Definition::default();
-        let settings = KeySettings {
-            delivery: Delivering::Paused,
-            weight: NonZeroU32::new(3),
-            concurrency: None,
-        };
-        definition.keys = (0..paused).map(|number| (key(number), settings)).collect();
-        let mut broker = Broker::new(Settings::default());
-        let queue = QueueId::new(1);
-        let generation = Generation::new(0);
-        let recovery = Recovery::new(queue, Epoch::FIRST, generation, definition);
-        broker.open(NOW, recovery);
-        let payload = Payload::new(Vec::new(), "").unwrap();
-        let messages = (0..paused + active)
-            .cycle()
-            .take((paused + active).max(2_000))
-            .map(|number| NewMessage::new(key(number), payload.clone()));
-        let messages = messages.collect();
-        broker.handle(
-            NOW,
-            Command::Enqueue {
-                queue,
-                messages,
-                ticket: (),
-            },
-        );
-        commit(&mut broker);
-        let consumer = ConsumerId::new(1);
-        let demand = Demand {
-            credit: Credit::Limited(0),
-            in_flight_max: 1_000,
-        };
-        broker.handle(
-            NOW,
-            Command::Subscribe {
-                queue,
-                consumer,
-                demand,
-                ticket: (),
-            },
-        );
-        let before = broker.queues[0].queue.work();
-        for _ in 0..1_000 {
-            broker.handle(NOW, Command::Credit { consumer, more: 1 });
-            broker.poll(NOW);
-            let (_, delivery) = broker.effects().deliveries.remove(0);
-            let results = vec![Settlement {
-                lease: delivery.lease,
-                message: None,
-                verdict: Verdict::Ack,
-            }];
-            broker.handle(
-                NOW,
-                Command::Settle {
-                    queue,
-                    results,
-                    ticket: (),
-                },
-            );
-            commit(&mut broker);
-        }
-        broker.queues[0].queue.work().visits - before.visits
-    }
-
-    #[test]
-    fn a_delivery_takes_two_steps_with_one_key_and_with_a_hundred_thousand() {
-        for (active, paused) in [(1, 0), (1_000, 0), (100_000, 0), (1_000, 100_000)] {
-            let visits = visits(active, paused);
-            assert!(visits <= 2_000, "{active} and {paused}: {visits}");
-        }
     }
 }

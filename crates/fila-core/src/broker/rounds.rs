@@ -1,0 +1,167 @@
+//! Rounds: what is stored in one go, and who waits for it.
+//!
+//! What commands change is collected in one batch for each queue, until [`Broker::seal`] takes all of them to be stored
+//! in one go: a *round*. One round is under way at a time, and the next is collected meanwhile. Answers that promise
+//! something wait in the round that stores it; messages can be delivered when their round is done.
+
+use fila_store::{Batch, QueueId, Timestamp};
+
+use super::Broker;
+use crate::queue::Writes;
+use crate::{Answer, Committed, Refused, Round};
+
+/// How many operations a round takes. What one command adds may come on top; a batch of the store holds four times
+/// as many.
+pub(super) const OPERATIONS_MAX: usize = Batch::OPERATIONS_MAX / 4;
+
+/// The next round.
+#[derive(Debug)]
+pub(super) struct Collecting<T> {
+    /// Queues that have something to store, and how many operations that is.
+    pub(super) writing: Vec<usize>,
+    pub(super) operations: usize,
+    pub(super) answers: Vec<Promise<T>>,
+}
+
+/// The round that is being stored.
+#[derive(Debug)]
+pub(super) struct UnderWay<T> {
+    /// In the order of the round's batches.
+    pub(super) writes: Vec<(usize, QueueId, Writes)>,
+    pub(super) answers: Vec<Promise<T>>,
+    pub(super) bytes: usize,
+}
+
+/// An answer that is true once its round is stored.
+#[derive(Debug)]
+pub(super) struct Promise<T> {
+    pub(super) queue: QueueId,
+    pub(super) ticket: T,
+    pub(super) answer: Answer,
+}
+
+impl<T> Broker<T> {
+    /// Takes what became of the round under way.
+    pub fn committed(&mut self, now: Timestamp, committed: Committed) {
+        self.advance(now);
+        let Some(under_way) = self.under_way.take() else {
+            return;
+        };
+        self.buffered -= under_way.bytes;
+        match committed {
+            Committed::Stored { round, fenced } => {
+                let stored = under_way.writes.into_iter().zip(round.batches);
+                for ((number, id, writes), (_, mut batch)) in stored {
+                    let is_there = self.numbers.get(&id) == Some(&number);
+                    if is_there && !fenced.contains(&id) {
+                        self.with_queue(number, |queue, context| {
+                            queue.stored(context, &writes, &mut batch);
+                        });
+                    }
+                    batch.clear();
+                    self.spare.push(batch);
+                }
+                for promise in under_way.answers {
+                    let is_gone = fenced.contains(&promise.queue)
+                        || !self.numbers.contains_key(&promise.queue);
+                    let answer = if is_gone {
+                        Answer::Refused(Refused::QueueGone)
+                    } else {
+                        promise.answer
+                    };
+                    self.answer(promise.ticket, answer);
+                }
+            }
+            Committed::Unknown => self.fail(under_way.answers, Refused::OutcomeUnknown),
+            Committed::Failed => self.fail(under_way.answers, Refused::StoreFailed),
+        }
+    }
+
+    /// Returns the changes to be stored next, if there are any and none are under way.
+    ///
+    /// Answers that have only waited for the round before come at once.
+    pub fn seal(&mut self) -> Option<Round> {
+        if self.under_way.is_some() || self.failure.is_some() {
+            return None;
+        }
+        let collected = std::mem::take(&mut self.collecting);
+        let mut writes = Vec::with_capacity(collected.writing.len());
+        let mut batches = Vec::with_capacity(collected.writing.len());
+        let mut bytes = 0;
+        for number in collected.writing {
+            let Some(entry) = self.queues.get_mut(number) else {
+                continue; // closed since
+            };
+            if !std::mem::replace(&mut entry.is_writing, false) {
+                continue; // closed since, and another opened in its place
+            }
+            let spare = self.spare.pop().unwrap_or_default();
+            let mut taken = entry.queue.take_writes(spare);
+            let batch = std::mem::take(&mut taken.batch);
+            bytes += taken.bytes;
+            batches.push((entry.queue.id, batch));
+            writes.push((number, entry.queue.id, taken));
+        }
+        for number in std::mem::take(&mut self.postponed) {
+            if self.queues.contains(number) {
+                self.touch(number);
+            }
+        }
+        if batches.is_empty() {
+            for promise in collected.answers {
+                self.answer(promise.ticket, promise.answer);
+            }
+            return None;
+        }
+        self.under_way = Some(UnderWay {
+            writes,
+            answers: collected.answers,
+            bytes,
+        });
+        Some(Round { batches })
+    }
+
+    /// Tells whether so much waits to be stored that no more commands should come before a round is done.
+    pub fn is_full(&self) -> bool {
+        let is_buffer_full = self.buffered >= self.settings.limits.buffered_bytes;
+        self.collecting.operations >= OPERATIONS_MAX || self.under_way.is_some() && is_buffer_full
+    }
+
+    /// Tells whether there is something to be stored, or being stored. After a failure there never is.
+    pub fn is_writing(&self) -> bool {
+        self.failure.is_none()
+            && (self.under_way.is_some()
+                || !self.collecting.writing.is_empty()
+                || !self.collecting.answers.is_empty())
+    }
+
+    /// Stops storing for ever, and tells whoever waits.
+    fn fail(&mut self, answers: Vec<Promise<T>>, refused: Refused) {
+        self.failure = Some(Refused::StoreFailed);
+        for promise in answers {
+            self.answer(promise.ticket, Answer::Refused(refused));
+        }
+        let collected = std::mem::take(&mut self.collecting);
+        for promise in collected.answers {
+            self.answer(promise.ticket, Answer::Refused(Refused::StoreFailed));
+        }
+    }
+
+    pub(super) fn promise(&mut self, queue: QueueId, ticket: T, answer: Answer) {
+        self.collecting.answers.push(Promise {
+            queue,
+            ticket,
+            answer,
+        });
+    }
+}
+
+impl<T> Default for Collecting<T> {
+    fn default() -> Self {
+        Self {
+            writing: Vec::new(),
+            operations: 0,
+            answers: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a delivery costs, counted.
+
+use std::num::NonZeroU32;
+
+use fila_store::{Epoch, FairnessKey, Generation, Payload};
+
+use super::*;
+use crate::Committed;
+use crate::{Credit, Definition, Delivering, KeySettings, Verdict};
+
+const NOW: Timestamp = Timestamp::from_millis(1);
+
+fn key(number: usize) -> FairnessKey {
+    FairnessKey::new(number.to_string()).unwrap()
+}
+
+fn commit(broker: &mut Broker<()>) {
+    while let Some(round) = broker.seal() {
+        let fenced = Vec::new();
+        broker.committed(NOW, Committed::Stored { round, fenced });
+    }
+    broker.effects().answers.clear();
+}
+
+/// Returns how many keys the engine looked at for a thousand deliveries, with so many keys that have messages and so many that
+/// are paused.
+fn visits(active: usize, paused: usize) -> u64 {
+    let mut definition = Definition::default();
+    let settings = KeySettings {
+        delivery: Delivering::Paused,
+        weight: NonZeroU32::new(3),
+        concurrency: None,
+    };
+    definition.keys = (0..paused).map(|number| (key(number), settings)).collect();
+    let mut broker = Broker::new(Settings::default());
+    let queue = QueueId::new(1);
+    let generation = Generation::new(0);
+    let recovery = Recovery::new(queue, Epoch::FIRST, generation, definition);
+    broker.open(NOW, recovery);
+    let payload = Payload::new(Vec::new(), "").unwrap();
+    let messages = (0..paused + active)
+        .cycle()
+        .take((paused + active).max(2_000))
+        .map(|number| NewMessage::new(key(number), payload.clone()));
+    let messages = messages.collect();
+    broker.handle(
+        NOW,
+        Command::Enqueue {
+            queue,
+            messages,
+            ticket: (),
+        },
+    );
+    commit(&mut broker);
+    let consumer = ConsumerId::new(1);
+    let demand = Demand {
+        credit: Credit::Limited(0),
+        in_flight_max: 1_000,
+    };
+    broker.handle(
+        NOW,
+        Command::Subscribe {
+            queue,
+            consumer,
+            demand,
+            ticket: (),
+        },
+    );
+    let before = broker.queues[0].queue.work();
+    for _ in 0..1_000 {
+        broker.handle(NOW, Command::Credit { consumer, more: 1 });
+        broker.poll(NOW);
+        let (_, delivery) = broker.effects().deliveries.remove(0);
+        let results = vec![Settlement {
+            lease: delivery.lease,
+            message: None,
+            verdict: Verdict::Ack,
+        }];
+        broker.handle(
+            NOW,
+            Command::Settle {
+                queue,
+                results,
+                ticket: (),
+            },
+        );
+        commit(&mut broker);
+    }
+    broker.queues[0].queue.work().visits - before.visits
+}
+
+#[test]
+fn a_delivery_takes_two_steps_with_one_key_and_with_a_hundred_thousand() {
+    for (active, paused) in [(1, 0), (1_000, 0), (100_000, 0), (1_000, 100_000)] {
+        let visits = visits(active, paused);
+        assert!(visits <= 2_000, "{active} and {paused}: {visits}");
+    }
+}
