@@ -167,6 +167,7 @@ impl Producing {
             frame_id,
             queue,
             messages,
+            batch_id: _,
         } = frame;
         if !queue.is_empty() {
             self.queue = queue;

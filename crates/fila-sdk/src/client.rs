@@ -1,0 +1,299 @@
+//! The connection to a server.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fila_proto::v1::fila_service_client::FilaServiceClient;
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+use crate::backoff::Backoff;
+use crate::error::{Broken, describe};
+use crate::producer::Producer;
+use crate::{Admin, Error, Queue};
+
+/// The largest frame that is read. The server sends none that is larger than its largest message and some.
+const FRAME_MAX: usize = 256 << 20;
+
+/// How often a silent connection is asked whether it is still there, and how long it may take to say so. A server that
+/// was cut off or stopped is noticed after both.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection to a Fila server. Cheap to clone; clones share the connection and its buffers.
+///
+/// It mends itself: when the connection breaks or the server is restarted, it is opened again, with growing waits.
+/// Messages that were handed over but not confirmed are sent again, and stored once; consumers subscribe again.
+///
+/// # Cancel safety
+/// Any future of this crate can be dropped at any time: nothing is left locked, no place in a buffer stays taken, and
+/// no task waits for it. What a dropped call leaves open is said where it is described.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    channel: Channel,
+    options: Options,
+    producer: OnceLock<Producer>,
+}
+
+/// What can be set for a client.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) address: Arc<str>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) deadline: Duration,
+    pub(crate) buffer_bytes: usize,
+    pub(crate) backoff_first: Duration,
+    pub(crate) backoff_longest: Duration,
+}
+
+/// Settings of a [`Client`] to be. From [`Client::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct ClientBuilder {
+    options: Options,
+}
+
+impl Client {
+    /// Connects to the server at this address, as `http://127.0.0.1:5555` or `127.0.0.1:5555`.
+    ///
+    /// # Errors
+    /// If the address is none, or nothing answers there.
+    pub async fn connect(address: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder(address).connect().await
+    }
+
+    /// Begins a client with settings of its own.
+    pub fn builder(address: impl AsRef<str>) -> ClientBuilder {
+        let address = address.as_ref();
+        let address = if address.contains("://") {
+            address.into()
+        } else {
+            format!("http://{address}").into()
+        };
+        ClientBuilder {
+            options: Options {
+                address,
+                connect_timeout: Duration::from_secs(5),
+                deadline: Duration::from_secs(30),
+                buffer_bytes: 32 << 20,
+                backoff_first: Duration::from_millis(50),
+                backoff_longest: Duration::from_secs(2),
+            },
+        }
+    }
+
+    /// Returns the queue of this name, to send to and to consume from. Whether it exists is seen when it is used.
+    pub fn queue(&self, name: impl Into<String>) -> Queue {
+        Queue::new(self.clone(), name.into().into())
+    }
+
+    /// Returns the calls of an operator.
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.clone())
+    }
+
+    /// Returns where the server is.
+    pub fn address(&self) -> &str {
+        &self.shared.options.address
+    }
+
+    /// Waits until all messages that were handed over before have been confirmed, refused or given up.
+    ///
+    /// Who has awaited every `send` needs no flush; who has dropped some of them does, before the end of the program.
+    pub async fn flush(&self) {
+        if let Some(producer) = self.shared.producer.get() {
+            producer.flush().await;
+        }
+    }
+
+    pub(crate) fn channel(&self) -> Channel {
+        self.shared.channel.clone()
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    pub(crate) fn service(&self) -> FilaServiceClient<Channel> {
+        service(self.channel())
+    }
+
+    /// Returns the one stream on which all messages of this client are sent.
+    pub(crate) fn producer(&self) -> &Producer {
+        let shared = &self.shared;
+        shared
+            .producer
+            .get_or_init(|| Producer::start(service(shared.channel.clone()), &shared.options))
+    }
+
+    /// Makes a call that must not happen twice, within the deadline.
+    pub(crate) async fn call<A>(
+        &self,
+        call: impl Future<Output = Result<Response<A>, Status>>,
+    ) -> Result<A, Error> {
+        let ends = Instant::now() + self.options().deadline;
+        match timeout_at(ends, call).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(self.failed(status.into())),
+            Err(_) => Err(self.no_answer(None)),
+        }
+    }
+
+    /// Makes a call that changes nothing, and makes it again while the server is away, within the deadline.
+    pub(crate) async fn call_again<A, F>(&self, call: impl Fn() -> F) -> Result<A, Error>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let ends = Instant::now() + self.options().deadline;
+        let mut backoff = self.options().backoff();
+        let mut heard = None;
+        loop {
+            match timeout_at(ends, call()).await {
+                Ok(Ok(answer)) => return Ok(answer.into_inner()),
+                Ok(Err(status)) => match Broken::from(status) {
+                    Broken::Refused(refusal) => return Err(refusal.into()),
+                    Broken::Away(cause) => heard = Some(cause),
+                },
+                Err(_) => return Err(self.no_answer(heard)),
+            }
+            let wait = backoff.next(fastrand::f64());
+            if Instant::now() + wait >= ends {
+                return Err(self.unreachable(heard.unwrap_or_default()));
+            }
+            sleep(wait).await;
+        }
+    }
+
+    fn failed(&self, broken: Broken) -> Error {
+        match broken {
+            Broken::Refused(refusal) => refusal.into(),
+            Broken::Away(cause) => self.unreachable(cause),
+        }
+    }
+
+    fn unreachable(&self, cause: String) -> Error {
+        let address = self.address().to_owned();
+        Error::Unreachable { address, cause }
+    }
+
+    fn no_answer(&self, cause: Option<String>) -> Error {
+        let after = self.options().deadline;
+        Error::NoAnswer { after, cause }
+    }
+}
+
+fn service(channel: Channel) -> FilaServiceClient<Channel> {
+    FilaServiceClient::new(channel)
+        .max_decoding_message_size(FRAME_MAX)
+        .max_encoding_message_size(FRAME_MAX)
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("address", &self.address())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    pub(crate) fn backoff(&self) -> Backoff {
+        Backoff::new(self.backoff_first, self.backoff_longest)
+    }
+}
+
+impl ClientBuilder {
+    /// Says how long a connection may take to be opened; 5 s by default.
+    pub fn connect_timeout(mut self, time: Duration) -> Self {
+        self.options.connect_timeout = time;
+        self
+    }
+
+    /// Says how long any call may take, with all that is tried again on its behalf; 30 s by default.
+    pub fn deadline(mut self, time: Duration) -> Self {
+        self.options.deadline = time;
+        self
+    }
+
+    /// Says how many bytes of messages may be handed over and not confirmed; 32 MiB by default. Beyond it
+    /// [`Queue::send`] waits for room.
+    pub fn buffer(mut self, bytes: usize) -> Self {
+        self.options.buffer_bytes = bytes;
+        self
+    }
+
+    /// Says how long to wait before a lost server is tried again: `first`, then twice as long each time up to
+    /// `longest`; 50 ms and 2 s by default.
+    pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
+        self.options.backoff_first = first;
+        self.options.backoff_longest = longest;
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// If the address is none, or nothing answers there.
+    pub async fn connect(self) -> Result<Client, Error> {
+        let endpoint = self.endpoint()?;
+        match endpoint.connect().await {
+            Ok(channel) => Ok(self.over(channel)),
+            Err(error) => Err(Error::Unreachable {
+                address: self.options.address.to_string(),
+                cause: describe(&error),
+            }),
+        }
+    }
+
+    /// Returns a client that connects when it is first used: for services that may be started before their server.
+    ///
+    /// # Errors
+    /// If the address is none.
+    pub fn connect_lazy(self) -> Result<Client, Error> {
+        let channel = self.endpoint()?.connect_lazy();
+        Ok(self.over(channel))
+    }
+
+    /// Returns a client on a channel that was made by other means.
+    pub(crate) fn over(self, channel: Channel) -> Client {
+        let shared = Shared {
+            channel,
+            options: self.options,
+            producer: OnceLock::new(),
+        };
+        Client {
+            shared: Arc::new(shared),
+        }
+    }
+
+    pub(crate) fn endpoint(&self) -> Result<Endpoint, Error> {
+        let address = &*self.options.address;
+        let invalid = |cause: String| Error::InvalidAddress {
+            address: address.to_owned(),
+            cause,
+        };
+        if address.starts_with("https://") {
+            return Err(invalid("TLS is not spoken yet".to_owned()));
+        }
+        let endpoint = Endpoint::from_shared(address.to_owned());
+        let endpoint = endpoint.map_err(|error| invalid(describe(&error)))?;
+        if endpoint.uri().authority().is_none() || endpoint.uri().scheme_str() != Some("http") {
+            return Err(invalid("it has no host, or is not http".to_owned()));
+        }
+        Ok(endpoint
+            .connect_timeout(self.options.connect_timeout)
+            .tcp_nodelay(true)
+            .initial_stream_window_size(4 << 20)
+            .initial_connection_window_size(8 << 20)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true))
+    }
+}

@@ -1,0 +1,459 @@
+//! The task that holds the work stream.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fila_proto::v1;
+use fila_proto::v1::fila_service_client::FilaServiceClient;
+use fila_proto::v1::{ErrorCode, LeaseExtension, LeaseNack, WorkRequest, WorkResponse};
+use foldhash::fast::RandomState;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use super::delivery::{Delivery, Grip, Hold, Received, Report, Verdict};
+use super::lease::Lease;
+use crate::backoff::Backoff;
+use crate::error::{Broken, Refusal};
+use crate::message::millis;
+use crate::{Client, Error};
+
+/// How many results are sent in one frame.
+const REPORTS_MAX: usize = 1024;
+
+/// Leases are looked at so often in their time; those are extended of which less than half is left.
+const LOOKS: u32 = 4;
+
+/// Leases are not looked at more often than this, however short they are.
+const LOOK_MIN: Duration = Duration::from_millis(5);
+
+/// How long the server may take to end a stream on which nothing is left to do.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+pub(super) struct Driver {
+    service: FilaServiceClient<Channel>,
+    queue: Arc<str>,
+    prefetch: u32,
+    keep: Duration,
+    deadline: Duration,
+    open_timeout: Duration,
+    backoff: Backoff,
+    /// Closed when the consumer is gone.
+    deliveries: mpsc::UnboundedSender<Result<Delivery, Error>>,
+    to_reports: mpsc::UnboundedSender<Report>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    taken: Vec<Report>,
+    /// Counts the streams. Leases are of one of them.
+    session: u64,
+    /// Deliveries that have no result yet, of this stream and of those before.
+    in_hands: u32,
+    /// The leases of this stream that have no confirmed result yet.
+    held: HashMap<u64, Held, RandomState>,
+    /// When to look at the leases, and how often.
+    look_at: Option<Instant>,
+    look_every: Duration,
+    phase: Phase,
+    /// Whether a stream has ever been opened: then the queue was there.
+    was_subscribed: bool,
+}
+
+/// A lease of ours.
+#[derive(Debug)]
+struct Held {
+    lease: Arc<Lease>,
+    /// For how long it is given each time.
+    time: Duration,
+    /// When half of it is over.
+    extend_at: Instant,
+    /// Until when it is extended by itself.
+    keep_until: Instant,
+    /// What we have said of it, in the order in which the server confirms it.
+    said: VecDeque<Said>,
+}
+
+/// What we have said of a lease, and who wants to know whether it is stored.
+#[derive(Debug)]
+enum Said {
+    Result(Option<oneshot::Sender<Result<(), Error>>>),
+    Extension(Option<oneshot::Sender<Result<(), Error>>>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Consuming,
+    /// The consumer is gone: nothing more is taken, results are still sent.
+    Draining,
+}
+
+enum End {
+    Done,
+    Broken(Broken),
+}
+
+struct Stream {
+    requests: mpsc::UnboundedSender<WorkRequest>,
+    responses: Streaming<WorkResponse>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        client: &Client,
+        queue: Arc<str>,
+        prefetch: u32,
+        keep: Duration,
+        deliveries: mpsc::UnboundedSender<Result<Delivery, Error>>,
+    ) -> Self {
+        let options = client.options();
+        let (to_reports, reports) = mpsc::unbounded_channel();
+        Self {
+            service: client.service(),
+            queue,
+            prefetch,
+            keep,
+            deadline: options.deadline,
+            open_timeout: options.connect_timeout,
+            backoff: options.backoff(),
+            deliveries,
+            to_reports,
+            reports,
+            taken: Vec::new(),
+            session: 0,
+            in_hands: 0,
+            held: HashMap::default(),
+            look_at: None,
+            look_every: Duration::MAX,
+            phase: Phase::Consuming,
+            was_subscribed: false,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let broken = match self.open().await {
+                Ok(mut stream) => match self.serve(&mut stream).await {
+                    End::Done => return,
+                    End::Broken(broken) => broken,
+                },
+                Err(broken) => broken,
+            };
+            self.lose_all();
+            let is_final = match &broken {
+                Broken::Refused(refusal) => !self.may_pass(refusal),
+                Broken::Away(_) => false,
+            };
+            match broken {
+                Broken::Refused(refusal) if is_final => {
+                    let _ = self.deliveries.send(Err(refusal.into()));
+                    return;
+                }
+                Broken::Refused(Refusal { message, .. }) | Broken::Away(message) => {
+                    tracing::warn!(
+                        queue = %self.queue,
+                        error = %message,
+                        "the work stream broke, subscribing again"
+                    );
+                }
+            }
+            if self.phase == Phase::Draining || !self.pause().await {
+                return;
+            }
+        }
+    }
+
+    /// A server that has not yet noticed that our last connection broke counts us twice.
+    fn may_pass(&self, refusal: &Refusal) -> bool {
+        self.was_subscribed && refusal.code == ErrorCode::TooManyConsumers
+    }
+
+    /// Waits before the next attempt. False if the consumer is gone meanwhile.
+    async fn pause(&mut self) -> bool {
+        let until = Instant::now() + self.backoff.next(fastrand::f64());
+        loop {
+            tokio::select! {
+                () = sleep_until(until) => return true,
+                () = self.deliveries.closed() => return false,
+                Some(report) = self.reports.recv() => {
+                    self.too_late(report);
+                }
+            }
+        }
+    }
+
+    async fn open(&mut self) -> Result<Stream, Broken> {
+        self.session += 1;
+        let (requests, outgoing) = mpsc::unbounded_channel();
+        let first = WorkRequest {
+            queue: String::from(&*self.queue),
+            // What is still in somebody's hands takes its place until it has a result.
+            credit: self.prefetch.saturating_sub(self.in_hands),
+            ..WorkRequest::default()
+        };
+        let _ = requests.send(first);
+        let mut service = self.service.clone();
+        let call = service.work(UnboundedReceiverStream::new(outgoing));
+        let opened = timeout(self.open_timeout, call).await;
+        let opened = opened
+            .map_err(|_| Broken::Away(format!("no answer within {:?}", self.open_timeout)))?;
+        Ok(Stream {
+            requests,
+            responses: opened?.into_inner(),
+        })
+    }
+
+    async fn serve(&mut self, stream: &mut Stream) -> End {
+        let mut farewell = None;
+        loop {
+            if self.phase == Phase::Draining && self.in_hands == 0 && self.held.is_empty() {
+                farewell.get_or_insert_with(|| Instant::now() + FAREWELL);
+            }
+            let look_at = self.look_at;
+            tokio::select! {
+                response = stream.responses.message() => match response {
+                    Ok(Some(response)) => self.heard(response),
+                    Ok(None) if self.phase == Phase::Draining => return End::Done,
+                    Ok(None) => {
+                        let cause = "the server has ended the stream".to_owned();
+                        return End::Broken(Broken::Away(cause));
+                    }
+                    Err(status) => return End::Broken(status.into()),
+                },
+                count = self.reports.recv_many(&mut self.taken, REPORTS_MAX) => {
+                    debug_assert!(count > 0, "we have a sender of our own");
+                    self.report(stream);
+                }
+                () = until(look_at) => self.look(stream),
+                () = self.deliveries.closed(), if self.phase == Phase::Consuming => {
+                    self.phase = Phase::Draining;
+                    let _ = stream.requests.send(WorkRequest {
+                        drain: true,
+                        ..WorkRequest::default()
+                    });
+                }
+                // Ending the stream gives back whatever the server still counts as ours.
+                () = until(farewell) => return End::Done,
+            }
+        }
+    }
+
+    fn heard(&mut self, response: WorkResponse) {
+        self.was_subscribed = true;
+        self.backoff.reset();
+        for lease_id in response.confirmed {
+            self.confirmed(lease_id);
+        }
+        for refused in response.refused {
+            let error = refused.error.map(Refusal::from_wire);
+            self.refused(refused.lease_id, error);
+        }
+        let now = Instant::now();
+        for delivery in response.deliveries {
+            self.deliver(delivery, now);
+        }
+    }
+
+    fn deliver(&mut self, wire: v1::Delivery, now: Instant) {
+        let time = Duration::from_millis(wire.lease_ms);
+        let lease = Arc::new(Lease::default());
+        let lease_id = wire.lease_id;
+        let held = Held {
+            lease: lease.clone(),
+            time,
+            extend_at: now + time / 2,
+            keep_until: now + self.keep,
+            said: VecDeque::new(),
+        };
+        self.held.insert(lease_id, held);
+        self.in_hands += 1;
+        if !self.keep.is_zero() {
+            let every = (time / LOOKS).max(LOOK_MIN);
+            self.look_every = self.look_every.min(every);
+            let look_at = now + every;
+            self.look_at = Some(self.look_at.map_or(look_at, |at| at.min(look_at)));
+        }
+        let grip = Grip {
+            session: self.session,
+            lease_id,
+            lease,
+            reports: self.to_reports.clone(),
+            deadline: self.deadline,
+            hold: Hold::Unseen,
+        };
+        let delivery = Delivery::new(Received::from_wire(wire), grip);
+        // If the consumer is gone, its drop gives it back.
+        let _ = self.deliveries.send(Ok(delivery));
+    }
+
+    fn confirmed(&mut self, lease_id: u64) {
+        let Some(held) = self.held.get_mut(&lease_id) else {
+            return;
+        };
+        match held.said.pop_front() {
+            Some(Said::Result(answer)) => {
+                self.held.remove(&lease_id);
+                tell(answer, Ok(()));
+            }
+            Some(Said::Extension(answer)) => tell(answer, Ok(())),
+            None => {}
+        }
+    }
+
+    fn refused(&mut self, lease_id: u64, refusal: Option<Refusal>) {
+        let Some(held) = self.held.get_mut(&lease_id) else {
+            return;
+        };
+        let is_over = refusal
+            .as_ref()
+            .is_none_or(|refusal| refusal.code == ErrorCode::LeaseNotFound);
+        let error = match refusal {
+            Some(refusal) if !is_over => Error::Refused(refusal),
+            _ => Error::LeaseLost,
+        };
+        let said = held.said.pop_front();
+        if is_over {
+            held.lease.lose();
+        }
+        match said {
+            Some(Said::Result(answer)) => {
+                self.held.remove(&lease_id);
+                tell(answer, Err(error));
+            }
+            Some(Said::Extension(answer)) => tell(answer, Err(error)),
+            None => {}
+        }
+    }
+
+    /// Sends what was said of deliveries, and credit for as many as are out of our hands.
+    fn report(&mut self, stream: &Stream) {
+        let mut request = WorkRequest::default();
+        let reports = std::mem::take(&mut self.taken);
+        for report in reports {
+            if report.session != self.session {
+                request.credit += u32::from(self.too_late(report));
+                continue;
+            }
+            let lease_id = report.lease_id;
+            if request
+                .extensions
+                .iter()
+                .any(|one| one.lease_id == lease_id)
+            {
+                // Within one request the server takes results first; an extension was said before.
+                let _ = stream.requests.send(std::mem::take(&mut request));
+            }
+            let said = match report.verdict {
+                Verdict::Extend(time) => {
+                    request.extensions.push(LeaseExtension {
+                        lease_id,
+                        lease_ms: millis(time).max(1),
+                    });
+                    if let Some(held) = self.held.get_mut(&lease_id) {
+                        held.extend_at = Instant::now() + time / 2;
+                    }
+                    Said::Extension(report.answer)
+                }
+                Verdict::Ack => {
+                    request.acks.push(lease_id);
+                    Said::Result(report.answer)
+                }
+                Verdict::Nack { error, delay } => {
+                    request.nacks.push(LeaseNack {
+                        lease_id,
+                        error,
+                        delay_ms: millis(delay),
+                    });
+                    Said::Result(report.answer)
+                }
+                Verdict::Release => {
+                    request.releases.push(lease_id);
+                    Said::Result(report.answer)
+                }
+            };
+            if let Said::Result(_) = said {
+                self.in_hands -= 1;
+                request.credit += 1;
+            }
+            match self.held.get_mut(&lease_id) {
+                Some(held) => held.said.push_back(said),
+                // Refused before, and told so.
+                None => match said {
+                    Said::Result(answer) | Said::Extension(answer) => {
+                        tell(answer, Err(Error::LeaseLost));
+                    }
+                },
+            }
+        }
+        if self.phase == Phase::Draining {
+            request.credit = 0;
+        }
+        let _ = stream.requests.send(request);
+    }
+
+    /// Takes what is said of a delivery of an earlier stream, and returns whether it has left our hands by it.
+    fn too_late(&mut self, report: Report) -> bool {
+        tell(report.answer, Err(Error::LeaseLost));
+        let is_result = !matches!(report.verdict, Verdict::Extend(_));
+        if is_result {
+            self.in_hands -= 1;
+        }
+        is_result
+    }
+
+    /// Extends leases of which more than half is over.
+    fn look(&mut self, stream: &Stream) {
+        let now = Instant::now();
+        let mut request = WorkRequest::default();
+        for (&lease_id, held) in &mut self.held {
+            let is_settled = held.said.iter().any(|said| matches!(said, Said::Result(_)));
+            if is_settled || held.extend_at > now || held.keep_until <= now || held.lease.is_lost()
+            {
+                continue;
+            }
+            held.extend_at = now + held.time / 2;
+            held.said.push_back(Said::Extension(None));
+            request.extensions.push(LeaseExtension {
+                lease_id,
+                lease_ms: millis(held.time).max(1),
+            });
+            if request.extensions.len() == REPORTS_MAX {
+                let _ = stream.requests.send(std::mem::take(&mut request));
+            }
+        }
+        if !request.extensions.is_empty() {
+            let _ = stream.requests.send(request);
+        }
+        self.look_at = (!self.held.is_empty()).then(|| now + self.look_every);
+    }
+
+    /// The stream has ended, and all its leases with it.
+    fn lose_all(&mut self) {
+        self.look_at = None;
+        self.look_every = Duration::MAX;
+        for (_, held) in self.held.drain() {
+            held.lease.lose();
+            for said in held.said {
+                match said {
+                    Said::Result(answer) | Said::Extension(answer) => {
+                        tell(answer, Err(Error::LeaseLost));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn tell(answer: Option<oneshot::Sender<Result<(), Error>>>, result: Result<(), Error>) {
+    if let Some(answer) = answer {
+        // Nobody may be waiting any more.
+        let _ = answer.send(result);
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

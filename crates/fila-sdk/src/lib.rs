@@ -1,0 +1,22 @@
+#![doc = include_str!("../README.md")]
+
+mod admin;
+mod backoff;
+mod client;
+mod consumer;
+mod error;
+mod message;
+mod producer;
+mod queue;
+mod worker;
+
+pub use admin::{
+    Admin, Charge, KeyChange, KeyInfo, KeySettings, Ordering, QueueInfo, QueueSettings, QueueStats,
+    ServerInfo,
+};
+pub use client::{Client, ClientBuilder};
+pub use consumer::{Consumer, ConsumerBuilder, Delivery, Received, Verdict};
+pub use error::{Error, ErrorCode, Refusal};
+pub use message::{Message, MessageId, Sent};
+pub use queue::Queue;
+pub use worker::{Failure, Report, WorkerBuilder};

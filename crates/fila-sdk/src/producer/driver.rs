@@ -1,0 +1,396 @@
+//! The task that sends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fila_proto::v1::fila_service_client::FilaServiceClient;
+use fila_proto::v1::{BatchId, ErrorCode, ProduceRequest, ProduceResponse};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use super::frame::{Frame, Lines};
+use super::{Put, Trouble};
+use crate::Error;
+use crate::backoff::Backoff;
+use crate::client::Options;
+use crate::error::{Broken, Refusal};
+use crate::message::millis;
+
+/// How many frames may be unanswered. While as many are, messages gather for the next: the more slowly the server
+/// answers, the larger are the frames. Two would do for a server that syncs one batch while it takes the next; the
+/// others fill the way there and back.
+const FRAMES_MAX: usize = 8;
+
+/// How many messages are taken out of the line at once.
+const TAKE_MAX: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct Driver {
+    service: FilaServiceClient<Channel>,
+    puts: mpsc::UnboundedReceiver<Put>,
+    taken: Vec<Put>,
+    trouble: Trouble,
+    /// Names this producer to the server.
+    name: Bytes,
+    /// For how long the server is to remember a frame.
+    remember: Duration,
+    open_timeout: Duration,
+    backoff: Backoff,
+    lines: Lines,
+    flushes: Vec<oneshot::Sender<()>>,
+    next_sequence: u64,
+    unanswered: BTreeMap<u64, Frame>,
+    unanswered_messages: usize,
+    /// Frames that are refused for now, and when to send them again.
+    put_off: BTreeSet<u64>,
+    again_at: Option<Instant>,
+    pace: Pace,
+}
+
+/// How many frames are under way at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    Full,
+    /// The server has ended the stream over a frame of which we do not know which it was: one by one, until it is found.
+    OneByOne,
+}
+
+/// Why a stream is over.
+enum End {
+    /// Nothing is left to do, and nothing can come.
+    Done,
+    Broken(Broken),
+}
+
+/// One stream.
+struct Stream {
+    frames: mpsc::UnboundedSender<ProduceRequest>,
+    responses: Streaming<ProduceResponse>,
+    /// How many messages may be unanswered.
+    window: usize,
+}
+
+impl Driver {
+    pub(super) fn new(
+        service: FilaServiceClient<Channel>,
+        options: &Options,
+        puts: mpsc::UnboundedReceiver<Put>,
+        trouble: Trouble,
+    ) -> Self {
+        Self {
+            service,
+            puts,
+            taken: Vec::new(),
+            trouble,
+            name: Bytes::copy_from_slice(&random_name()),
+            // Until the last has given up, and as long again for the last frame to arrive.
+            remember: options.deadline.saturating_mul(2),
+            open_timeout: options.connect_timeout,
+            backoff: options.backoff(),
+            lines: Lines::default(),
+            flushes: Vec::new(),
+            next_sequence: 0,
+            unanswered: BTreeMap::new(),
+            unanswered_messages: 0,
+            put_off: BTreeSet::new(),
+            again_at: None,
+            pace: Pace::Full,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            self.forget_expired();
+            if self.is_idle() {
+                self.flushed();
+                if !self.take().await {
+                    return;
+                }
+                continue;
+            }
+            let broken = match self.open().await {
+                Ok(mut stream) => match self.serve(&mut stream).await {
+                    End::Done => return,
+                    End::Broken(broken) => broken,
+                },
+                Err(broken) => broken,
+            };
+            self.broke(broken).await;
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.lines.is_empty() && self.unanswered.is_empty()
+    }
+
+    /// Waits for messages and takes them. False if there will be none.
+    async fn take(&mut self) -> bool {
+        let count = self.puts.recv_many(&mut self.taken, TAKE_MAX).await;
+        self.sort();
+        count > 0
+    }
+
+    fn sort(&mut self) {
+        for put in self.taken.drain(..) {
+            match put {
+                Put::Message(waiting) => self.lines.push(waiting),
+                Put::Flush(done) => self.flushes.push(done),
+            }
+        }
+    }
+
+    /// Says that nothing is under way. Flushes wait for more than they must if others go on sending, but never for
+    /// less.
+    fn flushed(&mut self) {
+        for done in self.flushes.drain(..) {
+            let _ = done.send(());
+        }
+    }
+
+    async fn open(&mut self) -> Result<Stream, Broken> {
+        let (frames, requests) = mpsc::unbounded_channel();
+        let mut service = self.service.clone();
+        let opened = async {
+            let call = service.produce(UnboundedReceiverStream::new(requests));
+            let mut responses = call.await?.into_inner();
+            let first = responses.message().await?;
+            Ok::<_, tonic::Status>((responses, first))
+        };
+        let opened = timeout(self.open_timeout, opened).await;
+        let (responses, first) = opened
+            .map_err(|_| Broken::Away(format!("no answer within {:?}", self.open_timeout)))??;
+        let Some(first) = first else {
+            return Err(Broken::Away("the server has ended the stream".to_owned()));
+        };
+        Ok(Stream {
+            frames,
+            responses,
+            window: first.window.max(1) as usize,
+        })
+    }
+
+    async fn serve(&mut self, stream: &mut Stream) -> End {
+        self.put_off.clear();
+        self.again_at = None;
+        self.resend(stream);
+        loop {
+            self.fill(stream);
+            if self.is_idle() {
+                self.flushed();
+            }
+            let again_at = self.again_at;
+            tokio::select! {
+                response = stream.responses.message() => match response {
+                    Ok(Some(response)) => {
+                        if let Err(broken) = self.answered(response) {
+                            return End::Broken(broken);
+                        }
+                        if self.pace == Pace::OneByOne && self.put_off.is_empty() {
+                            self.resend(stream);
+                        }
+                    }
+                    Ok(None) => {
+                        let cause = "the server has ended the stream".to_owned();
+                        return End::Broken(Broken::Away(cause));
+                    }
+                    Err(status) => return End::Broken(status.into()),
+                },
+                count = self.puts.recv_many(&mut self.taken, TAKE_MAX), if self.puts_may_come() => {
+                    if count == 0 && self.is_idle() {
+                        return End::Done;
+                    }
+                    self.sort();
+                }
+                () = sleep_until(again_at), if again_at.is_some() => self.send_again(stream),
+            }
+        }
+    }
+
+    /// Nobody is left to send once the line is closed; what is under way is seen to its end.
+    fn puts_may_come(&self) -> bool {
+        !(self.puts.is_closed() && self.puts.is_empty()) || self.is_idle()
+    }
+
+    /// Sends all unanswered frames, on a new stream. If they are to go one by one, the first alone.
+    fn resend(&self, stream: &Stream) {
+        let frames = match self.pace {
+            Pace::Full => usize::MAX,
+            Pace::OneByOne => 1,
+        };
+        for &sequence in self.unanswered.keys().take(frames) {
+            self.send(stream, sequence);
+        }
+    }
+
+    /// Makes frames of what waits, as long as there is room on the way.
+    fn fill(&mut self, stream: &Stream) {
+        if !self.put_off.is_empty() {
+            // Others would overtake what was put off.
+            return;
+        }
+        let frames_max = match self.pace {
+            Pace::Full => FRAMES_MAX,
+            Pace::OneByOne => 1,
+        };
+        while self.unanswered.len() < frames_max && self.unanswered_messages < stream.window {
+            let room = stream.window - self.unanswered_messages;
+            let Some(frame) = self.lines.next_frame(room, Instant::now()) else {
+                break;
+            };
+            let sequence = self.next_sequence;
+            self.next_sequence += 1;
+            self.unanswered_messages += frame.messages.len();
+            self.unanswered.insert(sequence, frame);
+            self.send(stream, sequence);
+        }
+    }
+
+    fn send(&self, stream: &Stream, sequence: u64) {
+        let Some(frame) = self.unanswered.get(&sequence) else {
+            return;
+        };
+        let first = self.unanswered.keys().next();
+        let request = ProduceRequest {
+            frame_id: sequence,
+            queue: String::from(&*frame.queue),
+            messages: frame.messages.clone(),
+            batch_id: Some(BatchId {
+                producer: self.name.clone(),
+                sequence,
+                answered_below: first.copied().unwrap_or(sequence),
+                remember_ms: millis(self.remember),
+            }),
+        };
+        // If the stream has ended, whoever reads its responses hears of it.
+        let _ = stream.frames.send(request);
+    }
+
+    fn answered(&mut self, response: ProduceResponse) -> Result<(), Broken> {
+        let sequence = response.frame_id;
+        if !self.unanswered.contains_key(&sequence) {
+            return Ok(());
+        }
+        let mut errors = response.results.iter();
+        let passing = errors.find_map(|result| {
+            let error = result.error.as_ref()?;
+            matters_soon(error.code()).then(|| error.clone())
+        });
+        if let Some(error) = passing {
+            self.trouble.set(Some(error.message.clone()));
+            if error.code() != ErrorCode::BufferFull {
+                return Err(Broken::Away(error.message));
+            }
+            self.put_off.insert(sequence);
+            if self.again_at.is_none() {
+                self.again_at = Some(Instant::now() + self.backoff.next(fastrand::f64()));
+            }
+            return Ok(());
+        }
+        self.trouble.set(None);
+        self.backoff.reset();
+        if let Some(frame) = self.remove(sequence) {
+            frame.answer(response.results);
+        }
+        if self.unanswered.is_empty() {
+            self.pace = Pace::Full;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, sequence: u64) -> Option<Frame> {
+        let frame = self.unanswered.remove(&sequence)?;
+        self.put_off.remove(&sequence);
+        self.unanswered_messages -= frame.messages.len();
+        Some(frame)
+    }
+
+    /// Sends what was put off.
+    fn send_again(&mut self, stream: &Stream) {
+        self.again_at = None;
+        self.forget_expired();
+        for sequence in std::mem::take(&mut self.put_off) {
+            self.send(stream, sequence);
+        }
+    }
+
+    /// Drops what nobody waits for any more.
+    fn forget_expired(&mut self) {
+        let now = Instant::now();
+        self.lines.forget_expired(now);
+        let expired = self.unanswered.iter();
+        let expired = expired.filter(|(_, frame)| frame.ends <= now);
+        let expired: Vec<u64> = expired.map(|(&sequence, _)| sequence).collect();
+        for sequence in expired {
+            self.remove(sequence);
+        }
+    }
+
+    /// Sees to what a broken stream leaves behind.
+    async fn broke(&mut self, broken: Broken) {
+        match broken {
+            Broken::Away(cause) => {
+                tracing::debug!(error = %cause, "the produce stream broke, opening it again");
+                self.trouble.set(Some(cause));
+                sleep(self.backoff.next(fastrand::f64())).await;
+                // What came meanwhile is known before it is decided whether there is anything to do.
+                while let Ok(put) = self.puts.try_recv() {
+                    self.taken.push(put);
+                }
+                self.sort();
+            }
+            Broken::Refused(refusal) => self.refused(refusal),
+        }
+    }
+
+    /// The server has ended the stream because of what we sent. If one frame was under way, it is that one; else they
+    /// go one by one until it is found.
+    fn refused(&mut self, refusal: Refusal) {
+        let error = Error::Refused(refusal);
+        let is_known = self.pace == Pace::OneByOne || self.unanswered.len() <= 1;
+        if !is_known {
+            self.pace = Pace::OneByOne;
+            return;
+        }
+        match self.unanswered.keys().next().copied() {
+            Some(sequence) => {
+                if let Some(frame) = self.remove(sequence) {
+                    frame.fail(&error);
+                }
+            }
+            // Nothing was sent: the stream itself is refused, and would be again.
+            None => self.lines.fail(&error),
+        }
+    }
+}
+
+/// Whether a refusal may pass by itself soon, so that the message is sent again instead of bothering its sender.
+fn matters_soon(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::BufferFull
+            | ErrorCode::ShuttingDown
+            | ErrorCode::StoreUnavailable
+            | ErrorCode::OutcomeUnknown
+    )
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns a name that no other producer has.
+fn random_name() -> [u8; 16] {
+    let mut name = [0; 16];
+    if getrandom::fill(&mut name).is_err() {
+        // A system without randomness is no reason not to send; the clock and the process differ, too.
+        fastrand::fill(&mut name);
+    }
+    name
+}

@@ -1,0 +1,171 @@
+//! Messages that travel together, and the lines in which they wait for each other.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::sync::Arc;
+
+use fila_proto::v1;
+use foldhash::fast::RandomState;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
+
+use super::Waiting;
+use crate::error::Refusal;
+use crate::message::MessageId;
+use crate::{Error, Sent};
+
+/// The most messages of a frame, and the bytes after which it is full. Larger frames would not be faster, and would
+/// make the first of them wait for the last.
+pub(super) const MESSAGES_MAX: usize = 512;
+const BYTES_MAX: usize = 1 << 20;
+
+/// Messages of one queue that are sent together, and whoever waits for them.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) queue: Arc<str>,
+    pub(super) messages: Vec<v1::Message>,
+    tickets: Vec<Ticket>,
+    /// When the last of those who wait gives up.
+    pub(super) ends: Instant,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    answer: oneshot::Sender<Result<Sent, Error>>,
+    /// Held for its drop: the place in the buffer is free when the message is answered.
+    _room: OwnedSemaphorePermit,
+}
+
+impl Frame {
+    fn new(queue: Arc<str>, ends: Instant) -> Self {
+        Self {
+            queue,
+            messages: Vec::new(),
+            tickets: Vec::new(),
+            ends,
+        }
+    }
+
+    fn push(&mut self, waiting: Waiting) {
+        self.messages.push(waiting.message);
+        self.ends = self.ends.max(waiting.ends);
+        self.tickets.push(Ticket {
+            answer: waiting.answer,
+            _room: waiting.room,
+        });
+    }
+
+    /// Answers each message with its result.
+    pub(super) fn answer(self, results: Vec<v1::EnqueueResult>) {
+        let mut results = results.into_iter();
+        for (ticket, message) in self.tickets.into_iter().zip(self.messages) {
+            let answer = match results.next() {
+                Some(result) => result_of(result, !message.deduplication_id.is_empty()),
+                None => Err(Error::Refused(Refusal::new(
+                    v1::ErrorCode::Unspecified,
+                    "the server has answered fewer messages than were sent",
+                ))),
+            };
+            // Nobody may be waiting any more.
+            let _ = ticket.answer.send(answer);
+        }
+    }
+
+    /// Answers all messages alike.
+    pub(super) fn fail(self, error: &Error) {
+        for ticket in self.tickets {
+            let _ = ticket.answer.send(Err(error.clone()));
+        }
+    }
+}
+
+fn result_of(result: v1::EnqueueResult, is_named: bool) -> Result<Sent, Error> {
+    match result.error {
+        Some(error) => Err(Refusal::from_wire(error).into()),
+        None => Ok(Sent {
+            id: MessageId::new(result.message_id),
+            // Without an id of its own, what it doubles is what we sent ourselves before the connection broke.
+            deduplicated: result.deduplicated && is_named,
+        }),
+    }
+}
+
+/// Messages that wait to be sent: a line for each queue, and the lines in the order of their turns.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    lines: HashMap<Arc<str>, VecDeque<Waiting>, RandomState>,
+    turns: VecDeque<Arc<str>>,
+    len: usize,
+}
+
+impl Lines {
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        self.len += 1;
+        if let Some(line) = self.lines.get_mut(&waiting.queue) {
+            line.push_back(waiting);
+            return;
+        }
+        let queue = waiting.queue.clone();
+        self.turns.push_back(queue.clone());
+        self.lines.insert(queue, VecDeque::from([waiting]));
+    }
+
+    /// Returns the next frame, of at most so many messages. Queues take turns. Who has given up is left out.
+    pub(super) fn next_frame(&mut self, messages_max: usize, now: Instant) -> Option<Frame> {
+        while let Some(queue) = self.turns.pop_front() {
+            let Some(line) = self.lines.get_mut(&queue) else {
+                continue;
+            };
+            let mut frame = Frame::new(queue.clone(), now);
+            let mut bytes = 0;
+            while frame.messages.len() < messages_max.min(MESSAGES_MAX)
+                && let Some(first) = line.front()
+                && (bytes == 0 || bytes + first.size <= BYTES_MAX)
+            {
+                let Some(waiting) = line.pop_front() else {
+                    break;
+                };
+                self.len -= 1;
+                if waiting.ends > now {
+                    bytes += waiting.size;
+                    frame.push(waiting);
+                }
+            }
+            if line.is_empty() {
+                self.lines.remove(&queue);
+            } else {
+                self.turns.push_back(queue);
+            }
+            if !frame.messages.is_empty() {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// Drops those that have given up.
+    pub(super) fn forget_expired(&mut self, now: Instant) {
+        for line in self.lines.values_mut() {
+            let before = line.len();
+            line.retain(|waiting| waiting.ends > now);
+            self.len -= before - line.len();
+        }
+        if self.len == 0 {
+            self.lines.clear();
+            self.turns.clear();
+        }
+    }
+
+    /// Answers all alike.
+    pub(super) fn fail(&mut self, error: &Error) {
+        self.len = 0;
+        self.turns.clear();
+        for waiting in mem::take(&mut self.lines).into_values().flatten() {
+            let _ = waiting.answer.send(Err(error.clone()));
+        }
+    }
+}

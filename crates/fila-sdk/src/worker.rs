@@ -1,0 +1,299 @@
+//! Workers: a handler called for every message.
+
+use std::any::Any;
+use std::fmt;
+use std::future::{Future, pending};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
+
+use crate::{Consumer, ConsumerBuilder, Delivery, Error, Received, Verdict};
+
+/// Settings of a worker to be. From [`Queue::worker`](crate::Queue::worker).
+///
+/// ```no_run
+/// # async fn example(client: fila_sdk::Client) -> Result<(), fila_sdk::Error> {
+/// use fila_sdk::{Failure, Received};
+///
+/// async fn handle(order: Received) -> Result<(), Failure> {
+///     let text = std::str::from_utf8(&order.payload)?; // any error: the order is nacked with it
+///     println!("{}: {text}", order.key);
+///     Ok(())                                           // the order is acknowledged
+/// }
+///
+/// let worker = client.queue("orders").worker().concurrency(16);
+/// let report = worker.run_until(stop_signal(), handle).await?;
+/// println!("{} done, {} failed", report.acked, report.nacked);
+/// # async fn stop_signal() {}
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a worker does nothing until it runs"]
+pub struct WorkerBuilder {
+    consumer: ConsumerBuilder,
+    concurrency: usize,
+    prefetch: Option<u32>,
+    grace: Duration,
+}
+
+/// Why a handler could not process a message. Made from anything that can be displayed, so `?` works on any error.
+///
+/// ```
+/// use std::time::Duration;
+/// use fila_sdk::Failure;
+///
+/// fn handle(payload: &str) -> Result<u32, Failure> {
+///     if payload.is_empty() {
+///         return Err(Failure::retry_after("nothing there yet", Duration::from_secs(5)));
+///     }
+///     Ok(payload.parse()?)
+/// }
+/// assert!(handle("seven").is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    error: String,
+    delay: Duration,
+}
+
+impl Failure {
+    /// Returns a failure after which the message is not delivered again before this time has passed.
+    pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
+        Self {
+            error: error.to_string(),
+            delay,
+        }
+    }
+}
+
+impl<E: fmt::Display> From<E> for Failure {
+    fn from(error: E) -> Self {
+        // With its causes, where its author prints them: `{:#}` is what `anyhow` and others use for that.
+        Self {
+            error: format!("{error:#}"),
+            delay: Duration::ZERO,
+        }
+    }
+}
+
+/// What a worker has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Messages that were processed, and are deleted.
+    pub acked: u64,
+    /// Deliveries that failed: their handler returned an error or panicked, or did not end within the grace.
+    pub nacked: u64,
+    /// Deliveries whose result was not taken, because their lease had ended: they are delivered again.
+    pub lost: u64,
+}
+
+/// How one delivery ended.
+#[derive(Debug)]
+struct Ended {
+    verdict: Verdict,
+    stored: Result<(), Error>,
+}
+
+impl WorkerBuilder {
+    pub(crate) fn new(consumer: ConsumerBuilder) -> Self {
+        Self {
+            consumer,
+            concurrency: 8,
+            prefetch: None,
+            grace: Duration::from_secs(30),
+        }
+    }
+
+    /// Says how many messages are processed at once; 8 by default, at least 1.
+    pub fn concurrency(mut self, handlers: usize) -> Self {
+        self.concurrency = handlers.max(1);
+        self
+    }
+
+    /// Says how many messages may be here at once, waiting or in work; never fewer than are processed at once. By
+    /// default as many wait as are in work.
+    pub fn prefetch(mut self, messages: u32) -> Self {
+        self.prefetch = Some(messages);
+        self
+    }
+
+    /// Says for how long leases are extended by themselves while a handler works; 1 hour by default.
+    pub fn keep_leases(mut self, time: Duration) -> Self {
+        self.consumer = self.consumer.keep_leases(time);
+        self
+    }
+
+    /// Says how long handlers may take to end when the worker stops; 30 s by default. Those that have not are dropped,
+    /// and their messages delivered again.
+    pub fn grace(mut self, time: Duration) -> Self {
+        self.grace = time;
+        self
+    }
+
+    /// Calls the handler for every message, for ever.
+    ///
+    /// Each call runs in a task of its own. What it returns decides: `Ok` acknowledges the message, an error nacks it
+    /// with its text. A panic is an error like others.
+    ///
+    /// # Errors
+    /// If the server does not let us consume, as from a queue that does not exist.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the handlers that run; their messages are nacked, and what waits is given back. To let them
+    /// end, use [`run_until`](Self::run_until).
+    pub async fn run<F, E>(
+        self,
+        handler: impl Fn(Received) -> F + Send + Sync + 'static,
+    ) -> Result<Report, Error>
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Failure>,
+    {
+        self.run_until(pending::<()>(), handler).await
+    }
+
+    /// Calls the handler for every message until `stop` is over; then gives back what waits, lets those run to their
+    /// end that have begun, and returns what was done.
+    ///
+    /// # Errors
+    /// If the server does not let us consume, as from a queue that does not exist; handlers that run then come to
+    /// their end as well.
+    ///
+    /// # Cancel safety
+    /// As for [`run`](Self::run).
+    pub async fn run_until<S, F, E>(
+        self,
+        stop: impl Future<Output = S>,
+        handler: impl Fn(Received) -> F + Send + Sync + 'static,
+    ) -> Result<Report, Error>
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Failure>,
+    {
+        let concurrency = self.concurrency;
+        let at_once = u32::try_from(concurrency).unwrap_or(u32::MAX);
+        let prefetch = self.prefetch.unwrap_or_else(|| at_once.saturating_mul(2));
+        let consumer = self.consumer.prefetch(prefetch.max(at_once)).subscribe();
+        let mut crew = Crew {
+            handler: Arc::new(handler),
+            running: JoinSet::new(),
+            report: Report::default(),
+        };
+        let ended = crew.work(consumer, concurrency, stop).await;
+        crew.finish(self.grace).await;
+        ended.map(|()| crew.report)
+    }
+}
+
+/// The handlers that run.
+struct Crew<H> {
+    handler: Arc<H>,
+    running: JoinSet<Ended>,
+    report: Report,
+}
+
+impl<H, F, E> Crew<H>
+where
+    H: Fn(Received) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), E>> + Send + 'static,
+    E: Into<Failure>,
+{
+    async fn work<S>(
+        &mut self,
+        mut consumer: Consumer,
+        concurrency: usize,
+        stop: impl Future<Output = S>,
+    ) -> Result<(), Error> {
+        tokio::pin!(stop);
+        loop {
+            let has_room = self.running.len() < concurrency;
+            tokio::select! {
+                biased;
+                _ = &mut stop => return Ok(()),
+                Some(ended) = self.running.join_next() => self.note(ended),
+                delivery = consumer.next(), if has_room => match delivery {
+                    Some(Ok(delivery)) => self.begin(delivery),
+                    Some(Err(error)) => return Err(error),
+                    None => return Err(Error::Closed),
+                },
+            }
+        }
+    }
+
+    fn begin(&mut self, delivery: Delivery) {
+        let handler = self.handler.clone();
+        self.running.spawn(async move {
+            let (received, mut grip) = delivery.split();
+            let verdict = attempt(handler, received).await;
+            let stored = grip.settle(verdict.clone()).await;
+            Ended { verdict, stored }
+        });
+    }
+
+    /// Lets those that run come to their end, for a while.
+    async fn finish(&mut self, grace: Duration) {
+        let end = async {
+            while let Some(ended) = self.running.join_next().await {
+                self.note(ended);
+            }
+        };
+        if timeout(grace, end).await.is_err() {
+            let left = self.running.len();
+            tracing::warn!(
+                left,
+                "handlers did not end in time, their messages are delivered again"
+            );
+            self.report.nacked += left as u64;
+            self.running.shutdown().await;
+        }
+    }
+
+    fn note(&mut self, ended: Result<Ended, JoinError>) {
+        let Ok(ended) = ended else {
+            // Only what we abort ourselves ends like this: panics are caught.
+            return;
+        };
+        match (ended.stored, ended.verdict) {
+            (Ok(()), Verdict::Ack) => self.report.acked += 1,
+            (Ok(()), _) => self.report.nacked += 1,
+            (Err(error), _) => {
+                tracing::debug!(error = %error, "a result was not taken");
+                self.report.lost += 1;
+            }
+        }
+    }
+}
+
+/// Calls the handler, and catches its panic.
+async fn attempt<H, F, E>(handler: Arc<H>, received: Received) -> Verdict
+where
+    H: Fn(Received) -> F,
+    F: Future<Output = Result<(), E>>,
+    E: Into<Failure>,
+{
+    // What a panic leaves half done is the handler's own: nobody looks at its future again.
+    let call = AssertUnwindSafe(async move { handler(received).await });
+    let failure = match call.catch_unwind().await {
+        Ok(Ok(())) => return Verdict::Ack,
+        Ok(Err(error)) => error.into(),
+        Err(panic) => Failure::from(words(&*panic)),
+    };
+    Verdict::Nack {
+        error: failure.error,
+        delay: failure.delay,
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the handler panicked: {}", text.unwrap_or("no message"))
+}

@@ -1,0 +1,5 @@
+//! The client against a real server in the same process.
+#![cfg(test)] // helpers may unwrap, as tests do
+
+mod rig;
+mod sending;
