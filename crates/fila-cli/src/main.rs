@@ -2,9 +2,14 @@
 //!
 //! Ends with 0 if all went well, with 1 if something failed, and with 2 if the command or the configuration is wrong.
 
+mod bars;
+mod demo;
 mod failure;
 mod server;
 mod signals;
+mod terminal;
+mod units;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -28,12 +33,15 @@ struct Arguments {
 enum Command {
     /// Run the server.
     Server(server::Arguments),
+    /// See what fairness is, in under a minute: FIFO beside Fila, on a broker of its own.
+    Demo(demo::Arguments),
 }
 
 fn main() -> ExitCode {
     // Clap prints what is wrong with a command by itself, and ends with 2.
     let ended = match Arguments::parse().command {
         Command::Server(arguments) => server::run(arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,345 @@
+//! What is played: who sends what and when, and who works on it. No clock, no server, no chance.
+
+use std::iter;
+use std::time::Duration;
+
+/// One situation, played twice at the same time: with one line for all, and fairly.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    pub(crate) plot: Plot,
+    pub(crate) title: &'static str,
+    /// What is seen.
+    pub(crate) sentence: String,
+    pub(crate) tenants: Vec<Tenant>,
+    pub(crate) senders: Vec<Sender>,
+    /// How many messages are worked on at once, on either side.
+    pub(crate) workers: usize,
+    pub(crate) unit: Unit,
+    pub(crate) length: Duration,
+}
+
+/// What a scene is about, with the tenants to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plot {
+    Flood {
+        noisy: usize,
+        quiet: [usize; 3],
+    },
+    Weights {
+        heavy: usize,
+        light: usize,
+    },
+    Slow {
+        slow: usize,
+        fast: usize,
+    },
+    Burst {
+        burst: usize,
+        steady: usize,
+        at: Duration,
+    },
+}
+
+/// What shares are counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Messages,
+    /// Time of workers.
+    Time,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tenant {
+    pub(crate) name: &'static str,
+    pub(crate) weight: u32,
+    /// How long a worker takes for one of its messages.
+    pub(crate) work: Duration,
+}
+
+/// Somebody with a connection of their own, so that nobody waits behind others before the server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    pub(crate) batches: Vec<Batch>,
+}
+
+/// Messages that are sent at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Batch {
+    pub(crate) at: Duration,
+    /// Which tenants, and how many messages of each.
+    pub(crate) parts: Vec<(usize, u32)>,
+}
+
+impl Batch {
+    /// Returns whose each message is: one of each tenant in turn, as long as it has some.
+    pub(crate) fn turns(&self) -> impl Iterator<Item = usize> + '_ {
+        let rounds = self.parts.iter().map(|&(_, count)| count).max();
+        (0..rounds.unwrap_or(0)).flat_map(|round| {
+            let parts = self.parts.iter();
+            parts.filter_map(move |&(tenant, count)| (round < count).then_some(tenant))
+        })
+    }
+}
+
+impl Scene {
+    /// How many messages a tenant sends.
+    #[cfg(test)]
+    fn sends(&self, tenant: usize) -> u64 {
+        let batches = self.senders.iter().flat_map(|sender| &sender.batches);
+        let parts = batches.flat_map(|batch| &batch.parts);
+        let own = parts.filter(|&&(whose, _)| whose == tenant);
+        own.map(|&(_, count)| u64::from(count)).sum()
+    }
+}
+
+/// Returns all scenes, which last so long together.
+pub(crate) fn scenes(total: Duration) -> [Scene; 4] {
+    [
+        flood(total.mul_f64(0.34)),
+        weights(total.mul_f64(0.18)),
+        slow(total.mul_f64(0.22)),
+        burst(total.mul_f64(0.26)),
+    ]
+}
+
+/// A flood beside tenants that send little. It is sized to be worked off well before the end of the scene, so that those who
+/// stand behind it are seen to be served, too.
+fn flood(length: Duration) -> Scene {
+    let work = Duration::from_millis(16);
+    let workers = 96;
+    let messages = rounded(0.545 * capacity(workers, work) * length.as_secs_f64());
+    let quiet = [1, 2, 3];
+    let interval = Duration::from_millis(200);
+    let quiet_senders = quiet.map(|tenant| {
+        // Staggered, so that they do not come all at once.
+        let first = interval.mul_f64(0.5 + tenant as f64 / 3.0);
+        drip(tenant, first, interval, length.mul_f64(0.6))
+    });
+    let noisy = Sender {
+        batches: vec![Batch {
+            at: Duration::ZERO,
+            parts: vec![(0, messages)],
+        }],
+    };
+    Scene {
+        plot: Plot::Flood { noisy: 0, quiet },
+        title: "a flood",
+        sentence: format!(
+            "One tenant sends {} messages at once, three others send 5 a second each. In one line, everybody \
+             stands behind the flood; with a share for each, the flood stands behind itself.",
+            crate::units::count(messages.into())
+        ),
+        tenants: vec![
+            tenant("noisy", 1, work),
+            tenant("quiet-1", 1, work),
+            tenant("quiet-2", 1, work),
+            tenant("quiet-3", 1, work),
+        ],
+        senders: iter::once(noisy).chain(quiet_senders).collect(),
+        workers,
+        unit: Unit::Messages,
+        length,
+    }
+}
+
+/// Tenants of different weights, of which none runs out of messages.
+fn weights(length: Duration) -> Scene {
+    let work = Duration::from_millis(20);
+    let workers = 40;
+    // The heaviest gets three fifths of what the workers can do, and a little is left.
+    let messages = rounded(0.66 * capacity(workers, work) * length.as_secs_f64());
+    Scene {
+        plot: Plot::Weights { heavy: 0, light: 1 },
+        title: "weights",
+        sentence: "Three tenants have more to do than there are workers. One of them has weight 3: it gets three \
+                   times what each of the others gets."
+            .to_owned(),
+        tenants: vec![
+            tenant("gold ×3", 3, work),
+            tenant("basic-1", 1, work),
+            tenant("basic-2", 1, work),
+        ],
+        senders: vec![together(&[(0, messages), (1, messages), (2, messages)])],
+        workers,
+        unit: Unit::Messages,
+        length,
+    }
+}
+
+/// A tenant whose messages are dear, and nobody runs out of them.
+fn slow(length: Duration) -> Scene {
+    let work = Duration::from_millis(15);
+    let workers = 48;
+    let messages = rounded(capacity(workers, work) / 4.0 * length.as_secs_f64());
+    let parts: Vec<(usize, u32)> = (0..4).map(|tenant| (tenant, messages)).collect();
+    Scene {
+        plot: Plot::Slow { slow: 0, fast: 1 },
+        title: "a slow tenant",
+        sentence: "All four send alike, but the messages of one take 20 times as long. Shares are counted in workers' \
+                   time here (charge: time), so it slows down itself and nobody else."
+            .to_owned(),
+        tenants: vec![
+            tenant("slow", 1, 20 * work),
+            tenant("fast-1", 1, work),
+            tenant("fast-2", 1, work),
+            tenant("fast-3", 1, work),
+        ],
+        senders: vec![together(&parts)],
+        workers,
+        unit: Unit::Time,
+        length,
+    }
+}
+
+/// A tenant that was idle and sends many at once, beside two that are always busy and one that never is.
+fn burst(length: Duration) -> Scene {
+    let work = Duration::from_millis(20);
+    let workers = 40;
+    let capacity = capacity(workers, work) * length.as_secs_f64();
+    let busy = rounded(0.31 * capacity);
+    let messages = rounded(0.043 * capacity);
+    let at = length.mul_f64(0.25);
+    let interval = Duration::from_millis(100);
+    Scene {
+        plot: Plot::Burst {
+            burst: 3,
+            steady: 2,
+            at,
+        },
+        title: "a burst",
+        sentence: format!(
+            "Two tenants are busy, one sends 10 a second. A fourth was idle and now sends {} at once: it is served at \
+             its share at once, and who sends little does not notice.",
+            crate::units::count(messages.into())
+        ),
+        tenants: vec![
+            tenant("busy-1", 1, work),
+            tenant("busy-2", 1, work),
+            tenant("steady", 1, work),
+            tenant("burst", 1, work),
+        ],
+        senders: vec![
+            together(&[(0, busy), (1, busy)]),
+            drip(2, interval / 2, interval, length.mul_f64(0.6)),
+            Sender {
+                batches: vec![Batch {
+                    at,
+                    parts: vec![(3, messages)],
+                }],
+            },
+        ],
+        workers,
+        unit: Unit::Messages,
+        length,
+    }
+}
+
+fn tenant(name: &'static str, weight: u32, work: Duration) -> Tenant {
+    Tenant { name, weight, work }
+}
+
+/// Returns how many messages workers could do in a second if nothing else took time.
+fn capacity(workers: usize, work: Duration) -> f64 {
+    workers as f64 / work.as_secs_f64()
+}
+
+/// Rounds a number of messages so that it can be said in a sentence.
+fn rounded(messages: f64) -> u32 {
+    let grain = if messages >= 10_000.0 {
+        1000.0
+    } else if messages >= 1000.0 {
+        100.0
+    } else {
+        10.0
+    };
+    // Within u32 for any length that is accepted: a minute of 5,000 a second.
+    ((messages / grain).round().max(1.0) * grain) as u32
+}
+
+/// Some messages of each tenant, mixed, at the beginning.
+fn together(parts: &[(usize, u32)]) -> Sender {
+    Sender {
+        batches: vec![Batch {
+            at: Duration::ZERO,
+            parts: parts.to_vec(),
+        }],
+    }
+}
+
+/// One message after the other.
+fn drip(tenant: usize, first: Duration, interval: Duration, until: Duration) -> Sender {
+    let moments = iter::successors(Some(first), |&at| Some(at + interval));
+    let moments = moments.take_while(|&at| at == first || at < until);
+    Sender {
+        batches: moments
+            .map(|at| Batch {
+                at,
+                parts: vec![(tenant, 1)],
+            })
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: Duration = Duration::from_secs(45);
+
+    #[test]
+    fn scenes_last_as_long_as_was_asked_for() {
+        for total in [Duration::from_secs(6), FULL] {
+            let together: Duration = scenes(total).iter().map(|scene| scene.length).sum();
+            assert!(together.abs_diff(total) < Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn the_flood_is_of_50_000_by_default() {
+        let [flood, ..] = scenes(FULL);
+        assert_eq!(flood.sends(0), 50_000);
+        assert!(flood.sentence.contains("50,000"));
+        assert_eq!(flood.sends(1), 46);
+    }
+
+    #[test]
+    fn the_burst_is_of_1_000_by_default() {
+        let [.., burst] = scenes(FULL);
+        assert_eq!(burst.sends(3), 1000);
+        assert!(burst.sentence.contains("1,000"));
+    }
+
+    #[test]
+    fn nobody_runs_out_of_messages_where_shares_are_compared() {
+        for total in [6, 20, 45, 60].map(Duration::from_secs) {
+            let [_, weights, slow, _] = scenes(total);
+            let done = |scene: &Scene| {
+                capacity(scene.workers, scene.tenants[1].work) * scene.length.as_secs_f64()
+            };
+            assert!(weights.sends(0) as f64 > 0.6 * done(&weights));
+            assert!(slow.sends(1) as f64 >= 0.97 * 0.25 * done(&slow));
+        }
+    }
+
+    #[test]
+    fn a_batch_takes_turns_among_its_tenants() {
+        let batch = Batch {
+            at: Duration::ZERO,
+            parts: vec![(0, 3), (2, 1), (1, 2)],
+        };
+        assert_eq!(batch.turns().collect::<Vec<_>>(), [0, 2, 1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn every_scene_is_within_what_the_screen_can_show() {
+        for scene in scenes(FULL) {
+            assert!(scene.tenants.len() <= 4);
+            assert!(
+                scene
+                    .tenants
+                    .iter()
+                    .all(|tenant| tenant.name.chars().count() <= 8)
+            );
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Where scenes are played: a server in this process, and its clients.
+//!
+//! Both sides of a scene have the same server, the same messages at the same moments, and as many workers. The one thing
+//! in which they differ is the fairness key: on the side `Fifo` all messages have the same, which makes a plain queue.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use fila_sdk::{Charge, Client, Failure, Message, Queue, QueueSettings, Received};
+use fila_server::Server;
+use fila_server::config::Config;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::record::{Figures, Moment, Record};
+use super::script::{Batch, Scene, Sender, Unit};
+
+/// How long workers have to subscribe before a scene begins.
+const LEAD: Duration = Duration::from_millis(150);
+
+/// How long the server may take to end. Nothing of it is kept.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(3);
+
+/// One of the two ways in which a scene is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// One line for all.
+    Fifo,
+    /// A share for each.
+    Fair,
+}
+
+impl Side {
+    pub(crate) const BOTH: [Self; 2] = [Self::Fifo, Self::Fair];
+
+    /// Returns what people call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fifo => "FIFO",
+            Self::Fair => "Fila",
+        }
+    }
+}
+
+/// A server in this process, on a directory that is removed when it is dropped.
+pub(crate) struct Stage {
+    server: Server,
+    directory: TempDir,
+}
+
+impl Stage {
+    pub(crate) async fn open() -> anyhow::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("fila-demo-").tempdir();
+        let directory = directory.context("no temporary directory can be made")?;
+        let mut config = Config::default();
+        config.server.address = ([127, 0, 0, 1], 0).into();
+        config.server.shutdown_timeout = SHUTDOWN_MAX;
+        config.storage.path = directory.path().join("data");
+        let server = Server::start(config).await;
+        let server = server.context("the demo's server cannot be started")?;
+        Ok(Self { server, directory })
+    }
+
+    /// Begins a scene.
+    pub(crate) async fn play(&self, scene: &Arc<Scene>) -> anyhow::Result<Playing> {
+        let start = Instant::now() + LEAD;
+        let mut playing = Playing {
+            start,
+            scene: scene.clone(),
+            records: Side::BOTH.map(|_| Arc::new(Mutex::new(Record::new(scene.tenants.len())))),
+            tasks: JoinSet::new(),
+        };
+        for (side, record) in Side::BOTH.into_iter().zip(playing.records.clone()) {
+            let part = Part {
+                side,
+                scene: scene.clone(),
+                record,
+                start,
+            };
+            let client = self.client().await?;
+            let settings = QueueSettings::new().charge(match scene.unit {
+                Unit::Messages => Charge::Message,
+                Unit::Time => Charge::Time,
+            });
+            client.admin().create_queue(part.queue(), settings).await?;
+            playing.tasks.spawn(part.clone().work(client));
+            for sender in 0..scene.senders.len() {
+                let client = self.client().await?;
+                playing.tasks.spawn(part.clone().send(sender, client));
+            }
+        }
+        Ok(playing)
+    }
+
+    /// Ends a scene: the work stops where it is, and the queues are deleted.
+    pub(crate) async fn clear(&self, mut playing: Playing) -> anyhow::Result<Played> {
+        let length = playing.now().min(playing.scene.length);
+        let records = playing
+            .records
+            .each_ref()
+            .map(|record| locked(record, |record| record.clone()));
+        playing.tasks.shutdown().await;
+        let admin = self.client().await?.admin();
+        for side in Side::BOTH {
+            admin.delete_queue(queue_of(side)).await?;
+        }
+        Ok(Played {
+            scene: playing.scene.clone(),
+            records,
+            length,
+        })
+    }
+
+    /// Ends the server, and removes its directory.
+    pub(crate) async fn close(self) -> anyhow::Result<()> {
+        // What it has not stored in time would be removed anyway.
+        let _ = self.server.shutdown().await;
+        self.directory
+            .close()
+            .context("the temporary directory cannot be removed")
+    }
+
+    async fn client(&self) -> anyhow::Result<Client> {
+        let address = self.server.address().to_string();
+        Ok(Client::connect(address).await?)
+    }
+}
+
+/// A scene while it is played. Dropping it stops it.
+pub(crate) struct Playing {
+    start: Instant,
+    scene: Arc<Scene>,
+    records: [Arc<Mutex<Record>>; 2],
+    tasks: JoinSet<anyhow::Result<()>>,
+}
+
+impl Playing {
+    /// Returns how long it has been played.
+    pub(crate) fn now(&self) -> Moment {
+        self.start.elapsed()
+    }
+
+    /// Returns when it is over.
+    pub(crate) fn ends(&self) -> Instant {
+        self.start + self.scene.length
+    }
+
+    /// Returns what is shown, of both sides at the same moment.
+    pub(crate) fn figures(&self) -> (Moment, [Figures; 2]) {
+        let now = self.now();
+        // The rows are copied out, so that workers do not wait for the sums.
+        let records = self
+            .records
+            .each_ref()
+            .map(|record| locked(record, |record| record.clone()));
+        (now, records.map(|record| record.figures(&self.scene, now)))
+    }
+
+    /// Waits until something fails, which is never if all goes well.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub(crate) async fn failure(&mut self) -> anyhow::Error {
+        while let Some(ended) = self.tasks.join_next().await {
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return error,
+                Err(error) => return error.into(),
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+/// A scene that was played.
+pub(crate) struct Played {
+    pub(crate) scene: Arc<Scene>,
+    pub(crate) records: [Record; 2],
+    /// How long it was played; less than its length if somebody went on to the next.
+    pub(crate) length: Duration,
+}
+
+/// What the tasks of one side know.
+#[derive(Clone)]
+struct Part {
+    side: Side,
+    scene: Arc<Scene>,
+    record: Arc<Mutex<Record>>,
+    start: Instant,
+}
+
+impl Part {
+    fn queue(&self) -> &'static str {
+        queue_of(self.side)
+    }
+
+    /// Sends what a sender sends.
+    async fn send(self, sender: usize, client: Client) -> anyhow::Result<()> {
+        let queue = client.queue(self.queue());
+        let Sender { batches } = &self.scene.senders[sender];
+        let mut sending = JoinSet::new();
+        for batch in batches {
+            sleep_until(self.start + batch.at).await;
+            // In a task of its own: the next is sent in time even if this one is not confirmed by then.
+            sending.spawn(send_all(queue.clone(), self.messages(batch)));
+            while let Some(sent) = sending.try_join_next() {
+                sent??;
+            }
+        }
+        while let Some(sent) = sending.join_next().await {
+            sent??;
+        }
+        Ok(())
+    }
+
+    fn messages(&self, batch: &Batch) -> Vec<Message> {
+        let now = self.start.elapsed();
+        locked(&self.record, |record| {
+            let turns = batch.turns();
+            let messages = turns.map(|tenant| {
+                let number = record.sent(tenant, now);
+                let message = Message::new(Label { tenant, number }.to_bytes());
+                match self.side {
+                    Side::Fifo => message.key("everybody"),
+                    Side::Fair => {
+                        let tenant = &self.scene.tenants[tenant];
+                        message.key(tenant.name).weight(tenant.weight)
+                    }
+                }
+            });
+            messages.collect()
+        })
+    }
+
+    /// Works on what comes. What a message takes is simulated: the worker sleeps.
+    async fn work(self, client: Client) -> anyhow::Result<()> {
+        let workers = self.scene.workers;
+        let worker = client.queue(self.queue()).worker().concurrency(workers);
+        // Nothing waits here while others could have it: who is next is decided by the server alone.
+        let worker = worker.prefetch(u32::try_from(workers)?);
+        let ended = worker.run(move |message: Received| {
+            let part = self.clone();
+            async move { part.handle(&message).await }
+        });
+        ended.await?;
+        Ok(())
+    }
+
+    async fn handle(self, message: &Received) -> Result<(), Failure> {
+        let Label { tenant, number } = Label::from_bytes(&message.payload).ok_or("no label")?;
+        let work = self.scene.tenants.get(tenant).ok_or("no such tenant")?.work;
+        locked(&self.record, |record| {
+            record.delivered(tenant, number, self.start.elapsed())
+        });
+        sleep(work).await;
+        locked(&self.record, |record| {
+            record.done(tenant, number, self.start.elapsed())
+        });
+        Ok(())
+    }
+}
+
+/// Both sides exist one scene long.
+fn queue_of(side: Side) -> &'static str {
+    match side {
+        Side::Fifo => "demo-fifo",
+        Side::Fair => "demo-fair",
+    }
+}
+
+async fn send_all(queue: Queue, messages: Vec<Message>) -> anyhow::Result<()> {
+    for sent in queue.send_all(messages).await {
+        sent?;
+    }
+    Ok(())
+}
+
+fn locked<T>(record: &Mutex<Record>, with: impl FnOnce(&mut Record) -> T) -> T {
+    // A record is right after every call of it, whatever happened to its caller.
+    with(&mut record.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// What a message carries: whose it is, and its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Label {
+    tenant: usize,
+    number: u32,
+}
+
+impl Label {
+    fn to_bytes(self) -> Vec<u8> {
+        let tenant = u32::try_from(self.tenant).expect("a scene has few tenants");
+        [tenant.to_le_bytes(), self.number.to_le_bytes()].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (tenant, number) = bytes.split_first_chunk()?;
+        Some(Self {
+            tenant: u32::from_le_bytes(*tenant) as usize,
+            number: u32::from_le_bytes(number.try_into().ok()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_comes_back_as_it_was() {
+        let label = Label {
+            tenant: 3,
+            number: 49_999,
+        };
+        assert_eq!(Label::from_bytes(&label.to_bytes()), Some(label));
+        assert_eq!(Label::from_bytes(b"hello"), None);
+    }
+}

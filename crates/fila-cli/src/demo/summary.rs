@@ -1,0 +1,278 @@
+//! What was measured, in sentences for a newcomer and in JSON for programs.
+
+use std::iter;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::record::{Moment, Record, Wait};
+use super::script::{Plot, Scene, Unit};
+use super::stage::{Played, Side};
+use crate::units;
+use crate::wrap::wrap;
+
+/// How long lines of words are, beside the titles.
+const WIDTH: usize = 80;
+
+const FINE_PRINT: &str = "Both sides ran in this process at the same time, on one server that syncs every message to \
+    disk, with the same messages at the same moments and as many workers. FIFO is a queue on which all messages have one \
+    fairness key. The time that a worker takes for a message is simulated.";
+
+/// All moments there are.
+const EVER: std::ops::Range<Moment> = Duration::ZERO..Duration::MAX;
+
+/// Returns the lines that are printed at the end.
+pub(crate) fn text(played: &[Played]) -> Vec<String> {
+    if played.is_empty() {
+        return vec!["Nothing was played.".to_owned()];
+    }
+    let mut lines = vec!["What was measured just now, on this machine:".to_owned()];
+    for played in played {
+        lines.push(String::new());
+        let title = iter::once(played.scene.title).chain(iter::repeat(""));
+        let said = wrap(&sentences(played).join(" "), WIDTH);
+        let said = title.zip(said);
+        lines.extend(said.map(|(title, line)| format!("  {title:<14} {line}")));
+    }
+    lines.push(String::new());
+    lines.extend(wrap(FINE_PRINT, WIDTH + 17));
+    lines.extend(
+        [
+            "",
+            "Next:  fila server                  start a broker",
+            "       fila queue create orders     make a queue; docs/quickstart.md goes on from there",
+        ]
+        .map(str::to_owned),
+    );
+    lines
+}
+
+fn sentences(played: &Played) -> Vec<String> {
+    let is_seen =
+        |record: &Record| (0..played.scene.tenants.len()).any(|tenant| record.served(tenant) > 0);
+    if !played.records.iter().all(is_seen) {
+        return vec!["It was skipped before anything was served.".to_owned()];
+    }
+    match played.scene.plot {
+        Plot::Flood { noisy, quiet } => flood(played, noisy, &quiet),
+        Plot::Weights { heavy, light } => weights(played, heavy, light),
+        Plot::Slow { slow, fast } => slow_tenant(played, slow, fast),
+        Plot::Burst { burst, steady, at } => burst_of(played, burst, steady, at),
+    }
+}
+
+fn flood(played: &Played, noisy: usize, quiet: &[usize]) -> Vec<String> {
+    let [fifo, fair] = &played.records;
+    let [fifo_waits, fair_waits] =
+        [fifo, fair].map(|record| record.waits(quiet, EVER, played.length));
+    let (Some(fifo_half), Some(fair_half)) = (fifo_waits.quantile(0.5), fair_waits.quantile(0.5))
+    else {
+        return vec!["It was skipped before the quiet tenants had sent anything.".to_owned()];
+    };
+    let longest = |wait: Option<Wait>| wait.map(said).unwrap_or_default();
+    let mut lines = vec![
+        format!(
+            "Beside a flood of {}, a quiet tenant's message waited {} under FIFO and {} under Fila{}.",
+            units::count(fifo.sends(noisy)),
+            said(fifo_half),
+            said(fair_half),
+            times_less(fifo_half, fair_half),
+        ),
+        format!(
+            "That is the one in the middle; the longest waited {} and {}.",
+            longest(fifo_waits.longest()),
+            longest(fair_waits.longest())
+        ),
+    ];
+    let [fifo_rate, fair_rate] = throughput(played, noisy);
+    if fifo_rate > 0.0 && fair_rate > 0.0 {
+        let lost = 1.0 - fair_rate / fifo_rate;
+        let verdict = match lost >= 0.0 {
+            true => format!("fairness cost {}", units::percent(lost)),
+            false => format!(
+                "fairness cost nothing, Fila was {} ahead",
+                units::percent(-lost)
+            ),
+        };
+        lines.push(format!(
+            "Meanwhile the workers did {} messages/s under FIFO and {} under Fila: {verdict}.",
+            units::rate(fifo_rate),
+            units::rate(fair_rate),
+        ));
+    }
+    lines
+}
+
+/// Returns what both sides did per second while both had more than enough to do.
+fn throughput(played: &Played, noisy: usize) -> [f64; 2] {
+    let ends = played.records.iter();
+    let ends = ends.map(|record| record.last_delivery(noisy).unwrap_or(played.length));
+    let end = ends.min().unwrap_or(played.length);
+    played
+        .records
+        .each_ref()
+        .map(|record| record.rate(Duration::ZERO..end))
+}
+
+fn weights(played: &Played, heavy: usize, light: usize) -> Vec<String> {
+    let [fifo, fair] = played
+        .records
+        .each_ref()
+        .map(|record| record.shares(&played.scene, played.length));
+    let ratio = match fair[light].got > 0.0 {
+        true => format!("{:.2} times as much", fair[heavy].got / fair[light].got),
+        false => "all, and the others nothing".to_owned(),
+    };
+    vec![format!(
+        "The tenant of weight {} got {} under Fila ({} of all, ideal {}), and {} of all under FIFO.",
+        played.scene.tenants[heavy].weight,
+        ratio,
+        units::percent(fair[heavy].got),
+        units::percent(fair[heavy].ideal),
+        units::percent(fifo[heavy].got),
+    )]
+}
+
+fn slow_tenant(played: &Played, slow: usize, fast: usize) -> Vec<String> {
+    let [fifo, fair] = &played.records;
+    let time = |record: &Record| record.shares(&played.scene, played.length)[slow].got;
+    let rate = |record: &Record| record.rate_of(fast, Duration::ZERO..played.length);
+    let (fifo_rate, fair_rate) = (rate(fifo), rate(fair));
+    let times = match fifo_rate > 0.0 {
+        true => format!(" ({:.1} times as many)", fair_rate / fifo_rate),
+        false => String::new(),
+    };
+    vec![
+        format!(
+            "A tenant whose messages take 20 times as long had {} of the workers' time under FIFO, and {} under Fila",
+            units::percent(time(fifo)),
+            units::percent(time(fair)),
+        ),
+        format!(
+            "(its share is {}). Each of the others was served {} messages/s under FIFO and {} under Fila{times}.",
+            units::percent(fair.shares(&played.scene, played.length)[slow].ideal),
+            units::rate(fifo_rate),
+            units::rate(fair_rate),
+        ),
+    ]
+}
+
+fn burst_of(played: &Played, burst: usize, steady: usize, at: Moment) -> Vec<String> {
+    let [fifo, fair] = &played.records;
+    let waits = |record: &Record| record.waits(&[burst], EVER, played.length);
+    let (fifo_waits, fair_waits) = (waits(fifo), waits(fair));
+    let ends = [
+        fifo_waits.shortest(),
+        fifo_waits.longest(),
+        fair_waits.shortest(),
+        fair_waits.longest(),
+    ];
+    let [
+        Some(fifo_first),
+        Some(fifo_last),
+        Some(fair_first),
+        Some(fair_last),
+    ] = ends
+    else {
+        return vec!["It was skipped before the burst came.".to_owned()];
+    };
+    let mut lines = vec![format!(
+        "Of {} messages sent at once, the first was served after {} under Fila (FIFO: {}), the last after {} (FIFO: {}).",
+        units::count(fair.sends(burst)),
+        said(fair_first),
+        said(fifo_first),
+        said(fair_last),
+        said(fifo_last),
+    )];
+    let over = fair.last_delivery(burst).unwrap_or(played.length);
+    let longest = |record: &Record, span| record.waits(&[steady], span, played.length).longest();
+    let (before, during) = (longest(fair, Duration::ZERO..at), longest(fair, at..over));
+    if let (Some(before), Some(during), Some(in_fifo)) = (before, during, longest(fifo, EVER)) {
+        lines.push(format!(
+            "A tenant that sends little waited at most {} before the burst and {} during it (FIFO: up to {}).",
+            said(before),
+            said(during),
+            said(in_fifo),
+        ));
+    }
+    lines
+}
+
+fn said(wait: Wait) -> String {
+    match wait {
+        Wait::Over(time) => units::time(time),
+        Wait::SoFar(time) => format!("more than {}", units::time(time)),
+    }
+}
+
+/// Says how many times less the second is, if that is worth saying.
+fn times_less(more: Wait, less: Wait) -> String {
+    let less = less.time().as_secs_f64();
+    let times = more.time().as_secs_f64() / less;
+    if less > 0.0 && times >= 2.0 {
+        // Two digits are all that a run like this can vouch for.
+        let grain = 10f64.powf(times.log10().floor() - 1.0);
+        let times = (times / grain).round() * grain;
+        format!(" ({} times less)", units::count(times.round() as u64))
+    } else {
+        String::new()
+    }
+}
+
+/// Returns all that was measured.
+pub(crate) fn json(played: &[Played]) -> Value {
+    let scenes: Vec<Value> = played.iter().map(scene_json).collect();
+    json!({ "scenes": scenes })
+}
+
+fn scene_json(played: &Played) -> Value {
+    let scene = &played.scene;
+    let sides = Side::BOTH.into_iter().zip(&played.records);
+    let sides = sides.map(|(side, record)| {
+        let side = match side {
+            Side::Fifo => "fifo",
+            Side::Fair => "fair",
+        };
+        (side.to_owned(), side_json(scene, record, played.length))
+    });
+    json!({
+        "title": scene.title,
+        "seconds": played.length.as_secs_f64(),
+        "workers": scene.workers,
+        "shares_of": match scene.unit {
+            Unit::Messages => "messages",
+            Unit::Time => "time",
+        },
+        "sides": Value::Object(sides.collect()),
+        "said": sentences(played),
+    })
+}
+
+fn side_json(scene: &Scene, record: &Record, length: Duration) -> Value {
+    let figures = record.figures(scene, length);
+    let tenants = scene.tenants.iter().zip(figures.tenants).enumerate();
+    let tenants = tenants.map(|(at, (tenant, figures))| {
+        json!({
+            "tenant": tenant.name,
+            "weight": tenant.weight,
+            "work_ms": tenant.work.as_secs_f64() * 1e3,
+            "sent": figures.sent,
+            "served": figures.served,
+            "share": figures.share.got,
+            "share_ideal": figures.share.ideal,
+            "wait_p50_ms": figures.wait_half.map(millis),
+            "wait_p99_ms": figures.wait_most.map(millis),
+            // Waits are at least so long if some of the tenant's messages still wait.
+            "waits_are_over": figures.sent == figures.served,
+            "overtaken_by_p50": record.overtaken(&[at]),
+        })
+    });
+    json!({
+        "messages_per_second": record.rate(Duration::ZERO..length),
+        "tenants": tenants.collect::<Vec<Value>>(),
+    })
+}
+
+fn millis(wait: Wait) -> f64 {
+    wait.time().as_secs_f64() * 1e3
+}
