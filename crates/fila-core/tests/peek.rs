@@ -245,8 +245,10 @@ fn a_peek_takes_no_turn_writes_nothing_and_wakes_nobody() {
 #[test]
 fn the_weight_that_is_shown_is_the_one_in_force() {
     let mut definition = Definition::default();
-    let mut settings = KeySettings::default();
-    settings.weight = NonZeroU32::new(7);
+    let settings = KeySettings {
+        weight: NonZeroU32::new(7),
+        ..KeySettings::default()
+    };
     definition.keys.insert(key("a"), settings);
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue(queue, message("a", "one"));
