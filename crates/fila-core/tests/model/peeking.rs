@@ -1,0 +1,37 @@
+//! What a peek may show.
+
+use fila_core::{MessageState, MessageStatus};
+
+use super::{Life, Simulation};
+
+impl Simulation {
+    /// Checks that in a quiet moment a peek shows all that is there, as it is, and nothing else.
+    pub(super) fn check_peeked(&mut self) {
+        let now = self.shell.now;
+        let mut shown = 0;
+        for (id, found) in self.shell.peek(self.queue) {
+            let known = self.messages.get(&id);
+            let expected = known.and_then(|known| match known.life {
+                Life::Leased { until, .. } => {
+                    Some((MessageState::Leased { until }, known.attempts + 1))
+                }
+                Life::Waiting if known.is_expired(now) => None,
+                Life::Waiting if known.due > now => {
+                    let until = known.due;
+                    Some((MessageState::Delayed { until }, known.attempts))
+                }
+                Life::Waiting => Some((MessageState::Ready, known.attempts)),
+                Life::Leaving => None,
+            });
+            let found = found.map(|found: MessageStatus| (found.state, found.attempts));
+            assert_eq!(found, expected, "{id}: {known:?}");
+            shown += u64::from(found.is_some());
+        }
+        let there = self.messages.values().filter(|known| match known.life {
+            Life::Leased { .. } => true,
+            Life::Waiting => !known.is_expired(now),
+            Life::Leaving => false,
+        });
+        assert_eq!(shown, there.count() as u64);
+    }
+}
