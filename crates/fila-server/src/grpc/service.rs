@@ -132,7 +132,11 @@ impl FilaService for Messages {
         request: Request<EnqueueBatchRequest>,
     ) -> Result<Response<EnqueueBatchResponse>, Status> {
         let trace = CallTrace::of(request.metadata());
-        let EnqueueBatchRequest { queue, messages, batch_id: _ } = request.into_inner();
+        let EnqueueBatchRequest {
+            queue,
+            messages,
+            batch_id: _,
+        } = request.into_inner();
         self.batch_fits(messages.len())?;
         let queue = self.handle.queue(&queue)?;
         let (messages, outcome) = Batch::parse(messages, &trace).split();
