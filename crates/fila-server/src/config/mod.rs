@@ -35,3 +35,5 @@ pub use sections::{
     Config, LimitsConfig, SchedulerConfig, ServerConfig, StorageConfig, TelemetryConfig,
 };
 pub use values::{LogFilter, LogFormat, NotALogFilter, StorageEngine};
+
+pub use fila_store::Durability;
