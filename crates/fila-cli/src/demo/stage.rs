@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use fila_sdk::{Charge, Client, Failure, Message, Queue, QueueSettings, Received};
 use fila_server::Server;
-use fila_server::config::Config;
+use fila_server::config::{Config, Durability};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -58,6 +58,8 @@ impl Stage {
         config.server.address = ([127, 0, 0, 1], 0).into();
         config.server.shutdown_timeout = SHUTDOWN_MAX;
         config.storage.path = directory.path().join("data");
+        // Nothing outlives this process, and a slow disk would be seen in every wait.
+        config.storage.durability = Durability::Os;
         let server = Server::start(config).await;
         let server = server.context("the demo's server cannot be started")?;
         Ok(Self { server, directory })

@@ -14,9 +14,9 @@ use crate::wrap::wrap;
 /// How long lines of words are, beside the titles.
 const WIDTH: usize = 80;
 
-const FINE_PRINT: &str = "Both sides ran in this process at the same time, on one server that syncs every message to \
-    disk, with the same messages at the same moments and as many workers. FIFO is a queue on which all messages have one \
-    fairness key. The time that a worker takes for a message is simulated.";
+const FINE_PRINT: &str = "Both sides ran in this process at the same time, on one server, with the same messages at the \
+    same moments and as many workers. FIFO is a queue on which all messages have one fairness key. The time that a worker \
+    takes for a message is simulated. Messages are written to disk, but not waited for (durability: os).";
 
 /// All moments there are.
 const EVER: std::ops::Range<Moment> = Duration::ZERO..Duration::MAX;
@@ -26,7 +26,10 @@ pub(crate) fn text(played: &[Played]) -> Vec<String> {
     if played.is_empty() {
         return vec!["Nothing was played.".to_owned()];
     }
-    let mut lines = vec!["What was measured just now, on this machine:".to_owned()];
+    let mut lines = vec![
+        String::new(),
+        "What was measured just now, on this machine:".to_owned(),
+    ];
     for played in played {
         lines.push(String::new());
         let title = iter::once(played.scene.title).chain(iter::repeat(""));
@@ -189,7 +192,7 @@ fn burst_of(played: &Played, burst: usize, steady: usize, at: Moment) -> Vec<Str
     let (before, during) = (longest(fair, Duration::ZERO..at), longest(fair, at..over));
     if let (Some(before), Some(during), Some(in_fifo)) = (before, during, longest(fifo, EVER)) {
         lines.push(format!(
-            "A tenant that sends little waited at most {} before the burst and {} during it (FIFO: up to {}).",
+            "A tenant that sends little waited at most {} before the burst and {} during it (FIFO: {}).",
             said(before),
             said(during),
             said(in_fifo),

@@ -58,10 +58,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, palette: Palette) {
         draw_side(frame, area, side, shown.scene, figures, palette);
     }
     let share = match shown.scene.unit {
-        Unit::Messages => "█ share of all messages so far",
-        Unit::Time => "█ share of the workers' time so far",
+        Unit::Messages => "█ share so far",
+        Unit::Time => "█ share of the workers' time",
     };
-    let text = format!("{share}   ┃ what is fair   wait: p50, p99, from sending to a worker");
+    let text = format!("{share}   ┃ fair share   wait, from sending to a worker: p50, p99");
     frame.render_widget(Line::styled(text, palette.faint()), legend);
     frame.render_widget(
         Line::styled("q quit   space next scene", palette.faint()),
