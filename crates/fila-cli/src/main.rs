@@ -8,6 +8,7 @@ mod failure;
 mod server;
 mod signals;
 mod terminal;
+mod top;
 mod units;
 mod wrap;
 
@@ -35,6 +36,8 @@ enum Command {
     Server(server::Arguments),
     /// See what fairness is, in under a minute: FIFO beside Fila, on a broker of its own.
     Demo(demo::Arguments),
+    /// Watch the queues and fairness keys of a server, live.
+    Top(top::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let ended = match Arguments::parse().command {
         Command::Server(arguments) => server::run(arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,341 @@
+//! `fila top`: queues and fairness keys of a server, live.
+//!
+//! [`sample`] makes rows of two looks at a server, [`state`] knows what somebody has chosen, [`columns`], [`view`] and
+//! [`once`] turn both into texts and pictures. All of these are pure. This file has the server, the clock and the terminal.
+
+mod columns;
+mod once;
+mod sample;
+#[cfg(test)]
+mod samples;
+mod state;
+mod view;
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use clap::Args;
+use fila_sdk::{Admin, Client, Error, ErrorCode, ServerInfo};
+use tokio::runtime::Builder;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use crate::failure::Failure;
+use crate::terminal::{self, Input, Palette, Screen};
+use crate::units;
+use sample::{KEYS_MAX, KeyRow, Keys, QueueRow, Sample, ServerLine, key_rows, queue_rows};
+use state::{Reaction, Refresh, State};
+use view::Shown;
+
+/// How long an answer may take before the server counts as away.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// The shortest time between two looks.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Args)]
+#[command(after_help = "Every column is described in docs/demo.md.")]
+pub(crate) struct Arguments {
+    /// Where the server is
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "FILA_ADDR",
+        default_value = "http://127.0.0.1:5555"
+    )]
+    addr: String,
+
+    /// The queue to begin with
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
+
+    /// How often to look, as `1s` or `500ms`
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
+    interval: Duration,
+
+    /// Look twice, an interval apart, print what was seen, and end; as happens without a terminal
+    #[arg(long)]
+    once: bool,
+
+    /// Print JSON, with --once
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let time = units::parse_time(text)?;
+    if time < INTERVAL_MIN {
+        return Err(format!("at least {}", units::time(INTERVAL_MIN)));
+    }
+    Ok(time)
+}
+
+/// Shows a server until somebody has seen enough.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .thread_name("fila-top")
+        .build()
+        .context("the runtime cannot be started")?;
+    let ended = runtime.block_on(async {
+        if arguments.once || !terminal::is_watched() {
+            look_once(arguments).await
+        } else {
+            Live::start(arguments)?.watch().await
+        }
+    });
+    // A look that is under way is not waited for.
+    runtime.shutdown_background();
+    Ok(ended?)
+}
+
+async fn look_once(arguments: &Arguments) -> anyhow::Result<()> {
+    let client = Client::connect(&arguments.addr).await?;
+    let eye = Eye::new(&client);
+    let queue = match &arguments.queue {
+        Some(name) => Some(eye.admin.queue(name).await?.name),
+        // Where there is one, it is the one.
+        None => match eye.admin.queues("").await?.as_slice() {
+            [only] => Some(only.name.clone()),
+            _ => None,
+        },
+    };
+    let before = eye.look(queue.clone()).await?;
+    sleep(arguments.interval).await;
+    let now = eye.look(queue).await?;
+    let lines = match arguments.json {
+        true => vec![format!("{:#}", once::json(client.address(), &before, &now))],
+        false => once::text(client.address(), &before, &now),
+    };
+    match print(&lines) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed.context("what was seen cannot be printed"),
+    }
+}
+
+fn print(lines: &[String]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
+    out.flush()
+}
+
+/// What looks at the server.
+#[derive(Clone)]
+struct Eye {
+    admin: Admin,
+    since: Instant,
+}
+
+impl Eye {
+    fn new(client: &Client) -> Self {
+        Self {
+            admin: client.admin(),
+            since: Instant::now(),
+        }
+    }
+
+    /// Looks at the server, and into one of its queues.
+    async fn look(&self, queue: Option<String>) -> Result<Sample, Error> {
+        let server = self.admin.server().await?;
+        let queues = self.admin.queues("").await?;
+        let at = self.since.elapsed();
+        let keys = match queue {
+            Some(queue) => self.look_into(queue).await?,
+            None => None,
+        };
+        Ok(Sample {
+            at,
+            server: server_line(server),
+            queues,
+            keys,
+        })
+    }
+
+    async fn look_into(&self, queue: String) -> Result<Option<Keys>, Error> {
+        match self.admin.keys(&queue, KEYS_MAX).await {
+            Ok(keys) => Ok(Some(Keys { queue, keys })),
+            // It was deleted since, or is not there yet.
+            Err(error) if error.code() == Some(ErrorCode::QueueNotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn server_line(info: ServerInfo) -> ServerLine {
+    let uptime = SystemTime::now().duration_since(info.started_at);
+    ServerLine {
+        version: info.version,
+        durability: info.durability,
+        writable: info.writable,
+        connections: info.connections,
+        consumers: info.consumers,
+        memory_used: info.memory_used_bytes,
+        memory_budget: info.memory_budget_bytes,
+        // Its clock may be ahead of ours.
+        uptime: uptime.unwrap_or_default(),
+    }
+}
+
+/// The live view.
+struct Live {
+    eye: Eye,
+    address: String,
+    interval: Duration,
+    state: State,
+    before: Option<Sample>,
+    now: Option<Sample>,
+    trouble: Option<String>,
+    /// A look that is under way.
+    looking: Option<JoinHandle<Result<Sample, Error>>>,
+    palette: Palette,
+}
+
+impl Live {
+    fn start(arguments: &Arguments) -> anyhow::Result<Self> {
+        // Connected when it is first used: a server that is not there yet is waited for like one that has gone.
+        let client = Client::builder(&arguments.addr)
+            .connect_timeout(ANSWER_MAX)
+            .deadline(ANSWER_MAX);
+        let client = client.connect_lazy()?;
+        let mut state = State::default();
+        state.queues.chosen.clone_from(&arguments.queue);
+        Ok(Self {
+            eye: Eye::new(&client),
+            address: client.address().to_owned(),
+            interval: arguments.interval,
+            state,
+            before: None,
+            now: None,
+            trouble: None,
+            looking: None,
+            palette: Palette::from_environment(),
+        })
+    }
+
+    async fn watch(mut self) -> anyhow::Result<()> {
+        let mut told_to_end = std::pin::pin!(terminal::told_to_end());
+        let mut screen = Screen::take().context("the terminal cannot be used; try --once")?;
+        let mut inputs = terminal::inputs();
+        let mut ticks = interval(self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                () = &mut told_to_end => return Ok(()),
+                Some(input) = inputs.recv() => {
+                    if self.take(input) == Reaction::Quit {
+                        return Ok(());
+                    }
+                }
+                seen = join(&mut self.looking) => self.note(seen),
+                _ = ticks.tick() => {
+                    // One that is under way is waited for: the server may be slower than we ask.
+                    if self.state.refresh == Refresh::Running && self.looking.is_none() {
+                        self.ask();
+                    }
+                }
+            }
+            self.draw(&mut screen)?;
+        }
+    }
+
+    fn rows(&self) -> (Vec<QueueRow>, Vec<KeyRow>) {
+        let Some(now) = &self.now else {
+            return (Vec::new(), Vec::new());
+        };
+        let before = self.before.as_ref();
+        let queues = self.state.queues.arranged(queue_rows(before, now));
+        let keys = self.state.keys.arranged(key_rows(before, now));
+        (queues, keys)
+    }
+
+    fn take(&mut self, input: Input) -> Reaction {
+        let key = match input {
+            Input::Interrupt => return Reaction::Quit,
+            Input::Resized => return Reaction::Draw,
+            Input::Key(key) => key,
+        };
+        let (queues, keys) = self.rows();
+        let reaction = self.state.press(key, &queues, &keys);
+        if reaction == Reaction::Ask {
+            self.ask();
+        }
+        reaction
+    }
+
+    /// Begins to look. One that is under way for another queue is given up.
+    fn ask(&mut self) {
+        let (queues, _) = self.rows();
+        // Before the first look it is what was asked for.
+        let queue = self
+            .state
+            .queue(&queues)
+            .or_else(|| self.state.queues.chosen.clone());
+        if let Some(looking) = self.looking.take() {
+            looking.abort();
+        }
+        let eye = self.eye.clone();
+        self.looking = Some(tokio::spawn(async move { eye.look(queue).await }));
+    }
+
+    fn note(&mut self, seen: Result<Sample, Error>) {
+        match seen {
+            Ok(sample) => {
+                self.trouble = None;
+                let is_first = self.now.is_none();
+                self.turn_page(sample);
+                if is_first {
+                    // Now it is known which queue is the first.
+                    self.ask();
+                }
+            }
+            Err(error) => self.trouble = Some(cause(error)),
+        }
+    }
+
+    /// What was now becomes what was before, unless that was a moment ago: differences over a moment say little.
+    fn turn_page(&mut self, sample: Sample) {
+        let at = sample.at;
+        let old = self.now.replace(sample);
+        if let Some(old) = old
+            && at.saturating_sub(old.at) >= self.interval / 2
+        {
+            self.before = Some(old);
+        }
+    }
+
+    fn draw(&self, screen: &mut Screen) -> io::Result<()> {
+        let (queues, keys) = self.rows();
+        let shown = Shown {
+            address: &self.address,
+            sample: self.now.as_ref(),
+            state: &self.state,
+            queues: &queues,
+            keys: &keys,
+            trouble: self.trouble.as_deref(),
+        };
+        screen.draw(|frame| view::draw(frame, &shown, self.palette))
+    }
+}
+
+/// Returns why there was no answer, without the advice: we follow it already.
+fn cause(error: Error) -> String {
+    match error {
+        Error::Unreachable { cause, .. } => cause,
+        error => error.to_string(),
+    }
+}
+
+/// Waits for a look that is under way; for ever, if there is none.
+async fn join(looking: &mut Option<JoinHandle<Result<Sample, Error>>>) -> Result<Sample, Error> {
+    let Some(handle) = looking else {
+        return std::future::pending().await;
+    };
+    let seen = handle.await;
+    *looking = None;
+    seen.unwrap_or(Err(Error::Closed))
+}

@@ -1,0 +1,300 @@
+//! What was seen of a server at two moments, and the rows that follow from it.
+//!
+//! Rates are differences of totals. A total that has shrunk, because the server was restarted or has forgotten the key,
+//! and one that was not seen before, say nothing: the rate is unknown until the next look.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use fila_sdk::{KeyInfo, QueueInfo};
+
+/// The most keys that are asked for.
+pub(crate) const KEYS_MAX: usize = 1000;
+
+/// What was seen at one moment, counted from when the view began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) at: Duration,
+    pub(crate) server: ServerLine,
+    pub(crate) queues: Vec<QueueInfo>,
+    /// The keys of the queue that is looked into.
+    pub(crate) keys: Option<Keys>,
+}
+
+/// How the server is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerLine {
+    pub(crate) version: String,
+    pub(crate) durability: String,
+    pub(crate) writable: bool,
+    pub(crate) connections: u64,
+    pub(crate) consumers: u64,
+    pub(crate) memory_used: u64,
+    pub(crate) memory_budget: u64,
+    pub(crate) uptime: Duration,
+}
+
+/// Keys of a queue that have messages: the first of them, if there are too many.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keys {
+    pub(crate) queue: String,
+    pub(crate) keys: Vec<KeyInfo>,
+}
+
+/// A queue, as it is shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct QueueRow {
+    pub(crate) name: String,
+    pub(crate) paused: bool,
+    pub(crate) depth: u64,
+    pub(crate) ready: u64,
+    pub(crate) delayed: u64,
+    pub(crate) leased: u64,
+    /// Messages stored, deliveries and acknowledgements, per second.
+    pub(crate) enqueued: Option<f64>,
+    pub(crate) delivered: Option<f64>,
+    pub(crate) acked: Option<f64>,
+    /// The mean wait of what was delivered for the first time between the two moments.
+    pub(crate) wait: Option<Duration>,
+    pub(crate) keys: u64,
+    pub(crate) consumers: u64,
+}
+
+/// A fairness key, as it is shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct KeyRow {
+    pub(crate) key: String,
+    pub(crate) weight: u32,
+    pub(crate) paused: bool,
+    pub(crate) ready: u64,
+    pub(crate) delayed: u64,
+    pub(crate) leased: u64,
+    pub(crate) delivered: Option<f64>,
+    pub(crate) acked: Option<f64>,
+    /// Its part of the queue's deliveries between the two moments.
+    pub(crate) share: Option<f64>,
+    /// Its part of the weights of all keys that could be served now; none if it could not.
+    pub(crate) ideal: Option<f64>,
+    pub(crate) wait: Option<Duration>,
+    /// For how long the first of its ready messages has been ready.
+    pub(crate) head: Option<Duration>,
+}
+
+/// Returns the queues as they are now, with what has changed since `before`.
+pub(crate) fn queue_rows(before: Option<&Sample>, now: &Sample) -> Vec<QueueRow> {
+    let rows = now.queues.iter().map(|queue| {
+        let stats = &queue.stats;
+        let since = Since::new(
+            before,
+            now,
+            before.and_then(|before| before.queue(&queue.name)),
+        );
+        QueueRow {
+            name: queue.name.clone(),
+            paused: queue.paused,
+            depth: stats.depth,
+            ready: stats.ready,
+            delayed: stats.delayed,
+            leased: stats.leased,
+            enqueued: since.rate(stats.enqueued_total, |queue| queue.stats.enqueued_total),
+            delivered: since.rate(stats.delivered_total, |queue| queue.stats.delivered_total),
+            acked: since.rate(stats.acked_total, |queue| queue.stats.acked_total),
+            wait: since.wait((stats.waited_total, stats.first_delivered_total), |queue| {
+                (queue.stats.waited_total, queue.stats.first_delivered_total)
+            }),
+            keys: stats.active_keys,
+            consumers: stats.consumers,
+        }
+    });
+    rows.collect()
+}
+
+/// Returns the keys of the queue that is looked into, with what has changed since `before`.
+pub(crate) fn key_rows(before: Option<&Sample>, now: &Sample) -> Vec<KeyRow> {
+    let Some(keys) = &now.keys else {
+        return Vec::new();
+    };
+    let is_competing = |key: &&KeyInfo| !key.paused && key.ready + key.leased > 0;
+    let weights: u64 = keys
+        .keys
+        .iter()
+        .filter(is_competing)
+        .map(|key| u64::from(key.weight))
+        .sum();
+    let old_keys = before.and_then(|before| before.keys.as_ref());
+    let old_keys = old_keys.filter(|old| old.queue == keys.queue);
+    let old_keys = old_keys.into_iter().flat_map(|old| &old.keys);
+    let old_keys: HashMap<&str, &KeyInfo> = old_keys.map(|old| (&*old.key, old)).collect();
+    let old_queue = before.and_then(|before| before.queue(&keys.queue));
+    let whole = now.queue(&keys.queue).and_then(|queue| {
+        let grown = queue
+            .stats
+            .delivered_total
+            .checked_sub(old_queue?.stats.delivered_total)?;
+        Some(grown as f64)
+    });
+    let rows = keys.keys.iter().map(|key| {
+        let since = Since::new(before, now, old_keys.get(&*key.key).copied());
+        let part = since.grown(key.delivered_total, |old| old.delivered_total);
+        let share = part.zip(whole).filter(|&(_, whole)| whole > 0.0);
+        let ideal = is_competing(&key).then(|| f64::from(key.weight) / weights as f64);
+        KeyRow {
+            key: key.key.clone(),
+            weight: key.weight,
+            paused: key.paused,
+            ready: key.ready,
+            delayed: key.delayed,
+            leased: key.leased,
+            delivered: since.rate(key.delivered_total, |old| old.delivered_total),
+            acked: since.rate(key.acked_total, |old| old.acked_total),
+            // The queue was looked at a moment before its keys.
+            share: share.map(|(part, whole)| (part as f64 / whole).min(1.0)),
+            ideal,
+            wait: since.wait((key.waited_total, key.first_delivered_total), |old| {
+                (old.waited_total, old.first_delivered_total)
+            }),
+            head: key.head_waiting,
+        }
+    });
+    rows.collect()
+}
+
+impl Sample {
+    pub(crate) fn queue(&self, name: &str) -> Option<&QueueInfo> {
+        self.queues.iter().find(|queue| queue.name == name)
+    }
+}
+
+/// What something was before, and how long ago.
+struct Since<'a, T> {
+    old: Option<&'a T>,
+    seconds: f64,
+}
+
+impl<'a, T> Since<'a, T> {
+    fn new(before: Option<&Sample>, now: &Sample, old: Option<&'a T>) -> Self {
+        let time = before.map(|before| now.at.saturating_sub(before.at));
+        Self {
+            old,
+            seconds: time.unwrap_or_default().as_secs_f64(),
+        }
+    }
+
+    fn grown(&self, total: u64, of: impl Fn(&T) -> u64) -> Option<u64> {
+        total.checked_sub(of(self.old?))
+    }
+
+    fn rate(&self, total: u64, of: impl Fn(&T) -> u64) -> Option<f64> {
+        let grown = self.grown(total, of)?;
+        (self.seconds > 0.0).then(|| grown as f64 / self.seconds)
+    }
+
+    fn wait(
+        &self,
+        (waited, count): (Duration, u64),
+        of: impl Fn(&T) -> (Duration, u64),
+    ) -> Option<Duration> {
+        let (old_waited, old_count) = of(self.old?);
+        let count = count.checked_sub(old_count).filter(|&count| count > 0)?;
+        let waited = waited.checked_sub(old_waited)?;
+        Some(waited.div_f64(count as f64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{key, queue, sample};
+    use super::*;
+
+    #[test]
+    fn rates_are_differences_of_totals() {
+        let before = sample(0, vec![queue("orders", |stats| stats.enqueued_total = 100)]);
+        let now = sample(
+            2000,
+            vec![queue("orders", |stats| stats.enqueued_total = 150)],
+        );
+        let rows = queue_rows(Some(&before), &now);
+        assert_eq!(rows[0].enqueued, Some(25.0));
+        assert_eq!(rows[0].delivered, Some(0.0));
+    }
+
+    #[test]
+    fn what_was_not_seen_before_or_has_shrunk_has_no_rate() {
+        let now = sample(
+            1000,
+            vec![queue("orders", |stats| stats.enqueued_total = 5)],
+        );
+        assert_eq!(queue_rows(None, &now)[0].enqueued, None);
+        let other = sample(0, vec![queue("other", |_| {})]);
+        assert_eq!(queue_rows(Some(&other), &now)[0].enqueued, None);
+        let larger = sample(0, vec![queue("orders", |stats| stats.enqueued_total = 9)]);
+        assert_eq!(queue_rows(Some(&larger), &now)[0].enqueued, None);
+        assert_eq!(queue_rows(Some(&now), &now)[0].enqueued, None);
+    }
+
+    #[test]
+    fn a_wait_is_the_mean_of_what_was_delivered_since() {
+        let totals = |count, millis| {
+            queue("orders", |stats| {
+                stats.first_delivered_total = count;
+                stats.waited_total = Duration::from_millis(millis);
+            })
+        };
+        let before = sample(0, vec![totals(10, 1000)]);
+        let now = sample(1000, vec![totals(14, 1100)]);
+        assert_eq!(
+            queue_rows(Some(&before), &now)[0].wait,
+            Some(Duration::from_millis(25))
+        );
+        assert_eq!(queue_rows(Some(&now), &now)[0].wait, None);
+    }
+
+    #[test]
+    fn a_share_is_a_part_of_the_queues_deliveries_and_its_ideal_a_part_of_the_weights() {
+        let orders = |total| queue("orders", |stats| stats.delivered_total = total);
+        let keys = |totals: [u64; 3]| {
+            let [gold, basic, idle] = totals;
+            vec![
+                key("gold", 3, 5, gold),
+                key("basic", 1, 5, basic),
+                // Its messages are all delayed: it competes with nobody.
+                key("idle", 1, 0, idle),
+            ]
+        };
+        let mut before = sample(0, vec![orders(0)]);
+        before.keys = Some(Keys {
+            queue: "orders".to_owned(),
+            keys: keys([0, 0, 7]),
+        });
+        let mut now = sample(1000, vec![orders(100)]);
+        now.keys = Some(Keys {
+            queue: "orders".to_owned(),
+            keys: keys([75, 20, 7]),
+        });
+        let rows = key_rows(Some(&before), &now);
+        let shares: Vec<_> = rows.iter().map(|row| (row.share, row.ideal)).collect();
+        assert_eq!(
+            shares,
+            [
+                (Some(0.75), Some(0.75)),
+                (Some(0.2), Some(0.25)),
+                (Some(0.0), None)
+            ]
+        );
+    }
+
+    #[test]
+    fn keys_of_another_queue_are_no_past() {
+        let mut before = sample(0, vec![queue("orders", |_| {})]);
+        before.keys = Some(Keys {
+            queue: "other".to_owned(),
+            keys: vec![key("acme", 1, 1, 0)],
+        });
+        let mut now = sample(1000, vec![queue("orders", |_| {})]);
+        now.keys = Some(Keys {
+            queue: "orders".to_owned(),
+            keys: vec![key("acme", 1, 1, 10)],
+        });
+        assert_eq!(key_rows(Some(&before), &now)[0].delivered, None);
+    }
+}

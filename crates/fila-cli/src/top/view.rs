@@ -1,0 +1,313 @@
+//! The live view: the server's line, its queues, and the keys of one of them.
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Block, Cell, Row, Table, TableState};
+
+use super::columns::{
+    Column, KEY_COLUMNS, QUEUE_COLUMNS, key_cells, keys_title, queue_cells, server,
+};
+use super::sample::{KeyRow, QueueRow, Sample};
+use super::state::{Direction, Focus, Order, Pane, Refresh, State, Typing};
+use crate::bars::{Bar, bar};
+use crate::terminal::Palette;
+use crate::wrap::wrap;
+
+/// How wide bars of shares are, where there is room for them.
+const BAR: u16 = 20;
+const COLUMNS_WITH_BARS: u16 = 104;
+
+/// What is on the screen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown<'a> {
+    pub(crate) address: &'a str,
+    /// The last that was seen; none before the first.
+    pub(crate) sample: Option<&'a Sample>,
+    pub(crate) state: &'a State,
+    /// Rows in the order in which they are shown.
+    pub(crate) queues: &'a [QueueRow],
+    pub(crate) keys: &'a [KeyRow],
+    /// Why the last look failed.
+    pub(crate) trouble: Option<&'a str>,
+}
+
+pub(crate) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, palette: Palette) {
+    let queues = u16::try_from(shown.queues.len()).unwrap_or(u16::MAX);
+    let (text, style) = header(shown, palette);
+    let lines = wrap(&text, frame.area().width.into());
+    let rows = [
+        Constraint::Length(lines.len() as u16),
+        // As many queues as there are, up to half of the room.
+        Constraint::Length(
+            queues
+                .saturating_add(3)
+                .clamp(4, (frame.area().height / 2).max(4)),
+        ),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ];
+    let [head, queues, keys, foot] = Layout::vertical(rows).areas(frame.area());
+    frame.render_widget(Text::from_iter(lines).style(style), head);
+    draw_queues(frame, queues, shown, palette);
+    draw_keys(frame, keys, shown, palette);
+    frame.render_widget(footer(shown.state, palette), foot);
+}
+
+fn header(shown: &Shown<'_>, palette: Palette) -> (String, Style) {
+    let address = shown.address;
+    match (shown.trouble, shown.sample) {
+        (Some(trouble), _) => {
+            let text = format!("no answer from {address}, trying again ({trouble})");
+            (text, palette.bad())
+        }
+        (None, None) => (format!("asking {address}"), Style::new()),
+        (None, Some(sample)) if !sample.server.writable => (server(address, sample), palette.bad()),
+        (None, Some(sample)) => (server(address, sample), palette.strong()),
+    }
+}
+
+fn draw_queues(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>, palette: Palette) {
+    let pane = &shown.state.queues;
+    let is_focused = shown.state.focus == Focus::Queues;
+    let title = match shown.sample {
+        Some(sample) => format!(
+            "queues: {}",
+            crate::units::count(sample.queues.len() as u64)
+        ),
+        None => "queues".to_owned(),
+    };
+    let rows = shown
+        .queues
+        .iter()
+        .map(|row| Row::new(cells(&queue_cells(row), &[])));
+    let table = Table::new(rows, widths(&QUEUE_COLUMNS))
+        .header(head(&QUEUE_COLUMNS, pane.order.name(), palette))
+        .block(frame_of(&title, pane, is_focused, palette))
+        .row_highlight_style(palette.chosen());
+    let mut chosen = TableState::new().with_selected(pane.chosen_among(shown.queues));
+    frame.render_stateful_widget(table, area, &mut chosen);
+}
+
+fn draw_keys(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>, palette: Palette) {
+    let pane = &shown.state.keys;
+    let is_focused = shown.state.focus == Focus::Keys;
+    let title = shown.sample.map_or_else(|| "keys".to_owned(), keys_title);
+    let has_bars = area.width >= COLUMNS_WITH_BARS;
+    let rows = shown.keys.iter().map(|row| {
+        let share = share_style(row, palette);
+        let mut line = cells(&key_cells(row), &[(7, share)]);
+        if has_bars {
+            line.push(Cell::new(share_bar(row)).style(share));
+        }
+        Row::new(line)
+    });
+    let mut widths = widths(&KEY_COLUMNS);
+    let mut titles = head(&KEY_COLUMNS, pane.order.name(), palette);
+    if has_bars {
+        widths.push(Constraint::Length(BAR));
+        titles = Row::new(titles_of(
+            &KEY_COLUMNS,
+            pane.order.name(),
+            palette,
+            Some("share ┃ ideal"),
+        ));
+    }
+    let table = Table::new(rows, widths)
+        .header(titles)
+        .block(frame_of(&title, pane, is_focused, palette))
+        .row_highlight_style(match is_focused {
+            true => palette.chosen(),
+            false => Style::new(),
+        });
+    let mut chosen = TableState::new().with_selected(pane.chosen_among(shown.keys));
+    frame.render_stateful_widget(table, area, &mut chosen);
+}
+
+/// A share that is a tenth off its ideal is worth a look; a key that gets less because it has no more is not, but nobody
+/// can tell from outside.
+fn share_style(row: &KeyRow, palette: Palette) -> Style {
+    match row.share.zip(row.ideal) {
+        Some((share, ideal)) if (share - ideal).abs() <= 0.1 * ideal => palette.good(),
+        Some(_) => palette.notable(),
+        None => Style::new(),
+    }
+}
+
+fn share_bar(row: &KeyRow) -> String {
+    let Some(share) = row.share else {
+        return String::new();
+    };
+    let shape = Bar::of(share);
+    bar(
+        row.ideal.map_or(shape, |ideal| shape.mark(ideal)),
+        BAR.into(),
+    )
+}
+
+fn cells(texts: &[String], styles: &[(usize, Style)]) -> Vec<Cell<'static>> {
+    let cells = texts.iter().enumerate().map(|(at, text)| {
+        let style = styles.iter().find(|(styled, _)| *styled == at);
+        let text = Text::raw(text.clone()).alignment(alignment(at));
+        Cell::new(text).style(style.map(|&(_, style)| style).unwrap_or_default())
+    });
+    cells.collect()
+}
+
+/// Names stand to the left, numbers to the right.
+fn alignment(column: usize) -> Alignment {
+    match column {
+        0 => Alignment::Left,
+        _ => Alignment::Right,
+    }
+}
+
+fn head(columns: &[Column], sorted_by: &str, palette: Palette) -> Row<'static> {
+    Row::new(titles_of(columns, sorted_by, palette, None))
+}
+
+fn titles_of(
+    columns: &[Column],
+    sorted_by: &str,
+    palette: Palette,
+    last: Option<&'static str>,
+) -> Vec<Cell<'static>> {
+    let titles = columns.iter().enumerate().map(|(at, (title, _))| {
+        let style = match *title == sorted_by {
+            true => palette.strong(),
+            false => palette.faint(),
+        };
+        Cell::new(Text::raw(*title).alignment(alignment(at))).style(style)
+    });
+    let last = last.map(|title| Cell::new(title).style(palette.faint()));
+    titles.chain(last).collect()
+}
+
+fn widths(columns: &[Column]) -> Vec<Constraint> {
+    let widths = columns
+        .iter()
+        .enumerate()
+        .map(|(at, &(_, width))| match at {
+            0 => Constraint::Fill(1),
+            _ => Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)),
+        });
+    widths.collect()
+}
+
+fn frame_of<O: Order>(
+    title: &str,
+    pane: &Pane<O>,
+    is_focused: bool,
+    palette: Palette,
+) -> Block<'static> {
+    let mut title = format!(" {title}, by {}", pane.order.name());
+    if pane.direction == Direction::Reversed {
+        title.push_str(" reversed");
+    }
+    if !pane.filter.is_empty() {
+        title.push_str(&format!(", with `{}`", pane.filter));
+    }
+    title.push(' ');
+    let style = match is_focused {
+        true => palette.accent(),
+        false => palette.faint(),
+    };
+    Block::bordered()
+        .border_style(style)
+        .title(Line::styled(title, palette.strong()))
+}
+
+fn footer(state: &State, palette: Palette) -> Line<'static> {
+    if state.typing == Typing::Filter {
+        let filter = match state.focus {
+            Focus::Queues => &state.queues.filter,
+            Focus::Keys => &state.keys.filter,
+        };
+        return Line::styled(
+            format!("filter: {filter}█   enter keep   esc clear"),
+            palette.strong(),
+        );
+    }
+    let keys = "↑↓ choose   ←→ queues/keys   s sort   r reverse   / filter   p pause   q quit";
+    match state.refresh {
+        Refresh::Running => Line::styled(keys, palette.faint()),
+        Refresh::Paused => {
+            Line::styled("paused, p goes on   ".to_owned() + keys, palette.notable())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::KeyCode;
+
+    use super::super::sample::{key_rows, queue_rows};
+    use super::super::samples::two;
+    use super::*;
+
+    /// Draws two samples after these keys were pressed.
+    fn screen(columns: u16, rows: u16, keys: &[KeyCode], trouble: Option<&str>) -> String {
+        let [before, now] = two();
+        let mut state = State::default();
+        state.queues.chosen = Some("orders".to_owned());
+        let all = |state: &State| {
+            (
+                state.queues.arranged(queue_rows(Some(&before), &now)),
+                state.keys.arranged(key_rows(Some(&before), &now)),
+            )
+        };
+        for &key in keys {
+            let (queues, keys) = all(&state);
+            state.press(key, &queues, &keys);
+        }
+        let (queues, keys) = all(&state);
+        let shown = Shown {
+            address: "http://127.0.0.1:5555",
+            sample: Some(&now),
+            state: &state,
+            queues: &queues,
+            keys: &keys,
+            trouble,
+        };
+        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+        let draw_on = |frame: &mut Frame<'_>| draw(frame, &shown, Palette::Colour);
+        terminal.draw(draw_on).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn queues_and_the_keys_of_one_fit_the_smallest_common_window() {
+        insta::assert_snapshot!(screen(80, 24, &[], None));
+    }
+
+    #[test]
+    fn a_wider_window_has_bars_of_shares() {
+        insta::assert_snapshot!(screen(120, 20, &[KeyCode::Tab, KeyCode::Char('s')], None));
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_tried_again() {
+        let shown = screen(80, 12, &[], Some("connection refused"));
+        assert!(
+            shown.contains(
+                "no answer from http://127.0.0.1:5555, trying again (connection refused)"
+            )
+        );
+    }
+
+    #[test]
+    fn a_filter_is_seen_while_it_is_typed() {
+        let keys = [KeyCode::Char('/'), KeyCode::Char('m')];
+        let shown = screen(80, 12, &keys, None);
+        assert!(shown.contains("filter: m█"), "{shown}");
+        assert!(!shown.contains("orders  "), "{shown}");
+    }
+
+    #[test]
+    fn a_pause_is_seen() {
+        assert!(screen(80, 12, &[KeyCode::Char('p')], None).contains("paused, p goes on"));
+    }
+}
