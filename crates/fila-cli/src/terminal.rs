@@ -63,7 +63,7 @@ pub(crate) fn inputs() -> mpsc::UnboundedReceiver<Input> {
         while !to_view.is_closed() {
             let input = match event::poll(KEY_WAIT) {
                 Ok(false) => continue,
-                Ok(true) => event::read().ok().and_then(input),
+                Ok(true) => event::read().ok().and_then(|event| input(&event)),
                 // Without a keyboard the view goes on by itself.
                 Err(_) => return,
             };
@@ -75,7 +75,7 @@ pub(crate) fn inputs() -> mpsc::UnboundedReceiver<Input> {
     inputs
 }
 
-fn input(event: Event) -> Option<Input> {
+fn input(event: &Event) -> Option<Input> {
     match event {
         Event::Key(key) if key.kind == KeyEventKind::Release => None,
         Event::Key(key) => {

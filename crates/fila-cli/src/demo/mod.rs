@@ -33,6 +33,9 @@ use stage::{Played, Stage};
 const FRAME_INTERVAL: Duration = Duration::from_millis(200);
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long a scene stays when nothing is left to happen.
+const LAST_LOOK: Duration = Duration::from_millis(1500);
+
 #[derive(Debug, Args)]
 #[command(
     after_help = "Nothing is left behind: the broker runs within this process, on a free port of the loopback\n\
@@ -144,6 +147,13 @@ impl Show {
             let (now, sides) = playing.figures();
             if self.audience.show(number, of, scene, now, &sides)? == Cue::Quit {
                 break Cue::Quit;
+            }
+            // On a fast machine all is done before the time is over.
+            let [Some(fifo), Some(fair)] = sides.map(|side| side.finished) else {
+                continue;
+            };
+            if now >= fifo.max(fair) + LAST_LOOK {
+                break Cue::Next;
             }
         };
         self.played.push(self.stage.clear(playing).await?);

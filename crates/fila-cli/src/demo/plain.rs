@@ -7,7 +7,7 @@ use crate::units;
 use crate::wrap::wrap;
 
 /// How long lines of words are.
-const WIDTH: usize = 96;
+const WIDTH: usize = 76;
 
 /// Returns the lines that open a scene.
 pub(crate) fn opening(number: usize, of: usize, scene: &Scene) -> Vec<String> {

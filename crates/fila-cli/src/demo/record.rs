@@ -122,7 +122,7 @@ impl Record {
             Some(delivery) => Wait::Over(delivery.at.saturating_sub(row.sent)),
             None => Wait::SoFar(now.saturating_sub(row.sent)),
         });
-        Waits::new(waits.collect())
+        Waits::new(&waits.collect::<Vec<Wait>>())
     }
 
     /// Returns how many deliveries went to others between the sending and the delivery of these tenants' messages: the
@@ -170,6 +170,16 @@ impl Record {
             .collect()
     }
 
+    /// Returns when everything that the scene sends had been served, if it has been.
+    pub(crate) fn finished(&self, scene: &Scene) -> Option<Moment> {
+        let tenants = 0..scene.tenants.len();
+        let ends = tenants.map(|tenant| {
+            let is_sent = self.sends(tenant) == scene.sends(tenant);
+            is_sent.then(|| self.last_delivery(tenant)).flatten()
+        });
+        ends.collect::<Option<Vec<Moment>>>()?.into_iter().max()
+    }
+
     /// Returns what is shown of this side.
     pub(crate) fn figures(&self, scene: &Scene, now: Moment) -> Figures {
         let shares = self.shares(scene, now);
@@ -187,6 +197,7 @@ impl Record {
         Figures {
             tenants: tenants.collect(),
             per_second: self.rate(now.saturating_sub(second)..now),
+            finished: self.finished(scene),
         }
     }
 
@@ -206,6 +217,8 @@ pub(crate) struct Figures {
     pub(crate) tenants: Vec<TenantFigures>,
     /// Deliveries in the last second.
     pub(crate) per_second: f64,
+    /// When all was served that will ever be sent.
+    pub(crate) finished: Option<Moment>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -241,32 +254,33 @@ impl Wait {
     }
 }
 
-/// Waits, from the shortest to the longest.
+/// Waits of some messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Waits {
-    sorted: Vec<Wait>,
+    /// Those that are over, from the shortest to the longest.
+    over: Vec<Duration>,
+    /// All, with what they have waited so far.
+    all: Vec<Duration>,
 }
 
 impl Waits {
-    fn new(mut waits: Vec<Wait>) -> Self {
-        waits.sort_unstable_by_key(|wait| wait.time());
-        Self { sorted: waits }
+    fn new(waits: &[Wait]) -> Self {
+        let over = waits.iter().filter(|wait| matches!(wait, Wait::Over(_)));
+        let mut over: Vec<Duration> = over.map(|wait| wait.time()).collect();
+        let mut all: Vec<Duration> = waits.iter().map(|wait| wait.time()).collect();
+        over.sort_unstable();
+        all.sort_unstable();
+        Self { over, all }
     }
 
-    /// Returns the wait that this part of them did not exceed. If one that is not over is among these, they may yet
-    /// exceed it, and the answer says so.
+    /// Returns the wait that this part of them did not exceed. Those that are not over may last for ever: if so many are
+    /// over, the answer holds whatever becomes of the others; else it is the least that it can come to.
     pub(crate) fn quantile(&self, part: f64) -> Option<Wait> {
-        let count = self.sorted.len();
+        let count = self.all.len();
         let rank = (part * count as f64).ceil() as usize;
         let rank = rank.clamp(1, count.max(1)) - 1;
-        let time = self.sorted.get(rank)?.time();
-        let shorter = &self.sorted[..=rank];
-        let is_over = shorter.iter().all(|wait| matches!(wait, Wait::Over(_)));
-        Some(if is_over {
-            Wait::Over(time)
-        } else {
-            Wait::SoFar(time)
-        })
+        let over = self.over.get(rank).copied().map(Wait::Over);
+        over.or_else(|| self.all.get(rank).copied().map(Wait::SoFar))
     }
 
     pub(crate) fn longest(&self) -> Option<Wait> {
@@ -352,6 +366,21 @@ mod tests {
         let record = record(&[&noisy, &quiet, &behind]);
         assert_eq!(record.overtaken(&[1]), Some(3));
         assert_eq!(record.overtaken(&[2]), Some(8 + 1));
+    }
+
+    #[test]
+    fn a_side_is_finished_when_all_that_is_ever_sent_was_served() {
+        let [_, weights, ..] = scenes(Duration::from_secs(4));
+        let mut record = Record::new(3);
+        let count = weights.sends(0);
+        for tenant in 0..3 {
+            for number in 0..count {
+                assert_eq!(record.finished(&weights), None);
+                record.sent(tenant, at(0));
+                record.delivered(tenant, number as u32, at(10 * tenant as u64));
+            }
+        }
+        assert_eq!(record.finished(&weights), Some(at(20)));
     }
 
     #[test]

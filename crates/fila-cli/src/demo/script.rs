@@ -82,9 +82,8 @@ impl Batch {
 }
 
 impl Scene {
-    /// How many messages a tenant sends.
-    #[cfg(test)]
-    fn sends(&self, tenant: usize) -> u64 {
+    /// Returns how many messages a tenant sends.
+    pub(crate) fn sends(&self, tenant: usize) -> u64 {
         let batches = self.senders.iter().flat_map(|sender| &sender.batches);
         let parts = batches.flat_map(|batch| &batch.parts);
         let own = parts.filter(|&&(whose, _)| whose == tenant);

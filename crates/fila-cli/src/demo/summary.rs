@@ -12,7 +12,7 @@ use crate::units;
 use crate::wrap::wrap;
 
 /// How long lines of words are, beside the titles.
-const WIDTH: usize = 80;
+const WIDTH: usize = 62;
 
 const FINE_PRINT: &str = "Both sides ran in this process at the same time, on one server, with the same messages at the \
     same moments and as many workers. FIFO is a queue on which all messages have one fairness key. The time that a worker \
@@ -43,7 +43,7 @@ pub(crate) fn text(played: &[Played]) -> Vec<String> {
         [
             "",
             "Next:  fila server                  start a broker",
-            "       fila queue create orders     make a queue; docs/quickstart.md goes on from there",
+            "       fila queue create orders     make a queue, and read docs/quickstart.md",
         ]
         .map(str::to_owned),
     );

@@ -59,7 +59,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, palette: Palette) {
     }
     let share = match shown.scene.unit {
         Unit::Messages => "█ share so far",
-        Unit::Time => "█ share of the workers' time",
+        Unit::Time => "█ share of time",
     };
     let text = format!("{share}   ┃ fair share   wait, from sending to a worker: p50, p99");
     frame.render_widget(Line::styled(text, palette.faint()), legend);
@@ -241,6 +241,7 @@ mod tests {
         [(fifo, 4081.0), (fair, 4069.0)].map(|(tenants, per_second)| Figures {
             tenants: tenants.into(),
             per_second,
+            finished: None,
         })
     }
 

@@ -72,7 +72,7 @@ pub(crate) fn key_cells(row: &KeyRow) -> [String; 11] {
 pub(crate) fn server(address: &str, sample: &Sample) -> String {
     let server = &sample.server;
     let mut text = format!(
-        "fila {} at {address}  {}  memory {} of {}  {} connections  {} consumers  up {}",
+        "fila {} at {address} · {} · memory {} of {} · {} connections · {} consumers · up {}",
         server.version,
         server.durability,
         units::bytes(server.memory_used),
@@ -82,7 +82,7 @@ pub(crate) fn server(address: &str, sample: &Sample) -> String {
         units::time(server.uptime),
     );
     if !server.writable {
-        text.push_str("  THE STORE TAKES NO WRITES");
+        text.push_str(" · THE STORE TAKES NO WRITES");
     }
     text
 }

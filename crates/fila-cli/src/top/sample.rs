@@ -73,7 +73,7 @@ pub(crate) struct KeyRow {
     pub(crate) acked: Option<f64>,
     /// Its part of the queue's deliveries between the two moments.
     pub(crate) share: Option<f64>,
-    /// Its part of the weights of all keys that could be served now; none if it could not.
+    /// Its part of the weights of all keys that have something ready; none if it has not, or is paused.
     pub(crate) ideal: Option<f64>,
     pub(crate) wait: Option<Duration>,
     /// For how long the first of its ready messages has been ready.
@@ -114,7 +114,7 @@ pub(crate) fn key_rows(before: Option<&Sample>, now: &Sample) -> Vec<KeyRow> {
     let Some(keys) = &now.keys else {
         return Vec::new();
     };
-    let is_competing = |key: &&KeyInfo| !key.paused && key.ready + key.leased > 0;
+    let is_competing = |key: &&KeyInfo| !key.paused && key.ready > 0;
     let weights: u64 = keys
         .keys
         .iter()

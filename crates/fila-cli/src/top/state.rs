@@ -209,7 +209,7 @@ impl<O: Order> Pane<O> {
     pub(crate) fn chosen_among(&self, rows: &[O::Row]) -> Option<usize> {
         let chosen = self.chosen.as_deref();
         let at = rows.iter().position(|row| Some(O::name_of(row)) == chosen);
-        at.or((!rows.is_empty()).then_some(0))
+        at.or_else(|| (!rows.is_empty()).then_some(0))
     }
 
     fn step(&mut self, rows: &[O::Row], steps: isize) {
