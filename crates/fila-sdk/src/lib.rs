@@ -8,6 +8,8 @@ mod error;
 mod message;
 mod producer;
 mod queue;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod worker;
 
 pub use admin::{

@@ -25,7 +25,11 @@ use futures_core::Stream;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::delivery::{Delivery, Received, Verdict};
+#[cfg(feature = "testing")]
+pub(crate) use self::delivery::{Grip, Hold, Report};
 use self::driver::Driver;
+#[cfg(feature = "testing")]
+pub(crate) use self::lease::Lease;
 use crate::{Client, Error};
 
 /// Settings of a [`Consumer`] to be. From [`Queue::consumer`](crate::Queue::consumer).
