@@ -1,5 +1,8 @@
 //! The client against a real server in the same process.
 #![cfg(test)] // helpers may unwrap, as tests do
 
+mod admin;
+mod cuts;
+mod proxy;
 mod rig;
 mod sending;
