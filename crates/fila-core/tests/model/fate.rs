@@ -93,6 +93,7 @@ impl Simulation {
         self.shell.tell(Command::Enqueue {
             queue: self.queue,
             messages,
+            batch_id: None,
             ticket,
         });
     }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use fila_core::{Answer, NewMessage};
+use fila_core::Answer;
 use fila_proto::v1::{EnqueueResult, ProduceRequest, ProduceResponse};
 use fila_store::QueueId;
 use foldhash::fast::RandomState;
@@ -20,7 +20,7 @@ use super::consume::stopped;
 use super::message::{Batch, Outcome};
 use super::refusal::{Refusal, unreadable};
 use super::trace::{CallTrace, Tracing};
-use crate::runtime::{Handle, QueueEntry, Replies, Reply, State};
+use crate::runtime::{Frame, Handle, QueueEntry, Replies, Reply, State};
 
 /// Messages that are handed over together, about: the last frame may go beyond it.
 const MESSAGES_AT_ONCE: usize = 256;
@@ -70,7 +70,7 @@ enum Phase {
 #[derive(Debug, Default)]
 struct Group {
     queue: Option<Arc<QueueEntry>>,
-    frames: Vec<(u64, Vec<NewMessage>)>,
+    frames: Vec<Frame>,
 }
 
 impl Producing {
@@ -205,7 +205,11 @@ impl Producing {
         };
         self.waiting.insert(number, waiting);
         group.queue = Some(queue);
-        group.frames.push((number, messages));
+        group.frames.push(Frame {
+            number,
+            messages,
+            batch_id: None,
+        });
     }
 
     async fn hand_over(&mut self, group: &mut Group) {
@@ -213,7 +217,7 @@ impl Producing {
         let Some(queue) = queue else {
             return;
         };
-        let numbers: Vec<u64> = frames.iter().map(|(number, _)| *number).collect();
+        let numbers: Vec<u64> = frames.iter().map(|frame| frame.number).collect();
         let handed = self.handle.produce(&queue, frames, &self.to_replies).await;
         if let Err(error) = handed {
             let refusal = Refusal::from(error);

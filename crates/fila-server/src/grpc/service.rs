@@ -111,7 +111,7 @@ impl FilaService for Messages {
         let message = message.ok_or_else(|| Refusal::invalid("the request has no message"))?;
         let message = message::parse(message, &trace)?;
         let span = self.tracing.enqueue(queue.name.as_str(), &trace);
-        let enqueue = self.handle.enqueue(&queue, vec![message]);
+        let enqueue = self.handle.enqueue(&queue, vec![message], None);
         let results = enqueue.instrument(span.clone()).await?;
         let (message, deduplicated) = match results.into_iter().next() {
             Some(Ok(Enqueued::Stored(message))) => (message, false),
@@ -140,7 +140,7 @@ impl FilaService for Messages {
             true => Vec::new(),
             false => {
                 let span = self.tracing.enqueue(queue.name.as_str(), &trace);
-                let enqueue = self.handle.enqueue(&queue, messages);
+                let enqueue = self.handle.enqueue(&queue, messages, None);
                 enqueue.instrument(span).await?
             }
         };
