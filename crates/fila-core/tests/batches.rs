@@ -255,7 +255,8 @@ fn a_late_copy_of_an_answered_batch_is_refused_and_not_stored() {
             answered_below,
         };
         assert_eq!(late, Answer::Refused(refused));
-        assert_eq!(shell.stats(queue).depth(), 4);
+        let stats = shell.stats(queue);
+        assert_eq!((stats.depth(), stats.totals.refused), (4, 2));
         shell.restart();
     }
     // What is answered is answered, also if nothing was stored of the batch that said so.
@@ -320,18 +321,27 @@ fn a_queue_without_a_window_remembers_nothing() {
 
 #[test]
 fn a_purge_forgets_batches_now_and_after_a_restart() {
-    let (mut shell, queue) = queue();
-    stored(shell.enqueue_batch(queue, id(1, 1), messages(2)));
-    stored(shell.enqueue_batch(queue, answered_below(2, id(1, 2)), messages(2)));
-    shell.send_as(queue, Some(id(1, 3)), messages(2));
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge { queue, ticket });
-    shell.run();
+    let purged = || {
+        let (mut shell, queue) = queue();
+        stored(shell.enqueue_batch(queue, id(1, 1), messages(2)));
+        stored(shell.enqueue_batch(queue, answered_below(2, id(1, 2)), messages(2)));
+        shell.send_as(queue, Some(id(1, 3)), messages(2));
+        let ticket = shell.ticket();
+        shell.tell(Command::Purge { queue, ticket });
+        shell.run();
+        (shell, queue)
+    };
+    let is_forgotten = |mut shell: Shell, queue| {
+        for sequence in [1, 2, 3] {
+            stored(shell.enqueue_batch(queue, id(1, sequence), messages(2)));
+        }
+        assert_eq!(shell.stats(queue).depth(), 6);
+    };
+    let (shell, queue) = purged();
+    is_forgotten(shell, queue);
+    let (mut shell, queue) = purged();
     shell.restart();
-    for sequence in [1, 2, 3] {
-        stored(shell.enqueue_batch(queue, id(1, sequence), messages(2)));
-    }
-    assert_eq!(shell.stats(queue).depth(), 6);
+    is_forgotten(shell, queue);
 }
 
 #[test]

@@ -148,6 +148,7 @@ async fn produce(address: &str, books: &Books, number: u64) -> Result<(), Status
                 frame_id: next_frame,
                 queue: QUEUE.to_owned(),
                 messages: messages.collect(),
+                batch_id: None,
             };
             sent.insert(next_frame, names);
             next_frame += 1;

@@ -17,7 +17,7 @@ use tonic::{Status, Streaming};
 use tracing::Span;
 
 use super::consume::stopped;
-use super::message::{Batch, Outcome};
+use super::message::{self, Batch, Outcome};
 use super::refusal::{Refusal, unreadable};
 use super::trace::{CallTrace, Tracing};
 use crate::runtime::{Frame, Handle, QueueEntry, Replies, Reply, State};
@@ -167,6 +167,7 @@ impl Producing {
             frame_id,
             queue,
             messages,
+            batch_id,
         } = frame;
         if !queue.is_empty() {
             self.queue = queue;
@@ -174,10 +175,11 @@ impl Producing {
         let (count, max) = (messages.len(), self.handle.limits().batch_messages.get());
         let found = match count > max {
             true => Err(Refusal::batch_too_large(count, max)),
-            false => self.handle.queue(&self.queue).map_err(Refusal::from),
+            false => batch_id.map(message::batch_id).transpose(),
         };
-        let queue = match found {
-            Ok(queue) => queue,
+        let found = found.and_then(|batch_id| Ok((self.handle.queue(&self.queue)?, batch_id)));
+        let (queue, batch_id) = match found {
+            Ok(found) => found,
             Err(refusal) => {
                 let refused = EnqueueResult {
                     error: Some(refusal.into()),
@@ -208,7 +210,7 @@ impl Producing {
         group.frames.push(Frame {
             number,
             messages,
-            batch_id: None,
+            batch_id,
         });
     }
 

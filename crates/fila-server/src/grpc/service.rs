@@ -132,15 +132,20 @@ impl FilaService for Messages {
         request: Request<EnqueueBatchRequest>,
     ) -> Result<Response<EnqueueBatchResponse>, Status> {
         let trace = CallTrace::of(request.metadata());
-        let EnqueueBatchRequest { queue, messages } = request.into_inner();
+        let EnqueueBatchRequest {
+            queue,
+            messages,
+            batch_id,
+        } = request.into_inner();
         self.batch_fits(messages.len())?;
+        let batch_id = batch_id.map(message::batch_id).transpose()?;
         let queue = self.handle.queue(&queue)?;
         let (messages, outcome) = Batch::parse(messages, &trace).split();
         let decided = match messages.is_empty() {
             true => Vec::new(),
             false => {
                 let span = self.tracing.enqueue(queue.name.as_str(), &trace);
-                let enqueue = self.handle.enqueue(&queue, messages, None);
+                let enqueue = self.handle.enqueue(&queue, messages, batch_id);
                 enqueue.instrument(span).await?
             }
         };
