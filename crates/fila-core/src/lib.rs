@@ -25,6 +25,7 @@
 //! a failed delivery goes back to its place, at once or after the delay that its consumer asks for.
 
 mod answer;
+mod batch_id;
 mod broker;
 mod command;
 mod definition;
@@ -38,6 +39,7 @@ mod stats;
 mod wheel;
 
 pub use answer::{Answer, EnqueueError, Enqueued, Refused, SettleError};
+pub use batch_id::{BatchId, ProducerId, Sequence};
 pub use broker::Broker;
 pub use command::{Command, Credit, Demand, NewMessage, Settlement, Ttl, Verdict};
 pub use definition::{Charge, Definition, DefinitionError, Delivering, KeySettings, Ordering};

@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use fila_store::{Entry, Epoch, FairnessKey, Generation, MessageId, QueueId, Remembered};
 
 use crate::Definition;
+use crate::queue::{BatchRow, Batches};
 
 /// What is in the store of a queue, gathered from its scan.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub struct Recovery {
     pub(crate) definition: Definition,
     pub(crate) keys: Vec<RecoveredKey>,
     pub(crate) remembered: Vec<Remembered>,
+    pub(crate) batches: Batches,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ impl Recovery {
             definition,
             keys: Vec::new(),
             remembered: Vec::new(),
+            batches: Batches::default(),
         }
     }
 
@@ -68,9 +71,15 @@ impl Recovery {
         }
     }
 
-    /// Adds a deduplication id that was found by [`Shard::remembered`](fila_store::Shard::remembered).
+    /// Adds a deduplication id, of a message or of a batch, that was found by
+    /// [`Shard::remembered`](fila_store::Shard::remembered).
     pub fn remembered(&mut self, remembered: Remembered) {
-        self.remembered.push(remembered);
+        match BatchRow::decode(&remembered.deduplication_id) {
+            Some(row) => self
+                .batches
+                .remember(&row, remembered.id, remembered.expires_at),
+            None => self.remembered.push(remembered),
+        }
     }
 
     /// Returns how many messages were found.

@@ -42,4 +42,5 @@ pub use name::{NameError, QueueNameRule};
 pub use start::{Runtime, Stopped};
 pub use status::State;
 
+pub(crate) use handle::Frame;
 pub(crate) use ticket::{Replies, Reply};
