@@ -14,7 +14,8 @@
 //!
 //! # What always holds
 //! - Every ticket comes back exactly once with an answer, unless the broker is dropped.
-//! - Nothing a call does takes time in proportion to the number of queues, keys or messages. (Opening a queue goes through
+//! - Nothing a call does takes time in proportion to the number of queues, keys or messages. (What is remembered of a
+//!   producer and has expired, or has been answered, is dropped one by one, each thing once. Opening a queue goes through
 //!   its keys; a consumer that leaves gives back its leases one by one, which are bounded; a purge goes through the
 //!   queue's consumers.)
 //! - Time does not go back: a `now` before the last one counts as the last one.
