@@ -37,6 +37,7 @@ mod memory;
 mod queue;
 mod recovery;
 mod stats;
+mod status;
 mod wheel;
 
 pub use answer::{Answer, EnqueueError, Enqueued, Refused, SettleError};
@@ -52,3 +53,4 @@ pub use ids::{ConsumerId, LeaseId};
 pub use limits::{Limits, Settings};
 pub use recovery::Recovery;
 pub use stats::{KeyCursor, KeyStats, QueueStats, Totals};
+pub use status::{MessageState, MessageStatus};

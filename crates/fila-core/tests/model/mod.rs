@@ -4,6 +4,7 @@
 
 mod checks;
 mod fate;
+mod peeking;
 mod producers;
 
 use std::collections::{BTreeMap, BTreeSet};

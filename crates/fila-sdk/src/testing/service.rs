@@ -165,6 +165,10 @@ impl FilaService for Service {
         unknown()
     }
 
+    async fn peek(&self, _: Request<v1::PeekRequest>) -> Answer<v1::PeekResponse> {
+        unknown()
+    }
+
     async fn ack(&self, _: Request<v1::AckRequest>) -> Answer<v1::AckResponse> {
         unknown()
     }
