@@ -4,5 +4,7 @@
 mod admin;
 mod cuts;
 mod proxy;
+mod restarts;
 mod rig;
 mod sending;
+mod syncs;
