@@ -3,3 +3,4 @@
 
 mod rig;
 mod sending;
+mod stopping;
