@@ -169,8 +169,21 @@ impl<T> Broker<T> {
                 ticket,
             } => {
                 let answer = self.find(queue).map(|number| {
-                    let (keys, next) = self.queues[number].queue.keys(after, limit);
+                    let queue = &mut self.queues[number].queue;
+                    let (keys, next) = queue.keys(self.now, after, limit);
                     Answer::Keys(keys, next)
+                });
+                self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
+            }
+            Command::Peek {
+                queue,
+                messages,
+                ticket,
+            } => {
+                let answer = self.find(queue).map(|number| {
+                    let queue = &self.queues[number].queue;
+                    let peeked = messages.iter().map(|entry| queue.peek(self.now, entry));
+                    Answer::Peeked(peeked.collect())
                 });
                 self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
             }

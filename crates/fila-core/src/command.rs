@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_store::{DeduplicationId, FairnessKey, MessageId, Payload, QueueId};
+use fila_store::{DeduplicationId, Entry, FairnessKey, MessageId, Payload, QueueId};
 
 use crate::{ConsumerId, Definition, KeyCursor, LeaseId};
 
@@ -91,6 +91,16 @@ pub enum Command<T> {
         after: KeyCursor,
         /// How many places to look at.
         limit: usize,
+        /// Comes back with the answer.
+        ticket: T,
+    },
+    /// Asks how messages are that were found in the store. Answered by [`Answer::Peeked`](crate::Answer::Peeked); changes
+    /// nothing, and takes a turn of nobody.
+    Peek {
+        /// Of which queue.
+        queue: QueueId,
+        /// Which ones, as [`Shard::scan`](fila_store::Shard::scan) has returned them.
+        messages: Vec<Entry>,
         /// Comes back with the answer.
         ticket: T,
     },

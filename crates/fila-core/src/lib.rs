@@ -35,6 +35,7 @@ mod memory;
 mod queue;
 mod recovery;
 mod stats;
+mod status;
 mod wheel;
 
 pub use answer::{Answer, EnqueueError, Enqueued, Refused, SettleError};
@@ -49,3 +50,4 @@ pub use ids::{ConsumerId, LeaseId};
 pub use limits::{Limits, Settings};
 pub use recovery::Recovery;
 pub use stats::{KeyCursor, KeyStats, QueueStats, Totals};
+pub use status::{MessageState, MessageStatus};

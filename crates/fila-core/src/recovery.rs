@@ -5,9 +5,12 @@
 
 use std::num::NonZeroU32;
 
-use fila_store::{Entry, Epoch, FairnessKey, Generation, MessageId, QueueId, Remembered};
+use fila_store::{
+    Entry, Epoch, FairnessKey, Generation, MessageId, QueueId, Remembered, Timestamp,
+};
 
 use crate::Definition;
+use crate::queue::ready_since;
 
 /// What is in the store of a queue, gathered from its scan.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(crate) struct RecoveredKey {
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     pub(crate) last: MessageId,
+    /// From when on the first of them could be delivered.
+    pub(crate) since: Timestamp,
 }
 
 impl Recovery {
@@ -64,6 +69,7 @@ impl Recovery {
                 messages: 1,
                 bytes,
                 last: entry.id,
+                since: ready_since(meta),
             }),
         }
     }

@@ -1,5 +1,7 @@
 //! What is counted as things happen, so that nobody needs to go through messages to know.
 
+use std::time::Duration;
+
 use fila_store::FairnessKey;
 
 /// How a queue is.
@@ -43,6 +45,12 @@ pub struct Totals {
     pub refused: u64,
     /// Deliveries.
     pub delivered: u64,
+    /// Of these, how many were a message's first that is known: not after an attempt, nor after a delivery that was
+    /// given back untouched.
+    pub first_delivered: u64,
+    /// How long the messages of these first deliveries have waited for them, together: from when each was accepted, or
+    /// from when its delay was over.
+    pub waited: Duration,
     /// Deliveries that ended well.
     pub acked: u64,
     /// Deliveries that ended badly.
@@ -77,8 +85,23 @@ pub struct KeyStats {
     pub delayed: u64,
     /// Messages that are with a consumer.
     pub leased: u64,
-    /// Deliveries since the key last had no messages.
+    /// Deliveries since the key came into memory: a key without messages is forgotten at some time, and its totals
+    /// begin at zero when it comes back.
     pub delivered: u64,
+    /// As [`Totals::first_delivered`], of this key.
+    pub first_delivered: u64,
+    /// As [`Totals::waited`], of this key.
+    pub waited: Duration,
+    /// Deliveries that ended well.
+    pub acked: u64,
+    /// Deliveries that ended badly.
+    pub nacked: u64,
+    /// For how long the first message that is ready has been so; for one that came back, since it did. None if no
+    /// message is ready, or if those that are wait behind one that waits for its time, in a strictly ordered queue.
+    ///
+    /// Of messages that are in the store only it is known when the first of them was accepted, or else the one before
+    /// it: this may then be more than the truth.
+    pub head_waiting: Option<Duration>,
 }
 
 /// A place among the keys of a queue. Keys that come and go while one walks may be missed; none is seen twice.

@@ -86,6 +86,12 @@ impl Wheel {
         Timer(index)
     }
 
+    /// Returns when a timer that has not gone off will.
+    pub(crate) fn deadline(&self, timer: Timer) -> Timestamp {
+        let deadline = self.nodes[timer.0 as usize].deadline;
+        Timestamp::from_millis(self.origin.saturating_add(deadline))
+    }
+
     /// Stops a timer that has not gone off.
     pub(crate) fn stop(&mut self, timer: Timer) {
         self.unlink(timer.0);

@@ -56,6 +56,11 @@ const STORE_LEFTOVERS: Metric = (
     "Purged generations and deleted queues that are not swept yet",
 );
 
+const WAITED: Metric = (
+    "fila_messages_waited",
+    "How long messages have waited for their first deliveries, together",
+);
+
 type Figure = (Metric, Option<Unit>, fn(&QueueStats) -> u64);
 
 /// What is so now, for each queue.
@@ -106,7 +111,7 @@ const QUEUE_GAUGES: [Figure; 7] = [
 ];
 
 /// What has happened since the server was started, for each queue.
-const QUEUE_COUNTERS: [Figure; 12] = [
+const QUEUE_COUNTERS: [Figure; 13] = [
     (("fila_messages_enqueued", "Messages stored"), None, |s| {
         s.totals.enqueued
     }),
@@ -121,6 +126,14 @@ const QUEUE_COUNTERS: [Figure; 12] = [
     (("fila_messages_delivered", "Deliveries"), None, |s| {
         s.totals.delivered
     }),
+    (
+        (
+            "fila_messages_first_delivered",
+            "Deliveries that were a message's first",
+        ),
+        None,
+        |s| s.totals.first_delivered,
+    ),
     (
         ("fila_messages_acked", "Deliveries that ended well"),
         None,
@@ -263,7 +276,7 @@ impl Collector for ServerCollector {
         for figure in QUEUE_COUNTERS {
             encode_queues(&mut encoder, figure, MetricType::Counter, &queues)?;
         }
-        Ok(())
+        encode_waited(&mut encoder, &queues)
     }
 }
 
@@ -314,6 +327,22 @@ fn gauge(
 fn counter(encoder: &mut DescriptorEncoder<'_>, (name, help): Metric, value: u64) -> fmt::Result {
     let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     prometheus_client::metrics::counter::ConstCounter::new(value).encode(metric)
+}
+
+fn encode_waited(
+    encoder: &mut DescriptorEncoder<'_>,
+    queues: &[(Arc<QueueEntry>, QueueStats)],
+) -> fmt::Result {
+    let (name, help) = WAITED;
+    let unit = Some(&Unit::Seconds);
+    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
+    for (queue, stats) in queues {
+        let labels = [("queue", queue.name.as_str())];
+        let waited = stats.totals.waited.as_secs_f64();
+        let mut metric = family.encode_family(&labels)?;
+        metric.encode_counter::<NoLabelSet, _, u64>(&waited, None)?;
+    }
+    Ok(())
 }
 
 fn encode_queues(

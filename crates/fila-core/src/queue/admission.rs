@@ -5,7 +5,7 @@ use std::time::Duration;
 use drr::Weight;
 use fila_store::{MessageId, Meta, Payload, Timestamp};
 
-use super::message::{Message, State, carried};
+use super::message::{Message, State, carried, ready_since};
 use super::{Context, Queue};
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -144,7 +144,7 @@ impl Queue {
                 .memory
                 .has_room_for_fresh(Memory::whole(meta.sizes), is_first);
         if lane.stored.is_some() || !has_room {
-            lane.push_stored(id, bytes);
+            lane.push_stored(id, &meta);
             books.stats.ready += 1;
             books.stats.stored_only += 1;
         } else {
@@ -162,12 +162,15 @@ impl Queue {
         meta: Meta,
         payload: Payload,
     ) {
+        let since = ready_since(&meta);
+        let was_delivered = meta.attempts > 0;
         let mut message = Message {
             id,
             lane,
             meta,
             payload: Some(payload),
-            state: State::Ready,
+            state: State::Ready { since },
+            was_delivered,
             timer: None,
         };
         let is_early = message.is_early(context.now);
@@ -187,7 +190,11 @@ impl Queue {
         // What waits for its time waits outside of the line, unless the line is strict.
         if !is_early || self.definition.ordering == Ordering::Key {
             let handle = books.messages[slot as usize].handle(slot);
-            books.lane_mut(lane).ready.push_back(handle);
+            let ready = &mut books.lane_mut(lane).ready;
+            debug_assert!(ready.back().is_none_or(|last| last.id < id));
+            ready.push_back(handle);
+        } else {
+            books.away.insert(id, slot);
         }
     }
 }

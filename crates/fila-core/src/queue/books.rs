@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use drr::{Drr, Weight};
-use fila_store::{FairnessKey, Timestamp};
+use fila_store::{FairnessKey, MessageId, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
@@ -29,6 +29,8 @@ pub(super) struct Books {
     pub(super) lanes: Vec<Option<Lane>>,
     pub(super) keys: HashMap<FairnessKey, u32, RandomState>,
     pub(super) messages: Slab<Message>,
+    /// Messages in memory that are not in the ready stretch of their lane: leased, delayed, or back from that.
+    pub(super) away: HashMap<MessageId, u32, RandomState>,
     pub(super) leases: HashMap<LeaseId, u32, RandomState>,
     pub(super) wheel: Wheel,
     /// Gauges; totals are the queue's.
@@ -56,6 +58,7 @@ impl Books {
             lanes: Vec::new(),
             keys: HashMap::default(),
             messages: Slab::new(),
+            away: HashMap::default(),
             leases: HashMap::default(),
             wheel: Wheel::new(now),
             stats: QueueStats::default(),
@@ -246,7 +249,7 @@ impl Books {
         self.used += size;
         let lane = message.lane;
         match message.state {
-            State::Ready => {
+            State::Ready { .. } => {
                 self.lane_mut(lane).ready_count += 1;
                 self.stats.ready += 1;
             }
@@ -262,6 +265,8 @@ impl Books {
     /// Drops a message that is ready or delayed from memory. Its lane is to be refreshed.
     pub(super) fn remove(&mut self, memory: &mut Memory, slot: u32) -> Message {
         let message = self.messages.remove(slot as usize);
+        self.away.remove(&message.id);
+        debug_assert!(self.away.len() <= self.messages.len());
         if let Some(timer) = message.timer {
             self.wheel.stop(timer);
         }
@@ -269,7 +274,7 @@ impl Books {
         memory.used -= size;
         self.used -= size;
         match message.state {
-            State::Ready => {
+            State::Ready { .. } => {
                 self.lane_mut(message.lane).ready_count -= 1;
                 self.stats.ready -= 1;
             }
@@ -353,11 +358,23 @@ impl Books {
         }
     }
 
+    /// Returns where the message of this id is in memory, if it is one of this lane and there.
+    pub(super) fn find(&self, lane: &Lane, id: MessageId) -> Option<&Message> {
+        let slot = self.away.get(&id).copied().or_else(|| {
+            // In the order of ids, with those that have gone.
+            let place = lane.ready.binary_search_by_key(&id, |handle| handle.id);
+            place.ok().map(|place| lane.ready[place].slot)
+        })?;
+        let message = self.messages.get(slot as usize)?;
+        (message.id == id).then_some(message)
+    }
+
     /// Takes the first message out of its lane's line. It is the one that [`head`](Self::head) has returned.
     pub(super) fn pop(&mut self, number: u32, head: Handle) {
         let lane = self.lane_mut(number);
         if lane.ready.front() == Some(&head) {
             lane.ready.pop_front();
+            self.away.insert(head.id, head.slot);
         } else {
             lane.returned.pop();
         }

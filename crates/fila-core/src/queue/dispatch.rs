@@ -48,9 +48,9 @@ impl Queue {
                     self.totals.lease_expired += 1;
                     self.give_back(context, slot, true, std::time::Duration::ZERO);
                 }
-                State::Ready | State::Delayed if is_expired => self.expire(context, slot),
-                State::Delayed => self.become_ready(slot),
-                State::Ready => {}
+                State::Ready { .. } | State::Delayed if is_expired => self.expire(context, slot),
+                State::Delayed => self.become_ready(context.now, slot),
+                State::Ready { .. } => {}
             }
         }
         self.retry_failed_loads(context.now);
@@ -58,9 +58,10 @@ impl Queue {
     }
 
     /// Takes a message whose time has come to its place in the line.
-    fn become_ready(&mut self, slot: u32) {
+    fn become_ready(&mut self, now: Timestamp, slot: u32) {
         let message = &mut self.books.messages[slot as usize];
-        message.state = State::Ready;
+        let since = message.meta.deliver_after.unwrap_or(now);
+        message.state = State::Ready { since };
         let (number, handle) = (message.lane, message.handle(slot));
         let expires_at = message.meta.expires_at;
         self.books.stats.delayed -= 1;
@@ -233,6 +234,11 @@ impl Queue {
             .payload
             .take()
             .expect("only what is in memory is delivered");
+        let waited = match message.state {
+            State::Ready { since } if !message.was_delivered => Some(now.since(since)),
+            State::Ready { .. } | State::Delayed | State::Leased { .. } => None,
+        };
+        message.was_delivered = true;
         message.state = State::Leased {
             lease,
             consumer: promise.consumer,
@@ -260,6 +266,12 @@ impl Queue {
         lane.ready_count -= 1;
         lane.leased += 1;
         lane.delivered += 1;
+        if let Some(waited) = waited {
+            lane.first_delivered += 1;
+            lane.waited += waited;
+            self.totals.first_delivered += 1;
+            self.totals.waited += waited;
+        }
         let key = lane.engine;
         books.stats.ready -= 1;
         books.stats.leased += 1;

@@ -15,11 +15,12 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use drr::{Cost, Weight};
-use fila_store::{FairnessKey, MessageId};
+use fila_store::{FairnessKey, MessageId, Meta, Timestamp};
 
-use super::message::Handle;
+use super::message::{Handle, carried, ready_since};
 use crate::{ConsumerId, Definition, Delivering, KeySettings, Ordering};
 
 #[derive(Debug)]
@@ -49,6 +50,11 @@ pub(super) struct Lane {
     /// In a strictly ordered lane: the head waits for its time.
     pub(super) is_blocked: bool,
     pub(super) delivered: u64,
+    pub(super) first_delivered: u64,
+    /// How long those that were delivered for the first time have waited for it, together.
+    pub(super) waited: Duration,
+    pub(super) acked: u64,
+    pub(super) nacked: u64,
     /// What the engine was told last.
     pub(super) is_awake: bool,
     pub(super) is_parked: bool,
@@ -70,6 +76,8 @@ pub(super) struct Stored {
     pub(super) count: u64,
     /// What they carry.
     pub(super) bytes: u64,
+    /// From when on the first of them can be delivered, or the one before it could.
+    pub(super) since: Timestamp,
 }
 
 /// Whether something is being read for a lane.
@@ -125,6 +133,10 @@ impl Lane {
             promises: VecDeque::new(),
             is_blocked: false,
             delivered: 0,
+            first_delivered: 0,
+            waited: Duration::ZERO,
+            acked: 0,
+            nacked: 0,
             is_awake: false,
             is_parked: false,
             is_active: false,
@@ -184,7 +196,8 @@ impl Lane {
     }
 
     /// Adds a message that is in the store behind all others.
-    pub(super) fn push_stored(&mut self, id: MessageId, bytes: u64) {
+    pub(super) fn push_stored(&mut self, id: MessageId, meta: &Meta) {
+        let bytes = carried(meta);
         match &mut self.stored {
             Some(stored) => {
                 stored.last = id;
@@ -197,6 +210,7 @@ impl Lane {
                     last: id,
                     count: 1,
                     bytes,
+                    since: ready_since(meta),
                 });
             }
         }

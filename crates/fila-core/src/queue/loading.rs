@@ -14,7 +14,7 @@ use fila_store::{
 };
 
 use super::lane::{Loading, Stretch};
-use super::message::{Handle, State, carried};
+use super::message::{Handle, State, carried, ready_since};
 use super::{Context, Queue};
 use crate::LoadedMessages;
 use crate::effects::{Load, LoadRequest, LoadToken};
@@ -104,7 +104,7 @@ impl Queue {
             };
             let is_wanted = message.id == other.id
                 && other != head
-                && matches!(message.state, State::Ready)
+                && matches!(message.state, State::Ready { .. })
                 && message.payload.is_none();
             bytes += if is_wanted { message.carried() } else { 0 };
             if bytes > most as u64 {
@@ -255,6 +255,8 @@ impl Queue {
             self.books.stats.stored_only -= 1;
             let Whole { id, meta, payload } = message;
             stored.bytes = stored.bytes.saturating_sub(carried(&meta));
+            // The one behind it is not older.
+            stored.since = ready_since(&meta);
             if meta.expires_at.is_some_and(|end| end <= context.now) {
                 self.expire_stored(&meta.fairness_key, id, carried(&meta));
             } else {

@@ -17,6 +17,8 @@ pub(super) struct Message {
     pub(super) meta: Meta,
     pub(super) payload: Option<Payload>,
     pub(super) state: State,
+    /// Whether it was delivered before, as far as that is known.
+    pub(super) was_delivered: bool,
     /// What it waits for: its time, the end of its lease, or the end of its life, whichever its state is about.
     pub(super) timer: Option<Timer>,
 }
@@ -25,7 +27,10 @@ pub(super) struct Message {
 #[derive(Debug)]
 pub(super) enum State {
     /// May be delivered when its lane is next.
-    Ready,
+    Ready {
+        /// From when on it could be.
+        since: Timestamp,
+    },
     /// Waits for its time.
     Delayed,
     /// With a consumer.
@@ -70,6 +75,12 @@ impl Message {
             None => Memory::bare(),
         }
     }
+}
+
+/// Returns from when on a message that was never delivered can be: from its acceptance, or from when its delay is over.
+pub(crate) fn ready_since(meta: &Meta) -> Timestamp {
+    meta.deliver_after
+        .map_or(meta.enqueued_at, |due| due.max(meta.enqueued_at))
 }
 
 /// Returns the bytes that a message carries.

@@ -30,6 +30,7 @@ mod dispatch;
 mod lane;
 mod loading;
 mod message;
+mod peeking;
 mod settling;
 
 use drr::Weight;
@@ -39,12 +40,13 @@ use self::books::Books;
 use self::consumers::Consumers;
 use self::deduplication::Deduplication;
 use self::lane::Stored;
+pub(crate) use self::message::ready_since;
 pub(crate) use self::settling::Stores;
 use crate::effects::Garbage;
 use crate::memory::Memory;
 use crate::{
-    ConsumerId, Definition, Demand, Dismissal, Effects, KeyCursor, KeySettings, KeyStats,
-    QueueStats, Recovery, Refused, Settings, Totals,
+    ConsumerId, Definition, Demand, Dismissal, Effects, KeySettings, QueueStats, Recovery, Refused,
+    Settings, Totals,
 };
 
 /// What a queue needs of the broker to do something.
@@ -119,6 +121,7 @@ impl Queue {
                 last: found.last,
                 count: found.messages,
                 bytes: found.bytes,
+                since: found.since,
             });
             books.depth += found.messages;
             books.stats.ready += found.messages;
@@ -145,32 +148,6 @@ impl Queue {
             totals: self.totals,
             ..self.books.stats
         }
-    }
-
-    /// Returns the keys that have messages among the next `limit` places.
-    pub(crate) fn keys(
-        &self,
-        after: KeyCursor,
-        limit: usize,
-    ) -> (Vec<KeyStats>, Option<KeyCursor>) {
-        let from = (after.get() as usize).min(self.books.lanes.len());
-        let to = from.saturating_add(limit).min(self.books.lanes.len());
-        let keys = self.books.lanes[from..to]
-            .iter()
-            .flatten()
-            .filter(|lane| lane.is_active)
-            .map(|lane| KeyStats {
-                fairness_key: lane.key.clone(),
-                weight: lane.weight_in_force().value(),
-                is_paused: lane.is_paused(),
-                ready: lane.ready_count + lane.stored_count(),
-                delayed: lane.delayed,
-                leased: u64::from(lane.leased),
-                delivered: lane.delivered,
-            })
-            .collect();
-        let next = (to < self.books.lanes.len()).then(|| KeyCursor::from_number(to as u32));
-        (keys, next)
     }
 
     pub(crate) fn subscribe(&mut self, id: ConsumerId, demand: Demand) -> u32 {

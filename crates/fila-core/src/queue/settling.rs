@@ -44,6 +44,8 @@ impl Queue {
             }
             Verdict::Nack { delay } => {
                 self.totals.nacked += 1;
+                let lane = message.lane;
+                self.books.lane_mut(lane).nacked += 1;
                 self.give_back(context, slot, true, delay);
                 Ok(Stores::Something)
             }
@@ -74,8 +76,10 @@ impl Queue {
         self.end_lease(context, slot);
         let message = self.books.remove(context.memory, slot);
         self.writes.batch.delete(message.locator());
+        let lane = self.books.lane_mut(message.lane);
+        lane.acked += 1;
         if self.definition.ordering == Ordering::Key {
-            self.books.lane_mut(message.lane).settling += 1;
+            lane.settling += 1;
             self.writes.settling.push(message.lane);
         }
         self.books.refresh(message.lane, &self.definition);
@@ -103,7 +107,7 @@ impl Queue {
         message.state = if is_early {
             State::Delayed
         } else {
-            State::Ready
+            State::Ready { since: context.now }
         };
         let moment = if is_early {
             earliest(message.meta.deliver_after, message.meta.expires_at)

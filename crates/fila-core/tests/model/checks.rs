@@ -194,6 +194,7 @@ impl Simulation {
         );
         let consumers = self.consumers.len() as u64;
         assert_eq!(stats.consumers, consumers);
+        self.check_peeked();
         if self.is_all_retried()
             && let Some(willing) = self.consumers.keys().find(|&&id| self.is_willing(id))
         {

@@ -4,6 +4,7 @@
 
 mod checks;
 mod fate;
+mod peeking;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use fila_core::{
     Answer, Broker, Command, Committed, ConsumerId, Credit, Definition, Delivery, Demand,
-    Dismissal, Enqueued, LeaseId, Load, LoadRequest, LoadedMessages, NewMessage, QueueStats,
-    Recovery, Round, Settings, SettleError, Settlement, Verdict,
+    Dismissal, Enqueued, KeyCursor, KeyStats, LeaseId, Load, LoadRequest, LoadedMessages,
+    MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings, SettleError, Settlement,
+    Verdict,
 };
 use fila_store::{
-    Batch, Cursor, Damaged, Engine, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
+    Batch, Cursor, Damaged, Engine, Entry, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
     Payload, QueueId, QueueName, Shard, Timestamp,
 };
 
@@ -327,6 +328,48 @@ impl Shell {
         self.tell(Command::Credit { consumer, more: 1 });
         self.run();
         self.deliveries.pop_front().map(|(_, delivery)| delivery)
+    }
+
+    /// Asks how everything is that is in the store of a queue, in its order.
+    pub(crate) fn peek(&mut self, queue: QueueId) -> Vec<(MessageId, Option<MessageStatus>)> {
+        let page = self.shards[&queue].scan(&Cursor::start(), usize::MAX);
+        self.peek_at(queue, page.unwrap().items)
+    }
+
+    /// Asks how these messages are.
+    pub(crate) fn peek_at(
+        &mut self,
+        queue: QueueId,
+        messages: Vec<Entry>,
+    ) -> Vec<(MessageId, Option<MessageStatus>)> {
+        let ids: Vec<MessageId> = messages.iter().map(|entry| entry.id).collect();
+        let ticket = self.ticket();
+        self.tell(Command::Peek {
+            queue,
+            messages,
+            ticket,
+        });
+        match self.answers.remove(&ticket) {
+            Some(Answer::Peeked(peeked)) => {
+                assert_eq!(peeked.len(), ids.len());
+                ids.into_iter().zip(peeked).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn keys(&mut self, queue: QueueId) -> Vec<KeyStats> {
+        let ticket = self.ticket();
+        self.tell(Command::Keys {
+            queue,
+            after: KeyCursor::start(),
+            limit: 1000,
+            ticket,
+        });
+        match self.answers.remove(&ticket) {
+            Some(Answer::Keys(keys, None)) => keys,
+            other => panic!("{other:?}"),
+        }
     }
 
     pub(crate) fn stats(&mut self, queue: QueueId) -> QueueStats {

@@ -8,6 +8,7 @@ mod admin;
 mod consume;
 mod id;
 mod message;
+mod peek;
 mod produce;
 mod refusal;
 mod service;

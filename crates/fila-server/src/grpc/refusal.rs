@@ -101,7 +101,7 @@ impl From<CallError> for Refusal {
             CallError::TooManyKeySettings { .. } => ErrorCode::TooManyKeySettings,
             CallError::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
             CallError::Refused(refused) => return (*refused).into(),
-            CallError::StoreUnavailable => ErrorCode::StoreUnavailable,
+            CallError::StoreUnavailable | CallError::ReadFailed => ErrorCode::StoreUnavailable,
             CallError::OutcomeUnknown => ErrorCode::OutcomeUnknown,
             CallError::ShuttingDown => ErrorCode::ShuttingDown,
         };

@@ -8,7 +8,7 @@ use fila_proto::v1::{
     AckBatchRequest, AckBatchResponse, AckRequest, AckResponse, ConsumeRequest, ConsumeResponse,
     EnqueueBatchRequest, EnqueueBatchResponse, EnqueueRequest, EnqueueResponse, ExtendRequest,
     ExtendResponse, LeaseRefusal, NackBatchRequest, NackBatchResponse, NackRequest, NackResponse,
-    ProduceRequest, ProduceResponse, WorkRequest, WorkResponse,
+    PeekRequest, PeekResponse, ProduceRequest, ProduceResponse, WorkRequest, WorkResponse,
 };
 use fila_store::{MessageId, QueueId};
 use futures_util::{Stream, stream};
@@ -16,12 +16,12 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
 
 use super::consume::Consuming;
-use super::id;
 use super::message::{self, Batch};
 use super::produce::Producing;
 use super::refusal::Refusal;
 use super::trace::{CallTrace, Tracing};
 use super::work::{Working, extend_by, nack_after, settlement};
+use super::{id, peek};
 use crate::runtime::Handle;
 
 /// Serves producers and consumers.
@@ -239,5 +239,14 @@ impl FilaService for Messages {
         self.settle(&extend.queue, &extend.message_id, extend.lease_id, verdict)
             .await?;
         Ok(Response::new(ExtendResponse {}))
+    }
+
+    async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
+        let request = request.into_inner();
+        let queue = self.handle.queue(&request.queue)?;
+        let query = peek::parse(request)?;
+        let peeked = self.handle.peek(&queue, query).await?;
+        let now = self.handle.clock().now();
+        Ok(Response::new(peek::response(queue.id, now, peeked)))
     }
 }

@@ -147,7 +147,6 @@ pub(super) fn queue_info(queue: &QueueEntry, stats: &QueueStats, detail: Detail)
 }
 
 fn queue_settings(definition: &Definition) -> v1::QueueSettings {
-    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let ordering = match definition.ordering {
         Ordering::None => v1::Ordering::None,
         Ordering::Key => v1::Ordering::Key,
@@ -167,6 +166,10 @@ fn queue_settings(definition: &Definition) -> v1::QueueSettings {
         key_depth_max: Some(definition.key_depth_max.unwrap_or(0)),
         message_ttl_ms: Some(definition.message_ttl.map_or(0, millis)),
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn queue_stats(stats: &QueueStats) -> v1::QueueStats {
@@ -189,6 +192,8 @@ fn queue_stats(stats: &QueueStats) -> v1::QueueStats {
         expired_total: stats.totals.expired,
         purged_total: stats.totals.purged,
         damaged_total: stats.totals.damaged,
+        first_delivered_total: stats.totals.first_delivered,
+        waited_ms_total: millis(stats.totals.waited),
     }
 }
 
@@ -212,6 +217,11 @@ pub(super) fn key_info(key: &KeyStats) -> v1::KeyInfo {
         delayed: key.delayed,
         leased: key.leased,
         delivered_total: key.delivered,
+        acked_total: key.acked,
+        nacked_total: key.nacked,
+        first_delivered_total: key.first_delivered,
+        waited_ms_total: millis(key.waited),
+        head_waiting_ms: key.head_waiting.map(millis),
     }
 }
 

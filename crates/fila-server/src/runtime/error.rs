@@ -57,6 +57,9 @@ pub enum CallError {
     /// The store takes no more writes.
     #[error("the store takes no more writes; look at the server's log and restart it")]
     StoreUnavailable,
+    /// The store could not be read.
+    #[error("the messages could not be read from the store; look at the server's log")]
+    ReadFailed,
     /// A change of the catalogue may or may not have happened.
     #[error("it is unknown whether the change is stored; look again once the server is back")]
     OutcomeUnknown,

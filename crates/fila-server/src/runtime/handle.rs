@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fila_core::{
     Answer, Command, ConsumerId, Credit, Definition, Demand, EnqueueError, Enqueued, KeyCursor,
-    KeyStats, NewMessage, QueueStats, SettleError, Settlement,
+    KeyStats, NewMessage, QueueStats, Refused, SettleError, Settlement,
 };
-use fila_store::{Durability, Timestamp, Version};
-use tokio::sync::{mpsc, oneshot, watch};
+use fila_store::{Durability, ReadError, Timestamp, Version};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::catalogue::{Catalogue, QueueEntry};
 use super::consumer::{Consumer, Place};
 use super::error::CallError;
 use super::inbox::{Inbox, Input, Lane, Subscription};
+use super::peek::{Browse, PeekQuery, Peeked};
 use super::registrar::Register;
 use super::status::{State, Status};
 use super::ticket::{Reply, Ticket};
@@ -35,7 +36,9 @@ pub(super) struct Shared {
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) inboxes: Arc<[Inbox]>,
     /// Taken away when the server stops, so that the store can close.
-    pub(super) registrar: Mutex<Option<Arc<dyn Register>>>,
+    pub(super) offices: Mutex<Option<Offices>>,
+    /// Who may read for a peek.
+    pub(super) peeks: Arc<Semaphore>,
     pub(super) status: Arc<Status>,
     pub(super) clock: Clock,
     pub(super) limits: LimitsConfig,
@@ -44,6 +47,13 @@ pub(super) struct Shared {
     pub(super) memory_budget: u64,
     pub(super) consumers: Arc<AtomicUsize>,
     pub(super) consumer_ids: AtomicU64,
+}
+
+/// Those who work with the store for a handle, whatever its engine.
+#[derive(Clone)]
+pub(super) struct Offices {
+    pub(super) registrar: Arc<dyn Register>,
+    pub(super) browser: Arc<dyn Browse>,
 }
 
 /// How the server is.
@@ -262,6 +272,40 @@ impl Handle {
         }
     }
 
+    /// Shows some of a queue's messages without leasing them. Changes nothing, and takes a turn of nobody.
+    ///
+    /// # Errors
+    /// If the queue is gone, or the store cannot be read.
+    pub async fn peek(&self, queue: &QueueEntry, query: PeekQuery) -> Result<Peeked, CallError> {
+        let browser = self.offices()?.browser;
+        let turn = self.0.peeks.clone().acquire_owned().await;
+        let id = queue.id;
+        // The turn is over when it is all read and shown, whether or not the caller still waits.
+        let read = move || (browser.browse(id, &query), turn);
+        let read = tokio::task::spawn_blocking(read).await;
+        let (found, _turn) = read.map_err(|_| self.stopped())?;
+        let found = found.map_err(|failure| match failure {
+            ReadError::Fenced { .. } => CallError::Refused(Refused::QueueGone),
+            failure => {
+                tracing::error!(queue = %queue.name, error = %failure, "messages were not read for a peek");
+                CallError::ReadFailed
+            }
+        })?;
+        let messages = found.entries();
+        let bytes = messages.len() * RESULT_BYTES;
+        let (ticket, reply) = Ticket::call();
+        let command = Command::Peek {
+            queue: id,
+            messages,
+            ticket,
+        };
+        self.put(queue, bytes, Input::Command(command)).await?;
+        match self.answer(reply).await? {
+            Answer::Peeked(told) => Ok(found.with(id, told)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Creates a queue.
     ///
     /// # Errors
@@ -340,6 +384,13 @@ impl Handle {
         }
     }
 
+    fn offices(&self) -> Result<Offices, CallError> {
+        self.accepting()?;
+        let offices = self.0.offices.lock();
+        let offices = offices.unwrap_or_else(PoisonError::into_inner).clone();
+        offices.ok_or(CallError::ShuttingDown)
+    }
+
     async fn put(&self, queue: &QueueEntry, bytes: usize, input: Input) -> Result<(), CallError> {
         self.accepting()?;
         let inbox = &self.0.inboxes[queue.thread];
@@ -375,10 +426,7 @@ impl Handle {
         &self,
         change: impl FnOnce(&dyn Register) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
-        self.accepting()?;
-        let registrar = self.0.registrar.lock();
-        let registrar = registrar.unwrap_or_else(PoisonError::into_inner).clone();
-        let registrar = registrar.ok_or(CallError::ShuttingDown)?;
+        let registrar = self.offices()?.registrar;
         let changed = tokio::task::spawn_blocking(move || change(&*registrar)).await;
         changed.map_err(|_| self.stopped())?
     }

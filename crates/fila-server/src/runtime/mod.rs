@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Handle ──inbox──▶ scheduler thread ──round──▶ commit thread ──▶ store
-//!   ▲                 │  ▲   └──loads──▶ reader threads ──▶ store
+//!   ▲ │               │  ▲   └──loads──▶ reader threads ──▶ store
+//!   │ └──peeks──▶ store  │
 //!   └──answers,───────┘  └──events (committed, loaded)──┘
 //!      deliveries
 //! ```
@@ -22,6 +23,7 @@ mod estate;
 mod handle;
 mod inbox;
 mod name;
+mod peek;
 mod reader;
 mod recover;
 mod registrar;
@@ -39,6 +41,7 @@ pub use consumer::{Consumer, Outgoing};
 pub use error::{CallError, StartError};
 pub use handle::{Handle, Info};
 pub use name::{NameError, QueueNameRule};
+pub use peek::{PeekQuery, Peeked, PeekedMessage};
 pub use start::{Runtime, Stopped};
 pub use status::State;
 

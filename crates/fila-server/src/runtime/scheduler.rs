@@ -311,6 +311,7 @@ fn weight(input: &Input) -> usize {
     let of_command = |command: &Command<Ticket>| match command {
         Command::Enqueue { messages, .. } => messages.len(),
         Command::Settle { results, .. } => results.len(),
+        Command::Peek { messages, .. } => messages.len(),
         _ => 1,
     };
     match input {

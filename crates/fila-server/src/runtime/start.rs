@@ -9,6 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use fila_core::Broker;
 use fila_store::{Engine, FjallOptions, MemoryDisk, MemoryEngine};
+use tokio::sync::Semaphore;
 use tracing::{error, info};
 
 use super::Clock;
@@ -16,8 +17,9 @@ use super::catalogue::Catalogue;
 use super::commit::Committer;
 use super::error::StartError;
 use super::estate::Estate;
-use super::handle::{Handle, Shared};
+use super::handle::{Handle, Offices, Shared};
 use super::inbox::{Inbox, Outbox, inbox};
+use super::peek::PEEKS;
 use super::reader::{Errand, READERS, Reader};
 use super::registrar::Registrar;
 use super::scheduler::{Collected, Phase, ROUND_BYTES, Scheduler};
@@ -96,10 +98,15 @@ impl Runtime {
             queues_max: config.limits.queues.get(),
             spread: Mutex::new(spread),
         };
+        let offices = Offices {
+            registrar: Arc::new(registrar),
+            browser: recovered.shards.clone(),
+        };
         let handle = Handle(Arc::new(Shared {
             catalogue: recovered.catalogue.clone(),
             inboxes: recovered.inboxes.clone(),
-            registrar: Mutex::new(Some(Arc::new(registrar))),
+            offices: Mutex::new(Some(offices)),
+            peeks: Arc::new(Semaphore::new(PEEKS)),
             status: status.clone(),
             clock,
             limits: config.limits.clone(),
@@ -213,8 +220,8 @@ impl Runtime {
     fn tell_to_stop(&mut self) {
         let shared = &self.handle.0;
         shared.status.stop();
-        let registrar = shared.registrar.lock();
-        drop(registrar.unwrap_or_else(PoisonError::into_inner).take());
+        let offices = shared.offices.lock();
+        drop(offices.unwrap_or_else(PoisonError::into_inner).take());
         for inbox in &*shared.inboxes {
             inbox.stop();
         }

@@ -10,6 +10,7 @@ mod failure;
 mod leases;
 mod messages;
 mod observing;
+mod peek;
 mod restart;
 mod shutdown;
 mod streams;

@@ -1,0 +1,192 @@
+//! `Peek` at the edge: which messages a request asks for, and how they are shown.
+//!
+//! A page token is a place among the messages: the id of the last message of a page and its fairness key, in hexadecimal
+//! digits. It stays good while messages come and go.
+
+use std::fmt::Write;
+
+use fila_core::MessageState;
+use fila_proto::v1::{self, PeekRequest, PeekResponse};
+use fila_store::{DeduplicationId, FairnessKey, Locator, MessageId, QueueId, Timestamp};
+
+use super::id;
+use super::message::{fairness_key, key_text};
+use super::refusal::Refusal;
+use crate::runtime::{PeekQuery, Peeked, PeekedMessage};
+
+/// Messages of one page, at most.
+const PAGE_MAX: u32 = 1_000;
+
+/// Messages of one page, if the request does not say.
+const PAGE: u32 = 10;
+
+/// Digits of an id.
+const ID_DIGITS: usize = 16;
+
+/// Takes what a request asks for.
+pub(super) fn parse(request: PeekRequest) -> Result<PeekQuery, Refusal> {
+    let messages = match request.page_size {
+        0 => PAGE,
+        asked if asked > PAGE_MAX => {
+            let text = format!("page_size {asked} is out of range; 1 to {PAGE_MAX} are allowed");
+            return Err(Refusal::invalid(text));
+        }
+        asked => asked,
+    };
+    let key = request.fairness_key.map(fairness_key).transpose()?;
+    let after =
+        match request.page_token.as_str() {
+            "" => None,
+            token => Some(place(token).ok_or_else(|| {
+                Refusal::invalid("page_token is none; give it as the last page did")
+            })?),
+        };
+    if let (Some(key), Some(after)) = (&key, &after)
+        && after.fairness_key != *key
+    {
+        let text = "page_token is of another fairness key; begin without one";
+        return Err(Refusal::invalid(text));
+    }
+    Ok(PeekQuery {
+        fairness_key: key,
+        after,
+        messages: messages as usize,
+        payload_bytes: request
+            .payload_bytes_max
+            .map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
+    })
+}
+
+/// Returns what was found as it is shown.
+pub(super) fn response(queue: QueueId, now: Timestamp, peeked: Peeked) -> PeekResponse {
+    let messages = peeked.messages.into_iter();
+    PeekResponse {
+        messages: messages.map(|shown| message(queue, shown)).collect(),
+        next_page_token: peeked.next.as_ref().map(token).unwrap_or_default(),
+        now_ms: now.as_millis(),
+        damaged: u32::try_from(peeked.damaged).unwrap_or(u32::MAX),
+    }
+}
+
+fn message(queue: QueueId, peeked: PeekedMessage) -> v1::PeekedMessage {
+    let PeekedMessage {
+        entry,
+        headers,
+        body,
+        status,
+    } = peeked;
+    let meta = entry.meta;
+    let (state, deliver_after, lease_until) = match status.state {
+        MessageState::Ready => (v1::MessageState::Ready, None, None),
+        MessageState::Delayed { until } => (v1::MessageState::Delayed, Some(until), None),
+        MessageState::Leased { until } => (v1::MessageState::Leased, None, Some(until)),
+    };
+    v1::PeekedMessage {
+        message_id: id::encode(queue, entry.id),
+        fairness_key: key_text(&meta.fairness_key),
+        weight: status.weight,
+        headers: headers.into_iter().collect(),
+        payload: body,
+        payload_bytes: u64::from(meta.sizes.body),
+        attempts: status.attempts,
+        enqueued_at_ms: meta.enqueued_at.as_millis(),
+        state: state.into(),
+        deliver_after_ms: deliver_after.map(Timestamp::as_millis),
+        lease_until_ms: lease_until.map(Timestamp::as_millis),
+        expires_at_ms: meta.expires_at.map(Timestamp::as_millis),
+        deduplication_id: meta
+            .deduplication_id
+            .as_ref()
+            .map_or_else(String::new, name),
+    }
+}
+
+/// Returns a deduplication id as text. All that came over this wire are.
+fn name(id: &DeduplicationId) -> String {
+    String::from_utf8_lossy(id.as_bytes()).into_owned()
+}
+
+/// Returns the token of a place.
+fn token(place: &Locator) -> String {
+    let key = place.fairness_key.as_bytes();
+    let mut token = String::with_capacity(ID_DIGITS + 2 * key.len());
+    let _ = write!(token, "{:016x}", place.id.get());
+    for byte in key {
+        let _ = write!(token, "{byte:02x}");
+    }
+    token
+}
+
+/// Returns the place of a token, unless it is none of ours.
+fn place(token: &str) -> Option<Locator> {
+    let longest = ID_DIGITS + 2 * FairnessKey::MAX;
+    let is_sound = token.len() >= ID_DIGITS
+        && token.len() <= longest
+        && token.len().is_multiple_of(2)
+        && token.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if !is_sound {
+        return None;
+    }
+    let (id, key) = token.split_at(ID_DIGITS);
+    let key: Option<Vec<u8>> = (0..key.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&key[at..at + 2], 16).ok())
+        .collect();
+    Some(Locator {
+        fairness_key: FairnessKey::new(key?).ok()?,
+        id: MessageId::from_number(u64::from_str_radix(id, 16).ok()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_token_of_ours_is_refused() {
+        for text in [
+            "0",
+            "000000000000000",
+            "00000000000000000",
+            "000000000000000g",
+            "0000000000000000f",
+            "+000000000000000",
+            "ööööööööööööööööööö",
+            &"0".repeat(ID_DIGITS + 2 * FairnessKey::MAX + 2),
+        ] {
+            assert_eq!(place(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_size_of_a_page_is_what_the_protocol_says() {
+        let messages = |page_size| {
+            let request = PeekRequest {
+                page_size,
+                ..PeekRequest::default()
+            };
+            parse(request).map(|query| query.messages).ok()
+        };
+        assert_eq!(messages(0), Some(10));
+        assert_eq!(messages(1_000), Some(1_000));
+        assert_eq!(messages(1_001), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_names_its_place(key in proptest::collection::vec(any::<u8>(), 0..=512), id: u64) {
+            let locator = Locator {
+                fairness_key: FairnessKey::new(key).unwrap(),
+                id: MessageId::from_number(id),
+            };
+            prop_assert_eq!(place(&token(&locator)), Some(locator));
+        }
+
+        #[test]
+        fn no_text_is_too_odd_to_be_refused(text: String) {
+            let _ = place(&text);
+        }
+    }
+}
