@@ -1,6 +1,7 @@
 //! The client against a real server in the same process.
 #![cfg(test)] // helpers may unwrap, as tests do
 
+mod peeking;
 mod rig;
 mod sending;
 mod stopping;

@@ -17,7 +17,11 @@ async fn a_consumer_that_stops_while_deliveries_come_gives_all_of_them_back() {
             drop(order.release());
         }
         let stopped = tokio::time::timeout(crate::rig::PATIENCE, consumer.stop()).await;
-        assert!(stopped.is_ok(), "round {round}: {:?}", rig.stats("orders").await);
+        assert!(
+            stopped.is_ok(),
+            "round {round}: {:?}",
+            rig.stats("orders").await
+        );
     }
     let stats = rig.stats("orders").await;
     assert_eq!((stats.ready, stats.leased), (64, 0));
