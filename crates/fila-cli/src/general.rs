@@ -42,7 +42,8 @@ pub(crate) struct General {
         global = true,
         value_enum,
         default_value_t = When::Auto,
-        value_name = "WHEN",
+        value_name = "auto|always|never",
+        hide_possible_values = true,
         help_heading = "Global options"
     )]
     color: When,

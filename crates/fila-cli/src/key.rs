@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::general::General;
-use crate::output::{self, Align, Format, Output, Table, count};
-use crate::queue::{KeySettingsJson, state};
+use crate::output::{self, Align, Format, Output, Table, count, duration};
+use crate::queue::{KeySettingsJson, mean_wait, millis, state};
 
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
@@ -83,6 +83,11 @@ struct KeyJson<'a> {
     delayed: u64,
     leased: u64,
     delivered_total: u64,
+    acked_total: u64,
+    nacked_total: u64,
+    first_delivered_total: u64,
+    waited_ms_total: u64,
+    head_waiting_ms: Option<u64>,
 }
 
 pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
@@ -156,6 +161,8 @@ fn table(keys: &[KeyInfo]) -> Table {
         ("DELAYED", Align::Right),
         ("LEASED", Align::Right),
         ("DELIVERED", Align::Right),
+        ("MEAN WAIT", Align::Right),
+        ("WAITING", Align::Right),
         ("STATE", Align::Left),
     ]);
     for key in keys {
@@ -166,6 +173,8 @@ fn table(keys: &[KeyInfo]) -> Table {
             count(key.delayed),
             count(key.leased),
             count(key.delivered_total),
+            mean_wait(key.waited_total, key.first_delivered_total),
+            key.head_waiting.map_or_else(|| "-".to_owned(), duration),
             state(key.paused).to_owned(),
         ]);
     }
@@ -196,6 +205,11 @@ impl<'a> From<&'a KeyInfo> for KeyJson<'a> {
             delayed: key.delayed,
             leased: key.leased,
             delivered_total: key.delivered_total,
+            acked_total: key.acked_total,
+            nacked_total: key.nacked_total,
+            first_delivered_total: key.first_delivered_total,
+            waited_ms_total: millis(key.waited_total),
+            head_waiting_ms: key.head_waiting.map(millis),
         }
     }
 }

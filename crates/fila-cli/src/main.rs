@@ -13,6 +13,7 @@ mod general;
 mod key;
 mod message_json;
 mod output;
+mod peek;
 mod queue;
 mod server;
 mod signals;
@@ -71,6 +72,8 @@ enum Command {
     Enqueue(enqueue::Arguments),
     /// Take messages out of a queue, or run a command for each
     Consume(consume::Arguments),
+    /// Look at messages without taking them
+    Peek(peek::Arguments),
     /// Measure how fast a server is
     Bench(bench::Arguments),
     /// Print a script that completes commands in a shell
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Key(key) => key::run(&general, key),
         Command::Enqueue(enqueue) => enqueue::run(&general, enqueue),
         Command::Consume(consume) => consume::run(&general, consume),
+        Command::Peek(peek) => peek::run(&general, &peek),
         Command::Bench(bench) => bench::run(&general, &bench),
         Command::Completions(completions) => completions::run(&completions),
     };

@@ -91,7 +91,15 @@ impl LineJson {
     /// # Errors
     /// In words for whoever wrote it.
     pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(line).map_err(|error| format!("is no message in JSON: {error}"))
+        serde_json::from_slice(line).map_err(|error| {
+            // It counts lines within ours.
+            let text = error.to_string();
+            let wrong = text.split(" at line ").next().unwrap_or(&text);
+            format!(
+                "is no message in JSON, at column {}: {wrong}",
+                error.column()
+            )
+        })
     }
 
     /// Makes a message of it: what it does not say is as in the template.

@@ -8,6 +8,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use clap::Args;
+use tokio::time::timeout;
 
 use self::exec::Exec;
 use self::feed::{Ending, Feed};
@@ -21,6 +22,9 @@ const HELD_MAX: u64 = 1000;
 
 /// How many messages are here at once, waiting or in work.
 const PREFETCH: u64 = 256;
+
+/// How long the server may take to take the last results.
+const STOP_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -110,8 +114,9 @@ impl Arguments {
             }
         };
         let ending = feed.ending();
-        // What was not handed out is given back, and results under way are seen to their end.
-        feed.stop().await;
+        // What was not handed out is given back, and results under way are seen to their end. The server gives back
+        // the rest when we are gone.
+        let _ = timeout(STOP_MAX, feed.stop()).await;
         let ended = match ended {
             Ok(()) => self.look_back(session, ending).await,
             failed => failed,

@@ -90,6 +90,9 @@ impl Tally {
                 times => format!("{reason} ({} times)", count(times)),
             })
             .collect();
+        if all == 1 {
+            return Err(Failure::Other(anyhow::anyhow!(named.join("; "))));
+        }
         if left_out > 0 {
             named.push(format!("and {left_out} other reasons"));
         }

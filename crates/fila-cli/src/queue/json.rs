@@ -49,6 +49,8 @@ struct StatsJson {
     expired_total: u64,
     purged_total: u64,
     damaged_total: u64,
+    first_delivered_total: u64,
+    waited_ms_total: u64,
 }
 
 /// What is set for a fairness key.
@@ -109,6 +111,8 @@ impl From<&QueueStats> for StatsJson {
             expired_total: stats.expired_total,
             purged_total: stats.purged_total,
             damaged_total: stats.damaged_total,
+            first_delivered_total: stats.first_delivered_total,
+            waited_ms_total: millis(stats.waited_total),
         }
     }
 }
@@ -143,6 +147,6 @@ pub(super) fn charge(charge: Charge) -> Option<&'static str> {
     }
 }
 
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -8,10 +8,10 @@ use clap::{Args, Subcommand};
 use fila_sdk::Admin;
 use serde::Serialize;
 
-pub(crate) use self::json::KeySettingsJson;
 use self::json::QueueJson;
+pub(crate) use self::json::{KeySettingsJson, millis};
 use self::settings::SettingsFlags;
-pub(crate) use self::text::state;
+pub(crate) use self::text::{mean_wait, state};
 use crate::confirmation::confirm;
 use crate::failure::Failure;
 use crate::general::General;

@@ -131,7 +131,19 @@ fn totals(stats: &QueueStats) -> Vec<(&'static str, String)> {
         ("expired", count(stats.expired_total)),
         ("purged", count(stats.purged_total)),
         ("damaged", count(stats.damaged_total)),
+        (
+            "mean wait",
+            mean_wait(stats.waited_total, stats.first_delivered_total),
+        ),
     ]
+}
+
+/// Returns how long messages have waited for their first delivery, on average.
+pub(crate) fn mean_wait(waited: Duration, deliveries: u64) -> String {
+    match u32::try_from(deliveries.min(u32::MAX.into())) {
+        Ok(deliveries @ 1..) => duration(waited / deliveries),
+        _ => "-".to_owned(),
+    }
 }
 
 fn keys(keys: &[KeySettings]) -> Table {
