@@ -42,7 +42,7 @@ impl Admin {
     ) -> Result<QueueInfo, Error> {
         let request = v1::CreateQueueRequest {
             name: name.to_owned(),
-            settings: Some(settings.into_wire()),
+            settings: Some(settings.to_wire()),
         };
         let answer = self.once(request, |mut admin, request| async move {
             admin.create_queue(request).await
@@ -63,7 +63,7 @@ impl Admin {
     ) -> Result<QueueInfo, Error> {
         let request = v1::UpdateQueueRequest {
             name: name.to_owned(),
-            settings: Some(settings.into_wire()),
+            settings: Some(settings.to_wire()),
             version,
         };
         let answer = self.once(request, |mut admin, request| async move {
@@ -370,7 +370,7 @@ impl QueueSettings {
         self
     }
 
-    fn into_wire(self) -> v1::QueueSettings {
+    pub(crate) fn to_wire(&self) -> v1::QueueSettings {
         v1::QueueSettings {
             visibility_timeout_ms: self.visibility_timeout.map(millis),
             ordering: self.ordering.map(|ordering| {

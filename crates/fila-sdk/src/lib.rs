@@ -9,6 +9,8 @@ mod message;
 mod peek;
 mod producer;
 mod queue;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod worker;
 
 pub use admin::{

@@ -1,7 +1,10 @@
 //! The client against a real server in the same process.
 #![cfg(test)] // helpers may unwrap, as tests do
 
+mod admin;
+mod cuts;
 mod peeking;
+mod proxy;
 mod rig;
 mod sending;
 mod stopping;

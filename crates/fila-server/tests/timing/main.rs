@@ -38,6 +38,7 @@ async fn load(rig: &mut Rig, tasks: &mut JoinSet<u64>, stop: &Arc<AtomicBool>) {
                 frame_id,
                 queue: "busy".to_owned(),
                 messages: vec![message("a", "busy"); 20],
+                batch_id: None,
             };
             if frames.send(frame).await.is_err() {
                 break;
