@@ -476,6 +476,11 @@ pub struct QueueStats {
     pub purged_total: u64,
     /// Messages that could not be read back from the store, and were not served.
     pub damaged_total: u64,
+    /// Of the deliveries, how many were a message's first.
+    pub first_delivered_total: u64,
+    /// How long the messages of these first deliveries waited for them, together: from acceptance, or from when their
+    /// delay was over. What this grew by, divided by what `first_delivered_total` did, is the mean wait.
+    pub waited_total: Duration,
 }
 
 /// What an operator has set for a fairness key.
@@ -555,8 +560,19 @@ pub struct KeyInfo {
     pub delayed: u64,
     /// Messages that a consumer has.
     pub leased: u64,
-    /// Deliveries, since the key was last idle for long or the server was started.
+    /// Deliveries, since the key was last idle for long or the server was started; so are the other totals.
     pub delivered_total: u64,
+    /// Messages that were processed.
+    pub acked_total: u64,
+    /// Deliveries that failed.
+    pub nacked_total: u64,
+    /// Of the deliveries, how many were a message's first.
+    pub first_delivered_total: u64,
+    /// How long the messages of these first deliveries waited for them, together.
+    pub waited_total: Duration,
+    /// For how long the first of its ready messages has been ready; at most that, if it is in the store only. None if
+    /// none is ready, or if they stand behind one that is delayed.
+    pub head_waiting: Option<Duration>,
 }
 
 /// How the server is.
@@ -623,6 +639,8 @@ impl From<v1::QueueStats> for QueueStats {
             expired_total: wire.expired_total,
             purged_total: wire.purged_total,
             damaged_total: wire.damaged_total,
+            first_delivered_total: wire.first_delivered_total,
+            waited_total: Duration::from_millis(wire.waited_ms_total),
         }
     }
 }
@@ -648,6 +666,11 @@ impl From<v1::KeyInfo> for KeyInfo {
             delayed: wire.delayed,
             leased: wire.leased,
             delivered_total: wire.delivered_total,
+            acked_total: wire.acked_total,
+            nacked_total: wire.nacked_total,
+            first_delivered_total: wire.first_delivered_total,
+            waited_total: Duration::from_millis(wire.waited_ms_total),
+            head_waiting: wire.head_waiting_ms.map(Duration::from_millis),
         }
     }
 }

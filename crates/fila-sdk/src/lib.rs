@@ -6,6 +6,7 @@ mod client;
 mod consumer;
 mod error;
 mod message;
+mod peek;
 mod producer;
 mod queue;
 #[cfg(feature = "testing")]
@@ -20,5 +21,6 @@ pub use client::{Client, ClientBuilder};
 pub use consumer::{Consumer, ConsumerBuilder, Delivery, Received, Verdict};
 pub use error::{Error, ErrorCode, Refusal};
 pub use message::{Message, MessageId, Sent};
+pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};
 pub use queue::Queue;
 pub use worker::{Failure, Report, WorkerBuilder};
