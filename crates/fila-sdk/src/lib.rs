@@ -24,3 +24,8 @@ pub use message::{Message, MessageId, Sent};
 pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};
 pub use queue::Queue;
 pub use worker::{Failure, Report, WorkerBuilder};
+
+/// The quick start, whose Rust is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/quickstart.md")]
+mod quickstart {}

@@ -6,6 +6,7 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 
 #[path = "../grpc_session/matching.rs"]
+#[allow(dead_code, reason = "messages are compared in the other session only")]
 mod matching;
 mod session;
 

@@ -71,7 +71,7 @@ impl Shell {
         let program = Path::new(env!("CARGO_BIN_EXE_fila"));
         let path = std::env::var("PATH").unwrap();
         let path = format!("{}:{path}", program.parent().unwrap().display());
-        let mut child = Command::new("sh")
+        let mut child = Command::new("bash")
             .env_clear()
             .env("PATH", path)
             .env("FILA_ADDR", format!("127.0.0.1:{port}"))
@@ -123,13 +123,12 @@ impl Shell {
     }
 
     fn compare(&mut self, step: &Step, place: &str, found: &[String]) {
-        let found: Vec<String> = found
-            .iter()
-            .map(|line| line.replace(&format!("127.0.0.1:{}", self.port), "127.0.0.1:5555"))
-            .collect();
-        let (shown, found) = (step.shown.join("\n"), found.join("\n"));
+        let port = format!("127.0.0.1:{}", self.port);
+        let found = found.join("\n").replace(&port, "127.0.0.1:5555");
+        let shown = step.shown.join("\n");
         assert!(
-            self.known.matches_lines(&shown, &found),
+            self.known
+                .matches_lines(&squeezed(&shown), &squeezed(&found)),
             "{place} has printed\n{found}\ninstead of\n{shown}"
         );
     }
@@ -141,6 +140,8 @@ impl Shell {
             let left = ends.saturating_duration_since(Instant::now());
             match self.printed.recv_timeout(left) {
                 Ok(line) if line == PROMPT => break,
+                // What the shell says of a job that has ended comes when it comes.
+                Ok(line) if line.starts_with("bash: line ") => {}
                 Ok(line) => lines.push(line),
                 Err(RecvTimeoutError::Timeout) => panic!("{place}: nothing more than {lines:?}"),
                 Err(RecvTimeoutError::Disconnected) => panic!("{place}: the shell has ended"),
@@ -148,6 +149,13 @@ impl Shell {
         }
         lines
     }
+}
+
+/// Columns are as wide as what is in them: how many spaces there are is not compared.
+fn squeezed(text: &str) -> String {
+    let lines = text.lines();
+    let lines = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,8 @@ const PIPE: usize = 1 << 20;
 /// A broker inside the process that answers from memory and does as the test says.
 ///
 /// It knows what a client needs: queues, fair turns by weight, leases, attempts, delays, deduplication. It does not
-/// know ordering, caps, times to live and limits, and keeps nothing. Cheap to clone; the clones are one broker.
+/// know ordering, caps, times to live, limits, peeks and settings of keys, and keeps nothing. Cheap to clone; the clones
+/// are one broker.
 #[derive(Clone)]
 pub struct Broker {
     shared: Arc<Shared>,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fila_sdk::{ErrorCode, Failure, Received};
 use fila_server::Server;
+use fila_server::runtime::Stopped;
 
 use crate::rig::{Rig, eventually, on_disk, soon};
 
@@ -50,7 +51,7 @@ async fn producers_and_workers_outlast_restarts_and_nothing_is_lost_or_doubled()
     for _ in 0..3 {
         let before = seen.lock().unwrap().len();
         eventually(|| async { seen.lock().unwrap().len() > before + 100 }).await;
-        soon(rig.server.shutdown()).await;
+        assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
         rig.server = soon(Server::start(config.clone())).await.unwrap();
     }
     is_over.store(true, Ordering::SeqCst);

@@ -141,3 +141,49 @@ async fn everything_dropped_ends_everything() {
     order.ack().await.unwrap();
     assert_eq!(broker.depth("orders"), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_send_of_many_that_is_dropped_has_sent_those_there_was_room_for() {
+    let rig = Rig::new();
+    let client = rig.broker.client_with(|client| client.buffer(1024));
+    let orders = client.queue("orders");
+    rig.broker.go_away();
+    let mut sending = Box::pin(orders.send_all(["1", "2", "3", "4", "5"]));
+    assert!(poll!(&mut sending).is_pending());
+    drop(sending);
+    rig.broker.come_back();
+    client.flush().await;
+    // Each takes a little more than 256 bytes of room: two units.
+    assert_eq!(rig.broker.depth("orders"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_is_dropped_goes_on() {
+    let rig = Rig::new();
+    for _ in 0..3 {
+        rig.send("x").await;
+    }
+    let mut consumer = rig.orders.consumer().subscribe();
+    let held = consumer.next().await.unwrap().unwrap();
+    rig.until_leased(3).await;
+    let mut stopping = Box::pin(consumer.stop());
+    assert!(poll!(&mut stopping).is_pending());
+    drop(stopping);
+    rig.until_leased(1).await;
+    held.ack().await.unwrap();
+    assert_eq!(rig.broker.depth("orders"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_that_is_dropped_leaves_nothing_behind() {
+    let rig = Rig::new();
+    rig.broker.go_away();
+    let mut send = Box::pin(rig.orders.send("x"));
+    assert!(poll!(&mut send).is_pending());
+    let mut flush = Box::pin(rig.client.flush());
+    assert!(poll!(&mut flush).is_pending());
+    drop(flush);
+    rig.broker.come_back();
+    send.await.unwrap();
+    rig.client.flush().await;
+}
