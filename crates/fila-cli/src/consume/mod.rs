@@ -8,6 +8,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use clap::Args;
+use fila_sdk::Error;
 use tokio::time::timeout;
 
 use self::exec::Exec;
@@ -25,6 +26,9 @@ const PREFETCH: u64 = 256;
 
 /// How long the server may take to take the last results.
 const STOP_MAX: Duration = Duration::from_secs(10);
+
+/// How long the server may take to say that it is still there.
+const LOOK_BACK_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -153,7 +157,14 @@ impl Arguments {
     async fn look_back(&self, session: &Session, ending: Ending) -> Result<(), Failure> {
         match ending {
             Ending::Idle => {
-                let queue = session.client.admin().queue(&self.queue).await?;
+                let admin = session.client.admin();
+                let queue = timeout(LOOK_BACK_MAX, admin.queue(&self.queue)).await;
+                let queue = queue.unwrap_or_else(|_| {
+                    Err(Error::Unreachable {
+                        address: session.client.address().to_owned(),
+                        cause: format!("no answer within {}", output::duration(LOOK_BACK_MAX)),
+                    })
+                })?;
                 if queue.paused {
                     let name = &self.queue;
                     output::note(format!(
