@@ -84,6 +84,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+    if arguments.follow {
+        show_warnings();
+    }
     let queue = arguments.queue.clone();
     general.talk(Some(&queue), async move |session| {
         let (ended, ending) = arguments.consume(session).await;
@@ -93,6 +96,17 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
             Ending::Interrupted | Ending::Idle | Ending::Limit => Ok(()),
         }
     })
+}
+
+/// Shows what the client warns of. Who follows a queue whose server has gone is to know why nothing comes; others hear
+/// of it by how their command ends.
+fn show_warnings() {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .log_internal_errors(false)
+        .init();
 }
 
 impl Arguments {

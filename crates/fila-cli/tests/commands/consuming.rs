@@ -235,6 +235,28 @@ fn a_server_that_has_gone_is_not_the_end_of_a_queue() {
     );
 }
 
+#[test]
+fn whoever_follows_hears_that_the_server_has_gone() {
+    let server = Server::with_orders();
+    server.ok(&["enqueue", "orders", "first"]);
+    let mut following = server
+        .command(&["consume", "orders", "--ack", "--follow"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "first");
+    eventually(|| server.stat("orders", "acked_total") == 1);
+    drop(server);
+    let mut warnings = BufReader::new(following.stderr.take().unwrap()).lines();
+    let warning = warnings.next().unwrap().unwrap();
+    assert!(warning.contains("subscribing again"), "{warning}");
+    interrupt(&following);
+    drop(warnings);
+    assert_eq!(following.wait().unwrap().code(), Some(0));
+}
+
 fn interrupt(process: &Child) {
     let process = process.id().to_string();
     let sent = Command::new("kill").args(["-s", "INT", &process]).status();
