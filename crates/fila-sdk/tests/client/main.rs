@@ -5,6 +5,8 @@ mod admin;
 mod cuts;
 mod peeking;
 mod proxy;
+mod restarts;
 mod rig;
 mod sending;
 mod stopping;
+mod syncs;

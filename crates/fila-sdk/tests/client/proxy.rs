@@ -53,10 +53,6 @@ impl Proxy {
         self.wire.left.store(bytes.into(), Ordering::SeqCst);
     }
 
-    pub(crate) fn cut_now(&self) {
-        self.wire.cut();
-    }
-
     pub(crate) fn cuts(&self) -> u64 {
         self.wire.cuts.load(Ordering::SeqCst)
     }

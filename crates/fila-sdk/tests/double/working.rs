@@ -143,14 +143,19 @@ async fn handlers_that_do_not_end_in_time_are_dropped_and_their_messages_come_ag
 async fn a_dropped_worker_drops_its_handlers() {
     let rig = Rig::new();
     rig.send("x").await;
-    let handler = |_: Received| async {
-        std::future::pending::<()>().await;
-        Ok::<(), Failure>(())
+    let begun = Arc::new(Notify::new());
+    let started = begun.clone();
+    let handler = move |_: Received| {
+        started.notify_one();
+        async {
+            std::future::pending::<()>().await;
+            Ok::<(), Failure>(())
+        }
     };
     let mut running = Box::pin(rig.orders.worker().run(handler));
     tokio::select! {
         _ = &mut running => panic!("it runs for ever"),
-        () = rig.until_leased(1) => {}
+        () = begun.notified() => {}
     }
     drop(running);
     let mut consumer = rig.orders.consumer().subscribe();
