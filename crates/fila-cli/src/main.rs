@@ -25,7 +25,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use mimalloc::MiMalloc;
 
-use crate::failure::Failure;
 use crate::general::General;
 
 /// Messages are allocated by one thread and freed by another, and those that wait lie between them: an allocator that
@@ -92,12 +91,12 @@ fn main() -> ExitCode {
     let general = arguments.general;
     general.choose_colors();
     let ended = match arguments.command {
-        Command::Server(server) => general::refuse_with_server(&matches)
-            .map_err(Failure::from)
-            .and_then(|()| server::run(server)),
+        Command::Server(server) => {
+            general::refuse_with_server(&matches).and_then(|()| server::run(server))
+        }
         Command::Queue(queue) => queue::run(&general, queue),
         Command::Key(key) => key::run(&general, key),
-        Command::Enqueue(enqueue) => enqueue::run(&general, enqueue),
+        Command::Enqueue(enqueue) => enqueue::run(&general, &enqueue),
         Command::Consume(consume) => consume::run(&general, consume),
         Command::Peek(peek) => peek::run(&general, &peek),
         Command::Bench(bench) => bench::run(&general, &bench),

@@ -171,3 +171,21 @@ fn histogram() -> Result<Histogram<u64>, Failure> {
     let longest = 10 * 60 * 1_000_000;
     Ok(Histogram::new_with_max(longest, 2).context("a histogram cannot be made")?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_come_out_as_they_went_in() {
+        let mut latencies = histogram().unwrap();
+        for micros in [3, 1_500, 2_000_000] {
+            latencies.saturating_record(micros);
+        }
+        let median = latencies.value_at_quantile(0.5);
+        assert!((1_485..=1_515).contains(&median), "{median}");
+        assert!(latencies.max() >= 1_980_000);
+        latencies.saturating_record(u64::MAX);
+        assert!(latencies.max() >= 600_000_000);
+    }
+}

@@ -8,6 +8,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use clap::Args;
+use fila_sdk::Error;
 use tokio::time::timeout;
 
 use self::exec::Exec;
@@ -25,6 +26,9 @@ const PREFETCH: u64 = 256;
 
 /// How long the server may take to take the last results.
 const STOP_MAX: Duration = Duration::from_secs(10);
+
+/// How long the server may take to say that it is still there.
+const LOOK_BACK_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -80,6 +84,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+    if arguments.follow {
+        show_warnings();
+    }
     let queue = arguments.queue.clone();
     general.talk(Some(&queue), async move |session| {
         let (ended, ending) = arguments.consume(session).await;
@@ -89,6 +96,17 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
             Ending::Interrupted | Ending::Idle | Ending::Limit => Ok(()),
         }
     })
+}
+
+/// Shows what the client warns of. Who follows a queue whose server has gone is to know why nothing comes; others hear
+/// of it by how their command ends.
+fn show_warnings() {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .log_internal_errors(false)
+        .init();
 }
 
 impl Arguments {
@@ -153,7 +171,14 @@ impl Arguments {
     async fn look_back(&self, session: &Session, ending: Ending) -> Result<(), Failure> {
         match ending {
             Ending::Idle => {
-                let queue = session.client.admin().queue(&self.queue).await?;
+                let admin = session.client.admin();
+                let queue = timeout(LOOK_BACK_MAX, admin.queue(&self.queue)).await;
+                let queue = queue.unwrap_or_else(|_| {
+                    Err(Error::Unreachable {
+                        address: session.client.address().to_owned(),
+                        cause: format!("no answer within {}", output::duration(LOOK_BACK_MAX)),
+                    })
+                })?;
                 if queue.paused {
                     let name = &self.queue;
                     output::note(format!(

@@ -96,11 +96,11 @@ struct SentJson<'a> {
     deduplicated: bool,
 }
 
-pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
     let source = arguments.source()?;
     general.talk(Some(&arguments.queue), async |session| {
         let queue = session.client.queue(&arguments.queue);
-        send_all(session.output, &queue, &arguments, source).await
+        send_all(session.output, &queue, arguments, source).await
     })
 }
 

@@ -1,7 +1,7 @@
 //! `fila consume`.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use insta::assert_snapshot;
 
@@ -182,10 +182,83 @@ fn whoever_follows_ends_in_order_when_told_to() {
     assert_eq!(lines.next().unwrap().unwrap(), "first");
     server.ok(&["enqueue", "orders", "second"]);
     assert_eq!(lines.next().unwrap().unwrap(), "second");
-    let process = following.id().to_string();
-    let sent = Command::new("kill").args(["-s", "INT", &process]).status();
-    assert!(sent.unwrap().success());
+    interrupt(&following);
     assert_eq!(following.wait().unwrap().code(), Some(0));
     eventually(|| server.stat("orders", "consumers") == 0);
     assert_eq!(server.stat("orders", "acked_total"), 2);
+}
+
+#[test]
+fn a_command_that_runs_is_not_interrupted_with_us() {
+    let server = Server::with_orders();
+    server.ok(&["enqueue", "orders", "x", "y"]);
+    let directory = tempfile::TempDir::new().unwrap();
+    let go = directory.path().join("go");
+    let script = "echo began; n=0; while [ ! -e go ] && [ $n -lt 2000 ]; do sleep 0.01; n=$((n+1)); done; [ -e go ]";
+    let mut working = server
+        .command(&["consume", "orders", "--follow", "--exec", script])
+        .current_dir(directory.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(working.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "began");
+    interrupt(&working);
+    std::fs::write(go, "").unwrap();
+    assert_eq!(working.wait().unwrap().code(), Some(0));
+    assert_eq!(server.stat("orders", "nacked_total"), 0);
+    let acked = server.stat("orders", "acked_total");
+    // The signal may come after the first, but it does come.
+    assert!((1..=2).contains(&acked), "{acked}");
+    eventually(|| server.stat("orders", "ready") == 2 - acked);
+}
+
+#[test]
+fn a_server_that_has_gone_is_not_the_end_of_a_queue() {
+    let server = Server::with_orders();
+    server.ok(&["enqueue", "orders", "first"]);
+    let mut consuming = server
+        .command(&["consume", "orders", "--ack", "--idle", "2s"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(consuming.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "first");
+    drop(server);
+    let output = consuming.wait_with_output().unwrap();
+    // Perhaps before it had taken our word for the first one.
+    assert!(matches!(output.status.code(), Some(1 | 3)), "{output:?}");
+    assert_eq!(
+        output.stderr.iter().filter(|byte| **byte == b'\n').count(),
+        1
+    );
+}
+
+#[test]
+fn whoever_follows_hears_that_the_server_has_gone() {
+    let server = Server::with_orders();
+    server.ok(&["enqueue", "orders", "first"]);
+    let mut following = server
+        .command(&["consume", "orders", "--ack", "--follow"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "first");
+    eventually(|| server.stat("orders", "acked_total") == 1);
+    drop(server);
+    let mut warnings = BufReader::new(following.stderr.take().unwrap()).lines();
+    let warning = warnings.next().unwrap().unwrap();
+    assert!(warning.contains("subscribing again"), "{warning}");
+    interrupt(&following);
+    drop(warnings);
+    assert_eq!(following.wait().unwrap().code(), Some(0));
+}
+
+fn interrupt(process: &Child) {
+    let process = process.id().to_string();
+    let sent = Command::new("kill").args(["-s", "INT", &process]).status();
+    assert!(sent.unwrap().success());
 }
