@@ -109,6 +109,7 @@ pub(crate) async fn produce(
                 frame_id,
                 queue: queue.to_owned(),
                 messages: messages.collect(),
+                batch_id: None,
             };
             frame_id += 1;
             sent += count;

@@ -8,6 +8,7 @@
 
 mod backlog;
 mod client;
+mod sdk;
 mod server;
 mod speed;
 
@@ -24,6 +25,8 @@ struct Arguments {
 enum Scenario {
     /// A backlog far beyond memory: filled, left alone, drained; in order, fairly, within the budget
     Backlog(backlog::Arguments),
+    /// What the SDK makes of the streams it uses, beside the same work by hand
+    Sdk(sdk::Arguments),
     /// Messages per second: in, out, and through
     Speed(speed::Arguments),
 }
@@ -32,6 +35,7 @@ enum Scenario {
 async fn main() -> anyhow::Result<()> {
     match Arguments::parse().scenario {
         Scenario::Backlog(arguments) => backlog::run(arguments).await,
+        Scenario::Sdk(arguments) => sdk::run(arguments).await,
         Scenario::Speed(arguments) => speed::run(arguments).await,
     }
 }

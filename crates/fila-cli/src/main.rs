@@ -1,21 +1,37 @@
 //! The command `fila`.
 //!
-//! Ends with 0 if all went well, with 1 if something failed, and with 2 if the command or the configuration is wrong.
+//! Every command is a module with its `Arguments` and its `run`. All but `server` are clients: they reach the server
+//! through `fila-sdk` and nothing else ([`general`]), print through [`output`], and end with the codes of [`failure`].
 
 mod bars;
+mod bench;
+mod completions;
+mod confirmation;
+mod consume;
 mod demo;
+mod enqueue;
 mod failure;
+mod general;
+mod key;
+mod message_json;
+mod output;
+mod peek;
+mod queue;
 mod server;
 mod signals;
 mod terminal;
 mod top;
 mod units;
+mod values;
 mod wrap;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use mimalloc::MiMalloc;
+
+use crate::general::General;
 
 /// Messages are allocated by one thread and freed by another, and those that wait lie between them: an allocator that
 /// keeps a heap for every thread holds on to a quarter more memory than is in use.
@@ -24,28 +40,79 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Fila: a durable queue server that is fair to every tenant.
 #[derive(Debug, Parser)]
-#[command(name = "fila", version, arg_required_else_help = true)]
+#[command(
+    name = "fila",
+    version,
+    after_help = "Examples:
+  fila server                                     run a server on 127.0.0.1:5555
+  fila queue create orders                        make a queue
+  fila enqueue orders 'hello' --key acme          put a message into it
+  fila consume orders --ack                       take what is in it
+  fila queue list --json --addr broker:5555       ask another server, for a program
+
+Exit codes:
+  0  all went well
+  1  something failed; what, is on the standard error
+  2  the command or the configuration is wrong
+  3  the server cannot be reached, or does not answer
+  4  there is no such queue
+  130  stopped by Ctrl-C before the end"
+)]
 struct Arguments {
+    #[command(flatten)]
+    general: General,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the server.
+    /// Run the server
     Server(server::Arguments),
-    /// See what fairness is, in under a minute: FIFO beside Fila, on a broker of its own.
-    Demo(demo::Arguments),
-    /// Watch the queues and fairness keys of a server, live.
+    /// Create, watch and change queues
+    Queue(queue::Arguments),
+    /// Watch and steer the fairness keys of a queue
+    Key(key::Arguments),
+    /// Put messages into a queue
+    Enqueue(enqueue::Arguments),
+    /// Take messages out of a queue, or run a command for each
+    Consume(consume::Arguments),
+    /// Look at messages without taking them
+    Peek(peek::Arguments),
+    /// Watch the queues and fairness keys of a server, live
     Top(top::Arguments),
+    /// See what fairness is, in under a minute: FIFO beside Fila, on a broker of its own
+    Demo(demo::Arguments),
+    /// Measure how fast a server is
+    Bench(bench::Arguments),
+    /// Print a script that completes commands in a shell
+    Completions(completions::Arguments),
 }
 
 fn main() -> ExitCode {
     // Clap prints what is wrong with a command by itself, and ends with 2.
-    let ended = match Arguments::parse().command {
-        Command::Server(arguments) => server::run(arguments),
-        Command::Demo(arguments) => demo::run(&arguments),
-        Command::Top(arguments) => top::run(&arguments),
+    let mut command = Arguments::command();
+    if std::env::args_os().len() <= 1 {
+        // Clap would count a variable as an argument, and say that a command is missing.
+        return usage(&mut command);
+    }
+    let matches = command.get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let general = arguments.general;
+    general.choose_colors();
+    let ended = match arguments.command {
+        Command::Server(server) => {
+            general::refuse_with_server(&matches).and_then(|()| server::run(server))
+        }
+        Command::Queue(queue) => queue::run(&general, queue),
+        Command::Key(key) => key::run(&general, key),
+        Command::Enqueue(enqueue) => enqueue::run(&general, &enqueue),
+        Command::Consume(consume) => consume::run(&general, consume),
+        Command::Peek(peek) => peek::run(&general, &peek),
+        Command::Top(top) => top::run(&general, &top),
+        Command::Demo(demo) => demo::run(&general, &demo),
+        Command::Bench(bench) => bench::run(&general, &bench),
+        Command::Completions(completions) => completions::run(&completions),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,5 +120,66 @@ fn main() -> ExitCode {
             failure.print();
             failure.exit_code()
         }
+    }
+}
+
+/// Says what there is, to somebody who does not know yet.
+fn usage(command: &mut clap::Command) -> ExitCode {
+    // Whoever has closed it does not want to know.
+    let _ = write!(anstream::stderr(), "{}", command.render_help().ansi());
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOK: &str = include_str!("../../../docs/cli.md");
+
+    #[test]
+    fn the_commands_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_book_describes_every_command_and_every_flag() {
+        let mut root = Arguments::command();
+        root.build();
+        let mut missing = Vec::new();
+        look_up(&root, "fila", &mut missing);
+        assert!(missing.is_empty(), "docs/cli.md lacks {missing:#?}");
+    }
+
+    /// Adds what the book does not say about this command and those below it.
+    fn look_up(command: &clap::Command, name: &str, missing: &mut Vec<String>) {
+        for below in command.get_subcommands() {
+            if below.get_name() == "help" {
+                continue;
+            }
+            let name = format!("{name} {}", below.get_name());
+            let Some(section) = section(&name) else {
+                missing.push(format!("a heading `{name}`"));
+                continue;
+            };
+            for flag in below.get_arguments() {
+                let Some(long) = flag.get_long() else {
+                    continue;
+                };
+                let is_general = flag.is_global_set() || long == "help";
+                // The server's flags are values of its configuration, which has a book of its own.
+                let is_elsewhere = name == "fila server";
+                if !is_general && !is_elsewhere && !section.contains(&format!("`--{long}")) {
+                    missing.push(format!("`--{long}` of `{name}`"));
+                }
+            }
+            look_up(below, &name, missing);
+        }
+    }
+
+    /// Returns what the book says below the heading of a command.
+    fn section(name: &str) -> Option<&'static str> {
+        let heading = format!("# `{name}`\n");
+        let (_, rest) = BOOK.split_once(&heading)?;
+        Some(rest.split("\n#").next().unwrap_or(rest))
     }
 }

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
+use anstream::ColorChoice;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Modifier, Style};
@@ -128,11 +129,13 @@ pub(crate) enum Palette {
 }
 
 impl Palette {
-    /// Returns what the environment asks for: no colour if `NO_COLOR` is set to anything.
-    pub(crate) fn from_environment() -> Self {
-        match std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
-            true => Self::Plain,
-            false => Self::Colour,
+    /// Returns what was chosen: by `--color`, else no colour if `NO_COLOR` is set to anything.
+    pub(crate) fn chosen() -> Self {
+        let is_unwanted = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        match ColorChoice::global() {
+            ColorChoice::Never => Self::Plain,
+            ColorChoice::Auto if is_unwanted() => Self::Plain,
+            ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => Self::Colour,
         }
     }
 
@@ -175,8 +178,8 @@ impl Palette {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// The row that is chosen.
-    pub(crate) fn chosen(self) -> Style {
+    /// The row where one is.
+    pub(crate) fn cursor(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 }

@@ -1,21 +1,10 @@
-//! Numbers as people read them: `50,000`, `12.4 s`, `1.5 GiB`; and times as they write them.
+//! Figures of the live views: as elsewhere, but of a width that does not jump while one looks at them.
 
 use std::time::Duration;
 
-/// Returns a count with a comma between thousands.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
+pub(crate) use crate::output::{bytes, count};
 
-/// Returns a time in the unit that fits it, with two digits that matter.
+/// Returns a time in one unit, the one that fits it: at most seven characters.
 pub(crate) fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     // Each limit is where the unit before would be rounded up to one digit too many.
@@ -36,22 +25,6 @@ pub(crate) fn time(time: Duration) -> String {
     }
 }
 
-/// Returns a number of bytes in the unit that fits it.
-pub(crate) fn bytes(number: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = number as f64;
-    let mut unit = 0;
-    while value >= 1023.5 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 || value >= 99.95 {
-        format!("{value:.0} {}", UNITS[unit])
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
-}
-
 /// Returns a part of a whole in percent.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
@@ -66,33 +39,9 @@ pub(crate) fn rate(per_second: f64) -> String {
     }
 }
 
-/// Reads a time, as `1s`, `250ms` or `2m`. A bare number is one of seconds.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.');
-    let (number, unit) = text.split_at(split.unwrap_or(text.len()));
-    let seconds = match unit.trim() {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        unit => return Err(format!("`{unit}` is no unit; use ms, s, m or h")),
-    };
-    let number: f64 = number
-        .parse()
-        .map_err(|_| "expected a time, as `1s` or `500ms`".to_owned())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn thousands_are_parted() {
-        let texts = [0, 999, 1000, 50_000, 1_234_567].map(count);
-        assert_eq!(texts, ["0", "999", "1,000", "50,000", "1,234,567"]);
-    }
 
     #[test]
     fn a_time_has_the_unit_that_fits_it() {
@@ -113,30 +62,10 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_the_unit_that_fits_them() {
-        let texts = [0, 1023, 1024, 1536, 1 << 30, 200 << 20].map(bytes);
-        assert_eq!(
-            texts,
-            ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 GiB", "200 MiB"]
-        );
-    }
-
-    #[test]
     fn small_rates_keep_a_digit() {
         assert_eq!(
             [0.0, 0.5, 9.94, 9.96, 4012.4].map(rate),
             ["0", "0.5", "9.9", "10", "4,012"]
         );
-    }
-
-    #[test]
-    fn a_time_is_read_as_people_write_it() {
-        assert_eq!(parse_time("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(parse_time("2"), Ok(Duration::from_secs(2)));
-        assert_eq!(parse_time("250 ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(parse_time("1.5m"), Ok(Duration::from_secs(90)));
-        for wrong in ["", "s", "1 fortnight", "1.2.3s", "-1s"] {
-            assert!(parse_time(wrong).is_err(), "{wrong}");
-        }
     }
 }

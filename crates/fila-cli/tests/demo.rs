@@ -110,7 +110,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
         .unwrap();
     assert!(!is_empty(&temporary));
     interrupt(&demo);
-    assert_eq!(demo.wait().unwrap().code(), Some(0));
+    assert_eq!(demo.wait().unwrap().code(), Some(130));
     assert!(is_empty(&temporary));
 }
 

@@ -117,6 +117,7 @@ impl Lifecycle {
         self.tell(Command::Enqueue {
             queue,
             messages,
+            batch_id: None,
             ticket: (),
         });
         self.commit();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fila_store::MessageId;
 
-use crate::{KeyCursor, KeyStats, MessageStatus, QueueStats};
+use crate::{KeyCursor, KeyStats, MessageStatus, QueueStats, Sequence};
 
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum Answer {
 pub enum Enqueued {
     /// It is stored under this id.
     Stored(MessageId),
-    /// Its deduplication id is remembered: it was stored under this id before.
+    /// Its deduplication id or its batch is remembered: it was stored under this id before.
     Duplicate(MessageId),
 }
 
@@ -52,6 +52,26 @@ pub enum Refused {
     /// The queue has been purged four thousand million times.
     #[error("the queue has been purged too often; delete it and create it again")]
     PurgesExhausted,
+    /// A batch has come again with more or fewer messages.
+    #[error(
+        "the batch was sent before with {before} messages and now has {now}; send it as it was, or as another batch"
+    )]
+    BatchChanged {
+        /// How many messages it had.
+        before: usize,
+        /// How many it has now.
+        now: usize,
+    },
+    /// A batch has come again that its producer has said to be answered.
+    #[error(
+        "batch {sequence} is among those below {answered_below}, which the producer has said to be answered; count on"
+    )]
+    BatchAnswered {
+        /// Which one.
+        sequence: Sequence,
+        /// All below have been answered.
+        answered_below: Sequence,
+    },
     /// There are as many consumers as there may be.
     #[error("there are {max} consumers already; close some, or raise limits.consumers")]
     TooManyConsumers {

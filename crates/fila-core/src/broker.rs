@@ -19,8 +19,8 @@ use crate::effects::Garbage;
 use crate::memory::Memory;
 use crate::queue::{Context, Queue, Stores};
 use crate::{
-    Answer, Command, ConsumerId, Demand, Dismissal, Effects, LoadToken, LoadedMessages, NewMessage,
-    QueueStats, Recovery, Refused, Settings, Settlement,
+    Answer, BatchId, Command, ConsumerId, Demand, Dismissal, Effects, LoadToken, LoadedMessages,
+    NewMessage, QueueStats, Recovery, Refused, Settings, Settlement,
 };
 
 /// Any number of queues, on one scheduler thread.
@@ -122,8 +122,9 @@ impl<T> Broker<T> {
             Command::Enqueue {
                 queue,
                 messages,
+                batch_id,
                 ticket,
-            } => self.enqueue(queue, messages, ticket),
+            } => self.enqueue(queue, messages, batch_id.as_ref(), ticket),
             Command::Settle {
                 queue,
                 results,
@@ -291,26 +292,30 @@ impl<T> Broker<T> {
         self.memory.used
     }
 
-    fn enqueue(&mut self, id: QueueId, messages: Vec<NewMessage>, ticket: T) {
+    fn enqueue(
+        &mut self,
+        id: QueueId,
+        messages: Vec<NewMessage>,
+        batch_id: Option<&BatchId>,
+        ticket: T,
+    ) {
         let number = match self.find_writable(id) {
             Ok(number) => number,
             Err(refused) => return self.answer(ticket, Answer::Refused(refused)),
         };
-        let mut results = Vec::with_capacity(messages.len());
+        let mut admitted = Ok(Vec::new());
         self.with_queue(number, |queue, context| {
-            for message in messages {
-                results.push(queue.admit(context, message));
-            }
+            admitted = queue.admit_all(context, batch_id, messages);
         });
-        let answer = Answer::Enqueued(results);
-        let Answer::Enqueued(results) = &answer else {
-            return;
+        let results = match admitted {
+            Ok(results) => results,
+            Err(refused) => return self.answer(ticket, Answer::Refused(refused)),
         };
         // A duplicate of something that is not durable yet waits for that, too.
         if results.iter().any(Result::is_ok) {
-            self.promise(id, ticket, answer);
+            self.promise(id, ticket, Answer::Enqueued(results));
         } else {
-            self.answer(ticket, answer);
+            self.answer(ticket, Answer::Enqueued(results));
         }
     }
 

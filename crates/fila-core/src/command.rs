@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fila_store::{DeduplicationId, Entry, FairnessKey, MessageId, Payload, QueueId};
 
-use crate::{ConsumerId, Definition, KeyCursor, LeaseId};
+use crate::{BatchId, ConsumerId, Definition, KeyCursor, LeaseId};
 
 /// Something to do, for one queue. `T` is the caller's ticket: it comes back with the answer.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub enum Command<T> {
         queue: QueueId,
         /// In this order.
         messages: Vec<NewMessage>,
+        /// What the producer calls all of them together. What is stored of a batch is not stored again.
+        batch_id: Option<BatchId>,
         /// Comes back with the answer.
         ticket: T,
     },
@@ -119,7 +121,8 @@ pub struct NewMessage {
     pub delay: Duration,
     /// How long it is worth delivering.
     pub ttl: Ttl,
-    /// What the producer calls it.
+    /// What the producer calls it: text, or other bytes that do not begin with `ff`, which is for
+    /// [batches](BatchId).
     pub deduplication_id: Option<DeduplicationId>,
 }
 

@@ -14,7 +14,8 @@
 //!
 //! # What always holds
 //! - Every ticket comes back exactly once with an answer, unless the broker is dropped.
-//! - Nothing a call does takes time in proportion to the number of queues, keys or messages. (Opening a queue goes through
+//! - Nothing a call does takes time in proportion to the number of queues, keys or messages. (What is remembered of a
+//!   producer and has expired, or has been answered, is dropped one by one, each thing once. Opening a queue goes through
 //!   its keys; a consumer that leaves gives back its leases one by one, which are bounded; a purge goes through the
 //!   queue's consumers.)
 //! - Time does not go back: a `now` before the last one counts as the last one.
@@ -25,6 +26,7 @@
 //! a failed delivery goes back to its place, at once or after the delay that its consumer asks for.
 
 mod answer;
+mod batch_id;
 mod broker;
 mod command;
 mod definition;
@@ -39,6 +41,7 @@ mod status;
 mod wheel;
 
 pub use answer::{Answer, EnqueueError, Enqueued, Refused, SettleError};
+pub use batch_id::{BatchId, ProducerId, Sequence};
 pub use broker::Broker;
 pub use command::{Command, Credit, Demand, NewMessage, Settlement, Ttl, Verdict};
 pub use definition::{Charge, Definition, DefinitionError, Delivering, KeySettings, Ordering};

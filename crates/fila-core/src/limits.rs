@@ -48,7 +48,8 @@ pub struct Limits {
     pub depth_per_key: u64,
     /// Messages of one queue that wait for their time; each takes a few hundred bytes of memory.
     pub delayed_per_queue: u64,
-    /// Deduplication ids that one queue remembers.
+    /// Deduplication ids that one queue remembers, with the batches that have ids and are not answered, and their
+    /// producers. A batch that is stored in part may go beyond it by its messages.
     pub deduplication_ids_per_queue: usize,
     /// Fairness keys of one queue with settings of their own.
     pub key_settings_per_queue: usize,

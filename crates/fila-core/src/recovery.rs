@@ -10,7 +10,7 @@ use fila_store::{
 };
 
 use crate::Definition;
-use crate::queue::ready_since;
+use crate::queue::{BatchRow, Batches, ready_since};
 
 /// What is in the store of a queue, gathered from its scan.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub struct Recovery {
     pub(crate) definition: Definition,
     pub(crate) keys: Vec<RecoveredKey>,
     pub(crate) remembered: Vec<Remembered>,
+    pub(crate) batches: Batches,
 }
 
 #[derive(Debug)]
@@ -49,6 +50,7 @@ impl Recovery {
             definition,
             keys: Vec::new(),
             remembered: Vec::new(),
+            batches: Batches::default(),
         }
     }
 
@@ -74,9 +76,15 @@ impl Recovery {
         }
     }
 
-    /// Adds a deduplication id that was found by [`Shard::remembered`](fila_store::Shard::remembered).
+    /// Adds a deduplication id, of a message or of a batch, that was found by
+    /// [`Shard::remembered`](fila_store::Shard::remembered).
     pub fn remembered(&mut self, remembered: Remembered) {
-        self.remembered.push(remembered);
+        match BatchRow::decode(&remembered.deduplication_id) {
+            Some(row) => self
+                .batches
+                .remember(&row, remembered.id, remembered.expires_at),
+            None => self.remembered.push(remembered),
+        }
     }
 
     /// Returns how many messages were found.

@@ -39,7 +39,7 @@ impl QueueStats {
 pub struct Totals {
     /// Messages stored.
     pub enqueued: u64,
-    /// Messages not stored again, since their deduplication ids were remembered.
+    /// Messages not stored again, since their deduplication ids or their batches were remembered.
     pub deduplicated: u64,
     /// Messages refused.
     pub refused: u64,

@@ -1065,6 +1065,7 @@ fn a_key_whose_messages_wait_for_their_time_beyond_the_limit_holds_up_itself_alo
         shell.tell(Command::Enqueue {
             queue,
             messages: vec![second, message("patient", "third")],
+            batch_id: None,
             ticket,
         });
         shell.run();

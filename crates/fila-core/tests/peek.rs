@@ -160,6 +160,23 @@ fn what_was_acknowledged_or_purged_since_it_was_read_is_left_out() {
 }
 
 #[test]
+fn what_was_acknowledged_in_front_of_a_backlog_is_left_out_before_that_is_stored() {
+    let (mut shell, queue) = forgetful(Definition::default());
+    for _ in 0..10 {
+        shell.enqueue(queue, message("a", vec![0; 5000]));
+    }
+    shell.restart();
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let first = shell.next(consumer).unwrap();
+    shell.report(queue, first.lease, Verdict::Ack);
+    assert!(shell.stats(queue).stored_only > 0);
+    let shown = shell.peek(queue);
+    assert_eq!(shown.len(), 10, "nothing is deleted yet");
+    assert_eq!(shown[0], (first.message, None));
+    assert!(shown[1..].iter().all(|(_, status)| status.is_some()));
+}
+
+#[test]
 fn what_has_outlived_its_time_is_left_out_in_memory_and_in_the_store() {
     for (mut shell, queue) in [queue(), forgetful(Definition::default())] {
         let mut ids = Vec::new();
@@ -369,6 +386,33 @@ fn a_head_that_is_in_the_store_only_is_as_old_as_the_store_says() {
     shell.advance(SECOND);
     assert_eq!(shell.stats(queue).stored_only, 2);
     assert_eq!(shell.keys(queue)[0].head_waiting, Some(5 * SECOND));
+}
+
+#[test]
+fn a_head_that_is_read_back_is_not_younger_than_it_is_nor_older_than_the_one_before() {
+    let (mut shell, queue) = forgetful(Definition::default());
+    let mut accepted = Vec::new();
+    for _ in 0..40 {
+        shell.enqueue(queue, message("a", vec![0; 5000]));
+        accepted.push(shell.now);
+        shell.advance(SECOND);
+    }
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let mut were_in_store = 0;
+    for next in 1..40 {
+        shell.tell(Command::Credit { consumer, more: 1 });
+        shell.poll();
+        while shell.deliveries.pop_front().is_none() {
+            shell.load();
+        }
+        let (least, most) = (accepted[next], accepted[next - 1]);
+        let (least, most) = (shell.now.since(least), shell.now.since(most));
+        let shown = shell.keys(queue).remove(0);
+        were_in_store += u32::from(shell.stats(queue).stored_only == shown.ready);
+        let waiting = shown.head_waiting.unwrap();
+        assert!((least..=most).contains(&waiting), "{next}: {waiting:?}");
+    }
+    assert!(were_in_store > 0);
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Admin {
     ) -> Result<QueueInfo, Error> {
         let request = v1::CreateQueueRequest {
             name: name.to_owned(),
-            settings: Some(settings.into_wire()),
+            settings: Some(settings.to_wire()),
         };
         let answer = self.once(request, |mut admin, request| async move {
             admin.create_queue(request).await
@@ -63,7 +63,7 @@ impl Admin {
     ) -> Result<QueueInfo, Error> {
         let request = v1::UpdateQueueRequest {
             name: name.to_owned(),
-            settings: Some(settings.into_wire()),
+            settings: Some(settings.to_wire()),
             version,
         };
         let answer = self.once(request, |mut admin, request| async move {
@@ -370,7 +370,7 @@ impl QueueSettings {
         self
     }
 
-    fn into_wire(self) -> v1::QueueSettings {
+    pub(crate) fn to_wire(&self) -> v1::QueueSettings {
         v1::QueueSettings {
             visibility_timeout_ms: self.visibility_timeout.map(millis),
             ordering: self.ordering.map(|ordering| {
@@ -478,8 +478,8 @@ pub struct QueueStats {
     pub damaged_total: u64,
     /// Of the deliveries, how many were a message's first.
     pub first_delivered_total: u64,
-    /// How long the messages of these first deliveries waited for them, together. Between two samples, what this grew by,
-    /// divided by what [`first_delivered_total`](Self::first_delivered_total) did, is the mean wait.
+    /// How long the messages of these first deliveries waited for them, together: from acceptance, or from when their
+    /// delay was over. What this grew by, divided by what `first_delivered_total` did, is the mean wait.
     pub waited_total: Duration,
 }
 
@@ -560,8 +560,7 @@ pub struct KeyInfo {
     pub delayed: u64,
     /// Messages that a consumer has.
     pub leased: u64,
-    /// Deliveries. Like all totals of a key, since the server has kept it in memory: one without messages is forgotten at
-    /// some time, and its totals begin at zero when it comes back.
+    /// Deliveries, since the key was last idle for long or the server was started; so are the other totals.
     pub delivered_total: u64,
     /// Messages that were processed.
     pub acked_total: u64,
@@ -572,7 +571,7 @@ pub struct KeyInfo {
     /// How long the messages of these first deliveries waited for them, together.
     pub waited_total: Duration,
     /// For how long the first of its ready messages has been ready; at most that, if it is in the store only. None if
-    /// none is ready, or if they stand behind one that is delayed, in a queue with [`Ordering::Key`].
+    /// none is ready, or if they stand behind one that is delayed.
     pub head_waiting: Option<Duration>,
 }
 

@@ -6,8 +6,11 @@ mod client;
 mod consumer;
 mod error;
 mod message;
+mod peek;
 mod producer;
 mod queue;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod worker;
 
 pub use admin::{
@@ -18,5 +21,11 @@ pub use client::{Client, ClientBuilder};
 pub use consumer::{Consumer, ConsumerBuilder, Delivery, Received, Verdict};
 pub use error::{Error, ErrorCode, Refusal};
 pub use message::{Message, MessageId, Sent};
+pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};
 pub use queue::Queue;
 pub use worker::{Failure, Report, WorkerBuilder};
+
+/// The quick start, whose Rust is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/quickstart.md")]
+mod quickstart {}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::{Client, ConsumerBuilder, Error, Message, Sent, WorkerBuilder};
+use crate::{Client, ConsumerBuilder, Error, Message, PeekBuilder, Sent, WorkerBuilder};
 
 /// A queue of a server. From [`Client::queue`]; cheap to clone.
 #[derive(Clone, Debug)]
@@ -87,6 +87,11 @@ impl Queue {
     /// Begins a worker: a consumer that calls a handler for every message.
     pub fn worker(&self) -> WorkerBuilder {
         WorkerBuilder::new(self.consumer())
+    }
+
+    /// Begins a peek: messages are shown, and stay as they are.
+    pub fn peek(&self) -> PeekBuilder {
+        PeekBuilder::new(self.client.clone(), &self.name)
     }
 
     fn deadline(&self) -> Instant {

@@ -15,8 +15,7 @@ use crate::{Consumer, ConsumerBuilder, Delivery, Error, Received, Verdict};
 
 /// Settings of a worker to be. From [`Queue::worker`](crate::Queue::worker).
 ///
-/// ```no_run
-/// # async fn example(client: fila_sdk::Client) -> Result<(), fila_sdk::Error> {
+/// ```
 /// use fila_sdk::{Failure, Received};
 ///
 /// async fn handle(order: Received) -> Result<(), Failure> {
@@ -25,10 +24,17 @@ use crate::{Consumer, ConsumerBuilder, Delivery, Error, Received, Verdict};
 ///     Ok(())                                           // the order is acknowledged
 /// }
 ///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fila_sdk::Error> {
+/// # let broker = fila_sdk::testing::Broker::new();
+/// # broker.create_queue("orders");
+/// # let client = broker.client();
+/// # client.queue("orders").send("seven").await?;
+/// # let stop = async { while broker.depth("orders") > 0 { tokio::task::yield_now().await } };
 /// let worker = client.queue("orders").worker().concurrency(16);
-/// let report = worker.run_until(stop_signal(), handle).await?;
+/// let report = worker.run_until(stop, handle).await?;
 /// println!("{} done, {} failed", report.acked, report.nacked);
-/// # async fn stop_signal() {}
+/// # assert_eq!(report.acked, 1);
 /// # Ok(())
 /// # }
 /// ```

@@ -134,6 +134,7 @@ async fn produce(mut client: Client, queue: &'static str, load: Load) -> Outcome
                 messages: (sent..end)
                     .map(|number| message(number, load.bytes))
                     .collect(),
+                batch_id: None,
             };
             if frames.send(frame).await.is_err() {
                 break;

@@ -24,6 +24,8 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use crate::failure::Failure;
+use crate::general::General;
+use crate::output::Format;
 use crate::terminal::{self, Input, Palette, Screen};
 use record::{Figures, Moment};
 use script::Scene;
@@ -37,10 +39,13 @@ const LINE_INTERVAL: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_millis(1500);
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Nothing is left behind: the broker runs within this process, on a free port of the loopback\n\
-    interface and in a temporary directory that is removed at the end."
-)]
+#[command(after_help = "Examples:
+  fila demo
+  fila demo --seconds 10 --plain
+  fila demo --json                    only the summary
+
+Nothing is left behind: the broker runs within this process, on a free port of the loopback interface and in a
+temporary directory that is removed at the end. docs/demo.md says what is seen.")]
 pub(crate) struct Arguments {
     /// How long it lasts, from 4 to 60
     #[arg(long, value_name = "SECONDS", default_value_t = 45, value_parser = clap::value_parser!(u64).range(4..=60))]
@@ -49,37 +54,33 @@ pub(crate) struct Arguments {
     /// Print lines instead of drawing, as happens without a terminal
     #[arg(long)]
     plain: bool,
-
-    /// Print nothing but the summary, as JSON
-    #[arg(long, conflicts_with = "plain")]
-    json: bool,
 }
 
 /// Plays all scenes, and says what was measured.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .thread_name("fila-demo")
         .build()
         .context("the runtime cannot be started")?;
     let scenes = script::scenes(Duration::from_secs(arguments.seconds)).map(Arc::new);
-    let show = runtime.block_on(async {
-        let audience = Audience::welcome(arguments)?;
+    let output = general.output();
+    let played = runtime.block_on(async {
+        let audience = Audience::welcome(output.format, arguments)?;
         Show::run(audience, &scenes).await
-    });
-    let played = show?;
-    let lines = match arguments.json {
-        true => vec![format!("{:#}", summary::json(&played))],
-        false => summary::text(&played),
-    };
-    Ok(ignoring_closed_pipes(print(&lines)).context("the summary cannot be printed")?)
+    })?;
+    let text = || summary::text(&played).join("\n");
+    output.result(&summary::json(&played), text)
 }
 
 /// Why a scene is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cue {
     Next,
+    /// Somebody has seen enough.
     Quit,
+    /// Ctrl-C.
+    Interrupt,
 }
 
 /// The scenes in their order.
@@ -92,11 +93,11 @@ struct Show {
 impl Show {
     /// Plays scenes until all were seen, or somebody has seen enough. The server ends and its directory is removed in
     /// any case.
-    async fn run(audience: Audience, scenes: &[Arc<Scene>]) -> anyhow::Result<Vec<Played>> {
+    async fn run(audience: Audience, scenes: &[Arc<Scene>]) -> Result<Vec<Played>, Failure> {
         let mut told_to_end = std::pin::pin!(terminal::told_to_end());
         let stage = tokio::select! {
             stage = Stage::open() => stage?,
-            () = &mut told_to_end => return Ok(Vec::new()),
+            () = &mut told_to_end => return Err(Failure::Interrupted),
         };
         let mut show = Self {
             stage,
@@ -105,21 +106,25 @@ impl Show {
         };
         let ended = tokio::select! {
             ended = show.play_all(scenes) => ended,
-            () = &mut told_to_end => Ok(()),
+            () = &mut told_to_end => Ok(Cue::Interrupt),
         };
         // The screen is given back before the server takes its time to end.
         drop(show.audience);
         show.stage.close().await?;
-        ended.map(|()| show.played)
+        match ended? {
+            Cue::Interrupt => Err(Failure::Interrupted),
+            Cue::Next | Cue::Quit => Ok(show.played),
+        }
     }
 
-    async fn play_all(&mut self, scenes: &[Arc<Scene>]) -> anyhow::Result<()> {
+    async fn play_all(&mut self, scenes: &[Arc<Scene>]) -> anyhow::Result<Cue> {
         for number in 1..=scenes.len() {
-            if self.play(number, scenes).await? == Cue::Quit {
-                break;
+            let cue = self.play(number, scenes).await?;
+            if cue != Cue::Next {
+                return Ok(cue);
             }
         }
-        Ok(())
+        Ok(Cue::Next)
     }
 
     async fn play(&mut self, number: usize, scenes: &[Arc<Scene>]) -> anyhow::Result<Cue> {
@@ -174,8 +179,8 @@ enum Audience {
 }
 
 impl Audience {
-    fn welcome(arguments: &Arguments) -> anyhow::Result<Self> {
-        if arguments.json {
+    fn welcome(format: Format, arguments: &Arguments) -> anyhow::Result<Self> {
+        if format == Format::Json {
             return Ok(Self::Program);
         }
         if arguments.plain || !terminal::is_watched() {
@@ -184,7 +189,7 @@ impl Audience {
         Ok(Self::Terminal {
             screen: Screen::take().context("the terminal cannot be used; try --plain")?,
             inputs: terminal::inputs(),
-            palette: Palette::from_environment(),
+            palette: Palette::chosen(),
         })
     }
 
@@ -201,9 +206,8 @@ impl Audience {
             return std::future::pending().await;
         };
         match inputs.recv().await {
-            Some(Input::Interrupt | Input::Key(KeyCode::Char('q') | KeyCode::Esc)) => {
-                Some(Cue::Quit)
-            }
+            Some(Input::Interrupt) => Some(Cue::Interrupt),
+            Some(Input::Key(KeyCode::Char('q') | KeyCode::Esc)) => Some(Cue::Quit),
             Some(Input::Key(KeyCode::Char(' ') | KeyCode::Right | KeyCode::Enter)) => {
                 Some(Cue::Next)
             }
@@ -262,8 +266,4 @@ fn until_closed(printed: io::Result<()>) -> io::Result<Cue> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Cue::Quit),
         printed => printed.map(|()| Cue::Next),
     }
-}
-
-fn ignoring_closed_pipes(printed: io::Result<()>) -> io::Result<()> {
-    until_closed(printed).map(drop)
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::sample::{KeyRow, QueueRow, Sample};
+use crate::output::printable;
 use crate::units;
 
 /// A column: its title, and how wide it is at least. The first, a name, takes what is left.
@@ -107,10 +108,7 @@ pub(crate) fn keys_title(sample: &Sample) -> String {
 
 fn named(name: &str, paused: bool) -> String {
     // What others have chosen as a name must not steer a terminal.
-    let name: String = name
-        .chars()
-        .map(|c| if c.is_control() { '·' } else { c })
-        .collect();
+    let name = printable(name);
     match paused {
         true => format!("‖ {name}"),
         false => name,
@@ -183,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_name_cannot_steer_a_terminal() {
-        assert_eq!(named("a\u{1b}[2Jb", false), "a·[2Jb");
+        assert_eq!(named("a\u{1b}[2Jb", false), "a\\u{1b}[2Jb");
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod samples;
 mod state;
 mod view;
 
-use std::io::{self, Write};
+use std::io;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
@@ -22,8 +22,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::failure::Failure;
+use crate::general::{General, Session};
+use crate::output::Format;
 use crate::terminal::{self, Input, Palette, Screen};
 use crate::units;
+use crate::values;
 use sample::{KEYS_MAX, KeyRow, Keys, QueueRow, Sample, ServerLine, key_rows, queue_rows};
 use state::{Reaction, Refresh, State};
 use view::Shown;
@@ -35,36 +38,28 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
-#[command(after_help = "Every column is described in docs/demo.md.")]
-pub(crate) struct Arguments {
-    /// Where the server is
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        env = "FILA_ADDR",
-        default_value = "http://127.0.0.1:5555"
-    )]
-    addr: String,
+#[command(after_help = "Examples:
+  fila top
+  fila top --addr broker:5555 --queue orders
+  fila top --once --json | jq '.queues[] | {name, depth}'
 
+Every column and every key is described in docs/demo.md.")]
+pub(crate) struct Arguments {
     /// The queue to begin with
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
 
-    /// How often to look, as `1s` or `500ms`
+    /// How often to look
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
 
-    /// Look twice, an interval apart, print what was seen, and end; as happens without a terminal
+    /// Look twice, an interval apart, print what was seen, and end; as happens without a terminal, and with --json
     #[arg(long)]
     once: bool,
-
-    /// Print JSON, with --once
-    #[arg(long, requires = "once")]
-    json: bool,
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
-    let time = units::parse_time(text)?;
+    let time = values::duration(text)?;
     if time < INTERVAL_MIN {
         return Err(format!("at least {}", units::time(INTERVAL_MIN)));
     }
@@ -72,28 +67,27 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Shows a server until somebody has seen enough.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+    let is_for_programs = general.output().format == Format::Json;
+    if arguments.once || is_for_programs || !terminal::is_watched() {
+        let queue = arguments.queue.as_deref();
+        return general.talk(queue, async |session| look_once(session, arguments).await);
+    }
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .thread_name("fila-top")
         .build()
         .context("the runtime cannot be started")?;
-    let ended = runtime.block_on(async {
-        if arguments.once || !terminal::is_watched() {
-            look_once(arguments).await
-        } else {
-            Live::start(arguments)?.watch().await
-        }
-    });
+    let ended = runtime.block_on(async { Live::start(general, arguments)?.watch().await });
     // A look that is under way is not waited for.
     runtime.shutdown_background();
-    Ok(ended?)
+    ended
 }
 
-async fn look_once(arguments: &Arguments) -> anyhow::Result<()> {
-    let client = Client::connect(&arguments.addr).await?;
-    let eye = Eye::new(&client);
+async fn look_once(session: &Session, arguments: &Arguments) -> Result<(), Failure> {
+    let client = &session.client;
+    let eye = Eye::new(client);
     let queue = match &arguments.queue {
         Some(name) => Some(eye.admin.queue(name).await?.name),
         // Where there is one, it is the one.
@@ -105,23 +99,10 @@ async fn look_once(arguments: &Arguments) -> anyhow::Result<()> {
     let before = eye.look(queue.clone()).await?;
     sleep(arguments.interval).await;
     let now = eye.look(queue).await?;
-    let lines = match arguments.json {
-        true => vec![format!("{:#}", once::json(client.address(), &before, &now))],
-        false => once::text(client.address(), &before, &now),
-    };
-    match print(&lines) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        printed => printed.context("what was seen cannot be printed"),
-    }
-}
-
-fn print(lines: &[String]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    for line in lines {
-        writeln!(out, "{line}")?;
-    }
-    out.flush()
+    let address = client.address();
+    let json = once::json(address, &before, &now);
+    let text = || once::text(address, &before, &now).join("\n");
+    session.output.result(&json, text)
 }
 
 /// What looks at the server.
@@ -196,9 +177,9 @@ struct Live {
 }
 
 impl Live {
-    fn start(arguments: &Arguments) -> anyhow::Result<Self> {
+    fn start(general: &General, arguments: &Arguments) -> Result<Self, Failure> {
         // Connected when it is first used: a server that is not there yet is waited for like one that has gone.
-        let client = Client::builder(&arguments.addr)
+        let client = Client::builder(general.address())
             .connect_timeout(ANSWER_MAX)
             .deadline(ANSWER_MAX);
         let client = client.connect_lazy()?;
@@ -213,11 +194,11 @@ impl Live {
             now: None,
             trouble: None,
             looking: None,
-            palette: Palette::from_environment(),
+            palette: Palette::chosen(),
         })
     }
 
-    async fn watch(mut self) -> anyhow::Result<()> {
+    async fn watch(mut self) -> Result<(), Failure> {
         let mut told_to_end = std::pin::pin!(terminal::told_to_end());
         let mut screen = Screen::take().context("the terminal cannot be used; try --once")?;
         let mut inputs = terminal::inputs();
@@ -239,7 +220,7 @@ impl Live {
                     }
                 }
             }
-            self.draw(&mut screen)?;
+            self.draw(&mut screen).context("the terminal is gone")?;
         }
     }
 

@@ -53,9 +53,8 @@ fn table<const N: usize>(columns: &[Column; N], rows: &[[String; N]]) -> Vec<Str
     std::iter::once(head).chain(rows).collect()
 }
 
-/// Returns a look as JSON: everything in base units, and null for what is not known.
+/// Returns a look as JSON: times in milliseconds, and null for what is not known.
 pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
-    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let state = State::default();
     let queues = state.queues.arranged(queue_rows(Some(before), now));
     let queues = queues.iter().map(|row| {
@@ -69,7 +68,7 @@ pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
             "enqueued_per_second": row.enqueued,
             "delivered_per_second": row.delivered,
             "acked_per_second": row.acked,
-            "wait_seconds": seconds(row.wait),
+            "wait_ms": row.wait.map(millis),
             "active_keys": row.keys,
             "consumers": row.consumers,
         })
@@ -88,8 +87,8 @@ pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
                 "acked_per_second": row.acked,
                 "share": row.share,
                 "share_ideal": row.ideal,
-                "wait_seconds": seconds(row.wait),
-                "head_waiting_seconds": seconds(row.head),
+                "wait_ms": row.wait.map(millis),
+                "head_waiting_ms": row.head.map(millis),
             })
         });
         json!({ "queue": keys.queue, "keys": rows.collect::<Vec<Value>>() })
@@ -105,11 +104,15 @@ pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
             "consumers": server.consumers,
             "memory_used_bytes": server.memory_used,
             "memory_budget_bytes": server.memory_budget,
-            "uptime_seconds": server.uptime.as_secs(),
+            "uptime_ms": millis(server.uptime),
         },
         "queues": queues.collect::<Vec<Value>>(),
         "keys_of": keys,
     })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -124,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_look_as_json_has_base_units() {
+    fn a_look_as_json_has_milliseconds() {
         let [before, now] = two();
         let json = json("http://127.0.0.1:5555", &before, &now);
         assert_eq!(json["queues"][2]["enqueued_per_second"], 1250.0);
-        assert_eq!(json["queues"][2]["wait_seconds"], 0.62);
+        assert_eq!(json["queues"][2]["wait_ms"], 620);
         assert_eq!(json["keys_of"]["queue"], "orders");
         assert_eq!(json["keys_of"]["keys"][0]["fairness_key"], "noisy");
-        assert_eq!(json["keys_of"]["keys"][0]["head_waiting_seconds"], 12.4);
+        assert_eq!(json["keys_of"]["keys"][0]["head_waiting_ms"], 12_400);
         assert_eq!(json["keys_of"]["keys"][2]["share_ideal"], Value::Null);
         assert_eq!(json["server"]["memory_used_bytes"], 13 << 20);
     }

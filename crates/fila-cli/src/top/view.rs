@@ -85,7 +85,7 @@ fn draw_queues(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>, palette: Pa
     let table = Table::new(rows, widths(&QUEUE_COLUMNS))
         .header(head(&QUEUE_COLUMNS, pane.order.name(), palette))
         .block(frame_of(&title, pane, is_focused, palette))
-        .row_highlight_style(palette.chosen());
+        .row_highlight_style(palette.cursor());
     let mut chosen = TableState::new().with_selected(pane.chosen_among(shown.queues));
     frame.render_stateful_widget(table, area, &mut chosen);
 }
@@ -118,7 +118,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>, palette: Pale
         .header(titles)
         .block(frame_of(&title, pane, is_focused, palette))
         .row_highlight_style(match is_focused {
-            true => palette.chosen(),
+            true => palette.cursor(),
             false => Style::new(),
         });
     let mut chosen = TableState::new().with_selected(pane.chosen_among(shown.keys));

@@ -31,6 +31,8 @@ pub(crate) struct Ledger {
     /// Things that have happened, to know when it is time.
     pub(crate) events: u64,
     redelivered: u64,
+    /// Sent again, and stored before.
+    duplicates: u64,
 }
 
 impl Ledger {
@@ -41,6 +43,7 @@ impl Ledger {
             held: BTreeSet::new(),
             events: 0,
             redelivered: 0,
+            duplicates: 0,
         }
     }
 
@@ -49,8 +52,9 @@ impl Ledger {
         assert!(before.is_none(), "{name:?} is sent once");
     }
 
-    pub(crate) fn accepted(&mut self, name: Name) {
+    pub(crate) fn accepted(&mut self, name: Name, is_duplicate: bool) {
         self.events += 1;
+        self.duplicates += u64::from(is_duplicate);
         self.messages.get_mut(&name).unwrap().is_accepted = true;
     }
 
@@ -96,9 +100,12 @@ impl Ledger {
     /// Checks that all is accounted for, now that the queue has been drained.
     pub(crate) fn close(&self) {
         for (name, account) in &self.messages {
+            assert!(
+                account.is_accepted,
+                "{name:?} was sent until it was answered"
+            );
             // The outcome of an acknowledgement that was under way is unknown; all others must have come in the end.
-            let is_accounted_for = !account.is_accepted || account.ack != Ack::None;
-            assert!(is_accounted_for, "{name:?} is lost: {account:?}");
+            assert_ne!(account.ack, Ack::None, "{name:?} is lost: {account:?}");
         }
         let accepted = self.count(|it| it.is_accepted);
         let acked = self.count(|it| it.is_accepted && it.ack == Ack::Confirmed);
@@ -116,9 +123,10 @@ impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} sent, {} accepted, {} acknowledged, {} acknowledgements unknown, {} delivered again after such",
+            "{} sent, {} accepted, {} of these when sent again, {} acknowledged, {} acknowledgements unknown, {} delivered again after such",
             self.messages.len(),
             self.count(|it| it.is_accepted),
+            self.duplicates,
             self.count(|it| it.ack == Ack::Confirmed),
             self.count(|it| it.ack == Ack::Sent),
             self.redelivered,

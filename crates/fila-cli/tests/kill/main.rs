@@ -1,11 +1,12 @@
 //! The server killed with `kill -9` in the middle of its work, again and again, and exact accounts of what it had
-//! confirmed.
+//! confirmed. Producers send again what was not: in the end everything has been stored, and nothing twice.
 //!
 //! `FILA_KILL_ROUNDS` sets how often, `FILA_KILL_SEED` when.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod ledger;
+mod outbox;
 mod process;
 mod traffic;
 
@@ -31,6 +32,7 @@ fn runtime() -> tokio::runtime::Runtime {
 fn play(ordering: &'static str, seed: u64) {
     let directory = TempDir::new().unwrap();
     let ledger = Arc::new(Mutex::new(Ledger::new(ordering == "key")));
+    let producers = traffic::producers();
     let mut chance = seed;
     for round in 0..number("FILA_KILL_ROUNDS", 3) {
         chance = chance
@@ -44,7 +46,7 @@ fn play(ordering: &'static str, seed: u64) {
             if round == 0 {
                 traffic::create(&channel, ordering).await;
             }
-            let tasks = traffic::start(&server.address, &ledger, round);
+            let tasks = traffic::start(&server.address, &ledger, &producers);
             traffic::until_done(&ledger, work).await;
             server.kill();
             traffic::ended(tasks).await;
@@ -58,6 +60,7 @@ fn play(ordering: &'static str, seed: u64) {
     let runtime = runtime();
     runtime.block_on(async {
         let server = Server::start(directory.path());
+        traffic::finish(&server.address, &ledger, &producers).await;
         traffic::drain(&server.address, &ledger).await;
     });
     ledger.lock().unwrap().close();

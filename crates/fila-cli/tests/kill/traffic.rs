@@ -7,8 +7,8 @@ use std::time::Duration;
 use fila_proto::v1::fila_admin_client::FilaAdminClient;
 use fila_proto::v1::fila_service_client::FilaServiceClient;
 use fila_proto::v1::{
-    CreateQueueRequest, Delivery, InspectQueueRequest, Message, Ordering, ProduceRequest,
-    QueueSettings, WorkRequest, WorkResponse,
+    CreateQueueRequest, Delivery, InspectQueueRequest, Ordering, QueueSettings, WorkRequest,
+    WorkResponse,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -17,16 +17,15 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use super::ledger::{Ledger, Name};
+use super::outbox::Outbox;
 
-type Books = Arc<Mutex<Ledger>>;
+pub(crate) type Books = Arc<Mutex<Ledger>>;
+pub(crate) type Producer = Arc<tokio::sync::Mutex<Outbox>>;
 
-const QUEUE: &str = "orders";
+pub(crate) const QUEUE: &str = "orders";
 const PRODUCERS: u64 = 2;
 const CONSUMERS: u64 = 2;
-const KEYS: u64 = 8;
-/// Messages of one frame, and frames that are not confirmed.
-const FRAME: u64 = 7;
-const FRAMES: u64 = 12;
+pub(crate) const KEYS: u64 = 8;
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,14 +51,29 @@ pub(crate) async fn create(channel: &Channel, ordering: &str) {
     admin.create_queue(request).await.unwrap();
 }
 
+pub(crate) fn producers() -> Vec<Producer> {
+    let outboxes = (0..PRODUCERS).map(Outbox::new);
+    outboxes.map(|it| Arc::new(it.into())).collect()
+}
+
+/// Sends all that has no answer again, until it has.
+pub(crate) async fn finish(address: &str, books: &Books, outboxes: &[Producer]) {
+    for outbox in outboxes {
+        let mut outbox = outbox.lock().await;
+        let finished = produce(address, books, &mut outbox, false);
+        let finished = tokio::time::timeout(PATIENCE, finished).await;
+        finished.expect("all of it is answered").unwrap();
+    }
+}
+
 /// Starts all clients, each on a connection of its own.
-pub(crate) fn start(address: &str, books: &Books, round: u64) -> JoinSet<()> {
+pub(crate) fn start(address: &str, books: &Books, outboxes: &[Producer]) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    for producer in 0..PRODUCERS {
-        let (address, books) = (address.to_owned(), books.clone());
+    for outbox in outboxes {
+        let (address, books, outbox) = (address.to_owned(), books.clone(), outbox.clone());
         tasks.spawn(async move {
             // The server's death is how this ends.
-            let _ = produce(&address, &books, round * PRODUCERS + producer).await;
+            let _ = produce(&address, &books, &mut *outbox.lock().await, true).await;
         });
     }
     for _ in 0..CONSUMERS {
@@ -115,58 +129,35 @@ pub(crate) async fn drain(address: &str, books: &Books) {
     assert_eq!((stats.depth, stats.damaged_total), (0, 0), "{stats:?}");
 }
 
-/// Sends messages whose keys nobody else uses, and writes down which are confirmed.
-async fn produce(address: &str, books: &Books, number: u64) -> Result<(), Status> {
+/// Sends what has no answer again and then more, or nothing more, until all has been answered or the server is gone.
+async fn produce(
+    address: &str,
+    books: &Books,
+    outbox: &mut Outbox,
+    goes_on: bool,
+) -> Result<(), Status> {
     let mut service = FilaServiceClient::new(connect(address).await);
-    let (sender, frames) = mpsc::channel(FRAMES as usize);
+    let (sender, frames) = mpsc::channel(64);
     let call = service.produce(ReceiverStream::new(frames)).await?;
     let mut responses = call.into_inner();
     responses.message().await?;
-    let (mut next_frame, mut confirmed) = (0, 0);
-    let mut sent: HashMap<u64, Vec<Name>> = HashMap::new();
-    let mut places = [0; KEYS as usize];
+    let mut frames = outbox.open();
     loop {
-        while next_frame - confirmed < FRAMES {
-            let names: Vec<Name> = (0..FRAME)
-                .map(|n| {
-                    let key = (next_frame * FRAME + n) % KEYS;
-                    let place = places[key as usize];
-                    places[key as usize] += 1;
-                    (number * KEYS + key, place)
-                })
-                .collect();
-            {
-                let mut ledger = books.lock().unwrap();
-                names.iter().for_each(|name| ledger.sent(*name));
-            }
-            let messages = names.iter().map(|(key, place)| Message {
-                fairness_key: key.to_string(),
-                payload: format!("{key} {place} {}", "x".repeat(300)).into(),
-                ..Message::default()
-            });
-            let frame = ProduceRequest {
-                frame_id: next_frame,
-                queue: QUEUE.to_owned(),
-                messages: messages.collect(),
-            };
-            sent.insert(next_frame, names);
-            next_frame += 1;
+        while goes_on && !outbox.is_full() {
+            frames.push(outbox.next(books));
+        }
+        for frame in frames.drain(..) {
             if sender.send(frame).await.is_err() {
                 return Ok(());
             }
         }
+        if outbox.is_empty() {
+            return Ok(());
+        }
         let Some(response) = responses.message().await? else {
             return Ok(());
         };
-        let names = sent.remove(&response.frame_id).expect("answered once");
-        let mut ledger = books.lock().unwrap();
-        for (name, result) in names.into_iter().zip(response.results) {
-            match result.error {
-                None => ledger.accepted(name),
-                Some(error) => panic!("{name:?}: {error:?}"),
-            }
-        }
-        confirmed += 1;
+        outbox.answered(response, books);
     }
 }
 

@@ -48,6 +48,7 @@ fn visits(active: usize, paused: usize) -> u64 {
         Command::Enqueue {
             queue,
             messages,
+            batch_id: None,
             ticket: (),
         },
     );

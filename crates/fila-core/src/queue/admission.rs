@@ -5,15 +5,108 @@ use std::time::Duration;
 use drr::Weight;
 use fila_store::{MessageId, Meta, Payload, Timestamp};
 
+use super::batch_row::{BatchRow, Part};
+use super::batches::Sent;
 use super::message::{Message, State, carried, ready_since};
 use super::{Context, Queue};
 use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::{EnqueueError, Enqueued, NewMessage, Ordering, Ttl};
+use crate::{BatchId, EnqueueError, Enqueued, NewMessage, Ordering, Refused, Ttl};
 
 impl Queue {
+    /// Takes messages, and says what became of each. What is known of their batch is not taken again.
+    ///
+    /// # Errors
+    /// If the batch cannot be the one that it says it is. Nothing has changed then.
+    pub(crate) fn admit_all<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        batch_id: Option<&BatchId>,
+        messages: Vec<NewMessage>,
+    ) -> Result<Vec<Result<Enqueued, EnqueueError>>, Refused> {
+        match batch_id {
+            Some(id) => self.admit_batch(context, id, messages),
+            None => {
+                let messages = messages.into_iter();
+                Ok(messages.map(|it| self.admit(context, it)).collect())
+            }
+        }
+    }
+
+    fn admit_batch<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        id: &BatchId,
+        messages: Vec<NewMessage>,
+    ) -> Result<Vec<Result<Enqueued, EnqueueError>>, Refused> {
+        self.deduplication.forget_expired(context.now);
+        self.batches.forget_expired(context.now);
+        let sent = self.batches.find(id, messages.len()).inspect_err(|_| {
+            self.totals.refused += messages.len() as u64;
+        })?;
+        self.batches.forget_answered(id.producer, id.answered_below);
+        let window = self.definition.deduplication_window;
+        let time = id.remember_max.map_or(window, |max| max.min(window));
+        // A batch that is stored in part may take more entries than there is room for: at most one for each message.
+        let max = context.settings.limits.deduplication_ids_per_queue;
+        let is_full = !time.is_zero() && self.remembered() >= max;
+        let mut results = Vec::with_capacity(messages.len());
+        for (place, message) in (0..).zip(messages) {
+            let known = match sent {
+                Sent::Never => None,
+                Sent::Whole(first) => Some(MessageId::from_number(first.get() + u64::from(place))),
+                Sent::InPart => self.batches.message(id, place),
+            };
+            results.push(match known {
+                Some(known) => {
+                    self.totals.deduplicated += 1;
+                    Ok(Enqueued::Duplicate(known))
+                }
+                None if is_full => {
+                    self.totals.refused += 1;
+                    Err(EnqueueError::TooManyDeduplicationIds { max })
+                }
+                None => self.admit(context, message),
+            });
+        }
+        if !time.is_zero() {
+            let until = context.now.saturating_add(time);
+            self.remember_batch(id, &results, until);
+        }
+        Ok(results)
+    }
+
+    /// Remembers what was stored of a batch: by one entry if that is all of it, since its ids follow one another then.
+    fn remember_batch(
+        &mut self,
+        id: &BatchId,
+        results: &[Result<Enqueued, EnqueueError>],
+        until: Timestamp,
+    ) {
+        let size = u32::try_from(results.len()).unwrap_or(u32::MAX);
+        let stored = (0..)
+            .zip(results)
+            .filter_map(|(place, result)| match result {
+                Ok(Enqueued::Stored(message)) => Some((Part::Message(place), *message)),
+                Ok(Enqueued::Duplicate(_)) | Err(_) => None,
+            });
+        let is_whole = stored.clone().count() == results.len();
+        let entries = if is_whole { 1 } else { results.len() };
+        for (part, message) in stored.take(entries) {
+            let part = if is_whole { Part::Whole } else { part };
+            let row = BatchRow::new(id, size, part);
+            self.batches.remember(&row, message, until);
+            self.writes.batch.remember(row.encode(), message, until);
+        }
+    }
+
+    /// Returns how much the queue remembers of what it was sent.
+    fn remembered(&self) -> usize {
+        self.deduplication.len() + self.batches.len()
+    }
+
     /// Takes a message, or says why not. What was refused has changed nothing.
-    pub(crate) fn admit<T>(
+    fn admit<T>(
         &mut self,
         context: &mut Context<'_, T>,
         message: NewMessage,
@@ -44,8 +137,9 @@ impl Queue {
             if let Some(known) = self.deduplication.find(id, context.now) {
                 return Ok(Enqueued::Duplicate(known));
             }
+            self.batches.forget_expired(context.now);
             let max = limits.deduplication_ids_per_queue;
-            if self.deduplication.len() >= max {
+            if self.remembered() >= max {
                 return Err(EnqueueError::TooManyDeduplicationIds { max });
             }
         }

@@ -266,6 +266,7 @@ impl Books {
     pub(super) fn remove(&mut self, memory: &mut Memory, slot: u32) -> Message {
         let message = self.messages.remove(slot as usize);
         self.away.remove(&message.id);
+        debug_assert!(self.away.len() <= self.messages.len());
         if let Some(timer) = message.timer {
             self.wheel.stop(timer);
         }

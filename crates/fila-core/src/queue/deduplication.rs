@@ -1,4 +1,4 @@
-//! Which messages a producer has sent already.
+//! Which messages with ids of their own a producer has sent already.
 //!
 //! A producer that does not know whether a message was stored sends it again under the same id. All ids of the
 //! queue's window are in memory, up to a limit, and in the store beside their messages; a message and its id are

@@ -23,6 +23,8 @@
 //! - `depth = ready + delayed + leased + accepted and not yet durable`.
 
 mod admission;
+mod batch_row;
+mod batches;
 mod books;
 mod consumers;
 mod deduplication;
@@ -36,6 +38,8 @@ mod settling;
 use drr::Weight;
 use fila_store::{Batch, Epoch, Generation, QueueId, Timestamp};
 
+pub(crate) use self::batch_row::BatchRow;
+pub(crate) use self::batches::Batches;
 use self::books::Books;
 use self::consumers::Consumers;
 use self::deduplication::Deduplication;
@@ -72,6 +76,7 @@ pub(crate) struct Queue {
     next_lease: u64,
     consumers: Consumers,
     deduplication: Deduplication,
+    batches: Batches,
     books: Box<Books>,
     totals: Totals,
     /// What is to be stored next.
@@ -106,6 +111,7 @@ impl Queue {
             next_lease: 0,
             consumers: Consumers::default(),
             deduplication: Deduplication::default(),
+            batches: recovery.batches,
             books: Box::new(Books::new(0, settings, now)),
             totals: Totals::default(),
             writes: Writes::default(),
@@ -134,6 +140,7 @@ impl Queue {
             let (id, until) = (known.deduplication_id, known.expires_at);
             queue.deduplication.remember(id, known.id, until);
         }
+        queue.batches.forget_expired(now);
         queue
     }
 
@@ -235,7 +242,8 @@ impl Queue {
         old.leave(context.memory);
         context.effects.garbage.push(Garbage(old));
         let deduplication = std::mem::take(&mut self.deduplication);
-        let garbage = Garbage(Box::new(deduplication));
+        let batches = std::mem::take(&mut self.batches);
+        let garbage = Garbage(Box::new((deduplication, batches)));
         context.effects.garbage.push(garbage);
         for consumer in self.consumers.forget_leases() {
             self.dismiss_drained(context, consumer);

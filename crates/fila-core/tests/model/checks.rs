@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fila_core::{Answer, ConsumerId, Delivering, Delivery, Enqueued, Ordering, SettleError};
+use fila_core::{
+    Answer, ConsumerId, Delivering, Delivery, EnqueueError, Enqueued, Ordering, Refused,
+    SettleError,
+};
 use fila_store::{Cursor, Entry, FairnessKey, MessageId, Shard, Timestamp};
 
-use super::{Expected, Known, Life, Pending, Sent, Simulation};
+use super::producers::{Copies, places};
+use super::{Expected, Fate, Known, Life, Pending, Sent, Simulation};
 
 /// When what could not be read is tried again, at the latest.
 const RETRY: Duration = Duration::from_secs(1);
@@ -30,18 +34,26 @@ impl Simulation {
 
     fn check_answer(&mut self, pending: Pending, answer: Answer) {
         match (pending, answer) {
-            (Pending::Enqueue(sent), Answer::Enqueued(results)) => {
+            (Pending::Enqueue(sent, batch), Answer::Enqueued(results)) => {
                 assert_eq!(sent.len(), results.len());
                 for (sent, result) in sent.into_iter().zip(results) {
-                    match (sent.duplicate_of, result.expect("there is room")) {
-                        (None, Enqueued::Stored(id)) => self.take_stored(id, sent),
-                        (Some(body), Enqueued::Duplicate(id)) => {
+                    match (sent.fate, result) {
+                        (Fate::Stored, Ok(Enqueued::Stored(id))) => self.take_stored(id, sent),
+                        (Fate::Duplicate(body), Ok(Enqueued::Duplicate(id))) => {
                             assert_eq!(self.ids.get(&body), Some(&id), "body {body}");
                         }
-                        (expected, got) => panic!("duplicate of {expected:?}, but {got:?}"),
+                        (Fate::Refused, Err(EnqueueError::InvalidWeight { .. })) => {}
+                        (expected, got) => panic!("{expected:?}, but {got:?}: {batch:?}"),
                     }
                 }
+                if let Some((id, _)) = batch {
+                    self.deliver_answer(&id);
+                }
             }
+            (
+                Pending::Enqueue(_, Some((_, Copies::Late))),
+                Answer::Refused(Refused::BatchAnswered { .. }),
+            ) => {}
             (Pending::Settle(expected), Answer::Settled(results)) => {
                 assert_eq!(expected.len(), results.len());
                 for (expected, result) in expected.into_iter().zip(results) {
@@ -86,7 +98,7 @@ impl Simulation {
             // Gone, if the purge comes to pass.
             let purge = self.pending.values_mut().find_map(|pending| match pending {
                 Pending::Purge(purged) => Some(purged),
-                Pending::Enqueue(_) | Pending::Settle(_) => None,
+                Pending::Enqueue(..) | Pending::Settle(_) => None,
             });
             purge.expect("it is answered later").insert(id, known);
             return;
@@ -245,8 +257,9 @@ impl Simulation {
         let mut before = std::mem::take(&mut self.messages);
         for (_, pending) in std::mem::take(&mut self.pending) {
             match pending {
-                Pending::Enqueue(sent) => {
-                    doubtful.extend(sent.into_iter().map(|sent| (sent.body, sent)));
+                Pending::Enqueue(sent, _) => {
+                    let sent = sent.into_iter().filter(|sent| sent.fate == Fate::Stored);
+                    doubtful.extend(sent.map(|sent| (sent.body, sent)));
                 }
                 Pending::Purge(purged) => {
                     // All of it may have come to pass, or none.
@@ -293,7 +306,7 @@ impl Simulation {
             assert!(may_be_gone, "{id} is lost: {known:?}");
             self.gone.insert(id);
         }
-        self.learn_deduplication_ids();
+        self.learn_what_is_remembered();
     }
 
     fn body_of(&self, entry: &Entry) -> u64 {
@@ -305,19 +318,28 @@ impl Simulation {
         u64::from_be_bytes(payload.body()[..8].try_into().unwrap())
     }
 
-    fn learn_deduplication_ids(&mut self) {
+    fn learn_what_is_remembered(&mut self) {
         let now = self.shell.now;
         let shard = &self.shell.shards[&self.queue];
         let stored = shard.remembered(None, usize::MAX).unwrap().items;
         let bodies: BTreeMap<MessageId, u64> =
             self.ids.iter().map(|(body, id)| (*id, *body)).collect();
-        let mut remembered = BTreeMap::new();
-        for known in stored {
-            if known.expires_at > now {
-                // A message can be gone before anybody was told its id, but for crashes that does not happen here.
-                let body = bodies.get(&known.id).copied();
-                let body = body.expect("its message was stored with it");
-                remembered.insert(known.deduplication_id, (body, known.expires_at));
+        // A message can be gone before anybody was told its id, but for crashes that does not happen here.
+        let body_of = |id: u64| {
+            let body = bodies.get(&MessageId::from_number(id)).copied();
+            body.expect("its message was stored with it")
+        };
+        let (mut remembered, mut batches) = (BTreeMap::new(), BTreeMap::new());
+        for known in stored.into_iter().filter(|known| known.expires_at > now) {
+            let (first, until) = (known.id.get(), known.expires_at);
+            match places(&known) {
+                Some(places) => {
+                    let places = (first..).zip(places);
+                    batches.extend(places.map(|(id, place)| (place, (body_of(id), until))));
+                }
+                None => {
+                    remembered.insert(known.deduplication_id, (body_of(first), until));
+                }
             }
         }
         for (id, (body, until)) in &self.remembered {
@@ -326,6 +348,13 @@ impl Simulation {
                 assert_eq!(remembered.get(id), Some(&(*body, *until)), "{id:?}");
             }
         }
+        for (place, (body, until)) in &self.batches {
+            let is_confirmed = self.ids.contains_key(body);
+            if is_confirmed && *until > now {
+                assert_eq!(batches.get(place), Some(&(*body, *until)), "{place:?}");
+            }
+        }
         self.remembered = remembered;
+        self.batches = batches;
     }
 }

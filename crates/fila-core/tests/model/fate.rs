@@ -4,12 +4,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, Command, ConsumerId, Credit, Delivering, Demand, KeySettings, LeaseId, Settlement, Ttl,
-    Verdict,
+    Answer, BatchId, Command, ConsumerId, Credit, Delivering, Demand, KeySettings, LeaseId,
+    Settlement, Ttl, Verdict,
 };
-use fila_store::{DeduplicationId, Engine, Expected as Version, MessageId, Timestamp};
+use fila_store::{Engine, Expected as Version, MessageId, Timestamp};
 
-use super::{Expected, Life, Pending, Sent, Simulation, Subscriber};
+use super::producers::{Copies, Shape};
+use super::{Expected, Fate, Life, Pending, Sent, Simulation, Subscriber};
 use crate::support::{key, message};
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
@@ -44,16 +45,31 @@ impl Simulation {
     }
 
     fn enqueue(&mut self) {
+        match self.chance.below(8) {
+            0..3 => {
+                let shapes = Shape::some(&mut self.chance);
+                self.send(None, &shapes);
+            }
+            3..5 => self.send_batch(),
+            5..7 => self.send_batch_again(),
+            _ => self.send_late_copy(),
+        }
+    }
+
+    /// Sends messages of these shapes, which may be a batch with an id.
+    pub(super) fn send(&mut self, batch: Option<(BatchId, Copies)>, shapes: &[Shape]) {
         let now = self.shell.now;
         let mut messages = Vec::new();
         let mut sent = Vec::new();
-        for _ in 0..=self.chance.below(5) {
+        for (place, shape) in (0..).zip(shapes) {
             let name = self.some_key();
             self.bodies += 1;
             let mut body = vec![0; 8 + self.chance.below(1500) as usize];
             body[..8].copy_from_slice(&self.bodies.to_be_bytes());
             let mut new = message(name, body);
-            new.weight = NonZeroU32::new(1 + self.chance.below(5) as u32).unwrap();
+            let weight = 1 + self.chance.below(5) as u32;
+            let weight = if shape.is_invalid { u32::MAX } else { weight };
+            new.weight = NonZeroU32::new(weight).unwrap();
             if self.chance.one_in(6) {
                 new.delay = Duration::from_millis(self.chance.below(400));
             }
@@ -62,17 +78,7 @@ impl Simulation {
                 2..4 => Ttl::Forever,
                 _ => Ttl::Queue,
             };
-            let mut duplicate_of = None;
-            if self.chance.one_in(4) {
-                let id = DeduplicationId::new(format!("d{}", self.chance.below(6))).unwrap();
-                let known = self.remembered.get(&id).filter(|(_, until)| *until > now);
-                duplicate_of = known.map(|(body, _)| *body);
-                if duplicate_of.is_none() {
-                    let until = now.saturating_add(self.definition.deduplication_window);
-                    self.remembered.insert(id.clone(), (self.bodies, until));
-                }
-                new.deduplication_id = Some(id);
-            }
+            new.deduplication_id.clone_from(&shape.deduplication_id);
             sent.push(Sent {
                 body: self.bodies,
                 key: key(name),
@@ -83,18 +89,47 @@ impl Simulation {
                     Ttl::Forever => None,
                 }
                 .map(|time| now.saturating_add(time)),
-                duplicate_of,
+                fate: self.decide(self.bodies, batch.map(|(id, _)| (id, place)), shape),
                 is_purged: false,
             });
             messages.push(new);
         }
         let ticket = self.shell.ticket();
-        self.pending.insert(ticket, Pending::Enqueue(sent));
+        self.pending.insert(ticket, Pending::Enqueue(sent, batch));
         self.shell.tell(Command::Enqueue {
             queue: self.queue,
             messages,
+            batch_id: batch.map(|(id, _)| id),
             ticket,
         });
+    }
+
+    /// Says what is to become of a message, and remembers it if it is stored.
+    fn decide(&mut self, body: u64, place: Option<(BatchId, u32)>, shape: &Shape) -> Fate {
+        let now = self.shell.now;
+        let place = place.map(|(id, place)| (id, (id.producer, id.sequence, place)));
+        let of_batch = place.and_then(|(_, place)| self.batches.get(&place));
+        if let Some((first, _)) = of_batch.filter(|(_, until)| *until > now) {
+            return Fate::Duplicate(*first);
+        }
+        if shape.is_invalid {
+            return Fate::Refused;
+        }
+        let window = self.definition.deduplication_window;
+        if let Some(id) = &shape.deduplication_id {
+            let known = self.remembered.get(id);
+            if let Some((first, _)) = known.filter(|(_, until)| *until > now) {
+                return Fate::Duplicate(*first);
+            }
+            let until = now.saturating_add(window);
+            self.remembered.insert(id.clone(), (body, until));
+        }
+        if let Some((id, place)) = place {
+            let time = id.remember_max.map_or(window, |max| max.min(window));
+            let until = now.saturating_add(time);
+            self.batches.insert(place, (body, until));
+        }
+        Fate::Stored
     }
 
     fn settle(&mut self) {
@@ -382,11 +417,12 @@ impl Simulation {
             }
         }
         for pending in self.pending.values_mut() {
-            if let Pending::Enqueue(sent) = pending {
+            if let Pending::Enqueue(sent, _) = pending {
                 sent.iter_mut().for_each(|sent| sent.is_purged = true);
             }
         }
         self.remembered.clear();
+        self.batches.clear();
         let consumers: Vec<ConsumerId> = self.consumers.keys().copied().collect();
         for consumer in consumers {
             self.dismiss_if_done(consumer);

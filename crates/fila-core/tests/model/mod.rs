@@ -5,14 +5,16 @@
 mod checks;
 mod fate;
 mod peeking;
+mod producers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{Charge, ConsumerId, Definition, Delivering, LeaseId, Ordering, Settings};
+use fila_core::{BatchId, Charge, ConsumerId, Definition, Delivering, LeaseId, Ordering, Settings};
 use fila_store::{DeduplicationId, FairnessKey, MessageId, QueueId, Timestamp};
 
+use self::producers::{Copies, Place, Producer};
 use crate::support::Shell;
 
 /// Numbers that look random and are the same for the same seed.
@@ -93,7 +95,7 @@ struct Subscriber {
 /// A command that is not answered.
 #[derive(Debug)]
 enum Pending {
-    Enqueue(Vec<Sent>),
+    Enqueue(Vec<Sent>, Option<(BatchId, Copies)>),
     Settle(Vec<Expected>),
     /// What was there.
     Purge(BTreeMap<MessageId, Known>),
@@ -105,10 +107,18 @@ struct Sent {
     key: FairnessKey,
     due: Timestamp,
     expires: Option<Timestamp>,
-    /// The body of the message that it is a duplicate of.
-    duplicate_of: Option<u64>,
+    fate: Fate,
     /// A purge came after it.
     is_purged: bool,
+}
+
+/// What is to become of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Stored,
+    /// Of the message with this body.
+    Duplicate(u64),
+    Refused,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +142,10 @@ pub(crate) struct Simulation {
     pending: BTreeMap<u64, Pending>,
     /// Deduplication ids, the bodies they stand for, and until when.
     remembered: BTreeMap<DeduplicationId, (u64, Timestamp)>,
+    producers: Vec<Producer>,
+    /// Messages of batches, the bodies they stand for, and until when.
+    batches: BTreeMap<Place, (u64, Timestamp)>,
+    loses_answers: bool,
     /// The ids of bodies, as far as they were told.
     ids: BTreeMap<u64, MessageId>,
     ended: Vec<LeaseId>,
@@ -171,6 +185,9 @@ impl Simulation {
             consumers: BTreeMap::new(),
             pending: BTreeMap::new(),
             remembered: BTreeMap::new(),
+            producers: (0..2).map(Producer::new).collect(),
+            batches: BTreeMap::new(),
+            loses_answers: true,
             ids: BTreeMap::new(),
             ended: Vec::new(),
             bodies: 0,
@@ -195,6 +212,8 @@ impl Simulation {
         self.definition.keys.clear();
         self.redefine();
         self.subscribe_with(None, u32::MAX);
+        self.loses_answers = false;
+        self.send_open_batches_again();
         for _ in 0..10_000 {
             self.rest();
             self.acknowledge_all();

@@ -1,6 +1,6 @@
 //! What a peek may show.
 
-use fila_core::{MessageState, MessageStatus};
+use fila_core::{MessageState, MessageStatus, Ordering};
 
 use super::{Life, Simulation};
 
@@ -33,5 +33,22 @@ impl Simulation {
             Life::Leaving => false,
         });
         assert_eq!(shown, there.count() as u64);
+        self.check_keys();
+    }
+
+    /// Checks that a key with messages that are ready says for how long, and no other does.
+    fn check_keys(&mut self) {
+        let stats = self.shell.stats(self.queue);
+        let keys = self.shell.keys(self.queue);
+        assert_eq!(keys.len() as u64, stats.active_keys);
+        let ready: u64 = keys.iter().map(|key| key.ready).sum();
+        assert_eq!(ready, stats.ready);
+        for key in keys {
+            match self.definition.ordering {
+                Ordering::None => assert_eq!(key.head_waiting.is_some(), key.ready > 0, "{key:?}"),
+                // They may stand behind one that is delayed.
+                Ordering::Key => assert!(key.head_waiting.is_none() || key.ready > 0, "{key:?}"),
+            }
+        }
     }
 }

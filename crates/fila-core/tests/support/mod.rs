@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use fila_core::{
-    Answer, Broker, Command, Committed, ConsumerId, Credit, Definition, Delivery, Demand,
+    Answer, BatchId, Broker, Command, Committed, ConsumerId, Credit, Definition, Delivery, Demand,
     Dismissal, Enqueued, KeyCursor, KeyStats, LeaseId, Load, LoadRequest, LoadedMessages,
     MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings, SettleError, Settlement,
     Verdict,
@@ -248,10 +248,21 @@ impl Shell {
 
     /// Tells the broker of messages, and returns the ticket under which it answers.
     pub(crate) fn send(&mut self, queue: QueueId, messages: Vec<NewMessage>) -> u64 {
+        self.send_as(queue, None, messages)
+    }
+
+    /// Tells the broker of messages that may be a batch with an id.
+    pub(crate) fn send_as(
+        &mut self,
+        queue: QueueId,
+        batch_id: Option<BatchId>,
+        messages: Vec<NewMessage>,
+    ) -> u64 {
         let ticket = self.ticket();
         self.tell(Command::Enqueue {
             queue,
             messages,
+            batch_id,
             ticket,
         });
         ticket
@@ -283,6 +294,18 @@ impl Shell {
             Some(Answer::Enqueued(results)) => results,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Sends a batch with an id, and returns what is answered.
+    pub(crate) fn enqueue_batch(
+        &mut self,
+        queue: QueueId,
+        id: BatchId,
+        messages: Vec<NewMessage>,
+    ) -> Answer {
+        let ticket = self.send_as(queue, Some(id), messages);
+        self.run();
+        self.answers.remove(&ticket).expect("an answer")
     }
 
     pub(crate) fn enqueue(&mut self, queue: QueueId, message: NewMessage) -> MessageId {

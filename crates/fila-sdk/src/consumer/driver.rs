@@ -227,6 +227,9 @@ impl Driver {
                 () = until(look_at) => self.look(stream),
                 () = self.deliveries.closed(), if self.phase == Phase::Consuming => {
                     self.phase = Phase::Draining;
+                    // What was sent while the consumer was being dropped may still be in the channel, where nobody
+                    // takes it: with its last sender the channel goes, and the message is given back.
+                    self.deliveries = mpsc::unbounded_channel().0;
                     let _ = stream.requests.send(WorkRequest {
                         drain: true,
                         ..WorkRequest::default()

@@ -25,7 +25,11 @@ use futures_core::Stream;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::delivery::{Delivery, Received, Verdict};
+#[cfg(feature = "testing")]
+pub(crate) use self::delivery::{Grip, Hold, Report};
 use self::driver::Driver;
+#[cfg(feature = "testing")]
+pub(crate) use self::lease::Lease;
 use crate::{Client, Error};
 
 /// Settings of a [`Consumer`] to be. From [`Queue::consumer`](crate::Queue::consumer).
@@ -93,13 +97,19 @@ impl ConsumerBuilder {
 ///
 /// Dropping it gives back what was not taken yet. Deliveries that were taken stay valid, and their results are sent.
 ///
-/// ```no_run
-/// # async fn example(client: fila_sdk::Client) -> Result<(), fila_sdk::Error> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fila_sdk::Error> {
+/// # let broker = fila_sdk::testing::Broker::new();
+/// # broker.create_queue("orders");
+/// # let client = broker.client();
+/// # client.queue("orders").send("seven").await?;
 /// let mut orders = client.queue("orders").consumer().prefetch(10).subscribe();
 /// while let Some(order) = orders.next().await {
 ///     let order = order?;
 ///     println!("{} from {}", order.id, order.key);
 ///     order.ack().await?;
+/// #   break;
 /// }
 /// # Ok(())
 /// # }

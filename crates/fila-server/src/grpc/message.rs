@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fila_core::{Delivery, Enqueued, NewMessage, Ttl};
+use fila_core::{BatchId, Delivery, Enqueued, NewMessage, ProducerId, Sequence, Ttl};
 use fila_proto::v1::{self, EnqueueResult, ErrorCode};
 use fila_store::{DeduplicationId, FairnessKey, Payload, QueueId};
 
@@ -75,6 +75,30 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
             Some(millis) => Ttl::For(Duration::from_millis(millis)),
         },
         deduplication_id,
+    })
+}
+
+/// Takes what a producer calls a batch.
+pub(super) fn batch_id(id: v1::BatchId) -> Result<BatchId, Refusal> {
+    let v1::BatchId {
+        producer,
+        sequence,
+        answered_below,
+        remember_ms,
+    } = id;
+    let producer = producer[..].try_into().map_err(|_| {
+        Refusal::invalid(format!(
+            "batch_id.producer has {} bytes; choose {} at random",
+            producer.len(),
+            ProducerId::LENGTH
+        ))
+    })?;
+    let remember_max = (remember_ms > 0).then(|| Duration::from_millis(remember_ms));
+    Ok(BatchId {
+        producer: ProducerId::new(producer),
+        sequence: Sequence::new(sequence),
+        answered_below: Sequence::new(answered_below),
+        remember_max,
     })
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use fila_core::{Answer, NewMessage};
+use fila_core::Answer;
 use fila_proto::v1::{EnqueueResult, ProduceRequest, ProduceResponse};
 use fila_store::QueueId;
 use foldhash::fast::RandomState;
@@ -17,10 +17,10 @@ use tonic::{Status, Streaming};
 use tracing::Span;
 
 use super::consume::stopped;
-use super::message::{Batch, Outcome};
+use super::message::{self, Batch, Outcome};
 use super::refusal::{Refusal, unreadable};
 use super::trace::{CallTrace, Tracing};
-use crate::runtime::{Handle, QueueEntry, Replies, Reply, State};
+use crate::runtime::{Frame, Handle, QueueEntry, Replies, Reply, State};
 
 /// Messages that are handed over together, about: the last frame may go beyond it.
 const MESSAGES_AT_ONCE: usize = 256;
@@ -70,7 +70,7 @@ enum Phase {
 #[derive(Debug, Default)]
 struct Group {
     queue: Option<Arc<QueueEntry>>,
-    frames: Vec<(u64, Vec<NewMessage>)>,
+    frames: Vec<Frame>,
 }
 
 impl Producing {
@@ -167,7 +167,7 @@ impl Producing {
             frame_id,
             queue,
             messages,
-            batch_id: _,
+            batch_id,
         } = frame;
         if !queue.is_empty() {
             self.queue = queue;
@@ -175,10 +175,11 @@ impl Producing {
         let (count, max) = (messages.len(), self.handle.limits().batch_messages.get());
         let found = match count > max {
             true => Err(Refusal::batch_too_large(count, max)),
-            false => self.handle.queue(&self.queue).map_err(Refusal::from),
+            false => batch_id.map(message::batch_id).transpose(),
         };
-        let queue = match found {
-            Ok(queue) => queue,
+        let found = found.and_then(|batch_id| Ok((self.handle.queue(&self.queue)?, batch_id)));
+        let (queue, batch_id) = match found {
+            Ok(found) => found,
             Err(refusal) => {
                 let refused = EnqueueResult {
                     error: Some(refusal.into()),
@@ -206,7 +207,11 @@ impl Producing {
         };
         self.waiting.insert(number, waiting);
         group.queue = Some(queue);
-        group.frames.push((number, messages));
+        group.frames.push(Frame {
+            number,
+            messages,
+            batch_id,
+        });
     }
 
     async fn hand_over(&mut self, group: &mut Group) {
@@ -214,7 +219,7 @@ impl Producing {
         let Some(queue) = queue else {
             return;
         };
-        let numbers: Vec<u64> = frames.iter().map(|(number, _)| *number).collect();
+        let numbers: Vec<u64> = frames.iter().map(|frame| frame.number).collect();
         let handed = self.handle.produce(&queue, frames, &self.to_replies).await;
         if let Err(error) = handed {
             let refusal = Refusal::from(error);

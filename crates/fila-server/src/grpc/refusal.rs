@@ -128,6 +128,9 @@ impl From<Refused> for Refusal {
             Refused::StoreFailed => ErrorCode::StoreUnavailable,
             Refused::OutcomeUnknown => ErrorCode::OutcomeUnknown,
             Refused::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
+            Refused::BatchChanged { .. } | Refused::BatchAnswered { .. } => {
+                ErrorCode::InvalidArgument
+            }
             _ => ErrorCode::Unspecified,
         };
         Self::new(code, refused.to_string())

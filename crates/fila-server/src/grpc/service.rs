@@ -111,7 +111,7 @@ impl FilaService for Messages {
         let message = message.ok_or_else(|| Refusal::invalid("the request has no message"))?;
         let message = message::parse(message, &trace)?;
         let span = self.tracing.enqueue(queue.name.as_str(), &trace);
-        let enqueue = self.handle.enqueue(&queue, vec![message]);
+        let enqueue = self.handle.enqueue(&queue, vec![message], None);
         let results = enqueue.instrument(span.clone()).await?;
         let (message, deduplicated) = match results.into_iter().next() {
             Some(Ok(Enqueued::Stored(message))) => (message, false),
@@ -135,16 +135,17 @@ impl FilaService for Messages {
         let EnqueueBatchRequest {
             queue,
             messages,
-            batch_id: _,
+            batch_id,
         } = request.into_inner();
         self.batch_fits(messages.len())?;
+        let batch_id = batch_id.map(message::batch_id).transpose()?;
         let queue = self.handle.queue(&queue)?;
         let (messages, outcome) = Batch::parse(messages, &trace).split();
         let decided = match messages.is_empty() {
             true => Vec::new(),
             false => {
                 let span = self.tracing.enqueue(queue.name.as_str(), &trace);
-                let enqueue = self.handle.enqueue(&queue, messages);
+                let enqueue = self.handle.enqueue(&queue, messages, batch_id);
                 enqueue.instrument(span).await?
             }
         };

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fila_core::{
-    Answer, Command, ConsumerId, Credit, Definition, Demand, EnqueueError, Enqueued, KeyCursor,
-    KeyStats, NewMessage, QueueStats, Refused, SettleError, Settlement,
+    Answer, BatchId, Command, ConsumerId, Credit, Definition, Demand, EnqueueError, Enqueued,
+    KeyCursor, KeyStats, NewMessage, QueueStats, Refused, SettleError, Settlement,
 };
 use fila_store::{Durability, ReadError, Timestamp, Version};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -47,6 +47,15 @@ pub(super) struct Shared {
     pub(super) memory_budget: u64,
     pub(super) consumers: Arc<AtomicUsize>,
     pub(super) consumer_ids: AtomicU64,
+}
+
+/// Messages that are answered together.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// Under which they are answered.
+    pub(crate) number: u64,
+    pub(crate) messages: Vec<NewMessage>,
+    pub(crate) batch_id: Option<BatchId>,
 }
 
 /// Those who work with the store for a handle, whatever its engine.
@@ -92,7 +101,8 @@ impl Handle {
         self.0.catalogue.page(prefix, after, limit)
     }
 
-    /// Puts messages into a queue, and returns when those that were taken are durable.
+    /// Puts messages into a queue, and returns when those that were taken are durable. What is known of a batch with an
+    /// id is not stored again.
     ///
     /// # Errors
     /// If the call is refused as a whole.
@@ -100,12 +110,14 @@ impl Handle {
         &self,
         queue: &QueueEntry,
         messages: Vec<NewMessage>,
+        batch_id: Option<BatchId>,
     ) -> Result<Vec<Result<Enqueued, EnqueueError>>, CallError> {
         let bytes = bytes(&messages);
         let (ticket, reply) = Ticket::call();
         let command = Command::Enqueue {
             queue: queue.id,
             messages,
+            batch_id,
             ticket,
         };
         self.put(queue, bytes, Input::Command(command)).await?;
@@ -142,17 +154,15 @@ impl Handle {
     pub(crate) async fn produce(
         &self,
         queue: &QueueEntry,
-        frames: Vec<(u64, Vec<NewMessage>)>,
+        frames: Vec<Frame>,
         replies: &mpsc::UnboundedSender<(u64, Reply)>,
     ) -> Result<(), CallError> {
-        let bytes = frames.iter().map(|(_, messages)| bytes(messages)).sum();
-        let commands = frames.into_iter().map(|(number, messages)| {
-            let ticket = Ticket::numbered(number, replies);
-            Command::Enqueue {
-                queue: queue.id,
-                messages,
-                ticket,
-            }
+        let bytes = frames.iter().map(|frame| bytes(&frame.messages)).sum();
+        let commands = frames.into_iter().map(|frame| Command::Enqueue {
+            queue: queue.id,
+            messages: frame.messages,
+            batch_id: frame.batch_id,
+            ticket: Ticket::numbered(frame.number, replies),
         });
         let input = Input::Commands(commands.collect());
         self.accepting()?;

@@ -45,4 +45,5 @@ pub use peek::{PeekQuery, Peeked, PeekedMessage};
 pub use start::{Runtime, Stopped};
 pub use status::State;
 
+pub(crate) use handle::Frame;
 pub(crate) use ticket::{Replies, Reply};

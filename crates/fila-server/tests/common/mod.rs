@@ -9,8 +9,9 @@ use std::time::Duration;
 use fila_proto::v1::fila_admin_client::FilaAdminClient;
 use fila_proto::v1::fila_service_client::FilaServiceClient;
 use fila_proto::v1::{
-    AckRequest, ConsumeRequest, ConsumeResponse, CreateQueueRequest, Delivery, EnqueueRequest,
-    InspectQueueRequest, Message, NackRequest, QueueInfo, QueueSettings, QueueStats,
+    AckRequest, BatchId, ConsumeRequest, ConsumeResponse, CreateQueueRequest, Delivery,
+    EnqueueBatchRequest, EnqueueRequest, EnqueueResult, InspectQueueRequest, Message, NackRequest,
+    QueueInfo, QueueSettings, QueueStats,
 };
 use fila_server::Server;
 use fila_server::config::{Config, StorageEngine};
@@ -103,6 +104,22 @@ impl Rig {
         };
         let stored = soon(self.messages.enqueue(request)).await.unwrap();
         stored.into_inner().message_id
+    }
+
+    /// Enqueues a batch with an id.
+    pub(crate) async fn enqueue_batch(
+        &mut self,
+        batch_id: BatchId,
+        queue: &str,
+        messages: Vec<Message>,
+    ) -> Result<Vec<EnqueueResult>, Status> {
+        let request = EnqueueBatchRequest {
+            queue: queue.to_owned(),
+            messages,
+            batch_id: Some(batch_id),
+        };
+        let answer = soon(self.messages.enqueue_batch(request)).await?;
+        Ok(answer.into_inner().results)
     }
 
     pub(crate) async fn consume(&mut self, queue: &str, prefetch: u32) -> Deliveries {
@@ -202,6 +219,37 @@ pub(crate) fn message(key: &str, payload: &str) -> Message {
         payload: payload.to_owned().into(),
         ..Message::default()
     }
+}
+
+/// Names a batch of the producer that most tests know.
+pub(crate) fn batch(sequence: u64) -> BatchId {
+    BatchId {
+        producer: vec![7; 16].into(),
+        sequence,
+        ..BatchId::default()
+    }
+}
+
+/// Returns what became of each message, in a word, and its id.
+pub(crate) fn outcomes(results: &[EnqueueResult]) -> Vec<(&'static str, &str)> {
+    let outcome = |result: &EnqueueResult| match &result.error {
+        Some(error) => error.code().as_str_name(),
+        None if result.deduplicated => "duplicate",
+        None => "stored",
+    };
+    let outcomes = results
+        .iter()
+        .map(|it| (outcome(it), it.message_id.as_str()));
+    outcomes.collect()
+}
+
+/// Returns the same with duplicates in place of what was stored.
+pub(crate) fn again<'a>(outcomes: &[(&'static str, &'a str)]) -> Vec<(&'static str, &'a str)> {
+    let again = outcomes.iter().map(|(outcome, id)| match *outcome {
+        "stored" => ("duplicate", *id),
+        other => (other, *id),
+    });
+    again.collect()
 }
 
 /// Returns the code that a refused call names.

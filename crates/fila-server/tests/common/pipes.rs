@@ -1,6 +1,8 @@
 //! Both ends of the two streams.
 
-use fila_proto::v1::{Message, ProduceRequest, ProduceResponse, WorkRequest, WorkResponse};
+use fila_proto::v1::{
+    BatchId, Message, ProduceRequest, ProduceResponse, WorkRequest, WorkResponse,
+};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
@@ -30,10 +32,21 @@ impl Producer {
     }
 
     pub(crate) async fn send(&self, frame_id: u64, queue: &str, messages: Vec<Message>) {
+        self.send_as(None, frame_id, queue, messages).await;
+    }
+
+    pub(crate) async fn send_as(
+        &self,
+        batch_id: Option<BatchId>,
+        frame_id: u64,
+        queue: &str,
+        messages: Vec<Message>,
+    ) {
         let frame = ProduceRequest {
             frame_id,
             queue: queue.to_owned(),
             messages,
+            batch_id,
         };
         soon(self.frames.send(frame)).await.unwrap();
     }

@@ -117,6 +117,7 @@ impl Wire {
             let request = EnqueueBatchRequest {
                 queue: QUEUE.to_owned(),
                 messages,
+                batch_id: None,
             };
             let answer = RUNTIME.block_on(soon(self.service.enqueue_batch(request)));
             for result in answer.unwrap().into_inner().results {

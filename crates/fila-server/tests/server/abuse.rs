@@ -40,6 +40,7 @@ async fn a_batch_of_the_largest_size_that_fits_is_taken() {
     let request = EnqueueBatchRequest {
         queue: "orders".to_owned(),
         messages: vec![message("a", &large); 15],
+        batch_id: None,
     };
     let results = soon(rig.messages.enqueue_batch(request)).await.unwrap();
     let results = results.into_inner().results;

@@ -3,6 +3,7 @@
 
 mod abuse;
 mod admin;
+mod batches;
 #[path = "../common/mod.rs"]
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod common;

@@ -66,6 +66,7 @@ async fn a_batch_has_a_result_for_each_message() {
     let request = EnqueueBatchRequest {
         queue: "orders".to_owned(),
         messages,
+        batch_id: None,
     };
     let results = soon(rig.messages.enqueue_batch(request)).await.unwrap();
     let results = results.into_inner().results;
@@ -242,6 +243,7 @@ async fn whatever_is_wrong_with_a_message_has_a_code_of_its_own() {
     let batch = EnqueueBatchRequest {
         queue: "orders".to_owned(),
         messages: vec![message("a", "x"); 4],
+        batch_id: None,
     };
     let refused = soon(rig.messages.enqueue_batch(batch)).await;
     assert_refused(refused, invalid, "BATCH_TOO_LARGE");

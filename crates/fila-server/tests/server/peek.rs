@@ -68,6 +68,7 @@ async fn enqueue_many(rig: &mut Rig, queue: &str, key: &str, count: usize) {
         let request = EnqueueBatchRequest {
             queue: queue.to_owned(),
             messages: messages.collect(),
+            batch_id: None,
         };
         let results = soon(rig.messages.enqueue_batch(request)).await.unwrap();
         let results = results.into_inner().results;

@@ -370,6 +370,7 @@ async fn many_messages_go_through_both_streams_and_none_is_lost_or_doubled() {
                 frame_id: number,
                 queue: if number % 2 == 0 { "a" } else { "b" }.to_owned(),
                 messages: vec![message(&key, &number.to_string())],
+                batch_id: None,
             };
             frames.send(frame).await.unwrap();
         }

@@ -1,0 +1,173 @@
+//! `fila bench`: how fast a server is, through the same client that everybody uses.
+
+mod phases;
+
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use fila_sdk::QueueSettings;
+use serde::Serialize;
+
+use self::phases::{Latency, Load, Measured};
+use crate::failure::Failure;
+use crate::general::{General, Session};
+use crate::output::{Align, Table, count, duration, rate};
+use crate::signals;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  fila bench
+  fila bench --messages 1000000 --size 100 --tasks 256
+  fila bench --json | jq .produce.per_second
+
+Makes a queue of its own and deletes it at the end, also after Ctrl-C. Three phases:
+  produce   all messages are sent, by --tasks tasks that each wait for their answer
+  drain     all are consumed and acknowledged, by --consumers consumers
+  through   both at once
+p50 and p99 are how long a send took, until the message was stored.")]
+pub(crate) struct Arguments {
+    /// How many messages each phase has
+    #[arg(long, value_name = "NUMBER", default_value = "100000")]
+    messages: NonZeroU64,
+
+    /// How large a payload is, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1024)]
+    size: usize,
+
+    /// Over how many fairness keys messages are spread
+    #[arg(long, value_name = "NUMBER", default_value = "10")]
+    keys: NonZeroU64,
+
+    /// How many tasks send at once
+    #[arg(long, value_name = "NUMBER", default_value = "256")]
+    tasks: NonZeroUsize,
+
+    /// How many consumers there are
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    consumers: NonZeroU32,
+}
+
+/// Results for programs.
+#[derive(Debug, Serialize)]
+struct BenchJson {
+    messages: u64,
+    size: usize,
+    keys: u64,
+    tasks: usize,
+    consumers: u32,
+    durability: String,
+    produce: PhaseJson,
+    drain: PhaseJson,
+    through: PhaseJson,
+}
+
+#[derive(Debug, Serialize)]
+struct PhaseJson {
+    seconds: f64,
+    per_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    send_p50_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    send_p99_ms: Option<f64>,
+}
+
+pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+    general.talk(None, async |session| {
+        let admin = session.client.admin();
+        let name = name();
+        let durability = admin.server().await?.durability;
+        admin.create_queue(&name, QueueSettings::new()).await?;
+        let measured = tokio::select! {
+            measured = measure(session, &name, arguments) => measured,
+            () = signals::shutdown() => Err(Failure::Interrupted),
+        };
+        // Whatever has happened, nothing is left behind.
+        let deleted = admin.delete_queue(&name).await;
+        let [produce, drain, through] = measured?;
+        deleted?;
+        let results = [
+            ("produce", &produce),
+            ("drain", &drain),
+            ("through", &through),
+        ];
+        let json = BenchJson {
+            messages: arguments.messages.get(),
+            size: arguments.size,
+            keys: arguments.keys.get(),
+            tasks: arguments.tasks.get(),
+            consumers: arguments.consumers.get(),
+            durability,
+            produce: PhaseJson::new(arguments, &produce),
+            drain: PhaseJson::new(arguments, &drain),
+            through: PhaseJson::new(arguments, &through),
+        };
+        session.output.result(&json, || table(arguments, &results))
+    })
+}
+
+async fn measure(
+    session: &Session,
+    name: &str,
+    arguments: &Arguments,
+) -> Result<[Measured; 3], Failure> {
+    let load = Load {
+        queue: session.client.queue(name),
+        messages: arguments.messages.get(),
+        payload: vec![b'x'; arguments.size].into(),
+        keys: arguments.keys.get(),
+        tasks: arguments.tasks.get(),
+        consumers: arguments.consumers.get(),
+    };
+    let produce = load.produce().await?;
+    let drain = load.drain().await?;
+    let through = load.through().await?;
+    Ok([produce, drain, through])
+}
+
+fn table(arguments: &Arguments, results: &[(&str, &Measured)]) -> Table {
+    let mut table = Table::new([
+        ("PHASE", Align::Left),
+        ("MESSAGES", Align::Right),
+        ("TIME", Align::Right),
+        ("RATE", Align::Right),
+        ("SEND P50", Align::Right),
+        ("SEND P99", Align::Right),
+    ]);
+    let messages = arguments.messages.get();
+    for (phase, measured) in results {
+        let latency = |quantile: fn(&Latency) -> Duration| match &measured.latency {
+            Some(latency) => duration(quantile(latency)),
+            None => String::new(),
+        };
+        table.row([
+            (*phase).to_owned(),
+            count(messages),
+            duration(measured.time),
+            rate(messages, measured.time),
+            latency(|latency| latency.p50),
+            latency(|latency| latency.p99),
+        ]);
+    }
+    table
+}
+
+impl PhaseJson {
+    fn new(arguments: &Arguments, measured: &Measured) -> Self {
+        let seconds = measured.time.as_secs_f64();
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            seconds,
+            per_second: arguments.messages.get() as f64 / seconds.max(1e-9),
+            send_p50_ms: measured.latency.map(|latency| millis(latency.p50)),
+            send_p99_ms: measured.latency.map(|latency| millis(latency.p99)),
+        }
+    }
+}
+
+/// Returns a name that no other run has.
+fn name() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_nanos();
+    format!("fila-bench-{}-{now}", std::process::id())
+}

@@ -1,0 +1,48 @@
+//! Asking before something is lost.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use anyhow::Context;
+
+use crate::failure::Failure;
+
+/// Asks whoever sits at the terminal. Where nobody does, nothing is asked and nothing is done: a script never hangs.
+pub(crate) fn confirm(question: &str, is_agreed: bool) -> Result<(), Failure> {
+    if is_agreed {
+        return Ok(());
+    }
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        let text = "this cannot be undone, and there is no terminal to ask on; agree with --yes";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    eprint!("{question} [y/N] ");
+    io::stderr().flush().context("cannot ask")?;
+    let mut answer = String::new();
+    io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .context("cannot read the answer")?;
+    if is_yes(&answer) {
+        return Ok(());
+    }
+    Err(Failure::Other(anyhow::anyhow!(
+        "not agreed, nothing was done"
+    )))
+}
+
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_yes_is_a_yes() {
+        assert!(is_yes("y\n") && is_yes("Yes\n"));
+        for answer in ["", "\n", "n\n", "yep\n", "delete\n"] {
+            assert!(!is_yes(answer), "{answer:?}");
+        }
+    }
+}

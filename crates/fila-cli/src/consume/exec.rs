@@ -1,0 +1,296 @@
+//! Running a command for every message.
+
+use std::ffi::OsString;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use fila_sdk::{Delivery, Error, Received};
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+use super::feed::{Feed, Work};
+use crate::failure::Failure;
+use crate::message_json::millis;
+use crate::output::{self, Format, Output, count};
+
+/// How much of a last line is kept as the reason of a failure.
+const REASON_BYTES_MAX: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Exec {
+    pub(super) queue: String,
+    pub(super) command: String,
+    pub(super) concurrency: usize,
+    pub(super) retry_delay: Duration,
+}
+
+/// What became of the messages.
+#[derive(Debug, Default, Serialize)]
+struct Tally {
+    acked: u64,
+    nacked: u64,
+    lost: u64,
+    /// Why the last one failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+}
+
+/// What became of one message.
+#[derive(Debug)]
+struct Ended {
+    /// Why the command has failed, if it has.
+    reason: Option<String>,
+    stored: Result<(), Error>,
+}
+
+impl Exec {
+    /// Runs the command for what comes.
+    pub(super) async fn run(&self, feed: &mut Feed, output: Output) -> Result<(), Failure> {
+        let mut tally = Tally::default();
+        let mut running: JoinSet<Result<Ended, Failure>> = JoinSet::new();
+        let mut failed = None;
+        let mut is_open = true;
+        while is_open || !running.is_empty() {
+            let has_room = running.len() < self.concurrency;
+            let work = if running.is_empty() {
+                Work::None
+            } else {
+                Work::UnderWay
+            };
+            tokio::select! {
+                biased;
+                Some(ended) = running.join_next() => {
+                    let ended = ended.context("a command's task has ended");
+                    match ended.map_err(Failure::from).flatten() {
+                        Ok(ended) => tally.add(ended),
+                        Err(failure) => {
+                            failed = Some(failure);
+                            is_open = false;
+                        }
+                    }
+                }
+                next = feed.next(work), if is_open && has_room => match next {
+                    Ok(Some(delivery)) => self.begin(&mut running, delivery),
+                    Ok(None) => is_open = false,
+                    Err(failure) => {
+                        failed = Some(failure);
+                        is_open = false;
+                    }
+                },
+            }
+        }
+        match failed {
+            Some(failure) => Err(failure),
+            None => tally.into_result(output),
+        }
+    }
+
+    fn begin(&self, running: &mut JoinSet<Result<Ended, Failure>>, delivery: Delivery) {
+        let child = self.spawn(&delivery);
+        let retry_delay = self.retry_delay;
+        running.spawn(async move {
+            let child = match child.context("cannot start `sh`") {
+                Ok(child) => child,
+                Err(error) => {
+                    // It was not touched.
+                    let _ = delivery.release().await;
+                    return Err(error.into());
+                }
+            };
+            // The delivery is here while the command runs: its lease is kept.
+            let reason = finish(child, &delivery).await;
+            let stored = match &reason {
+                None => delivery.ack().await,
+                Some(reason) => delivery.nack_after(reason, retry_delay).await,
+            };
+            Ok(Ended { reason, stored })
+        });
+    }
+
+    fn spawn(&self, message: &Received) -> std::io::Result<Child> {
+        Command::new("sh")
+            .arg("-c")
+            .arg(&self.command)
+            .envs(environment(&self.queue, message))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C is for us: what has begun is finished.
+            .process_group(0)
+            .spawn()
+    }
+}
+
+impl Tally {
+    fn add(&mut self, ended: Ended) {
+        match (ended.stored, ended.reason) {
+            (Ok(()), None) => self.acked += 1,
+            (Ok(()), Some(reason)) => {
+                self.nacked += 1;
+                self.last_error = Some(reason);
+            }
+            (Err(_), _) => self.lost += 1,
+        }
+    }
+
+    fn into_result(self, output: Output) -> Result<(), Failure> {
+        let all = self.acked + self.nacked + self.lost;
+        match output.format {
+            Format::Json => output::write(&output::json_line(&self)?)?,
+            Format::Human => {}
+        }
+        if self.nacked > 0 {
+            return Err(Failure::Other(anyhow::anyhow!(
+                "the command has failed for {} of {} messages, which are delivered again; the last time: {}",
+                count(self.nacked),
+                count(all),
+                self.last_error.unwrap_or_default()
+            )));
+        }
+        if self.lost > 0 {
+            return Err(Failure::Other(anyhow::anyhow!(
+                "the leases of {} of {} messages ended before their results were stored: they are delivered again",
+                count(self.lost),
+                count(all)
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Gives the payload to a command, lets it run to its end, and returns why it has failed, if it has.
+async fn finish(mut child: Child, message: &Received) -> Option<String> {
+    let stdin = child.stdin.take();
+    let stderr = child.stderr.take();
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // A command need not read what it does not want to know.
+            let _ = stdin.write_all(&message.payload).await;
+        }
+    };
+    let listen = async {
+        match stderr {
+            Some(stderr) => pass_on(stderr).await,
+            None => LastLine::default(),
+        }
+    };
+    let ((), last_line, status) = tokio::join!(feed, listen, child.wait());
+    match status {
+        Ok(status) if status.success() => None,
+        Ok(status) => Some(last_line.into_text().unwrap_or_else(|| describe(status))),
+        Err(error) => Some(format!("cannot wait for the command: {error}")),
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    // As `exit status: 3` or `signal: 9 (SIGKILL)`.
+    format!("the command ended with {status}")
+}
+
+/// Shows what a command says, and keeps the last line of it.
+async fn pass_on(mut stderr: impl AsyncReadExt + Unpin) -> LastLine {
+    let mut last_line = LastLine::default();
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
+        let said = &buffer[..length];
+        // Whoever has closed our standard error does not want to know.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), said);
+        last_line.add(said);
+    }
+    last_line
+}
+
+/// The last line of what was said that is not empty.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct LastLine {
+    last: Vec<u8>,
+    current: Vec<u8>,
+}
+
+impl LastLine {
+    fn add(&mut self, said: &[u8]) {
+        for &byte in said {
+            if byte == b'\n' {
+                self.end();
+            } else if self.current.len() < REASON_BYTES_MAX {
+                self.current.push(byte);
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.current.trim_ascii().is_empty() {
+            self.last = std::mem::take(&mut self.current);
+        }
+        self.current.clear();
+    }
+
+    fn into_text(mut self) -> Option<String> {
+        self.end();
+        let line = self.last.trim_ascii();
+        (!line.is_empty()).then(|| String::from_utf8_lossy(line).into_owned())
+    }
+}
+
+/// What a command is told about its message.
+fn environment(queue: &str, message: &Received) -> Vec<(String, OsString)> {
+    let mut variables: Vec<(String, OsString)> = vec![
+        ("FILA_QUEUE".to_owned(), queue.into()),
+        ("FILA_MESSAGE_ID".to_owned(), message.id.as_str().into()),
+        ("FILA_KEY".to_owned(), message.key.as_str().into()),
+        (
+            "FILA_ATTEMPT".to_owned(),
+            message.attempt.to_string().into(),
+        ),
+        (
+            "FILA_ENQUEUED_AT_MS".to_owned(),
+            millis(message.enqueued_at).to_string().into(),
+        ),
+    ];
+    let headers = message.headers.iter();
+    variables.extend(headers.map(|(name, value)| (variable(name), value.into())));
+    // The environment cannot carry it, and a message must not be able to stop the commands.
+    variables.retain(|(_, value)| !value.as_encoded_bytes().contains(&0));
+    variables
+}
+
+/// Returns the name of a header as a variable: `trace-id` is `FILA_HEADER_TRACE_ID`.
+fn variable(header: &str) -> String {
+    let name = header.chars().map(|character| match character {
+        'a'..='z' => character.to_ascii_uppercase(),
+        'A'..='Z' | '0'..='9' => character,
+        _ => '_',
+    });
+    format!("FILA_HEADER_{}", name.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last_line(said: &[&[u8]]) -> Option<String> {
+        let mut line = LastLine::default();
+        for said in said {
+            line.add(said);
+        }
+        line.into_text()
+    }
+
+    #[test]
+    fn the_last_line_is_the_reason_wherever_it_is_cut() {
+        assert_eq!(last_line(&[b"one\ntwo\n"]).as_deref(), Some("two"));
+        assert_eq!(last_line(&[b"one\ntw", b"o"]).as_deref(), Some("two"));
+        assert_eq!(last_line(&[b"one\n", b"\n  \n"]).as_deref(), Some("one"));
+        assert_eq!(last_line(&[b""]), None);
+        let long = vec![b'x'; 1 << 20];
+        assert_eq!(last_line(&[&long]).unwrap().len(), REASON_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_header_is_a_variable_of_its_name() {
+        assert_eq!(variable("trace-id"), "FILA_HEADER_TRACE_ID");
+        assert_eq!(variable("größe"), "FILA_HEADER_GR__E");
+    }
+}

@@ -1,0 +1,199 @@
+//! `fila consume`.
+
+mod exec;
+mod feed;
+mod print;
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::time::Duration;
+
+use clap::Args;
+use fila_sdk::Error;
+use tokio::time::timeout;
+
+use self::exec::Exec;
+use self::feed::{Ending, Feed};
+use self::print::{Keep, Print};
+use crate::failure::Failure;
+use crate::general::{General, Session};
+use crate::{output, values};
+
+/// How many messages are shown if nothing is said and they are given back: they are held until the end.
+const HELD_MAX: u64 = 1000;
+
+/// How many messages are here at once, waiting or in work.
+const PREFETCH: u64 = 256;
+
+/// How long the server may take to take the last results.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
+/// How long the server may take to say that it is still there.
+const LOOK_BACK_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  fila consume orders                             look: print messages, and give them back at the end
+  fila consume orders --ack > orders.txt          take them: deleted once they are written
+  fila consume orders --ack --follow --json       for ever, for a program
+  fila consume orders --exec './handle.sh' --concurrency 8
+
+Without --ack and --exec nothing is taken: at most 1,000 messages (--limit) are leased, printed, and given back
+at the end, without counting as attempts. To look without leasing, see `fila peek`.
+
+With --exec, `sh -c COMMAND` runs for every message, with the payload as its standard input and FILA_QUEUE,
+FILA_MESSAGE_ID, FILA_KEY, FILA_ATTEMPT and FILA_HEADER_<NAME> in its environment. Exit code 0 acknowledges
+the message; any other gives it back to be tried again, with the last line of its standard error as the reason.
+
+Ends when nothing has come for a while (--idle); with --follow, when it is told to by Ctrl-C: what is in work
+is then finished, and a second Ctrl-C ends it at once.")]
+pub(crate) struct Arguments {
+    /// Which queue
+    queue: String,
+
+    /// Acknowledge messages once they are written: they are deleted
+    #[arg(long, conflicts_with = "exec")]
+    ack: bool,
+
+    /// Run this command for every message
+    #[arg(long, value_name = "COMMAND")]
+    exec: Option<String>,
+
+    /// How many commands run at once
+    #[arg(long, value_name = "NUMBER", default_value = "1", requires = "exec")]
+    concurrency: NonZeroUsize,
+
+    /// How long a message waits after its command has failed, before it is delivered again
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::duration, requires = "exec")]
+    retry_delay: Duration,
+
+    /// Go on for ever
+    #[arg(long, short)]
+    follow: bool,
+
+    /// End when nothing has come for so long
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration, conflicts_with = "follow")]
+    idle: Duration,
+
+    /// End after so many messages
+    #[arg(long, value_name = "NUMBER")]
+    limit: Option<NonZeroU64>,
+
+    /// Print payloads without a newline after each
+    #[arg(long, conflicts_with_all = ["exec", "json"])]
+    raw: bool,
+}
+
+pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+    if arguments.follow {
+        show_warnings();
+    }
+    let queue = arguments.queue.clone();
+    general.talk(Some(&queue), async move |session| {
+        let (ended, ending) = arguments.consume(session).await;
+        ended?;
+        match ending {
+            Ending::Interrupted if !arguments.follow => Err(Failure::Interrupted),
+            Ending::Interrupted | Ending::Idle | Ending::Limit => Ok(()),
+        }
+    })
+}
+
+/// Shows what the client warns of. Who follows a queue whose server has gone is to know why nothing comes; others hear
+/// of it by how their command ends.
+fn show_warnings() {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .log_internal_errors(false)
+        .init();
+}
+
+impl Arguments {
+    async fn consume(&self, session: &Session) -> (Result<(), Failure>, Ending) {
+        let mut feed = self.feed(session);
+        let ended = match &self.exec {
+            Some(command) => {
+                let exec = Exec {
+                    queue: self.queue.clone(),
+                    command: command.clone(),
+                    concurrency: self.concurrency.get(),
+                    retry_delay: self.retry_delay,
+                };
+                exec.run(&mut feed, session.output).await
+            }
+            None => {
+                let print = Print {
+                    format: session.output.format,
+                    is_raw: self.raw,
+                    keep: self.keep(),
+                };
+                print.run(&mut feed).await
+            }
+        };
+        let ending = feed.ending();
+        // What was not handed out is given back, and results under way are seen to their end. The server gives back
+        // the rest when we are gone.
+        let _ = timeout(STOP_MAX, feed.stop()).await;
+        let ended = match ended {
+            Ok(()) => self.look_back(session, ending).await,
+            failed => failed,
+        };
+        (ended, ending)
+    }
+
+    fn feed(&self, session: &Session) -> Feed {
+        let limit = match (self.limit, self.keep()) {
+            (Some(limit), _) => limit.get(),
+            (None, Keep::Nothing) if self.exec.is_none() => HELD_MAX,
+            (None, _) => u64::MAX,
+        };
+        let prefetch = match (&self.exec, self.keep()) {
+            (Some(_), _) => (self.concurrency.get() as u64).saturating_mul(2),
+            (None, Keep::Taken) => PREFETCH,
+            // They are held until the end, and the server sends no more than may be held.
+            (None, Keep::Nothing) => limit,
+        };
+        let prefetch = u32::try_from(prefetch.min(limit)).unwrap_or(u32::MAX);
+        let queue = session.client.queue(&self.queue);
+        let consumer = queue.consumer().prefetch(prefetch).subscribe();
+        let idle = (!self.follow).then_some(self.idle);
+        Feed::new(consumer, limit, idle)
+    }
+
+    fn keep(&self) -> Keep {
+        if self.ack { Keep::Taken } else { Keep::Nothing }
+    }
+
+    /// Sees whether a silent queue is an empty one.
+    ///
+    /// A server that has gone away is silent, too: who takes that for the end of the queue would be wrong.
+    async fn look_back(&self, session: &Session, ending: Ending) -> Result<(), Failure> {
+        match ending {
+            Ending::Idle => {
+                let admin = session.client.admin();
+                let queue = timeout(LOOK_BACK_MAX, admin.queue(&self.queue)).await;
+                let queue = queue.unwrap_or_else(|_| {
+                    Err(Error::Unreachable {
+                        address: session.client.address().to_owned(),
+                        cause: format!("no answer within {}", output::duration(LOOK_BACK_MAX)),
+                    })
+                })?;
+                if queue.paused {
+                    let name = &self.queue;
+                    output::note(format!(
+                        "queue `{name}` is paused; `fila queue resume {name}` lets its messages go"
+                    ));
+                }
+            }
+            Ending::Limit if self.limit.is_none() => {
+                output::note(format!(
+                    "stopped at {} messages, which were held until now; --limit shows more, --ack takes them",
+                    output::count(HELD_MAX)
+                ));
+            }
+            Ending::Limit | Ending::Interrupted => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,270 @@
+//! `fila enqueue`.
+
+mod source;
+mod tally;
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use fila_sdk::{Error, ErrorCode, Message, Queue, Sent};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use serde::Serialize;
+
+use self::source::{Piece, Source};
+use self::tally::Tally;
+use crate::failure::Failure;
+use crate::general::General;
+use crate::message_json::LineJson;
+use crate::output::{self, Format, Output, Progress};
+use crate::{signals, values};
+
+/// How many messages, and how many bytes of them, are handed over and not confirmed. It is what memory is bounded by,
+/// however long the input is.
+const IN_FLIGHT_MAX: usize = 8192;
+const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  fila enqueue orders 'hello' --key acme
+  fila enqueue orders --file order.json --header tenant=acme --delay 5m
+  generate-orders | fila enqueue orders --lines --key acme
+  fila enqueue orders x --count 1000 --key 'tenant-{n}'    a thousand keys
+  fila consume other --ack --json | fila enqueue orders --json-lines
+
+Prints the id of every message, or, with --lines, --json-lines and --count, how many there were.
+Messages that are refused are counted and explained, the others are sent, and the exit code is 1.")]
+pub(crate) struct Arguments {
+    /// Which queue
+    queue: String,
+
+    /// Payloads, a message each; `-` is as --lines
+    #[arg(value_name = "PAYLOAD")]
+    payloads: Vec<String>,
+
+    /// A file that is a payload; `-` is the standard input; may be repeated
+    #[arg(long, value_name = "PATH")]
+    file: Vec<PathBuf>,
+
+    /// Read the standard input: every line is a payload
+    #[arg(long)]
+    lines: bool,
+
+    /// Read the standard input: every line is a message in JSON, as `{"key":"acme","headers":{},"payload":"x"}`
+    #[arg(long, conflicts_with = "lines")]
+    json_lines: bool,
+
+    /// The fairness key: whose share of the queue is used [server's default: default]
+    #[arg(long)]
+    key: Option<String>,
+
+    /// A header; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::header)]
+    header: Vec<(String, String)>,
+
+    /// The weight of the fairness key, from now on
+    #[arg(long, value_name = "NUMBER")]
+    weight: Option<u32>,
+
+    /// Not to be delivered before this time has passed, as `5m`; a bare number is milliseconds
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    delay: Option<Duration>,
+
+    /// Not to be delivered after this time has passed, as `1h`; 0 for ever, whatever the queue says
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    ttl: Option<Duration>,
+
+    /// Stored once within the queue's deduplication window, however often it is sent
+    #[arg(long, value_name = "ID")]
+    deduplication_id: Option<String>,
+
+    /// Send everything so many times; `{n}` in --key and --deduplication-id is then replaced by 1, 2, 3, …
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["lines", "json_lines"])]
+    count: Option<u64>,
+
+    /// Print ids even of many messages
+    #[arg(long)]
+    ids: bool,
+}
+
+/// What is printed for a message.
+#[derive(Debug, Serialize)]
+struct SentJson<'a> {
+    id: &'a str,
+    deduplicated: bool,
+}
+
+pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+    let source = arguments.source()?;
+    general.talk(Some(&arguments.queue), async |session| {
+        let queue = session.client.queue(&arguments.queue);
+        send_all(session.output, &queue, arguments, source).await
+    })
+}
+
+impl Arguments {
+    /// Finds out where messages come from, and checks it.
+    fn source(&self) -> Result<Source, Failure> {
+        let is_stdin = |path: &PathBuf| path.as_os_str() == "-";
+        let has_dash = self.payloads.iter().any(|payload| payload == "-");
+        let reads_lines = self.lines || self.json_lines || has_dash;
+        let readers =
+            usize::from(reads_lines) + self.file.iter().filter(|path| is_stdin(path)).count();
+        let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
+        if readers > 1 {
+            return usage(
+                "the standard input can be read once: choose one of --lines, --json-lines, `-` and --file -",
+            );
+        }
+        if has_dash && self.count.is_some() {
+            return usage("--count cannot repeat what is read by `-`; use --file - or payloads");
+        }
+        let payloads = self.payloads.iter().filter(|payload| *payload != "-");
+        let payloads = payloads.map(|payload| payload.clone().into_bytes());
+        let mut pieces: Vec<Vec<u8>> = payloads.collect();
+        for path in &self.file {
+            pieces.push(source::read_file(path)?);
+        }
+        if pieces.is_empty() && !reads_lines {
+            return usage(
+                "there is nothing to send: give payloads, --file PATH, or --lines to read the standard input",
+            );
+        }
+        let repeats = self.count.unwrap_or(1);
+        Ok(Source::new(pieces, repeats, reads_lines))
+    }
+
+    /// Whether there may be so many that ids are more than people want to see.
+    fn is_many(&self) -> bool {
+        let reads_lines = self.lines || self.json_lines;
+        let reads_lines = reads_lines || self.payloads.iter().any(|payload| payload == "-");
+        !self.ids && (reads_lines || self.count.is_some())
+    }
+
+    /// Makes a message of what was read.
+    fn message(&self, piece: Piece) -> Result<Message, String> {
+        match piece {
+            Piece::Payload { payload, number } => Ok(self.template(payload, number)),
+            Piece::Line { line, number } if self.json_lines => LineJson::parse(&line)
+                .and_then(|line| line.into_message(|payload| self.template(payload, number)))
+                .map_err(|wrong| format!("line {number} {wrong}")),
+            Piece::Line { line, number } => Ok(self.template(line, number)),
+            Piece::Unreadable(wrong) => Err(wrong),
+        }
+    }
+
+    fn template(&self, payload: Vec<u8>, number: u64) -> Message {
+        let filled = |text: &String| match self.count {
+            Some(_) => text.replace("{n}", &number.to_string()),
+            None => text.clone(),
+        };
+        let mut message = Message::new(payload).headers(self.header.iter().cloned());
+        if let Some(key) = &self.key {
+            message = message.key(filled(key));
+        }
+        if let Some(weight) = self.weight {
+            message = message.weight(weight);
+        }
+        if let Some(delay) = self.delay {
+            message = message.delay(delay);
+        }
+        match self.ttl {
+            Some(Duration::ZERO) => message = message.imperishable(),
+            Some(ttl) => message = message.time_to_live(ttl),
+            None => {}
+        }
+        if let Some(id) = &self.deduplication_id {
+            message = message.deduplication_id(filled(id));
+        }
+        message
+    }
+}
+
+/// Sends what the source gives, many at once and in their order, and says what became of it.
+async fn send_all(
+    output: Output,
+    queue: &Queue,
+    arguments: &Arguments,
+    mut source: Source,
+) -> Result<(), Failure> {
+    let began = Instant::now();
+    let is_many = arguments.is_many();
+    let progress = is_many.then(|| Progress::new("sending", source.len()));
+    let mut tally = Tally::default();
+    let mut in_flight = FuturesOrdered::new();
+    let mut in_flight_bytes = 0;
+    let mut stop = pin!(signals::shutdown());
+    let mut is_open = true;
+    let mut interrupted = false;
+    while is_open || !in_flight.is_empty() {
+        let has_room = in_flight.len() < IN_FLIGHT_MAX && in_flight_bytes < IN_FLIGHT_BYTES_MAX;
+        tokio::select! {
+            biased;
+            Some((size, sent)) = in_flight.next(), if !in_flight.is_empty() => {
+                in_flight_bytes -= size;
+                if let Some(progress) = &progress {
+                    progress.advance(1);
+                }
+                if let Ok(sent) = &sent && !is_many {
+                    print(output, sent)?;
+                }
+                if let Err(error) = &sent && is_final(error) {
+                    return Err(tally.given_up(error.clone()));
+                }
+                tally.add(sent.map_err(|error| error.to_string()));
+            }
+            piece = source.next(), if is_open && has_room => match piece {
+                None => is_open = false,
+                Some(piece) => {
+                    let size = piece.len();
+                    match arguments.message(piece) {
+                        Ok(message) => {
+                            in_flight_bytes += size;
+                            in_flight.push_back(async move { (size, queue.send(message).await) });
+                        }
+                        Err(wrong) => tally.add(Err(wrong)),
+                    }
+                }
+            },
+            () = &mut stop, if !interrupted => {
+                // What was handed over is seen to its end.
+                is_open = false;
+                interrupted = true;
+            }
+        }
+    }
+    drop(progress);
+    if is_many {
+        output.result(&tally.json(), || {
+            tally.summary(queue.name(), began.elapsed())
+        })?;
+    }
+    if interrupted {
+        return Err(Failure::Interrupted);
+    }
+    tally.into_result()
+}
+
+fn print(output: Output, sent: &Sent) -> Result<(), Failure> {
+    let id = sent.id.as_str();
+    match output.format {
+        Format::Json => output::write(&output::json_line(&SentJson {
+            id,
+            deduplicated: sent.deduplicated,
+        })?),
+        Format::Human => output::write(format!("{id}\n").as_bytes()),
+    }
+}
+
+/// Whether all others would fail like this one.
+fn is_final(error: &Error) -> bool {
+    match error {
+        Error::Refused(refusal) => matches!(
+            refusal.code,
+            ErrorCode::QueueNotFound | ErrorCode::QueueDeleted | ErrorCode::InvalidQueueName
+        ),
+        _ => true,
+    }
+}

@@ -1,0 +1,180 @@
+//! Where messages come from: the command line, files, or the standard input, line by line.
+
+use std::fs;
+use std::io::{self, BufRead, Read};
+use std::path::Path;
+use std::thread;
+
+use anyhow::Context;
+use tokio::sync::mpsc;
+
+use crate::failure::Failure;
+
+/// Longer than any message that a server can be told to take. A line that is longer ends the reading: memory is
+/// bounded, whatever is piped into us.
+const LINE_BYTES_MAX: usize = 65 << 20;
+
+/// How many lines are read ahead.
+const LINES_AHEAD: usize = 64;
+
+/// What becomes a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// From the command line or a file; the number is that of the repetition.
+    Payload { payload: Vec<u8>, number: u64 },
+    /// From the standard input; the number is that of the line.
+    Line { line: Vec<u8>, number: u64 },
+    /// What could not be read.
+    Unreadable(String),
+}
+
+impl Piece {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Payload { payload, .. } => payload.len(),
+            Self::Line { line, .. } => line.len(),
+            Self::Unreadable(_) => 0,
+        }
+    }
+}
+
+/// Pieces, one after the other.
+#[derive(Debug)]
+pub(super) struct Source {
+    pieces: Vec<Vec<u8>>,
+    repeats: u64,
+    given: u64,
+    lines: Option<mpsc::Receiver<Piece>>,
+}
+
+impl Source {
+    /// Gives these pieces so many times, then the lines of the standard input if they are wanted.
+    pub(super) fn new(pieces: Vec<Vec<u8>>, repeats: u64, reads_lines: bool) -> Self {
+        Self {
+            pieces,
+            repeats,
+            given: 0,
+            lines: reads_lines.then(|| read_ahead(io::stdin())),
+        }
+    }
+
+    /// Returns how many pieces there are, if it is known.
+    pub(super) fn len(&self) -> Option<u64> {
+        let all = self.repeats.checked_mul(self.pieces.len() as u64);
+        all.filter(|_| self.lines.is_none())
+    }
+
+    /// Waits for the next piece.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time: nothing is lost by it.
+    pub(super) async fn next(&mut self) -> Option<Piece> {
+        let length = self.pieces.len() as u64;
+        if length > 0 && self.given / length < self.repeats {
+            let place = usize::try_from(self.given % length).ok()?;
+            let number = self.given / length + 1;
+            self.given += 1;
+            let payload = self.pieces[place].clone();
+            return Some(Piece::Payload { payload, number });
+        }
+        self.lines.as_mut()?.recv().await
+    }
+}
+
+/// Reads a file as one payload.
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path.as_os_str() == "-" {
+        let mut payload = Vec::new();
+        let mut limited = io::stdin().lock().take(LINE_BYTES_MAX as u64);
+        limited
+            .read_to_end(&mut payload)
+            .context("cannot read the standard input")?;
+        return Ok(payload);
+    }
+    let payload = fs::read(path);
+    Ok(payload.with_context(|| format!("cannot read {}", path.display()))?)
+}
+
+/// Reads lines in a thread of its own, a few ahead. The thread outlives nobody: it ends with the process.
+fn read_ahead(input: impl Read + Send + 'static) -> mpsc::Receiver<Piece> {
+    let (to_us, lines) = mpsc::channel(LINES_AHEAD);
+    thread::spawn(move || {
+        let mut input = io::BufReader::with_capacity(1 << 16, input);
+        for number in 1.. {
+            let Some(piece) = read_line(&mut input, number) else {
+                return;
+            };
+            let is_over = matches!(piece, Piece::Unreadable(_));
+            if to_us.blocking_send(piece).is_err() || is_over {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Reads one line without its end. None after the last.
+fn read_line(input: &mut impl BufRead, number: u64) -> Option<Piece> {
+    let mut line = Vec::new();
+    let mut limited = input.take(LINE_BYTES_MAX as u64);
+    match limited.read_until(b'\n', &mut line) {
+        Ok(0) => None,
+        Ok(LINE_BYTES_MAX) if line.last() != Some(&b'\n') => Some(Piece::Unreadable(format!(
+            "line {number} is longer than any message may be; nothing was read after it"
+        ))),
+        Ok(_) => {
+            if line.last() == Some(&b'\n') {
+                line.pop();
+                if line.last() == Some(&b'\r') {
+                    line.pop();
+                }
+            }
+            Some(Piece::Line { line, number })
+        }
+        Err(error) => Some(Piece::Unreadable(format!(
+            "line {number} cannot be read ({error}); nothing was read after it"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(input: &[u8]) -> Vec<Vec<u8>> {
+        let mut input = input;
+        let pieces = (1..).map_while(|number| read_line(&mut input, number));
+        let lines = pieces.map(|piece| match piece {
+            Piece::Line { line, .. } => line,
+            other => panic!("{other:?}"),
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn lines_end_with_a_newline_or_with_the_input() {
+        assert_eq!(lines(b""), Vec::<Vec<u8>>::new());
+        assert_eq!(lines(b"a\nb"), [b"a", b"b"]);
+        assert_eq!(lines(b"a\r\n\nb\n"), [&b"a"[..], b"", b"b"]);
+        assert_eq!(lines(b"\xff\n"), [b"\xff"]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_before_it_fills_the_memory() {
+        let mut endless = io::BufReader::new(io::repeat(b'x'));
+        let piece = read_line(&mut endless, 7);
+        assert!(matches!(piece, Some(Piece::Unreadable(wrong)) if wrong.contains("line 7")));
+    }
+
+    #[tokio::test]
+    async fn pieces_are_repeated_in_rounds() {
+        let mut source = Source::new(vec![b"a".to_vec(), b"b".to_vec()], 2, false);
+        assert_eq!(source.len(), Some(4));
+        let mut seen = Vec::new();
+        while let Some(Piece::Payload { payload, number }) = source.next().await {
+            seen.push((payload, number));
+        }
+        let round = |number| [(b"a".to_vec(), number), (b"b".to_vec(), number)];
+        assert_eq!(seen, [round(1), round(2)].concat());
+    }
+}

@@ -1,0 +1,215 @@
+//! `fila key`: the fairness keys of a queue.
+
+use clap::{Args, Subcommand};
+use fila_sdk::{Admin, KeyChange, KeyInfo};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::general::General;
+use crate::output::{self, Align, Format, Output, Table, count, duration};
+use crate::queue::{KeySettingsJson, mean_wait, millis, state};
+
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the fairness keys of a queue that have messages
+    #[command(after_help = "Examples:
+  fila key list orders
+  fila key list orders --limit 10000 --json | jq -r 'select(.ready > 1000).key'")]
+    List {
+        /// Which queue
+        queue: String,
+        /// The most keys to list
+        #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+        limit: usize,
+    },
+    /// Stop deliveries of one fairness key; the others go on
+    #[command(after_help = "Example:
+  fila key pause orders acme")]
+    Pause {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Go on with deliveries of a fairness key
+    #[command(after_help = "Example:
+  fila key resume orders acme")]
+    Resume {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Fix the weight of a fairness key, whatever its producers say
+    #[command(after_help = "Examples:
+  fila key weight orders acme 3    three times the share of a key of weight 1
+  fila key weight orders acme 0    as its producers say, again")]
+    Weight {
+        #[command(flatten)]
+        which: Which,
+        /// Its share relative to others; 0 leaves it to the producers again
+        weight: u32,
+    },
+    /// Fix how many messages of a fairness key may be leased at once
+    #[command(after_help = "Examples:
+  fila key concurrency orders acme 2
+  fila key concurrency orders acme 0    as the queue says, again")]
+    Concurrency {
+        #[command(flatten)]
+        which: Which,
+        /// How many; 0 leaves it to the queue again
+        messages: u32,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// Which queue
+    queue: String,
+    /// Which fairness key
+    key: String,
+}
+
+/// A fairness key for programs.
+#[derive(Debug, Serialize)]
+struct KeyJson<'a> {
+    key: &'a str,
+    weight: u32,
+    paused: bool,
+    ready: u64,
+    delayed: u64,
+    leased: u64,
+    delivered_total: u64,
+    acked_total: u64,
+    nacked_total: u64,
+    first_delivered_total: u64,
+    waited_ms_total: u64,
+    head_waiting_ms: Option<u64>,
+}
+
+pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+    let command = arguments.command;
+    let about = command.queue().to_owned();
+    general.talk(Some(&about), async |session| {
+        let admin = session.client.admin();
+        let output = session.output;
+        match command {
+            Command::List { queue, limit } => list(&admin, output, &queue, limit).await,
+            Command::Pause { which } => {
+                change(&admin, output, &which, KeyChange::pause(), "is paused").await
+            }
+            Command::Resume { which } => {
+                change(&admin, output, &which, KeyChange::resume(), "goes on").await
+            }
+            Command::Weight { which, weight } => {
+                let said = match weight {
+                    0 => "has the weight that its producers say".to_owned(),
+                    weight => format!("has weight {weight}"),
+                };
+                change(&admin, output, &which, KeyChange::weight(weight), &said).await
+            }
+            Command::Concurrency { which, messages } => {
+                let said = match messages {
+                    0 => "is capped as its queue says".to_owned(),
+                    messages => format!("has at most {messages} messages leased at once"),
+                };
+                let concurrency = KeyChange::concurrency(messages);
+                change(&admin, output, &which, concurrency, &said).await
+            }
+        }
+    })
+}
+
+impl Command {
+    fn queue(&self) -> &str {
+        match self {
+            Self::List { queue, .. } => queue,
+            Self::Pause { which }
+            | Self::Resume { which }
+            | Self::Weight { which, .. }
+            | Self::Concurrency { which, .. } => &which.queue,
+        }
+    }
+}
+
+async fn list(admin: &Admin, output: Output, queue: &str, limit: usize) -> Result<(), Failure> {
+    // One more, to see whether there are more.
+    let mut keys = admin.keys(queue, limit.saturating_add(1)).await?;
+    let has_more = keys.len() > limit;
+    keys.truncate(limit);
+    if keys.is_empty() && output.format == Format::Human {
+        output::note(format!("no fairness key of queue `{queue}` has messages"));
+        return Ok(());
+    }
+    output.list(keys.iter().map(KeyJson::from), || table(&keys))?;
+    if has_more {
+        output::note(format!(
+            "there are more keys; --limit {limit} has left them out"
+        ));
+    }
+    Ok(())
+}
+
+fn table(keys: &[KeyInfo]) -> Table {
+    let mut table = Table::new([
+        ("KEY", Align::Left),
+        ("WEIGHT", Align::Right),
+        ("READY", Align::Right),
+        ("DELAYED", Align::Right),
+        ("LEASED", Align::Right),
+        ("DELIVERED", Align::Right),
+        ("MEAN WAIT", Align::Right),
+        ("WAITING", Align::Right),
+        ("STATE", Align::Left),
+    ]);
+    for key in keys {
+        table.row([
+            key.key.clone(),
+            count(key.weight.into()),
+            count(key.ready),
+            count(key.delayed),
+            count(key.leased),
+            count(key.delivered_total),
+            mean_wait(key.waited_total, key.first_delivered_total),
+            key.head_waiting.map_or_else(|| "-".to_owned(), duration),
+            state(key.paused).to_owned(),
+        ]);
+    }
+    table
+}
+
+async fn change(
+    admin: &Admin,
+    output: Output,
+    which: &Which,
+    change: KeyChange,
+    said: &str,
+) -> Result<(), Failure> {
+    let settings = admin.update_key(&which.queue, &which.key, change).await?;
+    output.result(&KeySettingsJson::from(&settings), || {
+        let key = output::printable(&which.key);
+        format!("key `{key}` of queue `{}` {said}", which.queue)
+    })
+}
+
+impl<'a> From<&'a KeyInfo> for KeyJson<'a> {
+    fn from(key: &'a KeyInfo) -> Self {
+        Self {
+            key: &key.key,
+            weight: key.weight,
+            paused: key.paused,
+            ready: key.ready,
+            delayed: key.delayed,
+            leased: key.leased,
+            delivered_total: key.delivered_total,
+            acked_total: key.acked_total,
+            nacked_total: key.nacked_total,
+            first_delivered_total: key.first_delivered_total,
+            waited_ms_total: millis(key.waited_total),
+            head_waiting_ms: key.head_waiting.map(millis),
+        }
+    }
+}

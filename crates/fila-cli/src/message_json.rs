@@ -1,0 +1,200 @@
+//! Messages for programs: what `fila consume --json` prints, and `fila enqueue --json-lines` reads.
+//!
+//! What one has printed the other takes: messages can be moved from queue to queue by a pipe.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use fila_sdk::{Message, Received};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A message as it is printed.
+#[derive(Debug, Serialize)]
+pub(crate) struct ReceivedJson<'a> {
+    id: &'a str,
+    key: &'a str,
+    weight: u32,
+    attempt: u32,
+    enqueued_at_ms: u64,
+    headers: &'a BTreeMap<String, String>,
+    #[serde(flatten)]
+    payload: PayloadJson<'a>,
+}
+
+/// Text if it is text, else Base64.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum PayloadJson<'a> {
+    Text { payload: &'a str },
+    Bytes { payload_base64: String },
+}
+
+impl<'a> From<&'a [u8]> for PayloadJson<'a> {
+    fn from(payload: &'a [u8]) -> Self {
+        match std::str::from_utf8(payload) {
+            Ok(payload) => Self::Text { payload },
+            Err(_) => Self::Bytes {
+                payload_base64: STANDARD.encode(payload),
+            },
+        }
+    }
+}
+
+impl<'a> From<&'a Received> for ReceivedJson<'a> {
+    fn from(message: &'a Received) -> Self {
+        Self {
+            id: message.id.as_str(),
+            key: &message.key,
+            weight: message.weight,
+            attempt: message.attempt,
+            enqueued_at_ms: millis(message.enqueued_at),
+            headers: &message.headers,
+            payload: PayloadJson::from(&message.payload[..]),
+        }
+    }
+}
+
+/// Returns milliseconds since 1970.
+pub(crate) fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A message as it is read. A field that is not known is refused: it would be a mistyped one that is not heeded.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LineJson {
+    key: Option<String>,
+    weight: Option<u32>,
+    headers: BTreeMap<String, String>,
+    payload: Option<Value>,
+    payload_base64: Option<String>,
+    delay_ms: Option<u64>,
+    ttl_ms: Option<u64>,
+    deduplication_id: Option<String>,
+    // Of another life of the message, printed by `fila consume --json`.
+    #[serde(rename = "id")]
+    _id: IgnoredAny,
+    #[serde(rename = "attempt")]
+    _attempt: IgnoredAny,
+    #[serde(rename = "enqueued_at_ms")]
+    _enqueued_at_ms: IgnoredAny,
+}
+
+impl LineJson {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// In words for whoever wrote it.
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(line).map_err(|error| {
+            // It counts lines within ours.
+            let text = error.to_string();
+            let wrong = text.split(" at line ").next().unwrap_or(&text);
+            format!(
+                "is no message in JSON, at column {}: {wrong}",
+                error.column()
+            )
+        })
+    }
+
+    /// Makes a message of it: what it does not say is as in the template.
+    ///
+    /// # Errors
+    /// In words for whoever wrote it.
+    pub(crate) fn into_message(
+        self,
+        template: impl FnOnce(Vec<u8>) -> Message,
+    ) -> Result<Message, String> {
+        let payload = match (self.payload, self.payload_base64) {
+            (Some(_), Some(_)) => return Err("has both payload and payload_base64".to_owned()),
+            (Some(Value::String(text)), None) => text.into_bytes(),
+            (Some(value), None) => value.to_string().into_bytes(),
+            (None, Some(text)) => STANDARD
+                .decode(text)
+                .map_err(|error| format!("has a payload_base64 that is none: {error}"))?,
+            (None, None) => return Err("has no payload".to_owned()),
+        };
+        let mut message = template(payload).headers(self.headers);
+        if let Some(key) = self.key {
+            message = message.key(key);
+        }
+        if let Some(weight) = self.weight {
+            message = message.weight(weight);
+        }
+        if let Some(delay) = self.delay_ms {
+            message = message.delay(Duration::from_millis(delay));
+        }
+        match self.ttl_ms {
+            Some(0) => message = message.imperishable(),
+            Some(ttl) => message = message.time_to_live(Duration::from_millis(ttl)),
+            None => {}
+        }
+        if let Some(id) = self.deduplication_id {
+            message = message.deduplication_id(id);
+        }
+        Ok(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Message, String> {
+        LineJson::parse(line.as_bytes())?.into_message(Message::new)
+    }
+
+    #[test]
+    fn a_payload_is_text_or_json_or_base64() {
+        assert_eq!(read(r#"{"payload":"seven"}"#), Ok(Message::new("seven")));
+        assert_eq!(
+            read(r#"{"payload":{"order": 7}}"#),
+            Ok(Message::new(r#"{"order":7}"#))
+        );
+        assert_eq!(
+            read(r#"{"payload_base64":"/wA="}"#),
+            Ok(Message::new(vec![0xff, 0x00]))
+        );
+    }
+
+    #[test]
+    fn what_a_line_says_is_stronger_than_the_template() {
+        let line = LineJson::parse(br#"{"key":"acme","headers":{"a":"1"},"payload":""}"#).unwrap();
+        let message = line.into_message(|payload| {
+            Message::new(payload)
+                .key("other")
+                .weight(3)
+                .header("a", "0")
+                .header("b", "2")
+        });
+        let expected = Message::new("")
+            .key("acme")
+            .weight(3)
+            .header("a", "1")
+            .header("b", "2");
+        assert_eq!(message, Ok(expected));
+    }
+
+    #[test]
+    fn what_was_printed_can_be_read() {
+        let line = r#"{"id":"x","key":"acme","weight":1,"attempt":2,"enqueued_at_ms":5,"headers":{},"payload":"p"}"#;
+        assert_eq!(read(line), Ok(Message::new("p").key("acme").weight(1)));
+    }
+
+    #[test]
+    fn a_mistyped_field_is_refused_and_so_is_a_missing_payload() {
+        assert!(
+            read(r#"{"payload":"p","kye":"acme"}"#)
+                .unwrap_err()
+                .contains("kye")
+        );
+        assert_eq!(read("{}"), Err("has no payload".to_owned()));
+        assert!(read("seven").is_err());
+        assert!(read(r#"{"payload_base64":"?"}"#).is_err());
+    }
+}

@@ -1,0 +1,38 @@
+//! How far something long has got.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A line on the standard error that shows how far something has got. On a terminal only; gone when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Begins one, of so many messages if it is known how many there are.
+    pub(crate) fn new(what: &'static str, messages: Option<u64>) -> Self {
+        // Draws nothing where nobody looks.
+        let bar = ProgressBar::with_draw_target(messages, ProgressDrawTarget::stderr());
+        let template = match messages {
+            Some(_) => "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}",
+            None => "{msg} {spinner} {human_pos} {per_sec}",
+        };
+        let style = ProgressStyle::with_template(template);
+        bar.set_style(style.expect("the templates are right"));
+        bar.set_message(what);
+        Self(bar)
+    }
+
+    /// Returns one that is not shown, since another one is.
+    pub(crate) fn hidden() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
+    pub(crate) fn advance(&self, messages: u64) {
+        self.0.inc(messages);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,185 @@
+//! `fila peek`: messages without leases.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use clap::Args;
+use fila_sdk::{PeekPage, Peeked, PeekedState};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::general::General;
+use crate::message_json::{PayloadJson, millis};
+use crate::output::{self, Align, Format, Table, bytes, count, duration};
+
+/// How much of a payload people see in the table.
+const PREVIEW_BYTES: u64 = 60;
+
+/// How many messages one request asks for.
+const PAGE: u64 = 100;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  fila peek orders
+  fila peek orders --key acme --limit 100
+  fila peek orders --json | jq 'select(.attempts > 3)'
+
+Nothing is leased and no attempt is counted; messages that consumers have are shown, too. They come by
+fairness key, and within a key in the order in which they were accepted. JSON has payloads as a whole.")]
+pub(crate) struct Arguments {
+    /// Which queue
+    queue: String,
+
+    /// Only messages of this fairness key
+    #[arg(long)]
+    key: Option<String>,
+
+    /// The most messages to show
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    limit: u64,
+}
+
+/// A message for programs.
+#[derive(Debug, Serialize)]
+struct PeekedJson<'a> {
+    id: &'a str,
+    key: &'a str,
+    weight: u32,
+    state: &'static str,
+    attempts: u32,
+    enqueued_at_ms: u64,
+    deliver_after_ms: Option<u64>,
+    lease_until_ms: Option<u64>,
+    expires_at_ms: Option<u64>,
+    deduplication_id: Option<&'a str>,
+    headers: &'a BTreeMap<String, String>,
+    payload_bytes: u64,
+    #[serde(flatten)]
+    payload: PayloadJson<'a>,
+}
+
+pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+    general.talk(Some(&arguments.queue), async |session| {
+        let mut peek = session.client.queue(&arguments.queue).peek();
+        if let Some(key) = &arguments.key {
+            peek = peek.key(key);
+        }
+        let output = session.output;
+        if output.format == Format::Human {
+            peek = peek.payload_max(PREVIEW_BYTES);
+        }
+        let mut table = table();
+        let mut damaged = 0;
+        let mut left = arguments.limit;
+        let mut has_any = false;
+        while left > 0 {
+            let asked = u32::try_from(left.min(PAGE)).unwrap_or(u32::MAX);
+            let page = peek.clone().limit(asked).page().await?;
+            left -= (page.messages.len() as u64).min(left);
+            damaged += page.damaged;
+            has_any |= !page.messages.is_empty();
+            match output.format {
+                Format::Json => output.list(page.messages.iter().map(PeekedJson::from), || "")?,
+                Format::Human => add(&mut table, &page),
+            }
+            match page.next {
+                Some(place) => peek = peek.after(place),
+                None => break,
+            }
+        }
+        match output.format {
+            Format::Human if has_any => output.list([(); 0], || table)?,
+            Format::Human => output::note("there is nothing to see"),
+            Format::Json => {}
+        }
+        if damaged > 0 {
+            let damaged = count(damaged.into());
+            output::note(format!(
+                "{damaged} messages cannot be read; the server's log names them"
+            ));
+        }
+        Ok(())
+    })
+}
+
+fn table() -> Table {
+    Table::new([
+        ("ID", Align::Left),
+        ("KEY", Align::Left),
+        ("STATE", Align::Left),
+        ("ATTEMPTS", Align::Right),
+        ("AGE", Align::Right),
+        ("SIZE", Align::Right),
+        ("PAYLOAD", Align::Left),
+    ])
+}
+
+fn add(table: &mut Table, page: &PeekPage) {
+    // By the server's clock: ours may be another.
+    let until = |moment: SystemTime| {
+        let left = moment.duration_since(page.now).unwrap_or_default();
+        duration(left)
+    };
+    for message in &page.messages {
+        let state = match message.state {
+            PeekedState::Delayed { until: moment } => format!("delayed, {} left", until(moment)),
+            PeekedState::Leased { until: moment } => format!("leased, {} left", until(moment)),
+            other => state(other).to_owned(),
+        };
+        let age = page.now.duration_since(message.enqueued_at);
+        table.row([
+            message.id.as_str().to_owned(),
+            message.key.clone(),
+            state,
+            count(message.attempts.into()),
+            duration(age.unwrap_or_default()),
+            bytes(message.payload_bytes),
+            preview(message),
+        ]);
+    }
+}
+
+fn preview(message: &Peeked) -> String {
+    let mut text = String::from_utf8_lossy(&message.payload).into_owned();
+    let is_cut = message.payload_bytes > message.payload.len() as u64;
+    if is_cut {
+        // A character that was cut in two is not worth showing.
+        text.truncate(text.trim_end_matches('\u{fffd}').len());
+        text.push('…');
+    }
+    text
+}
+
+fn state(state: PeekedState) -> &'static str {
+    match state {
+        PeekedState::Ready => "ready",
+        PeekedState::Delayed { .. } => "delayed",
+        PeekedState::Leased { .. } => "leased",
+        _ => "unknown",
+    }
+}
+
+impl<'a> From<&'a Peeked> for PeekedJson<'a> {
+    fn from(message: &'a Peeked) -> Self {
+        let (deliver_after, lease_until) = match message.state {
+            PeekedState::Delayed { until } => (Some(until), None),
+            PeekedState::Leased { until } => (None, Some(until)),
+            _ => (None, None),
+        };
+        Self {
+            id: message.id.as_str(),
+            key: &message.key,
+            weight: message.weight,
+            state: state(message.state),
+            attempts: message.attempts,
+            enqueued_at_ms: millis(message.enqueued_at),
+            deliver_after_ms: deliver_after.map(millis),
+            lease_until_ms: lease_until.map(millis),
+            expires_at_ms: message.expires_at.map(millis),
+            deduplication_id: message.deduplication_id.as_deref(),
+            headers: &message.headers,
+            payload_bytes: message.payload_bytes,
+            payload: PayloadJson::from(&message.payload[..]),
+        }
+    }
+}

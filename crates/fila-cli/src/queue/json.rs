@@ -1,0 +1,152 @@
+//! Queues for programs. The names of the fields are promised: docs/cli.md has them.
+
+use std::time::Duration;
+
+use fila_sdk::{Charge, KeySettings, Ordering, QueueInfo, QueueSettings, QueueStats};
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub(super) struct QueueJson<'a> {
+    name: &'a str,
+    paused: bool,
+    version: u64,
+    settings: SettingsJson,
+    stats: StatsJson,
+    /// Left out of lists, where it is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<KeySettingsJson<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct SettingsJson {
+    visibility_timeout_ms: Option<u64>,
+    ordering: Option<&'static str>,
+    key_concurrency: Option<u32>,
+    charge: Option<&'static str>,
+    deduplication_window_ms: Option<u64>,
+    depth_max: Option<u64>,
+    key_depth_max: Option<u64>,
+    message_ttl_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct StatsJson {
+    depth: u64,
+    ready: u64,
+    delayed: u64,
+    leased: u64,
+    stored_only: u64,
+    bytes: u64,
+    active_keys: u64,
+    consumers: u64,
+    enqueued_total: u64,
+    deduplicated_total: u64,
+    delivered_total: u64,
+    acked_total: u64,
+    nacked_total: u64,
+    lease_expired_total: u64,
+    released_total: u64,
+    expired_total: u64,
+    purged_total: u64,
+    damaged_total: u64,
+    first_delivered_total: u64,
+    waited_ms_total: u64,
+}
+
+/// What is set for a fairness key.
+#[derive(Debug, Serialize)]
+pub(crate) struct KeySettingsJson<'a> {
+    key: &'a str,
+    paused: bool,
+    weight: Option<u32>,
+    concurrency: Option<u32>,
+}
+
+impl<'a> From<&'a QueueInfo> for QueueJson<'a> {
+    fn from(queue: &'a QueueInfo) -> Self {
+        Self {
+            name: &queue.name,
+            paused: queue.paused,
+            version: queue.version,
+            settings: (&queue.settings).into(),
+            stats: (&queue.stats).into(),
+            keys: queue.keys.iter().map(KeySettingsJson::from).collect(),
+        }
+    }
+}
+
+impl From<&QueueSettings> for SettingsJson {
+    fn from(settings: &QueueSettings) -> Self {
+        Self {
+            visibility_timeout_ms: settings.visibility_timeout.map(millis),
+            ordering: settings.ordering.and_then(ordering),
+            key_concurrency: settings.key_concurrency,
+            charge: settings.charge.and_then(charge),
+            deduplication_window_ms: settings.deduplication_window.map(millis),
+            depth_max: settings.depth_max,
+            key_depth_max: settings.key_depth_max,
+            message_ttl_ms: settings.message_ttl.map(millis),
+        }
+    }
+}
+
+impl From<&QueueStats> for StatsJson {
+    fn from(stats: &QueueStats) -> Self {
+        Self {
+            depth: stats.depth,
+            ready: stats.ready,
+            delayed: stats.delayed,
+            leased: stats.leased,
+            stored_only: stats.stored_only,
+            bytes: stats.bytes,
+            active_keys: stats.active_keys,
+            consumers: stats.consumers,
+            enqueued_total: stats.enqueued_total,
+            deduplicated_total: stats.deduplicated_total,
+            delivered_total: stats.delivered_total,
+            acked_total: stats.acked_total,
+            nacked_total: stats.nacked_total,
+            lease_expired_total: stats.lease_expired_total,
+            released_total: stats.released_total,
+            expired_total: stats.expired_total,
+            purged_total: stats.purged_total,
+            damaged_total: stats.damaged_total,
+            first_delivered_total: stats.first_delivered_total,
+            waited_ms_total: millis(stats.waited_total),
+        }
+    }
+}
+
+impl<'a> From<&'a KeySettings> for KeySettingsJson<'a> {
+    fn from(settings: &'a KeySettings) -> Self {
+        Self {
+            key: &settings.key,
+            paused: settings.paused,
+            weight: settings.weight,
+            concurrency: settings.concurrency,
+        }
+    }
+}
+
+/// None for one that this program does not know yet.
+pub(super) fn ordering(ordering: Ordering) -> Option<&'static str> {
+    match ordering {
+        Ordering::None => Some("none"),
+        Ordering::Key => Some("key"),
+        _ => None,
+    }
+}
+
+/// None for one that this program does not know yet.
+pub(super) fn charge(charge: Charge) -> Option<&'static str> {
+    match charge {
+        Charge::Message => Some("message"),
+        Charge::Bytes => Some("bytes"),
+        Charge::Time => Some("time"),
+        _ => None,
+    }
+}
+
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

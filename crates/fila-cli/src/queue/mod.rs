@@ -1,0 +1,246 @@
+//! `fila queue`: making queues, watching them, changing them while they run.
+
+mod json;
+mod settings;
+mod text;
+
+use clap::{Args, Subcommand};
+use fila_sdk::Admin;
+use serde::Serialize;
+
+use self::json::QueueJson;
+pub(crate) use self::json::{KeySettingsJson, millis};
+use self::settings::SettingsFlags;
+pub(crate) use self::text::{mean_wait, state};
+use crate::confirmation::confirm;
+use crate::failure::Failure;
+use crate::general::General;
+use crate::output::{self, Format, Output, count};
+
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create a queue
+    #[command(after_help = "Examples:
+  fila queue create orders
+  fila queue create orders --visibility-timeout 30000    leased for 30 seconds
+  fila queue create mails --ordering key --depth-max 1000000")]
+    Create {
+        #[command(flatten)]
+        name: Name,
+        #[command(flatten)]
+        settings: SettingsFlags,
+    },
+    /// List queues, with how many messages they have
+    #[command(after_help = "Examples:
+  fila queue list
+  fila queue list --prefix orders --json | jq .stats.ready")]
+    List {
+        /// Only queues whose names begin so
+        #[arg(long, default_value = "", hide_default_value = true)]
+        prefix: String,
+    },
+    /// Show a queue: its settings, what is in it, what has happened to it
+    #[command(after_help = "Examples:
+  fila queue inspect orders
+  fila queue inspect orders --json | jq .version")]
+    Inspect {
+        #[command(flatten)]
+        name: Name,
+    },
+    /// Change settings of a queue; they act on what is in it, too
+    #[command(after_help = "Examples:
+  fila queue update orders --visibility-timeout 5m
+  fila queue update orders --key-concurrency 4 --version 7    only if nobody has changed it since")]
+    Update {
+        #[command(flatten)]
+        name: Name,
+        #[command(flatten)]
+        settings: SettingsFlags,
+        /// Change nothing if the queue is not at this version
+        #[arg(long, value_name = "NUMBER")]
+        version: Option<u64>,
+    },
+    /// Stop deliveries of a queue; it still takes messages and results
+    #[command(after_help = "Example:
+  fila queue pause orders")]
+    Pause {
+        #[command(flatten)]
+        name: Name,
+    },
+    /// Go on with deliveries of a queue
+    #[command(after_help = "Example:
+  fila queue resume orders")]
+    Resume {
+        #[command(flatten)]
+        name: Name,
+    },
+    /// Delete all messages of a queue for ever, leased ones too
+    #[command(after_help = "Examples:
+  fila queue purge orders
+  fila queue purge orders --yes    without being asked; a script needs this")]
+    Purge {
+        #[command(flatten)]
+        name: Name,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Delete a queue and its messages for ever
+    #[command(after_help = "Examples:
+  fila queue delete orders
+  fila queue delete orders --yes    without being asked; a script needs this")]
+    Delete {
+        #[command(flatten)]
+        name: Name,
+        #[command(flatten)]
+        consent: Consent,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Name {
+    /// Which queue
+    #[arg(value_name = "QUEUE")]
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+struct Consent {
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// What was done to a queue, for programs.
+#[derive(Debug, Serialize)]
+struct Done<'a> {
+    name: &'a str,
+    done: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    purged: Option<u64>,
+}
+
+pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+    let command = arguments.command;
+    // What is wrong with a command is said before the server is asked for anything.
+    if let Command::Update { settings, .. } = &command
+        && settings.is_empty()
+    {
+        let text =
+            "say what to change, as with --visibility-timeout 5m; see `fila queue update --help`";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let about = command.queue().map(str::to_owned);
+    general.talk(about.as_deref(), async |session| {
+        let admin = session.client.admin();
+        let output = session.output;
+        match command {
+            Command::Create { name, settings } => {
+                let queue = admin.create_queue(&name.name, settings.into()).await?;
+                output.result(&QueueJson::from(&queue), || {
+                    format!("created queue `{}`", queue.name)
+                })
+            }
+            Command::List { prefix } => list(&admin, output, &prefix).await,
+            Command::Inspect { name } => {
+                let queue = admin.queue(&name.name).await?;
+                output.result(&QueueJson::from(&queue), || text::inspect(&queue))
+            }
+            Command::Update {
+                name,
+                settings,
+                version,
+            } => {
+                let settings = settings.into();
+                let queue = admin.update_queue(&name.name, settings, version).await?;
+                output.result(&QueueJson::from(&queue), || {
+                    format!("queue `{}` is at version {}", queue.name, queue.version)
+                })
+            }
+            Command::Pause { name } => {
+                admin.pause_queue(&name.name).await?;
+                done(output, &name.name, "paused")
+            }
+            Command::Resume { name } => {
+                admin.resume_queue(&name.name).await?;
+                done(output, &name.name, "resumed")
+            }
+            Command::Purge { name, consent } => purge(&admin, output, &name.name, consent).await,
+            Command::Delete { name, consent } => delete(&admin, output, &name.name, consent).await,
+        }
+    })
+}
+
+impl Command {
+    /// Which queue must exist for it.
+    fn queue(&self) -> Option<&str> {
+        match self {
+            Self::Create { .. } | Self::List { .. } => None,
+            Self::Inspect { name }
+            | Self::Update { name, .. }
+            | Self::Pause { name }
+            | Self::Resume { name }
+            | Self::Purge { name, .. }
+            | Self::Delete { name, .. } => Some(&name.name),
+        }
+    }
+}
+
+async fn list(admin: &Admin, output: Output, prefix: &str) -> Result<(), Failure> {
+    let queues = admin.queues(prefix).await?;
+    if queues.is_empty() && output.format == Format::Human {
+        output::note("there are no queues; create one with `fila queue create NAME`");
+        return Ok(());
+    }
+    let json = queues.iter().map(QueueJson::from);
+    output.list(json, || text::list(&queues))
+}
+
+async fn purge(admin: &Admin, output: Output, name: &str, consent: Consent) -> Result<(), Failure> {
+    let depth = admin.queue(name).await?.stats.depth;
+    let messages = count(depth);
+    confirm(
+        &format!("Delete all {messages} messages of queue `{name}` for ever?"),
+        consent.yes,
+    )?;
+    let purged = admin.purge_queue(name).await?;
+    let json = Done {
+        name,
+        done: "purged",
+        purged: Some(purged),
+    };
+    output.result(&json, || {
+        format!("purged {} messages of queue `{name}`", count(purged))
+    })
+}
+
+async fn delete(
+    admin: &Admin,
+    output: Output,
+    name: &str,
+    consent: Consent,
+) -> Result<(), Failure> {
+    let depth = admin.queue(name).await?.stats.depth;
+    let messages = count(depth);
+    confirm(
+        &format!("Delete queue `{name}` and its {messages} messages for ever?"),
+        consent.yes,
+    )?;
+    admin.delete_queue(name).await?;
+    done(output, name, "deleted")
+}
+
+fn done(output: Output, name: &str, done: &'static str) -> Result<(), Failure> {
+    let json = Done {
+        name,
+        done,
+        purged: None,
+    };
+    output.result(&json, || format!("{done} queue `{name}`"))
+}

@@ -1,0 +1,91 @@
+//! The settings of a queue as flags.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use fila_sdk::{Charge, Ordering, QueueSettings};
+
+use crate::values;
+
+/// A flag for every setting. Times are milliseconds, or have a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(super) struct SettingsFlags {
+    /// For how long a message is leased, as `30s`; a bare number is milliseconds [server's default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    visibility_timeout: Option<Duration>,
+
+    /// In which order messages of one fairness key are delivered [server's default: none]
+    #[arg(long, value_enum, value_name = "ORDER")]
+    ordering: Option<OrderingFlag>,
+
+    /// How many messages of one fairness key may be leased at once; 0 for any number
+    #[arg(long, value_name = "NUMBER")]
+    key_concurrency: Option<u32>,
+
+    /// What a delivery uses of its fairness key's share [server's default: message]
+    #[arg(long, value_enum, value_name = "UNIT")]
+    charge: Option<ChargeFlag>,
+
+    /// For how long a deduplication id is remembered, as `5m` [server's default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    deduplication_window: Option<Duration>,
+
+    /// The most messages in the queue; 0 for the server's limit
+    #[arg(long, value_name = "NUMBER")]
+    depth_max: Option<u64>,
+
+    /// The most messages of one fairness key; 0 for the server's limit
+    #[arg(long, value_name = "NUMBER")]
+    key_depth_max: Option<u64>,
+
+    /// How long messages live that do not say it themselves, as `1d`; 0 for ever
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    message_ttl: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OrderingFlag {
+    /// As they came; what is delivered again comes late
+    None,
+    /// Strictly: one at a time, and what is delivered again keeps its place
+    Key,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ChargeFlag {
+    /// Every message as much as any other
+    Message,
+    /// By the size of headers and payload
+    Bytes,
+    /// By the time from delivery to result
+    Time,
+}
+
+impl SettingsFlags {
+    /// Whether nothing is set.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<SettingsFlags> for QueueSettings {
+    fn from(flags: SettingsFlags) -> Self {
+        let mut settings = Self::new();
+        settings.visibility_timeout = flags.visibility_timeout;
+        settings.ordering = flags.ordering.map(|ordering| match ordering {
+            OrderingFlag::None => Ordering::None,
+            OrderingFlag::Key => Ordering::Key,
+        });
+        settings.key_concurrency = flags.key_concurrency;
+        settings.charge = flags.charge.map(|charge| match charge {
+            ChargeFlag::Message => Charge::Message,
+            ChargeFlag::Bytes => Charge::Bytes,
+            ChargeFlag::Time => Charge::Time,
+        });
+        settings.deduplication_window = flags.deduplication_window;
+        settings.depth_max = flags.depth_max;
+        settings.key_depth_max = flags.key_depth_max;
+        settings.message_ttl = flags.message_ttl;
+        settings
+    }
+}

@@ -1,0 +1,76 @@
+//! Values as people write them on the command line.
+
+use std::time::Duration;
+
+/// Reads `30000` (milliseconds), `250ms`, `30s`, `5m`, `2h` or `7d`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let refused = || {
+        format!("`{text}` is no time; write `30s`, `5m`, `2h`, `7d`, or a number of milliseconds")
+    };
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let number: u64 = number.parse().map_err(|_| refused())?;
+    let unit = match unit.trim_start() {
+        "" | "ms" => 1,
+        "s" => 1000,
+        "m" | "min" => 60 * 1000,
+        "h" => 60 * 60 * 1000,
+        "d" => 24 * 60 * 60 * 1000,
+        _ => return Err(refused()),
+    };
+    let millis = number.checked_mul(unit).ok_or_else(refused)?;
+    Ok(Duration::from_millis(millis))
+}
+
+/// Reads `name=value`.
+pub(crate) fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is no header; write it as NAME=VALUE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_number_is_milliseconds_and_units_are_known() {
+        for (text, millis) in [
+            ("30000", 30_000),
+            ("0", 0),
+            ("250ms", 250),
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("5 min", 300_000),
+            ("2h", 7_200_000),
+            ("7d", 604_800_000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused_with_examples() {
+        for text in [
+            "",
+            "s",
+            "5x",
+            "-5s",
+            "1.5s",
+            "99999999999999999999",
+            "18446744073709551615d",
+        ] {
+            let refusal = duration(text).unwrap_err();
+            assert!(refusal.contains("30s"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_header_may_have_an_empty_value_and_no_empty_name() {
+        assert_eq!(header("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert_eq!(header("a="), Ok(("a".to_owned(), String::new())));
+        assert!(header("=b").is_err());
+        assert!(header("a").is_err());
+    }
+}

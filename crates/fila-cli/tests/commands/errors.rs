@@ -1,0 +1,106 @@
+//! What went wrong, in one line that says what to try.
+
+use insta::assert_snapshot;
+
+use crate::rig::{Server, fila, run};
+
+#[test]
+fn a_server_that_is_not_there() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let mut failures = Vec::new();
+    for arguments in [
+        &["queue", "list"][..],
+        &["key", "list", "orders"],
+        &["enqueue", "orders", "x"],
+        &["consume", "orders"],
+        &["peek", "orders"],
+        &["bench"],
+    ] {
+        let said = run(fila().args(arguments).args(["--addr", &address]), b"");
+        let failure = said.failure().replace(&address, "[address]");
+        // What systems call it differs.
+        let (before, cause) = failure.split_once(" (").unwrap();
+        let (_, after) = cause.split_once("); ").unwrap();
+        failures.push(format!("{before} ([cause]); {after}"));
+    }
+    failures.dedup();
+    assert_snapshot!("error_server_down", failures.join("\n"));
+}
+
+#[test]
+fn an_address_that_is_none() {
+    let mut failures = Vec::new();
+    for address in [
+        "not an address",
+        "https://127.0.0.1:5555",
+        "ftp://host:1",
+        "http://",
+    ] {
+        let said = run(fila().args(["queue", "list", "--addr", address]), b"");
+        failures.push(said.failure());
+    }
+    assert_snapshot!("error_wrong_address", failures.join("\n"));
+}
+
+#[test]
+fn a_queue_that_is_not_there() {
+    let server = Server::with_orders();
+    let mut failures = Vec::new();
+    for arguments in [
+        &["queue", "inspect", "oders"][..],
+        &["queue", "inspect", "mails"],
+        &["queue", "update", "mails", "--depth-max", "1"],
+        &["queue", "pause", "mails"],
+        &["queue", "resume", "mails"],
+        &["queue", "purge", "mails", "--yes"],
+        &["queue", "delete", "mails", "--yes"],
+        &["key", "list", "mails"],
+        &["key", "pause", "mails", "acme"],
+        &["enqueue", "mails", "x"],
+        &["consume", "mails"],
+        &["peek", "mails"],
+    ] {
+        failures.push(server.fails(arguments));
+    }
+    failures.dedup();
+    assert_snapshot!("error_missing_queue", failures.join("\n"));
+}
+
+#[test]
+fn what_the_server_refuses() {
+    let server = Server::with_orders();
+    let failures = [
+        server.fails(&["queue", "create", "orders"]),
+        server.fails(&["queue", "create", "no spaces"]),
+        server.fails(&["queue", "create", "mails", "--visibility-timeout", "0"]),
+        server.fails(&["enqueue", "orders", "x", "--weight", "0"]),
+    ];
+    assert_snapshot!("error_refused", failures.join("\n"));
+}
+
+#[test]
+fn a_command_that_is_wrong() {
+    let mut said = String::new();
+    for arguments in [
+        &["queue", "lst"][..],
+        &["enque", "orders", "x"],
+        &["queue", "create", "orders", "--visibility-timeot", "5"],
+        &["queue", "create", "orders", "--visibility-timeout", "soon"],
+        &["queue", "create", "orders", "--ordering", "fifo"],
+        &["queue", "update", "orders"],
+        &["enqueue", "orders", "x", "--header", "tenant"],
+        &["consume", "orders", "--ack", "--exec", "true"],
+        &["consume", "orders", "--concurrency", "2"],
+        &["consume", "orders", "--raw", "--json"],
+        &["server", "--addr", "127.0.0.1:1"],
+        &["server", "--json"],
+    ] {
+        let wrong = run(fila().args(arguments), b"");
+        assert_eq!(wrong.code, Some(2), "{arguments:?}");
+        assert_eq!(wrong.stdout, "");
+        said += &format!("$ fila {}\n{}\n", arguments.join(" "), wrong.stderr);
+    }
+    assert_snapshot!("error_usage", said);
+}

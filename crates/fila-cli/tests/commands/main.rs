@@ -1,0 +1,14 @@
+//! The commands of `fila`, as the shell sees them: what they print, for people and for programs, and how they end.
+//!
+//! Outputs are compared with the files in `snapshots/`; `INSTA_UPDATE=always` writes them anew.
+#![cfg(test)] // helpers may unwrap, as tests do
+
+mod benching;
+mod consuming;
+mod enqueueing;
+mod errors;
+mod help;
+mod keys;
+mod peeking;
+mod queues;
+mod rig;

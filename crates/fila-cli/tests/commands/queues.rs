@@ -1,0 +1,148 @@
+//! `fila queue`.
+
+use insta::assert_snapshot;
+
+use crate::rig::Server;
+
+#[test]
+fn a_queue_is_created_listed_inspected_and_deleted() {
+    let server = Server::start();
+    assert_eq!(
+        server.ok(&["queue", "create", "orders", "--visibility-timeout", "30000"]),
+        "created queue `orders`\n"
+    );
+    server.ok(&["queue", "create", "mails", "--ordering", "key"]);
+    server.ok(&["enqueue", "orders", "hello", "--key", "acme"]);
+    assert_snapshot!("queue_list", server.ok(&["queue", "list"]));
+    assert_snapshot!("queue_list_json", server.ok(&["queue", "list", "--json"]));
+    assert_snapshot!("queue_inspect", server.ok(&["queue", "inspect", "orders"]));
+    assert_eq!(
+        server.ok(&["queue", "delete", "orders", "--yes"]),
+        "deleted queue `orders`\n"
+    );
+    let left = server.ok(&["queue", "list", "--prefix", "ord", "--json"]);
+    assert_eq!(left, "");
+}
+
+#[test]
+fn every_setting_has_a_flag() {
+    let server = Server::start();
+    let created = server.ok(&[
+        "queue",
+        "create",
+        "mails",
+        "--visibility-timeout=5m",
+        "--ordering=key",
+        "--key-concurrency=2",
+        "--charge=bytes",
+        "--deduplication-window=1h",
+        "--depth-max=1000",
+        "--key-depth-max=100",
+        "--message-ttl=1d",
+        "--json",
+    ]);
+    assert_snapshot!("queue_create_json", created);
+    let updated = server.ok(&["queue", "update", "mails", "--charge", "time"]);
+    assert_snapshot!("queue_update", updated);
+    assert_snapshot!(
+        "queue_inspect_settings",
+        server.ok(&["queue", "inspect", "mails"])
+    );
+}
+
+#[test]
+fn an_update_with_a_version_is_refused_after_another_one() {
+    let server = Server::with_orders();
+    let queue = server.ok(&["queue", "inspect", "orders", "--json"]);
+    let queue: serde_json::Value = serde_json::from_str(&queue).unwrap();
+    let version = queue["version"].to_string();
+    let update = [
+        "queue",
+        "update",
+        "orders",
+        "--depth-max",
+        "7",
+        "--version",
+        &version,
+    ];
+    server.ok(&update);
+    assert_snapshot!("queue_update_changed", server.fails(&update));
+}
+
+#[test]
+fn a_paused_queue_gives_nothing_until_it_is_resumed() {
+    let server = Server::with_orders();
+    server.ok(&["enqueue", "orders", "hello"]);
+    assert_eq!(
+        server.ok(&["queue", "pause", "orders"]),
+        "paused queue `orders`\n"
+    );
+    let said = server.run(&["consume", "orders", "--ack", "--idle", "50ms"]);
+    assert_eq!((said.stdout.as_str(), said.code), ("", Some(0)));
+    assert_snapshot!("consume_paused", said.stderr);
+    assert_eq!(
+        server.ok(&["queue", "resume", "orders", "--json"]),
+        "{\"name\":\"orders\",\"done\":\"resumed\"}\n"
+    );
+    assert_eq!(
+        server.ok(&["consume", "orders", "--ack", "--limit", "1"]),
+        "hello\n"
+    );
+}
+
+#[test]
+fn what_cannot_be_undone_needs_a_yes() {
+    let server = Server::with_orders();
+    server.ok(&["enqueue", "orders", "a", "b", "c"]);
+    assert_snapshot!(
+        "queue_purge_unasked",
+        server.fails(&["queue", "purge", "orders"])
+    );
+    server.fails(&["queue", "delete", "orders"]);
+    assert_eq!(server.stat("orders", "depth"), 3);
+    assert_eq!(
+        server.ok(&["queue", "purge", "orders", "--yes"]),
+        "purged 3 messages of queue `orders`\n"
+    );
+    assert_eq!(
+        server.ok(&["queue", "purge", "orders", "-y", "--json"]),
+        "{\"name\":\"orders\",\"done\":\"purged\",\"purged\":0}\n"
+    );
+}
+
+#[test]
+fn an_empty_list_says_what_to_do_to_people_and_nothing_to_programs() {
+    let server = Server::start();
+    let said = server.run(&["queue", "list"]);
+    assert_eq!((said.stdout.as_str(), said.code), ("", Some(0)));
+    assert_snapshot!("queue_list_empty", said.stderr);
+    assert_eq!(server.ok(&["queue", "list", "--json"]), "");
+}
+
+#[test]
+fn colours_are_for_terminals_unless_they_are_asked_for() {
+    let server = Server::with_orders();
+    assert!(!server.ok(&["queue", "list"]).contains('\u{1b}'));
+    assert!(
+        server
+            .ok(&["queue", "list", "--color", "always"])
+            .contains('\u{1b}')
+    );
+}
+
+#[test]
+fn whoever_has_seen_enough_may_close_the_pipe() {
+    let server = Server::start();
+    for number in 0..50 {
+        server.ok(&["queue", "create", &format!("queue-{number:040}")]);
+    }
+    let script = format!(
+        "'{}' queue list --addr {} | head -1; echo done",
+        env!("CARGO_BIN_EXE_fila"),
+        server.address
+    );
+    let mut shell = std::process::Command::new("sh");
+    let said = crate::rig::run(shell.args(["-c", &script]), b"");
+    assert!(said.stdout.starts_with("QUEUE") && said.stdout.ends_with("\ndone\n"));
+    assert_eq!(said.stderr, "");
+}

@@ -1,0 +1,292 @@
+//! Which batches a producer has sent already.
+//!
+//! A batch that was stored as a whole takes one entry here and one row in the store, however many messages it has; of
+//! one that was stored in part, each stored message has its own. An entry is dropped when its time has passed, or as
+//! soon as its producer says that it has the answer, which is before it sends much more: so there are about as many as
+//! there are batches under way.
+//!
+//! A copy of a batch can be late: one on a connection that its producer has given up may be read after the copy on the
+//! next connection was answered. So it is remembered for each producer below which batches are answered, for as long
+//! as any of them might come again, and what is below is refused.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use fila_store::{MessageId, Timestamp};
+use foldhash::fast::RandomState;
+
+use super::batch_row::{BatchRow, Part};
+use crate::{BatchId, ProducerId, Refused, Sequence};
+
+#[derive(Debug, Default)]
+pub(crate) struct Batches {
+    known: BTreeMap<Entry, Known>,
+    producers: HashMap<ProducerId, Producer, RandomState>,
+    /// When to drop what. Holds every entry at its time, and every producer at its time or before.
+    order: BTreeSet<(Timestamp, Due)>,
+}
+
+/// Sorts by the batches of a producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    producer: ProducerId,
+    sequence: Sequence,
+    part: Part,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// How many messages the batch has.
+    size: u32,
+    /// The message, or the first one of the batch.
+    message: MessageId,
+    until: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Producer {
+    answered_below: Sequence,
+    /// Until when any of its batches might come again.
+    until: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Entry(Entry),
+    Producer(ProducerId),
+}
+
+/// What is known of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// Nothing.
+    Never,
+    /// All its messages are stored, this one first and the others under the ids that follow.
+    Whole(MessageId),
+    /// Some of its messages are stored.
+    InPart,
+}
+
+impl Batches {
+    /// Returns how much is remembered: entries, and producers.
+    pub(super) fn len(&self) -> usize {
+        self.known.len() + self.producers.len()
+    }
+
+    /// Returns what is known of a batch of so many messages.
+    ///
+    /// # Errors
+    /// If it cannot be what it was before: answered, or of another size.
+    pub(super) fn find(&self, id: &BatchId, size: usize) -> Result<Sent, Refused> {
+        let answered_below = self.answered_below(id.producer).max(id.answered_below);
+        if id.sequence < answered_below {
+            return Err(Refused::BatchAnswered {
+                sequence: id.sequence,
+                answered_below,
+            });
+        }
+        let entry = |part| Entry {
+            producer: id.producer,
+            sequence: id.sequence,
+            part,
+        };
+        let all = entry(Part::Whole)..=entry(Part::Message(u32::MAX));
+        let Some((entry, known)) = self.known.range(all).next() else {
+            return Ok(Sent::Never);
+        };
+        let before = known.size as usize;
+        if before != size {
+            return Err(Refused::BatchChanged { before, now: size });
+        }
+        Ok(match entry.part {
+            Part::Whole => Sent::Whole(known.message),
+            Part::Message(_) => Sent::InPart,
+        })
+    }
+
+    /// Returns the message at a place of a batch that was stored in part, if that one was.
+    pub(super) fn message(&self, id: &BatchId, place: u32) -> Option<MessageId> {
+        let entry = Entry {
+            producer: id.producer,
+            sequence: id.sequence,
+            part: Part::Message(place),
+        };
+        self.known.get(&entry).map(|known| known.message)
+    }
+
+    pub(crate) fn remember(&mut self, row: &BatchRow, message: MessageId, until: Timestamp) {
+        let due = Due::Producer(row.producer);
+        let producer = self.producers.entry(row.producer).or_insert_with(|| {
+            self.order.insert((until, due));
+            Producer {
+                answered_below: Sequence::default(),
+                until,
+            }
+        });
+        producer.until = producer.until.max(until);
+        self.forget_answered(row.producer, row.answered_below);
+        if row.sequence < self.answered_below(row.producer) {
+            return;
+        }
+        let entry = Entry {
+            producer: row.producer,
+            sequence: row.sequence,
+            part: row.part,
+        };
+        let size = row.size;
+        let known = Known {
+            size,
+            message,
+            until,
+        };
+        if let Some(before) = self.known.insert(entry, known) {
+            self.order.remove(&(before.until, Due::Entry(entry)));
+        }
+        self.order.insert((until, Due::Entry(entry)));
+    }
+
+    /// Drops the batches of a producer below this one, and refuses them from now on.
+    pub(super) fn forget_answered(&mut self, producer: ProducerId, below: Sequence) {
+        // Nothing can come again of a producer of whom nothing is known.
+        let Some(known) = self.producers.get_mut(&producer) else {
+            return;
+        };
+        if below <= known.answered_below {
+            return;
+        }
+        let entry = |sequence| Entry {
+            producer,
+            sequence,
+            part: Part::Whole,
+        };
+        let answered = entry(known.answered_below)..entry(below);
+        known.answered_below = below;
+        while let Some((&entry, known)) = self.known.range(answered.clone()).next() {
+            self.order.remove(&(known.until, Due::Entry(entry)));
+            self.known.remove(&entry);
+        }
+    }
+
+    /// Drops what no longer counts.
+    pub(super) fn forget_expired(&mut self, now: Timestamp) {
+        while let Some(&(moment, due)) = self.order.first() {
+            if moment > now {
+                break;
+            }
+            self.order.pop_first();
+            match due {
+                Due::Entry(entry) => {
+                    self.known.remove(&entry);
+                }
+                Due::Producer(id) => match self.producers.get(&id) {
+                    Some(producer) if producer.until > now => {
+                        self.order.insert((producer.until, due));
+                    }
+                    Some(_) | None => {
+                        self.producers.remove(&id);
+                    }
+                },
+            }
+        }
+    }
+
+    fn answered_below(&self, producer: ProducerId) -> Sequence {
+        let known = self.producers.get(&producer);
+        known.map(|known| known.answered_below).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fila_store::Epoch;
+
+    use super::*;
+
+    const SIZE: u32 = 3;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn message(counter: u64) -> MessageId {
+        MessageId::new(Epoch::FIRST, counter).unwrap()
+    }
+
+    fn id(producer: u8, sequence: u64, answered_below: u64) -> BatchId {
+        BatchId {
+            answered_below: Sequence::new(answered_below),
+            ..BatchId::new(ProducerId::new([producer; 16]), Sequence::new(sequence))
+        }
+    }
+
+    fn remember(batches: &mut Batches, id: &BatchId, until: u64) {
+        let row = BatchRow::new(id, SIZE, Part::Whole);
+        batches.remember(&row, message(id.sequence.get()), at(until));
+    }
+
+    fn find(batches: &Batches, id: &BatchId) -> Result<Sent, Refused> {
+        batches.find(id, SIZE as usize)
+    }
+
+    #[test]
+    fn whatever_is_over_first_is_dropped_first() {
+        let mut batches = Batches::default();
+        for (sequence, until) in [(1, 30), (2, 10), (3, 20)] {
+            remember(&mut batches, &id(1, sequence, 0), until);
+        }
+        for (now, left) in [(9, 3), (10, 2), (20, 1), (29, 1)] {
+            batches.forget_expired(at(now));
+            assert_eq!(batches.known.len(), left, "{now}");
+            assert_eq!(batches.producers.len(), 1);
+        }
+        batches.forget_expired(at(30));
+        assert_eq!((batches.len(), batches.order.len()), (0, 0));
+    }
+
+    #[test]
+    fn answered_batches_leave_nothing_but_their_producer() {
+        let mut batches = Batches::default();
+        remember(&mut batches, &id(2, 0, 0), 100);
+        for sequence in 0..1000 {
+            remember(&mut batches, &id(1, sequence, sequence), 100);
+            assert_eq!((batches.len(), batches.order.len()), (4, 4));
+        }
+        let refused = find(&batches, &id(1, 998, 0));
+        assert!(
+            matches!(refused, Err(Refused::BatchAnswered { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(
+            find(&batches, &id(1, 999, 0)),
+            Ok(Sent::Whole(message(999)))
+        );
+        assert_eq!(find(&batches, &id(2, 0, 0)), Ok(Sent::Whole(message(0))));
+    }
+
+    #[test]
+    fn rows_that_are_read_back_leave_as_much_as_there_was() {
+        let mut batches = Batches::default();
+        let rows: Vec<BatchId> = (0..100)
+            .map(|n: u64| id(1, n, n.saturating_sub(3)))
+            .collect();
+        for id in rows.iter().rev() {
+            remember(&mut batches, id, 100);
+        }
+        assert_eq!(batches.known.len(), 4);
+        batches = Batches::default();
+        for id in &rows {
+            remember(&mut batches, id, 100);
+            assert!(batches.known.len() <= 4);
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_remembered_anew_outlives_its_first_time() {
+        let mut batches = Batches::default();
+        remember(&mut batches, &id(1, 1, 0), 10);
+        remember(&mut batches, &id(1, 1, 0), 20);
+        batches.forget_expired(at(15));
+        assert_eq!(find(&batches, &id(1, 1, 0)), Ok(Sent::Whole(message(1))));
+        batches.forget_expired(at(20));
+        assert_eq!((batches.len(), batches.order.len()), (0, 0));
+    }
+}

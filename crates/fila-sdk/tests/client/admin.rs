@@ -1,0 +1,106 @@
+//! The calls of an operator.
+
+use std::time::Duration;
+
+use fila_sdk::{Charge, ErrorCode, KeyChange, Message, Ordering, QueueSettings};
+
+use crate::rig::{Rig, soon};
+
+#[tokio::test]
+async fn settings_come_back_as_they_were_given() {
+    let rig = Rig::start().await;
+    let admin = rig.client.admin();
+    let settings = QueueSettings::new()
+        .visibility_timeout(Duration::from_secs(60))
+        .ordering(Ordering::Key)
+        .key_concurrency(1)
+        .charge(Charge::Bytes)
+        .deduplication_window(Duration::from_secs(90))
+        .depth_max(1000)
+        .key_depth_max(100)
+        .message_ttl(Duration::from_secs(3600));
+    let created = soon(admin.create_queue("orders", settings.clone()))
+        .await
+        .unwrap();
+    assert_eq!(created.settings, settings);
+    let queue = soon(admin.queue("orders")).await.unwrap();
+    assert_eq!((queue.name.as_str(), queue.settings), ("orders", settings));
+}
+
+#[tokio::test]
+async fn an_update_changes_what_it_says_and_heeds_the_version() {
+    let rig = Rig::start().await;
+    let admin = rig.client.admin();
+    rig.queue("orders").await;
+    let before = soon(admin.queue("orders")).await.unwrap();
+    let change = QueueSettings::new().depth_max(5);
+    let changed = admin.update_queue("orders", change.clone(), Some(before.version));
+    let changed = soon(changed).await.unwrap();
+    assert_eq!(changed.settings.depth_max, Some(5));
+    assert_eq!(
+        changed.settings.visibility_timeout,
+        before.settings.visibility_timeout
+    );
+    let stale = admin.update_queue("orders", change, Some(before.version));
+    let error = soon(stale).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::QueueChanged));
+}
+
+#[tokio::test]
+async fn queues_are_listed_by_prefix_paused_purged_and_deleted() {
+    let rig = Rig::start().await;
+    let admin = rig.client.admin();
+    for name in ["orders", "orders-eu", "mails"] {
+        rig.queue(name).await.send("x").await.unwrap();
+    }
+    let names = |queues: Vec<fila_sdk::QueueInfo>| -> Vec<String> {
+        queues.into_iter().map(|queue| queue.name).collect()
+    };
+    let all = soon(admin.queues("")).await.unwrap();
+    assert_eq!(names(all), ["mails", "orders", "orders-eu"]);
+    let some = soon(admin.queues("orders")).await.unwrap();
+    assert_eq!(names(some), ["orders", "orders-eu"]);
+
+    soon(admin.pause_queue("orders")).await.unwrap();
+    assert!(soon(admin.queue("orders")).await.unwrap().paused);
+    soon(admin.resume_queue("orders")).await.unwrap();
+    assert!(!soon(admin.queue("orders")).await.unwrap().paused);
+    assert_eq!(soon(admin.purge_queue("orders")).await.unwrap(), 1);
+    soon(admin.delete_queue("orders")).await.unwrap();
+    let error = soon(admin.delete_queue("orders")).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::QueueNotFound));
+}
+
+#[tokio::test]
+async fn keys_are_listed_page_by_page_and_changed_one_by_one() {
+    let rig = Rig::start().await;
+    let orders = rig.queue("orders").await;
+    let admin = rig.client.admin();
+    let messages = (0..2500).map(|number| Message::new("").key(format!("tenant-{number:04}")));
+    for sent in soon(orders.send_all(messages)).await {
+        sent.unwrap();
+    }
+    let keys = soon(admin.keys("orders", usize::MAX)).await.unwrap();
+    assert_eq!(keys.len(), 2500);
+    assert_eq!(soon(admin.keys("orders", 10)).await.unwrap().len(), 10);
+
+    let change = admin.update_key("orders", "tenant-0007", KeyChange::weight(3));
+    assert_eq!(soon(change).await.unwrap().weight, Some(3));
+    let change = admin.update_key("orders", "tenant-0007", KeyChange::pause());
+    assert!(soon(change).await.unwrap().paused);
+    let queue = soon(admin.queue("orders")).await.unwrap();
+    assert_eq!(queue.keys.len(), 1);
+    let change = admin.update_key("orders", "tenant-0007", KeyChange::resume());
+    soon(change).await.unwrap();
+    let change = admin.update_key("orders", "tenant-0007", KeyChange::concurrency(2));
+    assert_eq!(soon(change).await.unwrap().concurrency, Some(2));
+}
+
+#[tokio::test]
+async fn the_server_tells_of_itself() {
+    let rig = Rig::start().await;
+    let info = soon(rig.client.admin().server()).await.unwrap();
+    assert_eq!(info.version, env!("CARGO_PKG_VERSION"));
+    assert!(info.writable);
+    assert_eq!(info.queues, 0);
+}

@@ -1,0 +1,56 @@
+//! The client against the test broker, on Tokio's paused clock: whatever breaks, breaks exactly when the test says.
+#![cfg(test)] // helpers may unwrap, as tests do
+
+mod consuming;
+mod dropping;
+mod sending;
+mod working;
+
+use std::time::Duration;
+
+use fila_sdk::testing::Broker;
+use fila_sdk::{Client, Delivery, Queue, QueueSettings};
+
+/// A broker with one queue, and a client of it.
+struct Rig {
+    broker: Broker,
+    client: Client,
+    orders: Queue,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(QueueSettings::new())
+    }
+
+    fn with(settings: QueueSettings) -> Self {
+        let broker = Broker::new();
+        broker.create_queue_with("orders", &settings);
+        let client = broker.client();
+        let orders = client.queue("orders");
+        Self {
+            broker,
+            client,
+            orders,
+        }
+    }
+
+    async fn send(&self, payload: &'static str) {
+        self.orders.send(payload).await.unwrap();
+    }
+
+    /// Waits until so many messages are leased. Others get their turn meanwhile.
+    async fn until_leased(&self, count: u64) {
+        loop {
+            let queue = self.client.admin().queue("orders").await.unwrap();
+            if queue.stats.leased == count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn text(delivery: &Delivery) -> &str {
+    std::str::from_utf8(&delivery.payload).unwrap()
+}
