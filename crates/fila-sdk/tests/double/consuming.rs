@@ -223,3 +223,28 @@ async fn messages_of_all_keys_come_in_turns() {
     }
     assert_eq!(keys, ["noisy", "quiet", "noisy", "noisy", "noisy"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_time_that_can_be_said_is_too_long() {
+    let rig = Rig::with(QueueSettings::new().visibility_timeout(Duration::MAX));
+    let client = rig.broker.client_with(|client| {
+        client
+            .deadline(Duration::MAX)
+            .connect_timeout(Duration::MAX)
+            .backoff(Duration::MAX, Duration::MAX)
+    });
+    let orders = client.queue("orders");
+    let message = fila_sdk::Message::new("x").time_to_live(Duration::MAX);
+    orders.send(message).await.unwrap();
+    client.admin().queue("orders").await.unwrap();
+    let consumer = orders
+        .consumer()
+        .keep_leases(Duration::MAX)
+        .prefetch(u32::MAX);
+    let mut consumer = consumer.subscribe();
+    let order = consumer.next().await.unwrap().unwrap();
+    order.extend(Duration::MAX).await.unwrap();
+    order.nack_after("later", Duration::MAX).await.unwrap();
+    consumer.stop().await;
+    assert_eq!(rig.broker.depth("orders"), 1);
+}
