@@ -64,7 +64,7 @@ struct Consumer {
 }
 
 /// What is said of a lease.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Said {
     Ack,
     Nack(Duration),

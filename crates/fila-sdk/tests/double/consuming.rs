@@ -27,7 +27,7 @@ async fn no_more_messages_are_here_than_the_prefetch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_kept_as_long_as_its_delivery_is_held() {
-    let rig = Rig::with(QueueSettings::new().visibility_timeout(Duration::from_secs(30)));
+    let rig = Rig::with(&QueueSettings::new().visibility_timeout(Duration::from_secs(30)));
     rig.send("x").await;
     let mut consumer = rig.orders.consumer().subscribe();
     let order = consumer.next().await.unwrap().unwrap();
@@ -226,7 +226,7 @@ async fn messages_of_all_keys_come_in_turns() {
 
 #[tokio::test(start_paused = true)]
 async fn no_time_that_can_be_said_is_too_long() {
-    let rig = Rig::with(QueueSettings::new().visibility_timeout(Duration::MAX));
+    let rig = Rig::with(&QueueSettings::new().visibility_timeout(Duration::MAX));
     let client = rig.broker.client_with(|client| {
         client
             .deadline(Duration::MAX)
