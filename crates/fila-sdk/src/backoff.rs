@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::moment::FAR;
+
 /// Waits that double up to a limit. Each is drawn from the upper half of its step, so that clients which lost the same
 /// server do not come back all at once.
 #[derive(Clone, Debug)]
@@ -13,6 +15,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(first: Duration, longest: Duration) -> Self {
+        let (first, longest) = (first.min(FAR), longest.min(FAR));
         Self {
             first,
             longest,

@@ -12,6 +12,7 @@ use tonic::{Response, Status};
 
 use crate::backoff::Backoff;
 use crate::error::{Broken, describe};
+use crate::moment::after;
 use crate::producer::Producer;
 use crate::{Admin, Error, Queue};
 
@@ -138,7 +139,7 @@ impl Client {
         &self,
         call: impl Future<Output = Result<Response<A>, Status>>,
     ) -> Result<A, Error> {
-        let ends = Instant::now() + self.options().deadline;
+        let ends = after(Instant::now(), self.options().deadline);
         match timeout_at(ends, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.failed(status.into())),
@@ -151,7 +152,7 @@ impl Client {
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let ends = Instant::now() + self.options().deadline;
+        let ends = after(Instant::now(), self.options().deadline);
         let mut backoff = self.options().backoff();
         let mut heard = None;
         loop {
@@ -164,7 +165,7 @@ impl Client {
                 Err(_) => return Err(self.no_answer(heard)),
             }
             let wait = backoff.next(fastrand::f64());
-            if Instant::now() + wait >= ends {
+            if after(Instant::now(), wait) >= ends {
                 return Err(self.unreachable(heard.unwrap_or_default()));
             }
             sleep(wait).await;

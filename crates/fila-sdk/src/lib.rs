@@ -6,6 +6,7 @@ mod client;
 mod consumer;
 mod error;
 mod message;
+mod moment;
 mod peek;
 mod producer;
 mod queue;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::moment::after;
 use crate::{Client, ConsumerBuilder, Error, Message, PeekBuilder, Sent, WorkerBuilder};
 
 /// A queue of a server. From [`Client::queue`]; cheap to clone.
@@ -95,7 +96,7 @@ impl Queue {
     }
 
     fn deadline(&self) -> Instant {
-        Instant::now() + self.client.options().deadline
+        after(Instant::now(), self.client.options().deadline)
     }
 
     async fn within<T>(

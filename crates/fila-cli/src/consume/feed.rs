@@ -31,6 +31,7 @@ pub(super) enum Work {
 pub(super) struct Feed {
     consumer: Consumer,
     left: u64,
+    has_any: bool,
     idle: Option<Duration>,
     stop: Pin<Box<dyn Future<Output = ()>>>,
     ending: Option<Ending>,
@@ -42,6 +43,7 @@ impl Feed {
         Self {
             consumer,
             left: limit,
+            has_any: false,
             idle,
             stop: Box::pin(signals::shutdown()),
             ending: None,
@@ -92,7 +94,13 @@ impl Feed {
     fn take(&mut self, next: Option<Result<Delivery, Error>>) -> Result<Delivery, Failure> {
         let delivery = next.unwrap_or(Err(Error::Closed))?;
         self.left -= 1;
+        self.has_any = true;
         Ok(delivery)
+    }
+
+    /// Whether anything has come at all.
+    pub(super) fn has_any(&self) -> bool {
+        self.has_any
     }
 
     pub(super) fn ending(&self) -> Ending {

@@ -16,6 +16,7 @@ use self::feed::{Ending, Feed};
 use self::print::{Keep, Print};
 use crate::failure::Failure;
 use crate::general::{General, Session};
+use crate::output::Format;
 use crate::{output, values};
 
 /// How many messages are shown if nothing is said and they are given back: they are held until the end.
@@ -132,11 +133,12 @@ impl Arguments {
             }
         };
         let ending = feed.ending();
+        let has_any = feed.has_any();
         // What was not handed out is given back, and results under way are seen to their end. The server gives back
         // the rest when we are gone.
         let _ = timeout(STOP_MAX, feed.stop()).await;
         let ended = match ended {
-            Ok(()) => self.look_back(session, ending).await,
+            Ok(()) => self.look_back(session, ending, has_any).await,
             failed => failed,
         };
         (ended, ending)
@@ -168,7 +170,12 @@ impl Arguments {
     /// Sees whether a silent queue is an empty one.
     ///
     /// A server that has gone away is silent, too: who takes that for the end of the queue would be wrong.
-    async fn look_back(&self, session: &Session, ending: Ending) -> Result<(), Failure> {
+    async fn look_back(
+        &self,
+        session: &Session,
+        ending: Ending,
+        has_any: bool,
+    ) -> Result<(), Failure> {
         match ending {
             Ending::Idle => {
                 let admin = session.client.admin();
@@ -184,6 +191,8 @@ impl Arguments {
                     output::note(format!(
                         "queue `{name}` is paused; `fila queue resume {name}` lets its messages go"
                     ));
+                } else if !has_any && session.output.format == Format::Human {
+                    output::note("there is nothing to take");
                 }
             }
             Ending::Limit if self.limit.is_none() => {

@@ -19,6 +19,7 @@ use super::lease::Lease;
 use crate::backoff::Backoff;
 use crate::error::{Broken, Refusal};
 use crate::message::millis;
+use crate::moment::after;
 use crate::{Client, Error};
 
 /// How many results are sent in one frame.
@@ -170,7 +171,7 @@ impl Driver {
 
     /// Waits before the next attempt. False if the consumer is gone meanwhile.
     async fn pause(&mut self) -> bool {
-        let until = Instant::now() + self.backoff.next(fastrand::f64());
+        let until = after(Instant::now(), self.backoff.next(fastrand::f64()));
         loop {
             tokio::select! {
                 () = sleep_until(until) => return true,
@@ -264,8 +265,8 @@ impl Driver {
         let held = Held {
             lease: lease.clone(),
             time,
-            extend_at: now + time / 2,
-            keep_until: now + self.keep,
+            extend_at: after(now, time / 2),
+            keep_until: after(now, self.keep),
             said: VecDeque::new(),
         };
         self.held.insert(lease_id, held);
@@ -273,7 +274,7 @@ impl Driver {
         if !self.keep.is_zero() {
             let every = (time / LOOKS).max(LOOK_MIN);
             self.look_every = self.look_every.min(every);
-            let look_at = now + every;
+            let look_at = after(now, every);
             self.look_at = Some(self.look_at.map_or(look_at, |at| at.min(look_at)));
         }
         let grip = Grip {
@@ -353,7 +354,7 @@ impl Driver {
                         lease_ms: millis(time).max(1),
                     });
                     if let Some(held) = self.held.get_mut(&lease_id) {
-                        held.extend_at = Instant::now() + time / 2;
+                        held.extend_at = after(Instant::now(), time / 2);
                     }
                     Said::Extension(report.answer)
                 }
@@ -414,7 +415,7 @@ impl Driver {
             {
                 continue;
             }
-            held.extend_at = now + held.time / 2;
+            held.extend_at = after(now, held.time / 2);
             held.said.push_back(Said::Extension(None));
             request.extensions.push(LeaseExtension {
                 lease_id,
@@ -427,7 +428,7 @@ impl Driver {
         if !request.extensions.is_empty() {
             let _ = stream.requests.send(request);
         }
-        self.look_at = (!self.held.is_empty()).then(|| now + self.look_every);
+        self.look_at = (!self.held.is_empty()).then(|| after(now, self.look_every));
     }
 
     /// The stream has ended, and all its leases with it.

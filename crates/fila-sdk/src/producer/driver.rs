@@ -19,6 +19,7 @@ use crate::backoff::Backoff;
 use crate::client::Options;
 use crate::error::{Broken, Refusal};
 use crate::message::millis;
+use crate::moment::after;
 
 /// How many frames may be unanswered. While as many are, messages gather for the next: the more slowly the server
 /// answers, the larger are the frames. Two would do for a server that syncs one batch while it takes the next; the
@@ -286,7 +287,7 @@ impl Driver {
             }
             self.put_off.insert(sequence);
             if self.again_at.is_none() {
-                self.again_at = Some(Instant::now() + self.backoff.next(fastrand::f64()));
+                self.again_at = Some(after(Instant::now(), self.backoff.next(fastrand::f64())));
             }
             return Ok(());
         }

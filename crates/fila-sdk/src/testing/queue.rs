@@ -12,6 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::Status;
 
+use crate::moment::after;
+
 /// What a queue leases for if nothing else is set.
 pub(super) const VISIBILITY: Duration = Duration::from_secs(30);
 
@@ -62,7 +64,7 @@ struct Consumer {
 }
 
 /// What is said of a lease.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Said {
     Ack,
     Nack(Duration),
@@ -183,7 +185,7 @@ impl Queue {
         } else {
             self.next_message += 1; // Only to tell those of the same moment apart.
             self.delayed
-                .insert((now + delay, self.next_message), stored);
+                .insert((after(now, delay), self.next_message), stored);
         }
     }
 
@@ -255,7 +257,7 @@ impl Queue {
                 self.put(now, delay, leased.stored);
             }
             Said::Extend(time) => {
-                leased.until = now + time;
+                leased.until = after(now, time);
                 self.leases.insert(lease, leased);
             }
             Said::Release => {
@@ -342,7 +344,7 @@ impl Queue {
             Leased {
                 stored,
                 consumer: consumer.id,
-                until: now + time,
+                until: after(now, time),
             },
         );
         // If it is gone, its end is on the way and gives the message back.

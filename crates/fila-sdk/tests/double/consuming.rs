@@ -27,7 +27,7 @@ async fn no_more_messages_are_here_than_the_prefetch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_kept_as_long_as_its_delivery_is_held() {
-    let rig = Rig::with(QueueSettings::new().visibility_timeout(Duration::from_secs(30)));
+    let rig = Rig::with(&QueueSettings::new().visibility_timeout(Duration::from_secs(30)));
     rig.send("x").await;
     let mut consumer = rig.orders.consumer().subscribe();
     let order = consumer.next().await.unwrap().unwrap();
@@ -222,4 +222,29 @@ async fn messages_of_all_keys_come_in_turns() {
         order.ack().await.unwrap();
     }
     assert_eq!(keys, ["noisy", "quiet", "noisy", "noisy", "noisy"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_time_that_can_be_said_is_too_long() {
+    let rig = Rig::with(&QueueSettings::new().visibility_timeout(Duration::MAX));
+    let client = rig.broker.client_with(|client| {
+        client
+            .deadline(Duration::MAX)
+            .connect_timeout(Duration::MAX)
+            .backoff(Duration::MAX, Duration::MAX)
+    });
+    let orders = client.queue("orders");
+    let message = fila_sdk::Message::new("x").time_to_live(Duration::MAX);
+    orders.send(message).await.unwrap();
+    client.admin().queue("orders").await.unwrap();
+    let consumer = orders
+        .consumer()
+        .keep_leases(Duration::MAX)
+        .prefetch(u32::MAX);
+    let mut consumer = consumer.subscribe();
+    let order = consumer.next().await.unwrap().unwrap();
+    order.extend(Duration::MAX).await.unwrap();
+    order.nack_after("later", Duration::MAX).await.unwrap();
+    consumer.stop().await;
+    assert_eq!(rig.broker.depth("orders"), 1);
 }

@@ -20,12 +20,12 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        Self::with(QueueSettings::new())
+        Self::with(&QueueSettings::new())
     }
 
-    fn with(settings: QueueSettings) -> Self {
+    fn with(settings: &QueueSettings) -> Self {
         let broker = Broker::new();
-        broker.create_queue_with("orders", &settings);
+        broker.create_queue_with("orders", settings);
         let client = broker.client();
         let orders = client.queue("orders");
         Self {
