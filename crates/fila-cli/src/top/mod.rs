@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
 
-    /// Look twice, an interval apart, print what was seen, and end; as happens without a terminal, and with --json
+    /// Print what is seen once, and end; as happens without a terminal, and with --json
     #[arg(long)]
     once: bool,
 }

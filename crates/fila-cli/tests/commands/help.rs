@@ -26,6 +26,8 @@ fn every_command_has_help() {
         "enqueue",
         "consume",
         "peek",
+        "top",
+        "demo",
         "bench",
         "completions",
     ] {
