@@ -540,6 +540,34 @@ fn a_queue_that_charges_by_time_shares_time() {
 }
 
 #[test]
+fn a_slow_key_does_not_get_all_places_before_its_results_are_there() {
+    let mut definition = Definition::default();
+    definition.charge = Charge::Time;
+    let (mut shell, queue) = Shell::with_queue(definition);
+    shell.enqueue_all(queue, vec![message("slow", "work"); 1000]);
+    shell.enqueue_all(queue, vec![message("fast", "work"); 1000]);
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    // How long they take becomes known.
+    for _ in 0..300 {
+        let delivery = shell.next(consumer).unwrap();
+        let is_slow = delivery.fairness_key == key("slow");
+        shell.advance(Duration::from_millis(if is_slow { 100 } else { 1 }));
+        shell.settle(queue, delivery.lease, Verdict::Ack).unwrap();
+    }
+    // A hundred places are free at once, and no result comes.
+    shell.deliveries.clear();
+    shell.tell(Command::Credit {
+        consumer,
+        more: 100,
+    });
+    shell.run();
+    let delivered = shell.deliveries.iter();
+    let of_slow = delivered.filter(|(_, it)| it.fairness_key == key("slow"));
+    assert!(of_slow.count() <= 2);
+    assert_eq!(shell.deliveries.len(), 100);
+}
+
+#[test]
 fn a_backlog_far_beyond_memory_is_delivered_in_order_and_within_the_budget() {
     let mut settings = Settings::default();
     settings.memory_budget = 64 << 10;

@@ -180,14 +180,22 @@ const QUEUE_COUNTERS: [Figure; 13] = [
     ),
 ];
 
+/// The connections of one port.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionCounts {
+    pub(crate) open: AtomicUsize,
+    /// Closed at once, because there were too many.
+    pub(crate) refused: AtomicU64,
+}
+
 /// What is counted by the threads and tasks of one server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     commit_duration: Histogram,
     commit_operations: Histogram,
     swept_rows: AtomicU64,
-    pub(crate) connections: AtomicUsize,
-    pub(crate) connections_refused: AtomicU64,
+    /// There are none in a runtime without a port.
+    connections: OnceLock<Arc<ConnectionCounts>>,
     /// By scheduler thread.
     memory: OnceLock<Box<[AtomicUsize]>>,
     health: Mutex<Option<Health>>,
@@ -200,11 +208,26 @@ impl Metrics {
             commit_duration: Histogram::new(exponential_buckets(50e-6, 2.0, 16)),
             commit_operations: Histogram::new(exponential_buckets(1.0, 2.0, 16)),
             swept_rows: AtomicU64::new(0),
-            connections: AtomicUsize::new(0),
-            connections_refused: AtomicU64::new(0),
+            connections: OnceLock::new(),
             memory: OnceLock::new(),
             health: Mutex::new(None),
         }
+    }
+
+    /// Takes over the counts of a port, which is open before there is anything else.
+    pub(crate) fn count_connections(&self, counts: Arc<ConnectionCounts>) {
+        let _ = self.connections.set(counts);
+    }
+
+    /// Returns how many connections are open.
+    pub(crate) fn connections(&self) -> u64 {
+        let counts = self.connections.get();
+        counts.map_or(0, |counts| counts.open.load(Ordering::Relaxed) as u64)
+    }
+
+    fn connections_refused(&self) -> u64 {
+        let counts = self.connections.get();
+        counts.map_or(0, |counts| counts.refused.load(Ordering::Relaxed))
     }
 
     /// Says how many scheduler threads there are.
@@ -290,9 +313,8 @@ impl ServerCollector {
         gauge(encoder, CONSUMERS, None, info.consumers as u64)?;
         gauge(encoder, MEMORY_USED, bytes, info.memory_used)?;
         gauge(encoder, MEMORY_BUDGET, bytes, info.memory_budget)?;
-        let connections = metrics.connections.load(Ordering::Relaxed) as u64;
-        gauge(encoder, CONNECTIONS, None, connections)?;
-        let refused = metrics.connections_refused.load(Ordering::Relaxed);
+        gauge(encoder, CONNECTIONS, None, metrics.connections())?;
+        let refused = metrics.connections_refused();
         counter(encoder, CONNECTIONS_REFUSED, refused)?;
         let swept = metrics.swept_rows.load(Ordering::Relaxed);
         counter(encoder, SWEPT_ROWS, swept)

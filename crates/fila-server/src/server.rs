@@ -5,7 +5,7 @@
 //! the store is closed; and what connections are left are closed when the time is over.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fila_store::Engine;
@@ -20,6 +20,7 @@ use tracing::{error, info};
 use crate::config::Config;
 use crate::grpc::{self, SERVICES, Tracing};
 use crate::http::{Connections, Site};
+use crate::metrics::ConnectionCounts;
 use crate::runtime::{Handle, Runtime, StartError, State, Stopped};
 
 /// How long connections may stay open once everything is answered: for clients that do not read, or watch health.
@@ -67,12 +68,12 @@ impl Server {
             .map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let site = Site::starting();
-        let metrics = Arc::new(OnceLock::new());
+        let counts = Arc::new(ConnectionCounts::default());
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
         let connections = Connections {
             site: site.clone(),
             places: Arc::new(Semaphore::new(config.limits.connections.get())),
-            metrics: metrics.clone(),
+            counts: counts.clone(),
             stop: stop.clone(),
             kill: kill.clone(),
         };
@@ -92,7 +93,7 @@ impl Server {
             Err(failed) => return Err(StartError::Thread(failed.into())),
         };
         let handle = runtime.handle();
-        let _ = metrics.set(handle.metrics().clone());
+        handle.metrics().count_connections(counts);
         let (reporter, health) = health_reporter();
         let state = handle.state();
         report(&reporter, *state.borrow()).await;

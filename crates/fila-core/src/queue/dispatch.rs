@@ -10,7 +10,7 @@ use crate::memory::Memory;
 use crate::{Charge, Delivering, Delivery, LeaseId, Ordering};
 
 /// What a message costs if every message costs the same: thousandths of a message.
-const MESSAGE: u64 = 1000;
+pub(super) const MESSAGE: u64 = 1000;
 
 /// What stands between a lane and its next delivery.
 enum Outlook {
@@ -159,7 +159,7 @@ impl Queue {
             (None, Some(stored)) => stored.bytes / stored.count.max(1),
             (None, None) => 0,
         };
-        let charged = cost(self.definition.charge, bytes);
+        let charged = cost(self.definition.charge, bytes, lane.expected);
         let key = lane.engine;
         let known = self.books.engine.charge(key, charged);
         known.expect("the engine has just named it");
@@ -229,7 +229,11 @@ impl Queue {
         let books = &mut self.books;
         books.pop(number, head);
         let message = &mut books.messages[head.slot as usize];
-        let charged = cost(self.definition.charge, message.carried());
+        let charged = match self.definition.charge {
+            // How long it will take is known no better now.
+            Charge::Time => promise.charged,
+            charge => cost(charge, message.carried(), promise.charged),
+        };
         let payload = message
             .payload
             .take()
@@ -312,10 +316,13 @@ impl Queue {
 }
 
 /// Returns what the delivery of a message that carries so much is charged when it begins.
-fn cost(charge: Charge, bytes: u64) -> Cost {
+///
+/// Where time is what counts, that is what its key's messages have taken of late. If it were less, a key whose messages
+/// take long would get all places of a consumer before the first of its results shows what they cost.
+fn cost(charge: Charge, bytes: u64, expected: Cost) -> Cost {
     match charge {
-        // An estimate, if time is what counts.
-        Charge::Message | Charge::Time => Cost::new(MESSAGE),
+        Charge::Message => Cost::new(MESSAGE),
+        Charge::Time => expected,
         Charge::Bytes => Cost::new(bytes.saturating_mul(MESSAGE).div_ceil(1024)),
     }
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 use drr::{Cost, Weight};
 use fila_store::{FairnessKey, MessageId, Meta, Timestamp};
 
+use super::dispatch::MESSAGE;
 use super::message::{Handle, carried, ready_since};
 use crate::{ConsumerId, Definition, Delivering, KeySettings, Ordering};
 
@@ -49,6 +50,8 @@ pub(super) struct Lane {
     pub(super) promises: VecDeque<Promise>,
     /// In a strictly ordered lane: the head waits for its time.
     pub(super) is_blocked: bool,
+    /// What a delivery takes, where time is what counts: a mean of the last ones.
+    pub(super) expected: Cost,
     pub(super) delivered: u64,
     pub(super) first_delivered: u64,
     /// How long those that were delivered for the first time have waited for it, together.
@@ -132,6 +135,7 @@ impl Lane {
             reserved: 0,
             promises: VecDeque::new(),
             is_blocked: false,
+            expected: Cost::new(MESSAGE),
             delivered: 0,
             first_delivered: 0,
             waited: Duration::ZERO,

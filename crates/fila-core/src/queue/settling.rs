@@ -167,7 +167,9 @@ impl Queue {
         if self.definition.charge == Charge::Time {
             let micros = context.now.since(since).as_micros();
             let actual = Cost::new(u64::try_from(micros).unwrap_or(u64::MAX));
-            let key = self.books.lane(lane).engine;
+            let lane = self.books.lane_mut(lane);
+            let (key, before) = (lane.engine, lane.expected.value());
+            lane.expected = Cost::new(before - before / 4 + actual.value() / 4);
             let known = self.books.engine.settle(key, charged, actual);
             known.expect("a lane's key is registered");
         }

@@ -11,7 +11,6 @@ use fila_proto::v1::{
     UpdateQueueResponse,
 };
 use fila_store::Version;
-use std::sync::atomic::Ordering;
 use tonic::{Request, Response, Status};
 
 use super::message::fairness_key;
@@ -211,14 +210,13 @@ impl FilaAdmin for Admin {
         _: Request<ServerInfoRequest>,
     ) -> Result<Response<ServerInfoResponse>, Status> {
         let info = self.handle.info();
-        let connections = &self.handle.metrics().connections;
         Ok(Response::new(ServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             durability: info.durability.to_string(),
             writable: info.state == State::Ready,
             queues: info.queues as u64,
             consumers: info.consumers as u64,
-            connections: connections.load(Ordering::Relaxed) as u64,
+            connections: self.handle.metrics().connections(),
             memory_budget_bytes: info.memory_budget,
             memory_used_bytes: info.memory_used,
             started_at_ms: info.started_at.as_millis(),

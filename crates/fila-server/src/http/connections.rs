@@ -21,7 +21,7 @@ use tower::{ServiceExt, service_fn};
 use tracing::{debug, warn};
 
 use super::Site;
-use crate::metrics::Metrics;
+use crate::metrics::ConnectionCounts;
 
 /// Bytes of one stream that may be on their way to us: what a client can send without waiting.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -41,8 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Connections {
     pub(crate) site: Site,
     pub(crate) places: Arc<Semaphore>,
-    /// Known once the queues are there.
-    pub(crate) metrics: Arc<std::sync::OnceLock<Arc<Metrics>>>,
+    pub(crate) counts: Arc<ConnectionCounts>,
     /// Tells to accept no more, and to end connections when their calls have.
     pub(crate) stop: CancellationToken,
     /// Tells to end connections at once.
@@ -68,9 +67,7 @@ impl Connections {
                 }
             };
             let Ok(place) = self.places.clone().try_acquire_owned() else {
-                self.count(|metrics| {
-                    metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
-                });
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
                 drop(stream);
                 continue;
             };
@@ -79,11 +76,11 @@ impl Connections {
                 continue;
             }
             let (builder, site, kill) = (builder.clone(), self.site.clone(), self.kill.clone());
-            let (watcher, metrics) = (graceful.watcher(), self.metrics.clone());
+            let (watcher, counts) = (graceful.watcher(), self.counts.clone());
             let stop = self.stop.clone();
             tasks.spawn(async move {
                 let _place = place;
-                let _counted = Counted::new(&metrics);
+                let _counted = Counted::new(counts);
                 // One that has said nothing by the time the server stops is ended with it.
                 tokio::select! {
                     speaks = speaks(&stream) => if !speaks { return },
@@ -110,12 +107,6 @@ impl Connections {
             () = self.kill.cancelled() => {}
         }
         tasks.wait().await;
-    }
-
-    fn count(&self, count: impl FnOnce(&Metrics)) {
-        if let Some(metrics) = self.metrics.get() {
-            count(metrics);
-        }
     }
 
     /// A connection that was reset in the queue concerns nobody; a lack of sockets lasts, and is not to be spun on.
@@ -161,22 +152,50 @@ fn builder() -> Builder<TokioExecutor> {
 }
 
 /// An open connection, in the metrics.
-struct Counted(Option<Arc<Metrics>>);
+struct Counted(Arc<ConnectionCounts>);
 
 impl Counted {
-    fn new(metrics: &std::sync::OnceLock<Arc<Metrics>>) -> Self {
-        let metrics = metrics.get().cloned();
-        if let Some(metrics) = &metrics {
-            metrics.connections.fetch_add(1, Ordering::Relaxed);
-        }
-        Self(metrics)
+    fn new(counts: Arc<ConnectionCounts>) -> Self {
+        counts.open.fetch_add(1, Ordering::Relaxed);
+        Self(counts)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Some(metrics) = &self.0 {
-            metrics.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[tokio::test]
+    async fn connections_are_counted_that_were_there_before_anything_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let counts = Arc::new(ConnectionCounts::default());
+        let connections = Connections {
+            site: Site::starting(),
+            places: Arc::new(Semaphore::new(10)),
+            counts: counts.clone(),
+            stop: CancellationToken::new(),
+            kill: CancellationToken::new(),
+        };
+        let kill = connections.kill.clone().drop_guard();
+        let stop = connections.stop.clone().drop_guard();
+        let serving = tokio::spawn(connections.serve(listener));
+        let _client = TcpStream::connect(address).await.unwrap();
+        while counts.open.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
         }
+        let metrics = Metrics::new();
+        metrics.count_connections(counts);
+        assert_eq!(metrics.connections(), 1);
+        drop((stop, kill));
+        serving.await.unwrap();
+        assert_eq!(metrics.connections(), 0);
     }
 }
