@@ -26,7 +26,7 @@ enum Scenario {
     /// A backlog far beyond memory: filled, left alone, drained; in order, fairly, within the budget
     Backlog(backlog::Arguments),
     /// What the SDK makes of the streams it uses, beside the same work by hand
-    Sdk(sdk::Arguments),
+    Sdk(speed::Arguments),
     /// Messages per second: in, out, and through
     Speed(speed::Arguments),
 }

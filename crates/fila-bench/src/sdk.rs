@@ -10,19 +10,10 @@ use tokio::sync::Notify;
 
 use crate::client::{self, Load};
 use crate::server::Server;
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// A tenth of the messages
-    #[arg(long)]
-    quick: bool,
-    /// Bytes of a payload
-    #[arg(long, default_value_t = 1024)]
-    size: usize,
-}
+use crate::speed::Arguments;
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let scale = if arguments.quick { 10 } else { 1 };
+    let scale = arguments.scale();
     println!(
         "{} bytes, 10 keys, one connection, fsync; messages/s, and the part of what is done by hand",
         arguments.size

@@ -13,11 +13,18 @@ pub(crate) struct Arguments {
     quick: bool,
     /// Bytes of a payload
     #[arg(long, default_value_t = 1024)]
-    size: usize,
+    pub(crate) size: usize,
+}
+
+impl Arguments {
+    /// Returns by what to divide the number of messages.
+    pub(crate) fn scale(&self) -> u64 {
+        if self.quick { 10 } else { 1 }
+    }
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let scale = if arguments.quick { 10 } else { 1 };
+    let scale = arguments.scale();
     println!(
         "{} bytes, 10 keys, one connection; messages/s",
         arguments.size

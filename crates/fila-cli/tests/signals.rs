@@ -1,39 +1,31 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 //! `fila server` as whoever starts and stops it sees it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+#[path = "common/program.rs"]
+#[allow(dead_code, reason = "each test program uses some of it")]
+mod program;
+
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A server of its own process.
-struct Running {
-    process: Child,
-    address: String,
+use program::{Running, fila};
+
+/// Starts a server in this directory.
+fn server(directory: &Path) -> Running {
+    Running::start(fila().current_dir(directory).args([
+        "server",
+        "--address",
+        "127.0.0.1:0",
+        "--log",
+        "warn",
+    ]))
 }
 
 impl Running {
-    /// Starts one in this directory, and waits for the line that says where it listens.
-    fn start(directory: &Path) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_fila"))
-            .env_clear()
-            .current_dir(directory)
-            .args(["server", "--address", "127.0.0.1:0", "--log", "warn"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("fila is listening on ").unwrap();
-        Self {
-            address: address.trim().to_owned(),
-            process,
-        }
-    }
-
     fn signal(&self, name: &str) {
         let process = self.process.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &process]).status();
@@ -50,19 +42,12 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 fn a_server_says_where_it_listens_and_ends_in_order_when_it_is_told_to() {
     let directory = TempDir::new().unwrap();
     for signal in ["TERM", "INT"] {
         // The second one finds the directory free: the first has closed its store.
-        let mut server = Running::start(directory.path());
+        let mut server = server(directory.path());
         assert!(server.readiness().ends_with("ready\n"));
         server.signal(signal);
         let ended = server.process.wait().unwrap();
@@ -74,9 +59,8 @@ fn a_server_says_where_it_listens_and_ends_in_order_when_it_is_told_to() {
 #[test]
 fn a_second_server_on_the_same_directory_says_what_to_do() {
     let directory = TempDir::new().unwrap();
-    let _first = Running::start(directory.path());
-    let second = Command::new(env!("CARGO_BIN_EXE_fila"))
-        .env_clear()
+    let _first = server(directory.path());
+    let second = fila()
         .current_dir(directory.path())
         .args(["server", "--address", "127.0.0.1:0", "--log", "error"])
         .output()

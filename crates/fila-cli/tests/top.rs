@@ -1,45 +1,44 @@
 //! `fila top` without a terminal: one look at a real server.
 #![cfg(test)] // helpers may unwrap, as tests do
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+#[path = "common/program.rs"]
+#[allow(dead_code, reason = "each test program uses some of it")]
+mod program;
+
+use std::process::Output;
 
 use fila_sdk::{Client, Message, QueueSettings};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use program::{Running, fila};
+
 /// A server of its own process, with a queue of two keys.
-struct Running {
-    process: Child,
-    address: String,
+struct Server {
+    running: Running,
     _directory: TempDir,
 }
 
-impl Running {
+impl Server {
     async fn start() -> Self {
         let directory = TempDir::new().unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_fila"))
-            .env_clear()
-            .current_dir(directory.path())
-            .args(["server", "--address", "127.0.0.1:0", "--log", "warn"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("fila is listening on ").unwrap();
-        let running = Self {
-            address: address.trim().to_owned(),
-            process,
+        let running = Running::start(fila().current_dir(directory.path()).args([
+            "server",
+            "--address",
+            "127.0.0.1:0",
+            "--log",
+            "warn",
+        ]));
+        let server = Self {
+            running,
             _directory: directory,
         };
-        running.fill().await;
-        running
+        server.fill().await;
+        server
     }
 
     async fn fill(&self) {
-        let client = Client::connect(&self.address).await.unwrap();
+        let client = Client::connect(&self.running.address).await.unwrap();
         let settings = QueueSettings::new();
         client
             .admin()
@@ -58,16 +57,8 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 fn top(address: &str, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fila"))
-        .env_clear()
+    fila()
         .env("FILA_ADDR", address)
         .args(["top", "--interval", "100ms"])
         .args(arguments)
@@ -92,10 +83,10 @@ fn words<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
 
 #[tokio::test]
 async fn one_look_shows_queues_and_the_keys_of_one() {
-    let server = Running::start().await;
+    let server = Server::start().await;
     // There is no terminal: it is one look, with and without the flag.
     for arguments in [&["--once", "--queue", "orders"] as &[&str], &[]] {
-        let text = text(top(&server.address, arguments));
+        let text = text(top(&server.running.address, arguments));
         assert!(text.starts_with("fila "), "{text}");
         assert!(text.contains("fsync"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
@@ -106,13 +97,13 @@ async fn one_look_shows_queues_and_the_keys_of_one() {
     }
 
     let json = text(top(
-        &server.address,
+        &server.running.address,
         &["--once", "--json", "--queue", "orders"],
     ));
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["queues"][0]["depth"], 12);
     assert_eq!(json["queues"][0]["enqueued_per_second"], 0.0);
-    assert_eq!(json["keys_of"]["keys"][0]["fairness_key"], "basic");
+    assert_eq!(json["keys_of"]["keys"][0]["key"], "basic");
     assert!(
         json["keys_of"]["keys"][0]["head_waiting_ms"]
             .as_u64()
@@ -122,8 +113,8 @@ async fn one_look_shows_queues_and_the_keys_of_one() {
 
 #[tokio::test]
 async fn a_queue_that_does_not_exist_is_named() {
-    let server = Running::start().await;
-    let ended = top(&server.address, &["--once", "--queue", "nowhere"]);
+    let server = Server::start().await;
+    let ended = top(&server.running.address, &["--once", "--queue", "nowhere"]);
     assert_eq!(ended.status.code(), Some(4));
     let said = String::from_utf8(ended.stderr).unwrap();
     assert!(said.contains("`nowhere`"), "{said}");

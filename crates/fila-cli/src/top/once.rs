@@ -77,7 +77,7 @@ pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
         let rows = state.keys.arranged(key_rows(Some(before), now));
         let rows = rows.iter().map(|row| {
             json!({
-                "fairness_key": row.key,
+                "key": row.key,
                 "weight": row.weight,
                 "paused": row.paused,
                 "ready": row.ready,
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(json["queues"][2]["enqueued_per_second"], 1250.0);
         assert_eq!(json["queues"][2]["wait_ms"], 620);
         assert_eq!(json["keys_of"]["queue"], "orders");
-        assert_eq!(json["keys_of"]["keys"][0]["fairness_key"], "noisy");
+        assert_eq!(json["keys_of"]["keys"][0]["key"], "noisy");
         assert_eq!(json["keys_of"]["keys"][0]["head_waiting_ms"], 12_400);
         assert_eq!(json["keys_of"]["keys"][2]["share_ideal"], Value::Null);
         assert_eq!(json["server"]["memory_used_bytes"], 13 << 20);

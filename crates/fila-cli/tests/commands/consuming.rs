@@ -80,7 +80,7 @@ fn what_was_not_written_is_not_acknowledged() {
     let script = format!(
         "'{}' consume orders --ack --addr {} | head -c 10 > /dev/null",
         env!("CARGO_BIN_EXE_fila"),
-        server.address
+        server.address()
     );
     let said = crate::rig::run(Command::new("sh").args(["-c", &script]), b"");
     assert_eq!(said.stderr, "");

@@ -10,5 +10,8 @@ mod errors;
 mod help;
 mod keys;
 mod peeking;
+#[path = "../common/program.rs"]
+#[allow(dead_code, reason = "each test program uses some of it")]
+mod program;
 mod queues;
 mod rig;

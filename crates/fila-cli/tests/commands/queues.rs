@@ -139,7 +139,7 @@ fn whoever_has_seen_enough_may_close_the_pipe() {
     let script = format!(
         "'{}' queue list --addr {} | head -1; echo done",
         env!("CARGO_BIN_EXE_fila"),
-        server.address
+        server.address()
     );
     let mut shell = std::process::Command::new("sh");
     let said = crate::rig::run(shell.args(["-c", &script]), b"");

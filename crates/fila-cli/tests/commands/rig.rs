@@ -1,17 +1,18 @@
 //! A real server, the real command, and what it says without what differs from run to run.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::program::{self, Running};
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server in a process of its own, with nothing in it.
 pub(crate) struct Server {
-    process: Child,
-    pub(crate) address: String,
+    running: Running,
 }
 
 /// What a command has said, and how it ended.
@@ -23,8 +24,7 @@ pub(crate) struct Said {
 
 /// Returns the command in an empty environment, but for the way to programs.
 pub(crate) fn fila() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fila"));
-    command.env_clear();
+    let mut command = program::fila();
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);
     }
@@ -33,20 +33,16 @@ pub(crate) fn fila() -> Command {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        let mut process = fila()
-            .args(["server", "--address", "127.0.0.1:0", "--log", "error"])
-            .args(["--set", "storage.engine=memory"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("fila is listening on ");
-        Self {
-            address: address.unwrap_or_else(|| panic!("{line:?}")).to_owned(),
-            process,
-        }
+        let running = Running::start(
+            fila()
+                .args(["server", "--address", "127.0.0.1:0", "--log", "error"])
+                .args(["--set", "storage.engine=memory"]),
+        );
+        Self { running }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.running.address
     }
 
     /// Starts one with a queue `orders`.
@@ -59,7 +55,7 @@ impl Server {
     /// Returns the command with this server's address.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = fila();
-        command.env("FILA_ADDR", &self.address).args(arguments);
+        command.env("FILA_ADDR", self.address()).args(arguments);
         command
     }
 
@@ -91,13 +87,6 @@ impl Server {
         let text = self.ok(&["queue", "inspect", queue, "--json"]);
         let queue: serde_json::Value = serde_json::from_str(&text).unwrap();
         queue["stats"][name].as_u64().unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -12,6 +12,9 @@ mod describe;
 mod grpcurl;
 mod matching;
 mod process;
+#[path = "../common/program.rs"]
+#[allow(dead_code, reason = "each test program uses some of it")]
+mod program;
 mod shell;
 
 use shell::Shell;

@@ -1,14 +1,14 @@
 //! The real server, as the document starts it.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use tempfile::TempDir;
 
 use crate::command::ADDRESS;
+use crate::program::{Running, fila};
 
 pub(crate) struct Server {
-    child: Child,
+    _running: Running,
     pub(crate) address: String,
     /// What it has printed, with the address that the document knows.
     pub(crate) output: String,
@@ -23,31 +23,18 @@ impl Server {
         let place = arguments.iter().position(|word| word == "--data");
         let place = place.expect("the document says where the data goes");
         arguments[place + 1] = data.path().to_str().unwrap().to_owned();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fila"))
-            .env_clear()
-            .args(arguments)
-            .args(["--address", "127.0.0.1:0"])
-            .current_dir(data.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let printed = child.stdout.take().unwrap();
-        let mut line = String::new();
-        BufReader::new(printed).read_line(&mut line).unwrap();
-        let address = line.trim().rsplit(' ').next().unwrap().to_owned();
+        let running = Running::start(
+            fila()
+                .args(arguments)
+                .args(["--address", "127.0.0.1:0"])
+                .current_dir(data.path())
+                .stderr(Stdio::null()),
+        );
         Self {
-            child,
-            output: line.replace(&address, ADDRESS),
-            address,
+            address: running.address.clone(),
+            output: format!("fila is listening on {ADDRESS}\n"),
+            _running: running,
             _data: data,
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

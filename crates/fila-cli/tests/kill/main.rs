@@ -8,6 +8,9 @@
 mod ledger;
 mod outbox;
 mod process;
+#[path = "../common/program.rs"]
+#[allow(dead_code, reason = "each test program uses some of it")]
+mod program;
 mod traffic;
 
 use std::sync::{Arc, Mutex};

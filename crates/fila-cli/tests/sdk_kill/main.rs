@@ -4,6 +4,9 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod consumer;
+#[path = "../common/program.rs"]
+#[allow(dead_code, reason = "each test program uses some of it")]
+mod program;
 mod programs;
 
 use std::collections::BTreeMap;
@@ -15,7 +18,7 @@ use std::time::Duration;
 use fila_sdk::{Client, Message, QueueSettings};
 
 use consumer::PREFETCH;
-use programs::{Consumer, Server, free_port};
+use programs::{Consumer, free_port, server};
 
 const QUEUE: &str = "orders";
 const ROUNDS: u64 = 3;
@@ -67,7 +70,7 @@ async fn progress(seen: &Arc<Mutex<Seen>>, more: u64) {
 async fn kills_of_servers_and_consumers_lose_nothing_and_double_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let port = free_port();
-    let mut server = Server::start(directory.path(), port);
+    let mut running = server(directory.path(), port);
     let client = soon(Client::connect(format!("127.0.0.1:{port}")))
         .await
         .unwrap();
@@ -105,8 +108,8 @@ async fn kills_of_servers_and_consumers_lose_nothing_and_double_nothing() {
         consumers.remove(0).kill();
         consumers.push(Consumer::start(port, &seen));
         progress(&seen, 300).await;
-        server.kill();
-        server = Server::start(directory.path(), port);
+        running.kill();
+        running = server(directory.path(), port);
         progress(&seen, 300).await;
     }
     is_over.store(true, Ordering::SeqCst);

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use crate::Seen;
 use crate::consumer::ADDRESS;
+use crate::program::{Running, fila};
 
 /// Returns a port that is free now, to be used by one server after another.
 pub(crate) fn free_port() -> u16 {
@@ -16,38 +17,16 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-pub(crate) struct Server(Child);
-
-impl Server {
-    /// Starts a server, and returns when it listens.
-    pub(crate) fn start(directory: &Path, port: u16) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fila"))
+/// Starts a server, and returns when it listens.
+pub(crate) fn server(directory: &Path, port: u16) -> Running {
+    Running::start(
+        fila()
             .args(["server", "--log", "error"])
             .arg("--address")
             .arg(format!("127.0.0.1:{port}"))
             .arg("--data")
-            .arg(directory)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        assert!(line.starts_with("fila is listening on "), "{line:?}");
-        Self(child)
-    }
-
-    pub(crate) fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+            .arg(directory),
+    )
 }
 
 pub(crate) struct Consumer {

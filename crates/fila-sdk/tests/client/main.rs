@@ -2,6 +2,8 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod admin;
+#[path = "../../../fila-server/tests/common/basics.rs"]
+mod basics;
 mod cuts;
 mod peeking;
 mod proxy;

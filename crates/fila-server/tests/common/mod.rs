@@ -1,10 +1,7 @@
 //! A server, its clients, and the words that tests are written in.
 
+pub(crate) mod basics;
 pub(crate) mod pipes;
-
-use std::future::Future;
-use std::path::Path;
-use std::time::Duration;
 
 use fila_proto::v1::fila_admin_client::FilaAdminClient;
 use fila_proto::v1::fila_service_client::FilaServiceClient;
@@ -14,44 +11,12 @@ use fila_proto::v1::{
     QueueInfo, QueueSettings, QueueStats,
 };
 use fila_server::Server;
-use fila_server::config::{Config, StorageEngine};
+use fila_server::config::Config;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
-/// Longer than anything takes that works.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Waits for something that happens soon.
-pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    let waited = tokio::time::timeout(PATIENCE, future).await;
-    waited.expect("it happens within patience")
-}
-
-/// Looks again and again until something is so.
-pub(crate) async fn eventually<F: Future<Output = bool>>(mut is_so: impl FnMut() -> F) {
-    soon(async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
-}
-
-/// A configuration in memory, on a port that is free.
-pub(crate) fn in_memory() -> Config {
-    let mut config = Config::default();
-    config.server.address = ([127, 0, 0, 1], 0).into();
-    config.storage.engine = StorageEngine::Memory;
-    config
-}
-
-/// A configuration on disk.
-pub(crate) fn on_disk(path: &Path) -> Config {
-    let mut config = in_memory();
-    config.storage.engine = StorageEngine::Fjall;
-    config.storage.path = path.to_owned();
-    config
-}
+#[allow(unused_imports, reason = "each test program uses some of it")]
+pub(crate) use basics::{PATIENCE, eventually, in_memory, on_disk, soon};
 
 /// A server and a connection to it.
 pub(crate) struct Rig {
