@@ -103,7 +103,7 @@ function text.format(pattern, ...)
   return stock.string.format(pattern, unpack(values, 1, values.n))
 end
 
-local function substitute(subject, pattern, replacement, limit)
+local function substitute(subject, pattern, replacement, captures, limit)
   local parts, length, count, from, last = {}, 0, 0, 1, 0
   local function replace(start, past, ...)
     if not start then return false end
@@ -120,7 +120,7 @@ local function substitute(subject, pattern, replacement, limit)
     length, from, last = length + 2, past, past
     return true
   end
-  while count < limit and replace(ours.scan(subject, pattern, from, last)) do end
+  while count < limit and replace(ours.scan(subject, pattern, from, last, captures)) do end
   parts[length + 1] = sub(subject, from)
   return concat(parts), count
 end
@@ -131,9 +131,9 @@ function text.gsub(subject, pattern, replacement, limit)
   -- As a whole number and as a string, or an error.
   if limit == nil then limit = stock.math.maxinteger else limit = ours.integer(limit) end
   subject = ours.text(subject)
-  if kind == "function" then return substitute(subject, pattern, replacement, limit) end
+  if kind == "function" then return substitute(subject, pattern, replacement, 32, limit) end
   if kind == "table" then
-    return substitute(subject, pattern, function(key) return replacement[key] end, limit)
+    return substitute(subject, pattern, function(key) return replacement[key] end, 1, limit)
   end
   error("bad argument #3 to 'gsub' (string/function/table expected, got " .. kind .. ")", 2)
 end

@@ -55,8 +55,8 @@ pub(crate) fn create(
     })?;
     ours.raw_set("gmatch", gmatch)?;
     let of = shared.clone();
-    let scan = lua.create_function(move |lua, (subject, pattern, from, last)| {
-        of.scan(lua, &subject, &pattern, from, last)
+    let scan = lua.create_function(move |lua, (subject, pattern, from, last, captures)| {
+        of.scan(lua, &subject, &pattern, (from, last), captures)
     })?;
     ours.raw_set("scan", scan)?;
     let of = shared.clone();
@@ -212,7 +212,7 @@ impl Shared {
         })
     }
 
-    /// Finds the next match for a substitution: where it starts, where it has ended, and its captures.
+    /// Finds the next match for a substitution: where it starts, where it has ended, and so many of its captures.
     ///
     /// `last` is where the match before has ended, counted from one, or zero.
     fn scan(
@@ -220,8 +220,8 @@ impl Shared {
         lua: &Lua,
         subject: &LuaString,
         pattern: &LuaString,
-        from: usize,
-        last: usize,
+        (from, last): (usize, usize),
+        captures: usize,
     ) -> Result<MultiValue> {
         let (subject, pattern) = (&*subject.as_bytes(), &*pattern.as_bytes());
         let mut results = MultiValue::new();
@@ -235,7 +235,7 @@ impl Shared {
         {
             results.push_back(Value::Integer(start as Integer + 1));
             results.push_back(Value::Integer(end as Integer + 1));
-            let count = matcher.captured().max(1);
+            let count = matcher.captured().max(1).min(captures);
             push_captures(lua, &matcher, start, end, count, &mut results)?;
         }
         Ok(results)

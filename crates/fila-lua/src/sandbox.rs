@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use mlua::{IntoLuaMulti, Table, Value};
+use mlua::{IntoLuaMulti, Lua, Table, Value};
 
 use crate::fault;
 use crate::hook::mistake;
@@ -86,8 +86,11 @@ impl Sandbox {
     /// # Errors
     /// If the script does not define `on_enqueue`, fails, takes more than it may, or gives an answer that is not one.
     pub fn on_enqueue(&mut self, input: &EnqueueInput<'_>) -> Result<Scheduling, HookError> {
-        let size = i64::try_from(input.payload_size).unwrap_or(i64::MAX);
-        let fields = self.ask(Hook::OnEnqueue, input.headers, (size, input.queue))?;
+        let fields = self.ask(Hook::OnEnqueue, |lua| {
+            let size = i64::try_from(input.payload_size).unwrap_or(i64::MAX);
+            let queue = lua.create_string(input.queue)?;
+            Ok((table(lua, input.headers)?, size, queue))
+        })?;
         Scheduling::parse(fields, self.script.limits())
             .map_err(|mistake| wrong(Hook::OnEnqueue, mistake))
     }
@@ -97,8 +100,12 @@ impl Sandbox {
     /// # Errors
     /// If the script does not define `on_failure`, fails, takes more than it may, or gives an answer that is not one.
     pub fn on_failure(&mut self, input: &FailureInput<'_>) -> Result<FailureAction, HookError> {
-        let arguments = (input.id, input.attempts, input.queue, input.error);
-        let fields = self.ask(Hook::OnFailure, input.headers, arguments)?;
+        let fields = self.ask(Hook::OnFailure, |lua| {
+            let id = lua.create_string(input.id)?;
+            let queue = lua.create_string(input.queue)?;
+            let error = lua.create_string(input.error)?;
+            Ok((table(lua, input.headers)?, id, input.attempts, queue, error))
+        })?;
         FailureAction::parse(fields, self.script.limits())
             .map_err(|mistake| wrong(Hook::OnFailure, mistake))
     }
@@ -114,18 +121,17 @@ impl Sandbox {
     }
 
     /// Calls a hook and returns the fields of its answer.
-    fn ask<const FIELDS: usize>(
+    fn ask<const FIELDS: usize, A: IntoLuaMulti>(
         &mut self,
         hook: Hook,
-        headers: &[(String, String)],
-        arguments: impl IntoLuaMulti,
+        arguments: impl FnOnce(&Lua) -> mlua::Result<A>,
     ) -> Result<[Value; FIELDS], HookError> {
         if !self.script.defines(hook) {
             return Err(HookError::Missing(hook));
         }
         let started = Instant::now();
         self.watch.begin(started);
-        let outcome = self.call(hook, headers, arguments, started);
+        let outcome = self.call(hook, arguments, started);
         self.watch.end();
         self.cost = Cost {
             elapsed: started.elapsed(),
@@ -157,11 +163,10 @@ impl Sandbox {
         }
     }
 
-    fn call(
+    fn call<A: IntoLuaMulti>(
         &mut self,
         hook: Hook,
-        headers: &[(String, String)],
-        arguments: impl IntoLuaMulti,
+        arguments: impl FnOnce(&Lua) -> mlua::Result<A>,
         started: Instant,
     ) -> Outcome {
         let limits = self.script.limits();
@@ -184,22 +189,16 @@ impl Sandbox {
             Hook::OnEnqueue => Entry::OnEnqueue,
             Hook::OnFailure => Entry::OnFailure,
         };
-        let headers = vm
-            .begin(limits.timeout, started)
-            .and_then(|()| table(vm, headers));
-        match headers {
-            Ok(headers) => vm.call(entry, (headers, arguments)),
+        match vm.begin(limits.timeout, started, arguments) {
+            Ok(arguments) => vm.call(entry, arguments),
             Err(error) => vm.failed(error),
         }
     }
 }
 
-fn table(vm: &Vm, headers: &[(String, String)]) -> mlua::Result<Table> {
-    let table = vm.lua().create_table_with_capacity(0, headers.len())?;
-    for (name, value) in headers {
-        table.raw_set(name.as_str(), value.as_str())?;
-    }
-    Ok(table)
+fn table(lua: &Lua, headers: &[(String, String)]) -> mlua::Result<Table> {
+    let pairs = headers.iter();
+    lua.create_table_from(pairs.map(|(name, value)| (name.as_str(), value.as_str())))
 }
 
 /// A VM could not be made.

@@ -61,7 +61,7 @@ impl Script {
         if start.elapsed() > compile_max {
             return Err(ScriptError::Timeout { limit: compile_max });
         }
-        let outcome = match vm.begin(limits.timeout, Instant::now()) {
+        let outcome = match vm.begin(limits.timeout, Instant::now(), |_| Ok(())) {
             Ok(()) => vm.call(Entry::Defines, ()),
             Err(error) => vm.failed(error),
         };

@@ -45,6 +45,8 @@ pub(crate) struct Vm {
     on_enqueue: Function,
     on_failure: Function,
     script: Function,
+    /// Bytes that the whole VM may take.
+    memory_max: usize,
 }
 
 /// What a call of a VM came to.
@@ -76,7 +78,8 @@ impl Vm {
             .set_mode(ChunkMode::Text)
             .call((stock, ours))?;
         lua.gc_collect()?;
-        lua.set_memory_limit(lua.used_memory() + memory_bytes)?;
+        let memory_max = lua.used_memory() + memory_bytes;
+        lua.set_memory_limit(memory_max)?;
         // The script's globals are an argument of its chunk, so that each call can have its own. What would otherwise
         // be its globals is empty. All on one line, so that lines are counted as the author does.
         let script = lua
@@ -94,24 +97,32 @@ impl Vm {
             on_enqueue,
             on_failure,
             script,
+            memory_max,
         })
-    }
-
-    pub(crate) const fn lua(&self) -> &Lua {
-        &self.lua
     }
 
     pub(crate) fn instructions(&self) -> u64 {
         self.meter.instructions()
     }
 
-    /// Begins a call. From here on the VM may be touched, since whatever it does is watched.
-    pub(crate) fn begin(&self, timeout: Duration, now: Instant) -> Result<(), Error> {
+    /// Begins a call, and makes of the message what it is called with.
+    ///
+    /// Meanwhile there is no limit of memory: mlua would then guard each of its steps by a call in protected mode, and
+    /// the hook would fire for it, which for a few headers costs more than the call. Messages are bounded elsewhere.
+    pub(crate) fn begin<T>(
+        &self,
+        timeout: Duration,
+        now: Instant,
+        prepare: impl FnOnce(&Lua) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         self.meter.begin(now, timeout);
+        self.lua.set_memory_limit(0)?;
         if self.meter.is_wary() {
             watch(&self.lua, &self.meter, INTERVAL)?;
         }
-        Ok(())
+        let prepared = prepare(&self.lua);
+        self.lua.set_memory_limit(self.memory_max)?;
+        prepared
     }
 
     /// Calls one of the functions of `library.lua` with the script and these arguments.

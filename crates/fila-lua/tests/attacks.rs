@@ -236,6 +236,8 @@ attacks! {
     call_metamethod: timeout => "return setmetatable({}, {__call = function() while true do end end})()";
     call_chain: fails("attempt to call a table value") =>
         "local t = {} for i = 1, 250 do t = setmetatable({}, {__call = t}) end return t()";
+    newindex_chain: fails("'__newindex' chain too long") =>
+        "local t = {} local mt = {__newindex = t} setmetatable(t, mt) t.x = 1";
     unary_metamethod: timeout => "return -setmetatable({}, {__unm = function() while true do end end})";
     pairs_metamethod: timeout => "for _ in pairs(setmetatable({}, {__pairs = function() while true do end end})) do end";
     tostring_that_spins: timeout => "tostring(setmetatable({}, {__tostring = function() while true do end end}))";
