@@ -23,10 +23,19 @@ pub(crate) enum Stop {
 /// If checks are this far apart, instructions are slow, and each is checked.
 const SLOW: Duration = Duration::from_micros(500);
 
+/// If checks are this far apart, the thread was most likely not running: machines are busy, and containers are stopped
+/// for tens of milliseconds when they have used their share. That is not the script's fault.
+const STALL: Duration = Duration::from_millis(2);
+
+/// How many times its limit a call is forgiven at most, since a script can contrive instructions that are as slow.
+const FORGIVEN_FACTOR: u32 = 4;
+
 #[derive(Debug)]
 pub(crate) struct Meter {
     checked: Cell<Instant>,
     deadline: Cell<Instant>,
+    /// What stalls may still put off the deadline by.
+    forgiving: Cell<Duration>,
     stop: Cell<Option<Stop>>,
     instructions: Cell<u64>,
     /// Whether every instruction is checked.
@@ -39,6 +48,7 @@ impl Meter {
         Self {
             checked: Cell::new(now),
             deadline: Cell::new(now),
+            forgiving: Cell::new(Duration::ZERO),
             stop: Cell::new(None),
             instructions: Cell::new(0),
             wary: Cell::new(false),
@@ -49,6 +59,7 @@ impl Meter {
     pub(crate) fn begin(&self, now: Instant, timeout: Duration) {
         self.checked.set(now);
         self.deadline.set(now + timeout);
+        self.forgiving.set(timeout * FORGIVEN_FACTOR);
         self.stop.set(None);
         self.instructions.set(0);
     }
@@ -60,15 +71,19 @@ impl Meter {
     }
 
     /// Returns whether to go on, and whether the time since the last check was suspiciously long.
-    pub(crate) fn pace(&self) -> Result<Pace, Stop> {
+    pub(crate) fn pace(&self, now: Instant) -> Result<Pace, Stop> {
         if let Some(stop) = self.stop.get() {
             return Err(stop);
         }
-        let now = Instant::now();
+        let since = now.saturating_duration_since(self.checked.replace(now));
+        if since > STALL {
+            let forgiven = since.min(self.forgiving.get());
+            self.forgiving.set(self.forgiving.get() - forgiven);
+            self.deadline.set(self.deadline.get() + forgiven);
+        }
         if now > self.deadline.get() {
             return Err(self.stop(Stop::Time));
         }
-        let since = now - self.checked.replace(now);
         Ok(if since > SLOW { Pace::Slow } else { Pace::Fast })
     }
 
@@ -99,7 +114,7 @@ impl Meter {
 
 impl Budget for Meter {
     fn check(&self) -> Result<(), Stop> {
-        self.pace().map(|_| ())
+        self.pace(Instant::now()).map(|_| ())
     }
 }
 
@@ -113,6 +128,47 @@ pub(crate) enum Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn time_is_up_after_the_limit() {
+        let meter = Meter::new();
+        let start = Instant::now();
+        meter.begin(start, LIMIT);
+        for step in 1..=10 {
+            let now = start + Duration::from_millis(step);
+            assert_eq!(meter.pace(now), Ok(Pace::Slow));
+        }
+        let late = start + LIMIT + Duration::from_nanos(1);
+        assert_eq!(meter.pace(late), Err(Stop::Time));
+    }
+
+    #[test]
+    fn a_stall_is_not_held_against_the_script() {
+        let meter = Meter::new();
+        let start = Instant::now();
+        meter.begin(start, LIMIT);
+        let stalled = Duration::from_millis(30);
+        assert_eq!(meter.pace(start + stalled), Ok(Pace::Slow));
+        let mut now = start + stalled;
+        while meter.pace(now).is_ok() {
+            now += Duration::from_micros(100);
+        }
+        assert_eq!(now, start + stalled + LIMIT + Duration::from_micros(100));
+    }
+
+    #[test]
+    fn forgiveness_ends_within_five_limits() {
+        let meter = Meter::new();
+        let start = Instant::now();
+        meter.begin(start, LIMIT);
+        let mut now = start;
+        while meter.pace(now).is_ok() {
+            now += Duration::from_millis(3);
+        }
+        assert!(now <= start + LIMIT * (1 + FORGIVEN_FACTOR) + Duration::from_millis(3));
+    }
 
     #[test]
     fn a_verdict_is_final_until_the_next_call() {

@@ -116,10 +116,10 @@ impl Vm {
         prepare: impl FnOnce(&Lua) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.meter.begin(now, timeout);
-        self.lua.set_memory_limit(0)?;
         if self.meter.is_wary() {
             watch(&self.lua, &self.meter, INTERVAL)?;
         }
+        self.lua.set_memory_limit(0)?;
         let prepared = prepare(&self.lua);
         self.lua.set_memory_limit(self.memory_max)?;
         prepared
@@ -180,7 +180,7 @@ fn watch(lua: &Lua, meter: &Rc<Meter>, interval: u32) -> Result<(), Error> {
         if matches!(debug.event(), DebugEvent::Count) {
             meter.count(interval);
         }
-        let pace = meter.pace().map_err(Error::external)?;
+        let pace = meter.pace(Instant::now()).map_err(Error::external)?;
         if pace == Pace::Slow && interval > 1 {
             watch(lua, &meter, 1)?;
         }

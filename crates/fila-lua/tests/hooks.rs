@@ -13,7 +13,7 @@ fn compile(source: &str) -> Script {
     // Answers matter here, and the machine may be busy.
     let mut limits = Limits::default();
     limits.timeout = Duration::from_secs(10);
-    Script::compile(source, limits).unwrap()
+    Script::compile(source, limits).expect("a good script")
 }
 
 fn headers(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -48,7 +48,7 @@ fn returning(answer: &str) -> String {
 }
 
 fn text(scheduling: &Scheduling) -> &str {
-    std::str::from_utf8(&scheduling.fairness_key).unwrap()
+    std::str::from_utf8(&scheduling.fairness_key).expect("text")
 }
 
 const SCHEDULE: &str = r#"

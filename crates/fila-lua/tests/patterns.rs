@@ -40,7 +40,7 @@ const DESCRIBE: &str = "
 fn literal(bytes: &[u8]) -> String {
     let mut literal = String::from("\"");
     for byte in bytes {
-        write!(literal, "\\{byte:03}").unwrap();
+        write!(literal, "\\{byte:03}").expect("a string takes everything");
     }
     literal.push('"');
     literal
@@ -51,7 +51,7 @@ fn body(subject: &[u8], pattern: &[u8], replacement: &[u8], init: i64) -> String
     let mut body =
         format!("{DESCRIBE}\nlocal s, p, r, init = {s}, {p}, {r}, {init}\nlocal all = {{}}\n");
     for action in ACTIONS {
-        writeln!(body, "all[#all + 1] = {action}").unwrap();
+        writeln!(body, "all[#all + 1] = {action}").expect("a string takes everything");
     }
     body.push_str("return table.concat(all, '\\n')");
     body
@@ -64,7 +64,7 @@ fn ours(body: &str) -> String {
     let source = format!(
         "local function all() {body} end function on_enqueue() return {{ fairness_key = all() }} end"
     );
-    let script = Script::compile(source, limits).unwrap();
+    let script = Script::compile(source, limits).expect("a good script");
     let input = EnqueueInput {
         headers: &[],
         payload_size: 0,
@@ -72,13 +72,13 @@ fn ours(body: &str) -> String {
     };
     let answer = Sandbox::new(&script, |_: &str| None)
         .on_enqueue(&input)
-        .unwrap();
+        .expect("an answer");
     String::from_utf8_lossy(&answer.fairness_key).into_owned()
 }
 
 fn stock(body: &str) -> String {
     let lua = Lua::new();
-    let text: mlua::LuaString = lua.load(body).eval().unwrap();
+    let text: mlua::LuaString = lua.load(body).eval().expect("a good script");
     text.to_string_lossy()
 }
 

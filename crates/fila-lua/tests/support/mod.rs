@@ -26,7 +26,7 @@ pub(crate) fn end_of(source: &str) -> (End, Duration) {
         let script = match Script::compile(source, Limits::default()) {
             Ok(script) => script,
             Err(error) => {
-                sender.send((End::Refused(error), start.elapsed())).unwrap();
+                let _gone = sender.send((End::Refused(error), start.elapsed()));
                 return;
             }
         };
@@ -42,13 +42,13 @@ pub(crate) fn end_of(source: &str) -> (End, Duration) {
         let start = Instant::now();
         drop(sandbox);
         longest = longest.max(start.elapsed());
-        sender.send((End::Called(result), longest)).unwrap();
+        let _gone = sender.send((End::Called(result), longest));
     });
     match receiver.recv_timeout(PATIENCE) {
         Ok(end) => end,
         Err(RecvTimeoutError::Timeout) => panic!("the script is still running"),
         Err(RecvTimeoutError::Disconnected) => {
-            std::panic::resume_unwind(thread.join().unwrap_err())
+            std::panic::resume_unwind(thread.join().expect_err("it sent nothing"))
         }
     }
 }
