@@ -68,8 +68,12 @@ impl Breaker {
     /// How long a breaker stays open by default.
     pub const COOLDOWN: Duration = Duration::from_secs(10);
 
+    /// Longer cooldowns count as this long, so that no sum of times overflows.
+    const COOLDOWN_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
     /// Makes a closed breaker.
-    pub const fn new(threshold: NonZeroU32, cooldown: Duration) -> Self {
+    pub fn new(threshold: NonZeroU32, cooldown: Duration) -> Self {
+        let cooldown = cooldown.min(Self::COOLDOWN_MAX);
         Self {
             threshold,
             cooldown,

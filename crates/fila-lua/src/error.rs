@@ -120,6 +120,14 @@ impl Fault {
             line = Some(number);
             message = rest;
         }
+        // Our own lines tell nobody anything.
+        if let Some((number, rest)) = message
+            .strip_prefix("library:")
+            .and_then(|rest| rest.split_once(": "))
+            && number.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            message = rest;
+        }
         let mut end = message.len().min(Self::MESSAGE_MAX);
         while !message.is_char_boundary(end) {
             end -= 1;

@@ -32,8 +32,13 @@ local base = choose(stock, {
 })
 
 -- An error that ends the call is raised again; others are the script's to handle.
+local function settle(ok, ...)
+  if ok then return true, ... end
+  return false, ours.caught((...))
+end
+
 function base.pcall(...)
-  return ours.settle(pcall(...))
+  return settle(pcall(...))
 end
 
 function base.rawset(subject, key, value)
@@ -63,6 +68,8 @@ function base.setmetatable(subject, metatable)
   local copy = { [ORIGIN] = metatable, [GUARD] = rawget(metatable, "__metatable") }
   for key, value in next, metatable do
     if refused[key] then error("`" .. key .. "` is not available in hooks", 2) end
+    -- What calls itself is looked for ever deeper, moving all arguments each time.
+    if key == "__call" and type(value) ~= "function" then error("`__call` has to be a function", 2) end
     if known[key] then copy[key] = value end
   end
   return setmetatable(subject, copy)
@@ -140,7 +147,13 @@ end
 
 local list = { concat = concat, pack = pack, unpack = unpack }
 
+local function check_table(subject, name)
+  local kind = type(subject)
+  if kind ~= "table" then error("bad argument #1 to '" .. name .. "' (table expected, got " .. kind .. ")", 3) end
+end
+
 function list.insert(subject, ...)
+  check_table(subject, "insert")
   local given, last = select("#", ...), #subject + 1
   if given == 1 then
     subject[last] = (...)
@@ -155,6 +168,7 @@ function list.insert(subject, ...)
 end
 
 function list.remove(subject, place)
+  check_table(subject, "remove")
   local size = #subject
   if place == nil then
     place = size
@@ -175,6 +189,7 @@ end
 
 -- Heapsort: no recursion, and an order that makes no sense costs no more than one that does.
 function list.sort(subject, less)
+  check_table(subject, "sort")
   if less == nil then
     less = function(a, b) return a < b end
   elseif type(less) ~= "function" then

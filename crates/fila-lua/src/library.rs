@@ -30,10 +30,8 @@ pub(crate) fn create(
     };
 
     let of = shared.clone();
-    ours.raw_set(
-        "settle",
-        lua.create_function(move |lua, results| of.settle(lua, results))?,
-    )?;
+    let caught = lua.create_function(move |lua, raised| of.caught(lua, raised))?;
+    ours.raw_set("caught", caught)?;
     let of = shared.clone();
     let find = lua.create_function(move |lua, (subject, pattern, from, plain)| {
         let how = if matches!(plain, Value::Nil | Value::Boolean(false)) {
@@ -110,23 +108,16 @@ enum Search {
 }
 
 impl Shared {
-    /// Passes on what stock `pcall` has returned, unless the call is over: then nothing can be caught any more.
-    fn settle(&self, lua: &Lua, mut results: MultiValue) -> Result<MultiValue> {
+    /// Passes on what stock `pcall` has caught, unless the call is over: then nothing can be caught any more.
+    fn caught(&self, lua: &Lua, raised: Value) -> Result<Value> {
         self.meter.check().map_err(Error::external)?;
-        if results.front() != Some(&Value::Boolean(false)) {
-            return Ok(results);
-        }
-        let Some(raised) = results.get_mut(1) else {
-            return Ok(results);
-        };
-        if fault::is_memory(raised) {
+        if fault::is_memory(&raised) {
             return Err(Error::external(self.meter.stop(Stop::Memory)));
         }
-        if let Value::Error(error) = raised {
-            let text = fault::text(error);
-            *raised = Value::String(lua.create_string(text)?);
+        match raised {
+            Value::Error(error) => Ok(Value::String(lua.create_string(fault::text(&error))?)),
+            other => Ok(other),
         }
-        Ok(results)
     }
 
     fn search(

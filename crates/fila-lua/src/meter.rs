@@ -30,6 +30,9 @@ const STALL: Duration = Duration::from_millis(2);
 /// How many times its limit a call is forgiven at most, since a script can contrive instructions that are as slow.
 const FORGIVEN_FACTOR: u32 = 4;
 
+/// Longer limits count as this long, so that no sum of times overflows.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+
 #[derive(Debug)]
 pub(crate) struct Meter {
     checked: Cell<Instant>,
@@ -57,6 +60,7 @@ impl Meter {
 
     /// Begins a call that may take so long.
     pub(crate) fn begin(&self, now: Instant, timeout: Duration) {
+        let timeout = timeout.min(TIMEOUT_MAX);
         self.checked.set(now);
         self.deadline.set(now + timeout);
         self.forgiving.set(timeout * FORGIVEN_FACTOR);

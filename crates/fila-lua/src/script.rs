@@ -57,7 +57,7 @@ impl Script {
             Err(error) => return Err(ScriptError::Syntax(Fault::parse(&fault::text(&error)))),
         };
         // Nothing interrupts the compiler, and there are sources that it takes long for.
-        let compile_max = limits.timeout * COMPILE_FACTOR;
+        let compile_max = limits.timeout.saturating_mul(COMPILE_FACTOR);
         if start.elapsed() > compile_max {
             return Err(ScriptError::Timeout { limit: compile_max });
         }

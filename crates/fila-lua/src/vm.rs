@@ -78,7 +78,7 @@ impl Vm {
             .set_mode(ChunkMode::Text)
             .call((stock, ours))?;
         lua.gc_collect()?;
-        let memory_max = lua.used_memory() + memory_bytes;
+        let memory_max = lua.used_memory().saturating_add(memory_bytes);
         lua.set_memory_limit(memory_max)?;
         // The script's globals are an argument of its chunk, so that each call can have its own. What would otherwise
         // be its globals is empty. All on one line, so that lines are counted as the author does.

@@ -234,8 +234,9 @@ attacks! {
     lt_metamethod: timeout =>
         "local mt = {__lt = function() while true do end end} return setmetatable({}, mt) < setmetatable({}, mt)";
     call_metamethod: timeout => "return setmetatable({}, {__call = function() while true do end end})()";
-    call_chain: fails("attempt to call a table value") =>
+    call_chain: fails("`__call` has to be a function") =>
         "local t = {} for i = 1, 250 do t = setmetatable({}, {__call = t}) end return t()";
+    call_of_itself: fails("`__call` has to be a function") => "local mt, t = {}, {} mt.__call = t setmetatable(t, mt) return t()";
     newindex_chain: fails("'__newindex' chain too long") =>
         "local t = {} local mt = {__newindex = t} setmetatable(t, mt) t.x = 1";
     unary_metamethod: timeout => "return -setmetatable({}, {__unm = function() while true do end end})";
@@ -266,6 +267,24 @@ attacks! {
         "local mt = {} mt.__tostring = function(t) return tostring(t) .. '' end tostring(setmetatable({}, mt))";
     full_memory_and_garbage: stopped =>
         "local t = {} for i = 1, 17500 do t[i] = {} end while true do local x = {} end";
+    recursion_through_concat: fails("overflow") =>
+        "local mt = {} mt.__index = function(t) return table.concat(t, '', 1, 1) end table.concat(setmetatable({}, mt), '', 1, 1)";
+    recursion_through_gsub_of_tables: fails("overflow") =>
+        "local mt = {} mt.__index = function(t, k) return (k:gsub('.', t)) end
+        local t = setmetatable({}, mt) return t.x";
+    many_iterators: stopped => "local t = {} while true do t[#t + 1] = ('x'):gmatch('y') end";
+    many_iterators_one_after_another: timeout => "while true do ('x'):gmatch('y') end";
+    many_results_through_pcall: stopped =>
+        "local t = {} for i = 1, 5000 do t[i] = {} end while true do pcall(table.unpack, t) end";
+    many_arguments_for_everything: fails("bad argument") =>
+        "local t = {} for i = 1, 5000 do t[i] = {} end
+        for _, f in ipairs { string.find, string.match, table.concat, string.rep, fila.get, string.gmatch } do
+            pcall(f, table.unpack(t))
+        end
+        fila.get(table.unpack(t))";
+    collisions_of_numbers: stopped => "local t = {} for i = 1, 1 << 30 do t[i * 16383 + 0.0] = i end";
+    varargs_copied: stopped =>
+        "local function f(...) while true do local a = ... local b = select('#', ..., ...) end end f(table.unpack({}, 1, 20000))";
     answers_with_many_keys: harmless => "local t = {} for i = 1, 10000 do t[i] = i end return t";
 }
 
