@@ -246,22 +246,25 @@ local function defines(script)
   return type(rawget(globals, "on_enqueue")) == "function", type(rawget(globals, "on_failure")) == "function"
 end
 
--- These return what kind of answer there was, and its fields as they are, without asking metatables.
+-- These return what kind of answer there was, and its fields as they are, without asking metatables. `base` has no
+-- hooks, so there is none but the script's own. Each call into C costs a look at the clock, so there are few.
 local function on_enqueue(script, headers, payload_size, queue)
-  local hook = rawget(load(script), "on_enqueue")
-  if type(hook) ~= "function" then return "missing" end
+  local hook = load(script).on_enqueue
+  if not hook then return "missing" end
   local answer = hook { headers = headers, payload_size = payload_size, queue = queue }
   local kind = type(answer)
   if kind ~= "table" then return kind end
+  if getmetatable(answer) == nil then return kind, answer.fairness_key, answer.weight, answer.throttle_keys end
   return kind, rawget(answer, "fairness_key"), rawget(answer, "weight"), rawget(answer, "throttle_keys")
 end
 
 local function on_failure(script, headers, id, attempts, queue, reason)
-  local hook = rawget(load(script), "on_failure")
-  if type(hook) ~= "function" then return "missing" end
+  local hook = load(script).on_failure
+  if not hook then return "missing" end
   local answer = hook { headers = headers, id = id, attempts = attempts, queue = queue, error = reason }
   local kind = type(answer)
   if kind ~= "table" then return kind end
+  if getmetatable(answer) == nil then return kind, answer.action, answer.delay_ms end
   return kind, rawget(answer, "action"), rawget(answer, "delay_ms")
 end
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// How long one call may run; also how long the script may take to be loaded.
+    /// How long one call may run, in time of its thread; also how long the script may take to be loaded.
     pub timeout: Duration,
     /// Bytes that the script, its data and the message may take in the VM, on top of what the VM and its library take
     /// themselves (some 40 KiB). Texts that the library works on may take as much again outside of it for a moment.

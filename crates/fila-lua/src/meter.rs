@@ -23,12 +23,12 @@ pub(crate) enum Stop {
 /// If checks are this far apart, instructions are slow, and each is checked.
 const SLOW: Duration = Duration::from_micros(500);
 
-/// If checks are this far apart, the thread was most likely not running: machines are busy, and containers are stopped
-/// for tens of milliseconds when they have used their share. That is not the script's fault.
-const STALL: Duration = Duration::from_millis(2);
+/// How many times its limit a call may take by the clock on the wall, if the thread hardly runs.
+const WALL_FACTOR: u32 = 100;
 
-/// How many times its limit a call is forgiven at most, since a script can contrive instructions that are as slow.
-const FORGIVEN_FACTOR: u32 = 4;
+/// How old the last look at the processor's clock may be when a call begins. Looking takes longer than most calls' share
+/// of it, so it is not done for each.
+const MARK_AGE: Duration = Duration::from_millis(1);
 
 /// Longer limits count as this long, so that no sum of times overflows.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -36,9 +36,14 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug)]
 pub(crate) struct Meter {
     checked: Cell<Instant>,
+    /// When to look at the processor's clock.
     deadline: Cell<Instant>,
-    /// What stalls may still put off the deadline by.
-    forgiving: Cell<Duration>,
+    /// When to stop, however little the thread has run.
+    give_up: Cell<Instant>,
+    /// When the processor's clock was last looked at, and what it showed.
+    mark: Cell<(Instant, Option<Duration>)>,
+    /// What it may advance by since.
+    allowance: Cell<Duration>,
     stop: Cell<Option<Stop>>,
     instructions: Cell<u64>,
     /// Whether every instruction is checked.
@@ -51,7 +56,9 @@ impl Meter {
         Self {
             checked: Cell::new(now),
             deadline: Cell::new(now),
-            forgiving: Cell::new(Duration::ZERO),
+            give_up: Cell::new(now),
+            mark: Cell::new((now, processor_time())),
+            allowance: Cell::new(Duration::ZERO),
             stop: Cell::new(None),
             instructions: Cell::new(0),
             wary: Cell::new(false),
@@ -63,7 +70,15 @@ impl Meter {
         let timeout = timeout.min(TIMEOUT_MAX);
         self.checked.set(now);
         self.deadline.set(now + timeout);
-        self.forgiving.set(timeout * FORGIVEN_FACTOR);
+        self.give_up.set(now + timeout * WALL_FACTOR);
+        let mut marked = self.mark.get().0;
+        if now.saturating_duration_since(marked) > MARK_AGE {
+            marked = now;
+            self.mark.set((now, processor_time()));
+        }
+        // Calls since the mark may have used all the time since the mark, and this one has its own.
+        self.allowance
+            .set(timeout + now.saturating_duration_since(marked));
         self.stop.set(None);
         self.instructions.set(0);
     }
@@ -80,15 +95,24 @@ impl Meter {
             return Err(stop);
         }
         let since = now.saturating_duration_since(self.checked.replace(now));
-        if since > STALL {
-            let forgiven = since.min(self.forgiving.get());
-            self.forgiving.set(self.forgiving.get() - forgiven);
-            self.deadline.set(self.deadline.get() + forgiven);
-        }
         if now > self.deadline.get() {
-            return Err(self.stop(Stop::Time));
+            self.overdue(now, processor_time())?;
         }
         Ok(if since > SLOW { Pace::Slow } else { Pace::Fast })
+    }
+
+    /// Returns whether the call has used up its time, which on a busy machine is not yet so when the wall says it.
+    fn overdue(&self, now: Instant, processor: Option<Duration>) -> Result<(), Stop> {
+        let used = processor
+            .zip(self.mark.get().1)
+            .map(|(now, mark)| now.saturating_sub(mark));
+        match used.and_then(|used| self.allowance.get().checked_sub(used)) {
+            Some(left) if !left.is_zero() && now < self.give_up.get() => {
+                self.deadline.set(now + left);
+                Ok(())
+            }
+            _ => Err(self.stop(Stop::Time)),
+        }
     }
 
     /// Ends the call for this reason, unless there was one before.
@@ -122,6 +146,28 @@ impl Budget for Meter {
     }
 }
 
+/// Returns how long this thread has been running, if the system tells.
+#[cfg(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "macos",
+    target_os = "freebsd"
+))]
+fn processor_time() -> Option<Duration> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).ok()
+}
+
+#[cfg(not(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "macos",
+    target_os = "freebsd"
+)))]
+fn processor_time() -> Option<Duration> {
+    None
+}
+
 /// How far apart two checks were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
@@ -135,43 +181,65 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(10);
 
-    #[test]
-    fn time_is_up_after_the_limit() {
+    fn begun() -> (Meter, Instant, Duration) {
         let meter = Meter::new();
-        let start = Instant::now();
+        let start = Instant::now() + Duration::from_secs(1); // so that there is a new mark
         meter.begin(start, LIMIT);
-        for step in 1..=10 {
-            let now = start + Duration::from_millis(step);
-            assert_eq!(meter.pace(now), Ok(Pace::Slow));
-        }
+        let mark = Duration::from_secs(5);
+        meter.mark.set((start, Some(mark)));
+        (meter, start, mark)
+    }
+
+    #[test]
+    fn before_the_limit_nobody_looks_at_the_processor() {
+        let (meter, start, _) = begun();
+        meter.mark.set((start, None));
+        assert_eq!(meter.pace(start + LIMIT), Ok(Pace::Slow));
         let late = start + LIMIT + Duration::from_nanos(1);
         assert_eq!(meter.pace(late), Err(Stop::Time));
     }
 
     #[test]
-    fn a_stall_is_not_held_against_the_script() {
-        let meter = Meter::new();
-        let start = Instant::now();
-        meter.begin(start, LIMIT);
-        let stalled = Duration::from_millis(30);
-        assert_eq!(meter.pace(start + stalled), Ok(Pace::Slow));
-        let mut now = start + stalled;
-        while meter.pace(now).is_ok() {
-            now += Duration::from_micros(100);
-        }
-        assert_eq!(now, start + stalled + LIMIT + Duration::from_micros(100));
+    fn time_is_up_when_the_thread_has_run_for_the_limit() {
+        let (meter, start, mark) = begun();
+        let late = start + 2 * LIMIT;
+        let little = mark + LIMIT - Duration::from_nanos(1);
+        assert_eq!(meter.overdue(late, Some(little)), Ok(()));
+        assert_eq!(meter.overdue(late, Some(mark + LIMIT)), Err(Stop::Time));
     }
 
     #[test]
-    fn forgiveness_ends_within_five_limits() {
-        let meter = Meter::new();
-        let start = Instant::now();
-        meter.begin(start, LIMIT);
-        let mut now = start;
-        while meter.pace(now).is_ok() {
-            now += Duration::from_millis(3);
-        }
-        assert!(now <= start + LIMIT * (1 + FORGIVEN_FACTOR) + Duration::from_millis(3));
+    fn a_thread_that_hardly_runs_is_looked_at_again_when_it_can_have_run_enough() {
+        let (meter, start, mark) = begun();
+        let late = start + 5 * LIMIT;
+        assert_eq!(meter.overdue(late, Some(mark + LIMIT / 4)), Ok(()));
+        assert_eq!(meter.deadline.get(), late + LIMIT * 3 / 4);
+    }
+
+    #[test]
+    fn patience_ends() {
+        let (meter, start, mark) = begun();
+        let late = start + LIMIT * WALL_FACTOR;
+        assert_eq!(meter.overdue(late, Some(mark)), Err(Stop::Time));
+    }
+
+    #[test]
+    fn what_ran_before_the_call_is_not_counted() {
+        let (meter, start, mark) = begun();
+        let next = start + MARK_AGE / 2;
+        meter.begin(next, LIMIT);
+        let used = mark + MARK_AGE / 2 + LIMIT - Duration::from_nanos(1);
+        assert_eq!(meter.overdue(next + 2 * LIMIT, Some(used)), Ok(()));
+    }
+
+    #[test]
+    fn the_processor_is_asked_anew_when_the_mark_is_old() {
+        let (meter, start, mark) = begun();
+        meter.begin(start + 2 * MARK_AGE, LIMIT);
+        let (marked, shown) = meter.mark.get();
+        assert_eq!(marked, start + 2 * MARK_AGE);
+        assert_ne!(shown, Some(mark));
+        assert_eq!(meter.allowance.get(), LIMIT);
     }
 
     #[test]
