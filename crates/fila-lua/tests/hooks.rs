@@ -201,6 +201,33 @@ fn a_call_leaves_nothing_behind() {
 }
 
 #[test]
+fn scripts_know_nothing_of_each_other() {
+    let input = EnqueueInput {
+        headers: &[],
+        payload_size: 0,
+        queue: "orders",
+    };
+    let one = compile(&returning(
+        "(function() shared = 'one' return { fairness_key = shared } end)()",
+    ));
+    let other = compile(&returning("{ fairness_key = shared }"));
+    let mut one = Sandbox::new(&one, |_: &str| None);
+    let mut other = Sandbox::new(&other, |_: &str| None);
+    for _ in 0..2 {
+        assert_eq!(text(&one.on_enqueue(&input).unwrap()), "one");
+        assert_eq!(text(&other.on_enqueue(&input).unwrap()), "default");
+    }
+}
+
+#[test]
+fn a_script_can_be_shared_between_threads() {
+    fn is_shared<T: Send + Sync + Clone>(_: &T) {}
+    let script = compile(SCHEDULE);
+    is_shared(&script);
+    is_shared(&Sandbox::new(&script, |_: &str| None).watch());
+}
+
+#[test]
 fn chance_is_the_same_for_the_same_seed() {
     let script = compile(&returning(
         "{ fairness_key = tostring(math.random(1 << 40)) }",
