@@ -1,0 +1,24 @@
+//! Lua 5.4 policy hooks in a sandbox that ends.
+//!
+#![doc = include_str!("../README.md")]
+
+mod breaker;
+mod error;
+mod fault;
+mod hook;
+mod library;
+mod limits;
+mod meter;
+mod pattern;
+mod sandbox;
+mod script;
+mod vm;
+mod watch;
+
+pub use breaker::{Breaker, BreakerState};
+pub use error::{AnswerError, Fault, HookError, ScriptError};
+pub use hook::{EnqueueInput, FailureAction, FailureInput, Hook, Scheduling};
+pub use limits::Limits;
+pub use sandbox::{Cost, Sandbox, Settings};
+pub use script::{Script, Trial};
+pub use watch::Watch;

@@ -1,0 +1,144 @@
+//! A script that has been compiled and tried.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mlua::Value;
+
+use crate::fault;
+use crate::meter::Stop;
+use crate::vm::{Entry, Outcome, Vm};
+use crate::{
+    Cost, EnqueueInput, FailureAction, FailureInput, Fault, Hook, HookError, Limits, Sandbox,
+    Scheduling, ScriptError, Settings,
+};
+
+/// How many times the limit of a call compiling may take. It is done once for each sandbox.
+const COMPILE_FACTOR: u32 = 10;
+
+/// A script that compiles, loads within its limits, and defines a hook.
+///
+/// Cheap to clone, and can be sent to the threads that make [`Sandbox`]es of it.
+#[derive(Clone, Debug)]
+pub struct Script {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    source: String,
+    limits: Limits,
+    on_enqueue: bool,
+    on_failure: bool,
+}
+
+impl Script {
+    /// Compiles a script and loads it once, as if runtime configuration were empty.
+    ///
+    /// # Errors
+    /// If it is too long, is not Lua, fails or takes too much when it is loaded, or defines no hook.
+    pub fn compile(source: impl Into<String>, limits: Limits) -> Result<Self, ScriptError> {
+        let source = source.into();
+        if source.len() > limits.source_bytes {
+            return Err(ScriptError::TooLong {
+                bytes: source.len(),
+                bytes_max: limits.source_bytes,
+            });
+        }
+        let memory = ScriptError::Memory {
+            limit: limits.memory_bytes,
+        };
+        let settings: Rc<dyn Settings> = Rc::new(|_: &str| None);
+        let start = Instant::now();
+        let vm = match Vm::new(&source, limits.memory_bytes, &settings, 0) {
+            Ok(vm) => vm,
+            Err(error) if fault::is_memory_error(&error) => return Err(memory),
+            Err(error) => return Err(ScriptError::Syntax(Fault::parse(&fault::text(&error)))),
+        };
+        // Nothing interrupts the compiler, and there are sources that it takes long for.
+        let compile_max = limits.timeout.saturating_mul(COMPILE_FACTOR);
+        if start.elapsed() > compile_max {
+            return Err(ScriptError::Timeout { limit: compile_max });
+        }
+        let outcome = match vm.begin(limits.timeout, Instant::now(), |_| Ok(())) {
+            Ok(()) => vm.call(Entry::Defines, ()),
+            Err(error) => vm.failed(error),
+        };
+        let results = match outcome {
+            Outcome::Returned(results) => results,
+            Outcome::Raised(fault) => return Err(ScriptError::Failed(fault)),
+            Outcome::Stopped(Stop::Memory) => return Err(memory),
+            Outcome::Stopped(Stop::Time) => {
+                return Err(ScriptError::Timeout {
+                    limit: limits.timeout,
+                });
+            }
+        };
+        let is_defined = |index| results.get(index) == Some(&Value::Boolean(true));
+        let (on_enqueue, on_failure) = (is_defined(0), is_defined(1));
+        if !on_enqueue && !on_failure {
+            return Err(ScriptError::NoHook);
+        }
+        Ok(Self {
+            inner: Arc::new(Inner {
+                source,
+                limits,
+                on_enqueue,
+                on_failure,
+            }),
+        })
+    }
+
+    /// Returns whether the script defines this hook.
+    pub fn defines(&self, hook: Hook) -> bool {
+        match hook {
+            Hook::OnEnqueue => self.inner.on_enqueue,
+            Hook::OnFailure => self.inner.on_failure,
+        }
+    }
+
+    /// Returns the source as it was given.
+    pub fn source(&self) -> &str {
+        &self.inner.source
+    }
+
+    /// Returns the limits that it runs in.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// Calls `on_enqueue` once, in a sandbox of its own, and says what that cost.
+    pub fn try_enqueue(
+        &self,
+        input: &EnqueueInput<'_>,
+        settings: impl Settings,
+    ) -> Trial<Scheduling> {
+        let mut sandbox = Sandbox::with_seed(self, settings, 0);
+        let result = sandbox.on_enqueue(input);
+        let cost = sandbox.cost();
+        Trial { result, cost }
+    }
+
+    /// Calls `on_failure` once, in a sandbox of its own, and says what that cost.
+    pub fn try_failure(
+        &self,
+        input: &FailureInput<'_>,
+        settings: impl Settings,
+    ) -> Trial<FailureAction> {
+        let mut sandbox = Sandbox::with_seed(self, settings, 0);
+        let result = sandbox.on_failure(input);
+        let cost = sandbox.cost();
+        Trial { result, cost }
+    }
+}
+
+/// What came of trying a hook.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Trial<T> {
+    /// Its answer.
+    pub result: Result<T, HookError>,
+    /// What the call took, without making the sandbox.
+    pub cost: Cost,
+}

@@ -1,0 +1,54 @@
+//! Calls whose end is awaited from outside, so that one that hangs fails its test and not the suite.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fila_lua::{EnqueueInput, HookError, Limits, Sandbox, Scheduling, Script, ScriptError};
+
+/// Far more than any call may take, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What became of a script.
+#[derive(Debug, PartialEq)]
+pub(crate) enum End {
+    Refused(ScriptError),
+    Called(Result<Scheduling, HookError>),
+}
+
+/// Compiles a script, calls its `on_enqueue`, drops the sandbox, and says how it ended and how long the slower of
+/// compiling, calling and dropping took.
+pub(crate) fn end_of(source: &str) -> (End, Duration) {
+    let source = source.to_owned();
+    let (sender, receiver) = channel();
+    let thread = thread::spawn(move || {
+        let start = Instant::now();
+        let script = match Script::compile(source, Limits::default()) {
+            Ok(script) => script,
+            Err(error) => {
+                let _gone = sender.send((End::Refused(error), start.elapsed()));
+                return;
+            }
+        };
+        let mut longest = start.elapsed();
+        let mut sandbox = Sandbox::new(&script, |_: &str| None);
+        let start = Instant::now();
+        let result = sandbox.on_enqueue(&EnqueueInput {
+            headers: &[("tenant".to_owned(), "acme".to_owned())],
+            payload_size: 100,
+            queue: "orders",
+        });
+        longest = longest.max(start.elapsed());
+        let start = Instant::now();
+        drop(sandbox);
+        longest = longest.max(start.elapsed());
+        let _gone = sender.send((End::Called(result), longest));
+    });
+    match receiver.recv_timeout(PATIENCE) {
+        Ok(end) => end,
+        Err(RecvTimeoutError::Timeout) => panic!("the script is still running"),
+        Err(RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().expect_err("it sent nothing"))
+        }
+    }
+}
