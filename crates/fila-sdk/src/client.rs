@@ -8,10 +8,10 @@ use std::time::Duration;
 use fila_proto::v1::fila_service_client::FilaServiceClient;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 use crate::backoff::Backoff;
-use crate::error::{Broken, describe};
+use crate::error::{Broken, Refusal, describe};
 use crate::moment::after;
 use crate::producer::Producer;
 use crate::{Admin, Error, Queue};
@@ -139,10 +139,11 @@ impl Client {
         &self,
         call: impl Future<Output = Result<Response<A>, Status>>,
     ) -> Result<A, Error> {
-        let ends = after(Instant::now(), self.options().deadline);
+        let begun = Instant::now();
+        let ends = after(begun, self.options().deadline);
         match timeout_at(ends, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(self.failed(status.into())),
+            Ok(Err(status)) => Err(self.failed(status, begun.elapsed())),
             Err(_) => Err(self.no_answer(None)),
         }
     }
@@ -156,25 +157,41 @@ impl Client {
         let mut backoff = self.options().backoff();
         let mut heard = None;
         loop {
-            match timeout_at(ends, call()).await {
+            let refused = match timeout_at(ends, call()).await {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
-                Ok(Err(status)) => match Broken::from(status) {
-                    Broken::Refused(refusal) => return Err(refusal.into()),
-                    Broken::Away(cause) => heard = Some(cause),
-                },
+                Ok(Err(status)) => {
+                    let refused = Refusal::from_status(&status);
+                    match Broken::from(status) {
+                        Broken::Refused(refusal) => return Err(refusal.into()),
+                        Broken::Away(cause) => heard = Some(cause),
+                    }
+                    refused
+                }
                 Err(_) => return Err(self.no_answer(heard)),
-            }
+            };
             let wait = backoff.next(fastrand::f64());
             if after(Instant::now(), wait) >= ends {
-                return Err(self.unreachable(heard.unwrap_or_default()));
+                return Err(match refused {
+                    Some(refusal) => refusal.into(),
+                    None => self.unreachable(heard.unwrap_or_default()),
+                });
             }
             sleep(wait).await;
         }
     }
 
-    fn failed(&self, broken: Broken) -> Error {
-        match broken {
+    /// Says what has become of a call that was made once.
+    fn failed(&self, status: Status, after: Duration) -> Error {
+        if let Some(refusal) = Refusal::from_status(&status) {
+            return refusal.into();
+        }
+        let was_sent = status.code() != Code::Unavailable;
+        match Broken::from(status) {
             Broken::Refused(refusal) => refusal.into(),
+            Broken::Away(cause) if was_sent => Error::NoAnswer {
+                after,
+                cause: Some(cause),
+            },
             Broken::Away(cause) => self.unreachable(cause),
         }
     }
@@ -296,5 +313,84 @@ impl ClientBuilder {
             .http2_keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fila_proto::v1::ErrorCode;
+    use tonic::metadata::MetadataValue;
+
+    use super::*;
+
+    fn client() -> Client {
+        let builder = Client::builder("127.0.0.1:1").deadline(Duration::from_secs(30));
+        builder.connect_lazy().unwrap()
+    }
+
+    fn refusal(code: ErrorCode) -> Status {
+        let mut status = Status::unavailable("the disk is full");
+        let name = MetadataValue::from_static(code.as_str_name());
+        status.metadata_mut().insert("fila-error", name);
+        status
+    }
+
+    async fn call(status: Status) -> Error {
+        let failing = async { Err::<Response<()>, _>(status) };
+        client().call(failing).await.unwrap_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_refuses_for_now_is_not_called_away() {
+        for code in [
+            ErrorCode::StoreUnavailable,
+            ErrorCode::OutcomeUnknown,
+            ErrorCode::ShuttingDown,
+        ] {
+            assert_eq!(call(refusal(code)).await.code(), Some(code));
+            let client = client();
+            let ask = || async { Err::<Response<()>, _>(refusal(code)) };
+            let error = client.call_again(ask).await.unwrap_err();
+            assert_eq!(error.code(), Some(code));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_breaks_on_its_way_may_have_happened() {
+        let error = call(Status::unknown("transport error")).await;
+        assert!(matches!(error, Error::NoAnswer { .. }), "{error:?}");
+        let error = call(Status::unavailable("connection refused")).await;
+        assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_without_an_answer_ends_at_the_deadline() {
+        let begun = Instant::now();
+        let never = std::future::pending::<Result<Response<()>, Status>>();
+        let error = client().call(never).await.unwrap_err();
+        assert!(matches!(error, Error::NoAnswer { .. }), "{error:?}");
+        assert_eq!(begun.elapsed().as_secs(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_nothing_is_asked_again_until_the_deadline() {
+        let client = client();
+        let begun = Instant::now();
+        let calls = std::cell::Cell::new(0_u32);
+        let ask = || {
+            calls.set(calls.get() + 1);
+            async { Err::<Response<()>, _>(Status::unavailable("connection refused")) }
+        };
+        let error = client.call_again(ask).await.unwrap_err();
+        assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+        assert!(begun.elapsed() <= Duration::from_secs(30));
+        assert!(begun.elapsed() >= Duration::from_secs(27));
+        assert!((15..60).contains(&calls.get()), "{} calls", calls.get());
+
+        let begun = Instant::now();
+        let ask = || std::future::pending::<Result<Response<()>, Status>>();
+        let error = client.call_again(ask).await.unwrap_err();
+        assert!(matches!(error, Error::NoAnswer { .. }), "{error:?}");
+        assert_eq!(begun.elapsed().as_secs(), 30);
     }
 }

@@ -13,7 +13,8 @@ const ERROR_METADATA: &str = "fila-error";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server has looked at it and said no. Nothing has changed.
+    /// The server has looked at it and said no. Nothing has changed, unless it says that it
+    /// [does not know](ErrorCode::OutcomeUnknown).
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// There is no server, or the way to it is broken. Nothing was sent.

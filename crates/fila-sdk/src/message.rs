@@ -105,7 +105,8 @@ impl Message {
 pub(crate) fn size(message: &v1::Message) -> usize {
     let headers = message.headers.iter();
     let headers = headers.map(|(name, value)| name.len() + value.len());
-    ITSELF + message.payload.len() + message.fairness_key.len() + headers.sum::<usize>()
+    let names = message.fairness_key.len() + message.deduplication_id.len();
+    ITSELF + message.payload.len() + names + headers.sum::<usize>()
 }
 
 /// Payloads are not for logs.
@@ -180,6 +181,14 @@ mod tests {
             format!("{message:?}"),
             r#"Message { key: "acme", headers: {}, payload_bytes: 6, .. }"#
         );
+    }
+
+    #[test]
+    fn all_that_a_producer_can_make_long_takes_room() {
+        let bare = Message::new("").size();
+        let long = "x".repeat(1000);
+        let message = Message::new(long.clone()).key(&long).header(&long, &long);
+        assert_eq!(message.deduplication_id(&long).size(), bare + 5000);
     }
 
     #[test]

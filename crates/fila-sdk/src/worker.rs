@@ -95,7 +95,8 @@ pub struct Report {
     pub acked: u64,
     /// Deliveries that failed: their handler returned an error or panicked, or did not end within the grace.
     pub nacked: u64,
-    /// Deliveries whose result was not taken, because their lease had ended: they are delivered again.
+    /// Deliveries whose result was not confirmed. Their lease had ended, and they are delivered again; or the connection
+    /// broke while the result was on its way, and they may be.
     pub lost: u64,
 }
 
@@ -284,10 +285,10 @@ where
     E: Into<Failure>,
 {
     // What a panic leaves half done is the handler's own: nobody looks at its future again.
-    let call = AssertUnwindSafe(async move { handler(received).await });
+    let call = AssertUnwindSafe(async move { handler(received).await.map_err(Into::into) });
     let failure = match call.catch_unwind().await {
         Ok(Ok(())) => return Verdict::Ack,
-        Ok(Err(error)) => error.into(),
+        Ok(Err(failure)) => failure,
         Err(panic) => Failure::from(words(&*panic)),
     };
     Verdict::Nack {

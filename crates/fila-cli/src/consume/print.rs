@@ -94,7 +94,8 @@ async fn acknowledge(messages: impl Iterator<Item = Delivery>) -> Result<u64, Fa
     for stored in join_all(messages.map(Delivery::ack)).await {
         match stored {
             Ok(()) => {}
-            Err(Error::LeaseLost) => lost += 1,
+            // If the connection broke meanwhile, it may be stored; if not, the message comes again.
+            Err(Error::LeaseLost | Error::NoAnswer { cause: Some(_), .. }) => lost += 1,
             Err(error) => return Err(error.into()),
         }
     }

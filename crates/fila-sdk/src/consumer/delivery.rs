@@ -141,7 +141,8 @@ impl Delivery {
     ///
     /// # Errors
     /// [`Error::LeaseLost`] if the lease has ended before: the message is delivered again. [`Error::NoAnswer`] if the
-    /// server does not say within the client's deadline.
+    /// server does not say within the client's deadline, or the connection breaks before it does: the result may or may
+    /// not be stored.
     pub fn ack(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         self.settle(Verdict::Ack)
     }

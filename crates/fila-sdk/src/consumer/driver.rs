@@ -57,7 +57,7 @@ pub(super) struct Driver {
     look_at: Option<Instant>,
     look_every: Duration,
     phase: Phase,
-    /// Whether a stream has ever been opened: then the queue was there.
+    /// Whether a stream has ever been taken: then the queue was there.
     was_subscribed: bool,
 }
 
@@ -73,6 +73,8 @@ struct Held {
     keep_until: Instant,
     /// What we have said of it, in the order in which the server confirms it.
     said: VecDeque<Said>,
+    /// When the last of it was said.
+    said_at: Instant,
 }
 
 /// What we have said of a lease, and who wants to know whether it is stored.
@@ -136,7 +138,11 @@ impl Driver {
             let broken = match self.open().await {
                 Ok(mut stream) => match self.serve(&mut stream).await {
                     End::Done => return,
-                    End::Broken(broken) => broken,
+                    End::Broken(broken) => {
+                        // Had it not been subscribed, it would have been refused.
+                        self.was_subscribed |= matches!(broken, Broken::Away(_));
+                        broken
+                    }
                 },
                 Err(broken) => broken,
             };
@@ -207,8 +213,14 @@ impl Driver {
     async fn serve(&mut self, stream: &mut Stream) -> End {
         let mut farewell = None;
         loop {
-            if self.phase == Phase::Draining && self.in_hands == 0 && self.held.is_empty() {
-                farewell.get_or_insert_with(|| Instant::now() + FAREWELL);
+            if self.phase == Phase::Draining && self.in_hands == 0 {
+                let time = match self.held.is_empty() {
+                    true => FAREWELL,
+                    // Nobody waits longer than this for what is said but not answered.
+                    false => self.deadline,
+                };
+                let ends = after(Instant::now(), time);
+                farewell = Some(farewell.map_or(ends, |at: Instant| at.min(ends)));
             }
             let look_at = self.look_at;
             tokio::select! {
@@ -268,6 +280,7 @@ impl Driver {
             extend_at: after(now, time / 2),
             keep_until: after(now, self.keep),
             said: VecDeque::new(),
+            said_at: now,
         };
         self.held.insert(lease_id, held);
         self.in_hands += 1;
@@ -318,6 +331,9 @@ impl Driver {
         let said = held.said.pop_front();
         if is_over {
             held.lease.lose();
+        } else {
+            // It lasts no longer than before, whatever was asked for.
+            held.extend_at = Instant::now();
         }
         match said {
             Some(Said::Result(answer)) => {
@@ -353,9 +369,7 @@ impl Driver {
                         lease_id,
                         lease_ms: millis(time).max(1),
                     });
-                    if let Some(held) = self.held.get_mut(&lease_id) {
-                        held.extend_at = after(Instant::now(), time / 2);
-                    }
+                    self.extended(lease_id, time);
                     Said::Extension(report.answer)
                 }
                 Verdict::Ack => {
@@ -380,7 +394,10 @@ impl Driver {
                 request.credit += 1;
             }
             match self.held.get_mut(&lease_id) {
-                Some(held) => held.said.push_back(said),
+                Some(held) => {
+                    held.said.push_back(said);
+                    held.said_at = Instant::now();
+                }
                 // Refused before, and told so.
                 None => match said {
                     Said::Result(answer) | Said::Extension(answer) => {
@@ -393,6 +410,18 @@ impl Driver {
             request.credit = 0;
         }
         let _ = stream.requests.send(request);
+    }
+
+    /// Sees to it that a lease is kept which lasts as long as its holder said. It is extended no earlier than others
+    /// are: that would cut it short.
+    fn extended(&mut self, lease_id: u64, time: Duration) {
+        let Some(held) = self.held.get_mut(&lease_id) else {
+            return;
+        };
+        held.extend_at = after(Instant::now(), time - time.min(held.time) / 2);
+        if let Some(look_at) = &mut self.look_at {
+            *look_at = held.extend_at.min(*look_at);
+        }
     }
 
     /// Takes what is said of a delivery of an earlier stream, and returns whether it has left our hands by it.
@@ -410,9 +439,9 @@ impl Driver {
         let now = Instant::now();
         let mut request = WorkRequest::default();
         for (&lease_id, held) in &mut self.held {
-            let is_settled = held.said.iter().any(|said| matches!(said, Said::Result(_)));
-            if is_settled || held.extend_at > now || held.keep_until <= now || held.lease.is_lost()
-            {
+            // One at a time: whoever does not answer one extension is not sent more of them.
+            let is_said = !held.said.is_empty();
+            if is_said || held.extend_at > now || held.keep_until <= now || held.lease.is_lost() {
                 continue;
             }
             held.extend_at = after(now, held.time / 2);
@@ -439,12 +468,25 @@ impl Driver {
             held.lease.lose();
             for said in held.said {
                 match said {
-                    Said::Result(answer) | Said::Extension(answer) => {
-                        tell(answer, Err(Error::LeaseLost));
-                    }
+                    Said::Extension(answer) => tell(answer, Err(Error::LeaseLost)),
+                    // It was on its way: nobody can tell whether it is stored.
+                    Said::Result(answer) => tell(
+                        answer,
+                        Err(Error::NoAnswer {
+                            after: held.said_at.elapsed(),
+                            cause: Some("the connection broke".to_owned()),
+                        }),
+                    ),
                 }
             }
         }
+    }
+}
+
+/// However the task ends, its leases do not outlast it.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.lose_all();
     }
 }
 

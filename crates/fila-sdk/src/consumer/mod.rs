@@ -8,7 +8,8 @@
 //!   the prefetch.
 //! - A delivery has one result: the one it is given, or the one of its drop. After the connection broke, results of
 //!   deliveries from before are answered with [`Error::LeaseLost`](crate::Error::LeaseLost), and such as nobody has
-//!   taken yet are not handed out any more.
+//!   taken yet are not handed out any more. Of results that were on their way then it is not known whether they are
+//!   stored: [`Error::NoAnswer`](crate::Error::NoAnswer).
 
 mod delivery;
 mod driver;

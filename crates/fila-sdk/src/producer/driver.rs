@@ -1,6 +1,6 @@
 //! The task that sends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,9 +40,12 @@ pub(super) struct Driver {
     /// For how long the server is to remember a frame.
     remember: Duration,
     open_timeout: Duration,
+    /// How long the server may be silent while frames are under way.
+    silence_max: Duration,
     backoff: Backoff,
     lines: Lines,
-    flushes: Vec<oneshot::Sender<()>>,
+    /// Whoever waits for all messages before this number.
+    flushes: VecDeque<(u64, oneshot::Sender<()>)>,
     next_sequence: u64,
     unanswered: BTreeMap<u64, Frame>,
     unanswered_messages: usize,
@@ -91,9 +94,10 @@ impl Driver {
             // Until the last has given up, and as long again for the last frame to arrive.
             remember: options.deadline.saturating_mul(2),
             open_timeout: options.connect_timeout,
+            silence_max: options.deadline.max(options.connect_timeout),
             backoff: options.backoff(),
             lines: Lines::default(),
-            flushes: Vec::new(),
+            flushes: VecDeque::new(),
             next_sequence: 0,
             unanswered: BTreeMap::new(),
             unanswered_messages: 0,
@@ -106,8 +110,8 @@ impl Driver {
     pub(super) async fn run(mut self) {
         loop {
             self.forget_expired();
+            self.flushed();
             if self.is_idle() {
-                self.flushed();
                 if !self.take().await {
                     return;
                 }
@@ -139,15 +143,23 @@ impl Driver {
         for put in self.taken.drain(..) {
             match put {
                 Put::Message(waiting) => self.lines.push(waiting),
-                Put::Flush(done) => self.flushes.push(done),
+                Put::Flush(done) => self.flushes.push_back((self.lines.ever(), done)),
             }
         }
     }
 
-    /// Says that nothing is under way. Flushes wait for more than they must if others go on sending, but never for
-    /// less.
+    /// Tells those whose messages are all answered or given up.
     fn flushed(&mut self) {
-        for done in self.flushes.drain(..) {
+        if self.flushes.is_empty() {
+            return;
+        }
+        let under_way = self.unanswered.values().map(|frame| frame.first);
+        let oldest = under_way.chain(self.lines.first()).min();
+        while let Some((before, _)) = self.flushes.front()
+            && oldest.is_none_or(|oldest| *before <= oldest)
+            && let Some((_, done)) = self.flushes.pop_front()
+        {
+            // Nobody may be waiting any more.
             let _ = done.send(());
         }
     }
@@ -178,15 +190,20 @@ impl Driver {
         self.put_off.clear();
         self.again_at = None;
         self.resend(stream);
+        let mut heard_at = Instant::now();
         loop {
-            self.fill(stream);
-            if self.is_idle() {
-                self.flushed();
+            if !self.is_answer_due() {
+                heard_at = Instant::now();
             }
+            self.fill(stream);
+            self.flushed();
+            let is_answer_due = self.is_answer_due();
+            let silent_at = after(heard_at, self.silence_max);
             let again_at = self.again_at;
             tokio::select! {
                 response = stream.responses.message() => match response {
                     Ok(Some(response)) => {
+                        heard_at = Instant::now();
                         if let Err(broken) = self.answered(response) {
                             return End::Broken(broken);
                         }
@@ -206,9 +223,22 @@ impl Driver {
                     }
                     self.sort();
                 }
-                () = sleep_until(again_at), if again_at.is_some() => self.send_again(stream),
+                () = sleep_until(again_at), if again_at.is_some() => {
+                    heard_at = Instant::now();
+                    self.send_again(stream);
+                }
+                // Nobody waits any more for what was under way then; on this stream it would hold its place for ever.
+                () = sleep_until(Some(silent_at)), if is_answer_due => {
+                    let cause = format!("no answer within {:?}", self.silence_max);
+                    return End::Broken(Broken::Away(cause));
+                }
             }
         }
+    }
+
+    /// Whether frames are under way.
+    fn is_answer_due(&self) -> bool {
+        self.unanswered.len() > self.put_off.len()
     }
 
     /// Nobody is left to send once the line is closed; what is under way is seen to its end.
@@ -313,8 +343,15 @@ impl Driver {
     fn send_again(&mut self, stream: &Stream) {
         self.again_at = None;
         self.forget_expired();
-        for sequence in std::mem::take(&mut self.put_off) {
-            self.send(stream, sequence);
+        let put_off = std::mem::take(&mut self.put_off);
+        match self.pace {
+            Pace::Full => {
+                for sequence in put_off {
+                    self.send(stream, sequence);
+                }
+            }
+            // If nobody waits any more for the one that was put off, it is the next one's turn.
+            Pace::OneByOne => self.resend(stream),
         }
     }
 

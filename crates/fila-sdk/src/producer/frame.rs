@@ -27,6 +27,8 @@ pub(super) struct Frame {
     tickets: Vec<Ticket>,
     /// When the last of those who wait gives up.
     pub(super) ends: Instant,
+    /// The number of its first message, by the order in which they came into the line.
+    pub(super) first: u64,
 }
 
 #[derive(Debug)]
@@ -43,10 +45,12 @@ impl Frame {
             messages: Vec::new(),
             tickets: Vec::new(),
             ends,
+            first: u64::MAX,
         }
     }
 
-    fn push(&mut self, waiting: Waiting) {
+    fn push(&mut self, number: u64, waiting: Waiting) {
+        self.first = self.first.min(number);
         self.messages.push(waiting.message);
         self.ends = self.ends.max(waiting.ends);
         self.tickets.push(Ticket {
@@ -93,9 +97,11 @@ fn result_of(result: v1::EnqueueResult, is_named: bool) -> Result<Sent, Error> {
 /// Messages that wait to be sent: a line for each queue, and the lines in the order of their turns.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    lines: HashMap<Arc<str>, VecDeque<Waiting>, RandomState>,
+    lines: HashMap<Arc<str>, VecDeque<(u64, Waiting)>, RandomState>,
     turns: VecDeque<Arc<str>>,
     len: usize,
+    /// How many have ever come: the number of the next.
+    ever: u64,
 }
 
 impl Lines {
@@ -103,15 +109,29 @@ impl Lines {
         self.len == 0
     }
 
+    /// Returns how many messages have ever come.
+    pub(super) fn ever(&self) -> u64 {
+        self.ever
+    }
+
+    /// Returns the number of the oldest message that waits.
+    pub(super) fn first(&self) -> Option<u64> {
+        let fronts = self.lines.values().filter_map(VecDeque::front);
+        fronts.map(|(number, _)| *number).min()
+    }
+
     pub(super) fn push(&mut self, waiting: Waiting) {
         self.len += 1;
+        let number = self.ever;
+        self.ever += 1;
         if let Some(line) = self.lines.get_mut(&waiting.queue) {
-            line.push_back(waiting);
+            line.push_back((number, waiting));
             return;
         }
         let queue = waiting.queue.clone();
         self.turns.push_back(queue.clone());
-        self.lines.insert(queue, VecDeque::from([waiting]));
+        self.lines
+            .insert(queue, VecDeque::from([(number, waiting)]));
     }
 
     /// Returns the next frame, of at most so many messages. Queues take turns. Who has given up is left out.
@@ -123,16 +143,16 @@ impl Lines {
             let mut frame = Frame::new(queue.clone(), now);
             let mut bytes = 0;
             while frame.messages.len() < messages_max.min(MESSAGES_MAX)
-                && let Some(first) = line.front()
+                && let Some((_, first)) = line.front()
                 && (bytes == 0 || bytes + first.size <= BYTES_MAX)
             {
-                let Some(waiting) = line.pop_front() else {
+                let Some((number, waiting)) = line.pop_front() else {
                     break;
                 };
                 self.len -= 1;
                 if waiting.ends > now {
                     bytes += waiting.size;
-                    frame.push(waiting);
+                    frame.push(number, waiting);
                 }
             }
             if line.is_empty() {
@@ -151,7 +171,7 @@ impl Lines {
     pub(super) fn forget_expired(&mut self, now: Instant) {
         for line in self.lines.values_mut() {
             let before = line.len();
-            line.retain(|waiting| waiting.ends > now);
+            line.retain(|(_, waiting)| waiting.ends > now);
             self.len -= before - line.len();
         }
         if self.len == 0 {
@@ -164,7 +184,7 @@ impl Lines {
     pub(super) fn fail(&mut self, error: &Error) {
         self.len = 0;
         self.turns.clear();
-        for waiting in mem::take(&mut self.lines).into_values().flatten() {
+        for (_, waiting) in mem::take(&mut self.lines).into_values().flatten() {
             let _ = waiting.answer.send(Err(error.clone()));
         }
     }

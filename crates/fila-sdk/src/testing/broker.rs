@@ -83,14 +83,10 @@ impl Broker {
 
     /// Returns a client of this broker with settings of its own.
     pub fn client_with(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
-        let builder = set(Client::builder("http://testing"));
-        let endpoint = builder.endpoint().expect("the address is ours");
         let broker = self.clone();
-        let connector = tower::service_fn(move |_| {
-            let connected = broker.connect().map(TokioIo::new);
-            async move { connected }
-        });
-        builder.over(endpoint.connect_with_connector_lazy(connector))
+        client_over(set(Client::builder("http://testing")), move || {
+            broker.connect()
+        })
     }
 
     /// Creates a queue.
@@ -168,6 +164,23 @@ impl Broker {
         served.map_err(|_| io::ErrorKind::ConnectionRefused)?;
         Ok(client)
     }
+}
+
+/// Returns a client that is given its pipes to the server one by one: for tests that play the server themselves.
+///
+/// # Panics
+/// If the address is none.
+#[doc(hidden)]
+pub fn client_over(
+    builder: ClientBuilder,
+    connect: impl Fn() -> io::Result<DuplexStream> + Send + 'static,
+) -> Client {
+    let endpoint = builder.endpoint().expect("the address is one");
+    let connector = tower::service_fn(move |_| {
+        let connected = connect().map(TokioIo::new);
+        async move { connected }
+    });
+    builder.over(endpoint.connect_with_connector_lazy(connector))
 }
 
 impl Default for Broker {

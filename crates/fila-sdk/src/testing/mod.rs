@@ -57,6 +57,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
 pub use self::broker::Broker;
+#[doc(hidden)]
+pub use self::broker::client_over;
 use crate::consumer::{Grip, Hold, Lease, Report};
 use crate::message::MessageId;
 use crate::{Delivery, Error, Message, Received, Verdict};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fila_sdk::Error;
 use fila_sdk::testing::Broker;
 use futures_util::poll;
 use tokio::time::sleep;
@@ -186,4 +187,43 @@ async fn a_flush_that_is_dropped_leaves_nothing_behind() {
     rig.broker.come_back();
     send.await.unwrap();
     rig.client.flush().await;
+}
+
+#[test]
+fn a_client_whose_runtime_is_gone_says_so() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let first = runtime();
+    let (rig, mut consumer, order) = first.block_on(async {
+        let rig = Rig::new();
+        rig.send("x").await;
+        let mut consumer = rig.orders.consumer().subscribe();
+        let order = consumer.next().await.unwrap().unwrap();
+        (rig, consumer, order)
+    });
+    drop(first);
+    runtime().block_on(async {
+        assert_eq!(rig.orders.send("y").await, Err(Error::Closed));
+        assert_eq!(rig.orders.send_all(["z"]).await, [Err(Error::Closed)]);
+        rig.client.flush().await;
+        assert!(consumer.next().await.is_none());
+        order.lost().await;
+        assert_eq!(order.ack().await, Err(Error::LeaseLost));
+        consumer.stop().await;
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_send_that_is_looked_at_long_after_its_deadline_has_no_answer() {
+    let rig = Rig::new();
+    rig.broker.go_away();
+    let mut send = Box::pin(rig.orders.send("x"));
+    assert!(poll!(&mut send).is_pending());
+    sleep(Duration::from_secs(60)).await;
+    let error = send.await.unwrap_err();
+    assert!(matches!(error, Error::NoAnswer { .. }), "{error:?}");
 }

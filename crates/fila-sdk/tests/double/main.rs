@@ -1,8 +1,11 @@
 //! The client against the test broker, on Tokio's paused clock: whatever breaks, breaks exactly when the test says.
 #![cfg(test)] // helpers may unwrap, as tests do
 
+mod answers;
 mod consuming;
 mod dropping;
+mod leases;
+mod script;
 mod sending;
 mod working;
 
@@ -53,4 +56,10 @@ impl Rig {
 
 fn text(delivery: &Delivery) -> &str {
     std::str::from_utf8(&delivery.payload).unwrap()
+}
+
+/// Waits for what must happen by itself within a few minutes of the paused clock.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(Duration::from_secs(300), future).await;
+    waited.expect("it happens by itself")
 }

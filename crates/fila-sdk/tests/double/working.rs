@@ -133,8 +133,10 @@ async fn handlers_that_do_not_end_in_time_are_dropped_and_their_messages_come_ag
         Ok::<(), Failure>(())
     };
     let worker = rig.orders.worker().grace(Duration::from_secs(5));
+    let begun = tokio::time::Instant::now();
     let report = worker.run_until(stop, handler).await.unwrap();
     assert_eq!((report.acked, report.nacked), (0, 1));
+    assert_eq!(begun.elapsed().as_secs(), 6);
     let mut consumer = rig.orders.consumer().subscribe();
     assert_eq!(consumer.next().await.unwrap().unwrap().attempt, 2);
 }
@@ -195,4 +197,25 @@ async fn a_worker_of_a_missing_queue_says_so() {
         .await
         .unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::QueueNotFound));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_panics_when_it_is_told_is_a_failure_like_others() {
+    struct Unspeakable;
+    impl std::fmt::Display for Unspeakable {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("no words")
+        }
+    }
+    let rig = Rig::new();
+    rig.send("x").await;
+    let handler = |order: Received| async move {
+        match order.attempt {
+            1 => Err(Unspeakable),
+            _ => Ok(()),
+        }
+    };
+    let worker = rig.orders.worker();
+    let report = worker.run_until(empty(&rig), handler).await.unwrap();
+    assert_eq!((report.acked, report.nacked, report.lost), (1, 1, 0));
 }
