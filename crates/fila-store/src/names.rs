@@ -2,6 +2,7 @@
 //!
 //! They are checked once, when they are made; whoever has one need not ask again.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -153,6 +154,13 @@ impl ConfigKey {
 
     /// Returns the text.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Texts sort as keys do.
+impl Borrow<str> for ConfigKey {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
