@@ -1,13 +1,14 @@
 //! The Fila broker as a server.
 //!
 //! [`config`] says how it is set up, and where each value comes from. [`telemetry`] is what it says of itself.
-//! [`runtime`] is the broker at work, without a network. [`Server`] puts gRPC and HTTP around it.
+//! [`runtime`] is the broker at work, without a network; [`runtime_config`] is what can change while it is. [`Server`] puts gRPC and HTTP around it.
 
 pub mod config;
 mod grpc;
 mod http;
 mod metrics;
 pub mod runtime;
+pub mod runtime_config;
 mod server;
 pub mod telemetry;
 

@@ -39,6 +39,18 @@ const CONNECTIONS_REFUSED: Metric = (
 );
 const CONSUMERS: Metric = ("fila_consumers", "Consumers of all queues");
 const QUEUES: Metric = ("fila_queues", "Queues");
+const CONFIG_ENTRIES: Metric = (
+    "fila_config_entries",
+    "Entries of the runtime configuration",
+);
+const CONFIG_SIZE: Metric = (
+    "fila_config_size",
+    "Keys and values of the runtime configuration",
+);
+const CONFIG_CHANGES: Metric = (
+    "fila_config_changes",
+    "Entries of the runtime configuration that were set or deleted",
+);
 const MEMORY_USED: Metric = ("fila_memory_used", "Messages that are kept in memory");
 const MEMORY_BUDGET: Metric = (
     "fila_memory_budget",
@@ -194,6 +206,7 @@ pub(crate) struct Metrics {
     commit_duration: Histogram,
     commit_operations: Histogram,
     swept_rows: AtomicU64,
+    config_changes: AtomicU64,
     /// There are none in a runtime without a port.
     connections: OnceLock<Arc<ConnectionCounts>>,
     /// By scheduler thread.
@@ -208,6 +221,7 @@ impl Metrics {
             commit_duration: Histogram::new(exponential_buckets(50e-6, 2.0, 16)),
             commit_operations: Histogram::new(exponential_buckets(1.0, 2.0, 16)),
             swept_rows: AtomicU64::new(0),
+            config_changes: AtomicU64::new(0),
             connections: OnceLock::new(),
             memory: OnceLock::new(),
             health: Mutex::new(None),
@@ -244,6 +258,10 @@ impl Metrics {
 
     pub(crate) fn swept(&self, rows: usize) {
         self.swept_rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn config_changed(&self) {
+        self.config_changes.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn store_health(&self, health: &Health) {
@@ -316,6 +334,11 @@ impl ServerCollector {
         gauge(encoder, CONNECTIONS, None, metrics.connections())?;
         let refused = metrics.connections_refused();
         counter(encoder, CONNECTIONS_REFUSED, refused)?;
+        let config = self.0.config();
+        gauge(encoder, CONFIG_ENTRIES, None, config.len() as u64)?;
+        gauge(encoder, CONFIG_SIZE, bytes, config.bytes() as u64)?;
+        let changes = metrics.config_changes.load(Ordering::Relaxed);
+        counter(encoder, CONFIG_CHANGES, changes)?;
         let swept = metrics.swept_rows.load(Ordering::Relaxed);
         counter(encoder, SWEPT_ROWS, swept)
     }

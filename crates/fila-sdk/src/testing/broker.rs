@@ -27,8 +27,8 @@ const PIPE: usize = 1 << 20;
 
 /// A broker inside the process that answers from memory and does as the test says.
 ///
-/// It knows what a client needs: queues, fair turns by weight, leases, attempts, delays, deduplication. It does not
-/// know ordering, caps, times to live, limits, peeks and settings of keys, and keeps nothing. Cheap to clone; the clones
+/// It knows what a client needs: queues, fair turns by weight, leases, attempts, delays, deduplication, and a runtime
+/// configuration that takes anything and acts on nothing. It does not know ordering, caps, times to live, limits, peeks and settings of keys, and keeps nothing. Cheap to clone; the clones
 /// are one broker.
 #[derive(Clone)]
 pub struct Broker {
@@ -45,6 +45,9 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) queues: BTreeMap<String, Queue>,
+    /// The runtime configuration: values, and the versions at which they were set.
+    pub(super) config: BTreeMap<String, (String, u64)>,
+    pub(super) config_version: u64,
     pub(super) queues_ever: u64,
     pub(super) consumers_ever: u64,
     /// Frames that were taken in.

@@ -49,12 +49,30 @@ impl Service {
 
 fn refused(code: ErrorCode, message: String) -> Status {
     let mut status = match code {
-        ErrorCode::QueueNotFound => Status::not_found(message),
+        ErrorCode::QueueNotFound | ErrorCode::ConfigNotFound => Status::not_found(message),
+        ErrorCode::ConfigChanged => Status::aborted(message),
         _ => Status::failed_precondition(message),
     };
     let name = MetadataValue::from_static(code.as_str_name());
     status.metadata_mut().insert("fila-error", name);
     status
+}
+
+fn config_not_found(key: &str) -> Status {
+    refused(ErrorCode::ConfigNotFound, format!("`{key}` is not set"))
+}
+
+fn config_changed(key: &str) -> Status {
+    let text = format!("`{key}` has another version by now");
+    refused(ErrorCode::ConfigChanged, text)
+}
+
+fn config_entry(key: &str, (value, version): &(String, u64)) -> v1::ConfigEntry {
+    v1::ConfigEntry {
+        key: key.to_owned(),
+        value: value.clone(),
+        version: *version,
+    }
 }
 
 fn unknown<T>() -> Answer<T> {
@@ -326,6 +344,82 @@ impl FilaAdmin for Service {
 
     async fn update_key(&self, _: Request<v1::UpdateKeyRequest>) -> Answer<v1::UpdateKeyResponse> {
         unknown()
+    }
+
+    async fn set_config(
+        &self,
+        request: Request<v1::SetConfigRequest>,
+    ) -> Answer<v1::SetConfigResponse> {
+        let v1::SetConfigRequest {
+            key,
+            value,
+            version,
+        } = request.into_inner();
+        let entry = self.shared.act(|state, _| {
+            let found = state.config.get(&key);
+            let present = found.map_or(0, |(_, version)| *version);
+            if version.is_some_and(|version| version != present) {
+                return Err(config_changed(&key));
+            }
+            if found.is_none_or(|(found, _)| *found != value) {
+                state.config_version += 1;
+                let set = (value, state.config_version);
+                state.config.insert(key.clone(), set);
+            }
+            Ok(config_entry(&key, &state.config[&key]))
+        })?;
+        answer(v1::SetConfigResponse { entry: Some(entry) })
+    }
+
+    async fn get_config(
+        &self,
+        request: Request<v1::GetConfigRequest>,
+    ) -> Answer<v1::GetConfigResponse> {
+        let key = request.into_inner().key;
+        let entry = self.shared.act(|state, _| {
+            let found = state.config.get(&key);
+            found.map(|found| config_entry(&key, found))
+        });
+        match entry {
+            Some(entry) => answer(v1::GetConfigResponse { entry: Some(entry) }),
+            None => Err(config_not_found(&key)),
+        }
+    }
+
+    async fn list_config(
+        &self,
+        request: Request<v1::ListConfigRequest>,
+    ) -> Answer<v1::ListConfigResponse> {
+        let prefix = request.into_inner().prefix;
+        let entries = self.shared.act(|state, _| {
+            let entries = state.config.iter();
+            let entries = entries.filter(|(key, _)| key.starts_with(&prefix));
+            entries
+                .map(|(key, found)| config_entry(key, found))
+                .collect()
+        });
+        answer(v1::ListConfigResponse {
+            entries,
+            next_page_token: String::new(),
+        })
+    }
+
+    async fn delete_config(
+        &self,
+        request: Request<v1::DeleteConfigRequest>,
+    ) -> Answer<v1::DeleteConfigResponse> {
+        let v1::DeleteConfigRequest { key, version } = request.into_inner();
+        self.shared.act(|state, _| {
+            let Some((_, present)) = state.config.get(&key) else {
+                return Err(config_not_found(&key));
+            };
+            if version.is_some_and(|version| version != *present) {
+                return Err(config_changed(&key));
+            }
+            state.config.remove(&key);
+            Ok(())
+        })?;
+        answer(v1::DeleteConfigResponse {})
     }
 
     async fn server_info(

@@ -111,6 +111,14 @@ pub struct LimitsConfig {
     pub connections: NonZeroUsize,
     /// How many bytes of unconfirmed messages the server holds.
     pub buffered_bytes: ByteSize,
+    /// How many entries the runtime configuration has.
+    pub config_entries: usize,
+    /// The size of a key of the runtime configuration.
+    pub config_key_bytes: ByteSize,
+    /// The size of a value of the runtime configuration.
+    pub config_value_bytes: ByteSize,
+    /// The size of the runtime configuration, keys and values together.
+    pub config_bytes: ByteSize,
 }
 
 /// What the server says of itself.
@@ -184,6 +192,10 @@ impl Default for LimitsConfig {
             delay: Duration::from_secs(365 * 24 * 60 * 60),
             connections: nonzero_usize(10_000),
             buffered_bytes: ByteSize::mib(64),
+            config_entries: 10_000,
+            config_key_bytes: ByteSize::new(256),
+            config_value_bytes: ByteSize::kib(64),
+            config_bytes: ByteSize::mib(16),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The table of keys: the one place that says what can be configured.
 
+use fila_store::{CONFIG_MAX, ConfigKey};
+
 use super::byte_size::ByteSize;
 use super::field::{Field, Millis, Ratio, Size, Switch, Whole};
 use super::keys::{Key, Section};
@@ -46,7 +48,7 @@ const fn key(
     }
 }
 
-pub(super) static KEYS: [Key; 36] = [
+pub(super) static KEYS: [Key; 40] = [
     server(
         "address",
         &ADDRESS,
@@ -299,6 +301,42 @@ pub(super) static KEYS: [Key; 36] = [
             at: |c| &mut c.limits.buffered_bytes,
         },
         "How many bytes of unconfirmed messages the server holds.",
+    ),
+    limits(
+        "config_entries",
+        &Whole {
+            min: 0,
+            max: 100_000,
+            at: |c| &mut c.limits.config_entries,
+        },
+        "How many entries the runtime configuration has.",
+    ),
+    limits(
+        "config_key_bytes",
+        &Size {
+            min: ByteSize::new(1),
+            max: ByteSize::new(ConfigKey::MAX as u64),
+            at: |c| &mut c.limits.config_key_bytes,
+        },
+        "The size of a key of the runtime configuration.",
+    ),
+    limits(
+        "config_value_bytes",
+        &Size {
+            min: ByteSize::new(1),
+            max: ByteSize::new(CONFIG_MAX as u64),
+            at: |c| &mut c.limits.config_value_bytes,
+        },
+        "The size of a value of the runtime configuration.",
+    ),
+    limits(
+        "config_bytes",
+        &Size {
+            min: ByteSize::new(0),
+            max: ByteSize::mib(1024),
+            at: |c| &mut c.limits.config_bytes,
+        },
+        "The size of the runtime configuration, keys and values together.",
     ),
     telemetry(
         "log",

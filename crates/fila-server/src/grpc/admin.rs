@@ -1,18 +1,21 @@
-//! `FilaAdmin`: queues and their fairness keys.
+//! `FilaAdmin`: queues and their fairness keys, and the runtime configuration.
 
 use fila_core::{Definition, KeyCursor};
 use fila_proto::v1::fila_admin_server::FilaAdmin;
 use fila_proto::v1::{
-    CreateQueueRequest, CreateQueueResponse, DeleteQueueRequest, DeleteQueueResponse, ErrorCode,
-    InspectQueueRequest, InspectQueueResponse, ListKeysRequest, ListKeysResponse,
-    ListQueuesRequest, ListQueuesResponse, PauseQueueRequest, PauseQueueResponse,
-    PurgeQueueRequest, PurgeQueueResponse, QueueSettings, ResumeQueueRequest, ResumeQueueResponse,
-    ServerInfoRequest, ServerInfoResponse, UpdateKeyRequest, UpdateKeyResponse, UpdateQueueRequest,
+    CreateQueueRequest, CreateQueueResponse, DeleteConfigRequest, DeleteConfigResponse,
+    DeleteQueueRequest, DeleteQueueResponse, ErrorCode, GetConfigRequest, GetConfigResponse,
+    InspectQueueRequest, InspectQueueResponse, ListConfigRequest, ListConfigResponse,
+    ListKeysRequest, ListKeysResponse, ListQueuesRequest, ListQueuesResponse, PauseQueueRequest,
+    PauseQueueResponse, PurgeQueueRequest, PurgeQueueResponse, QueueSettings, ResumeQueueRequest,
+    ResumeQueueResponse, ServerInfoRequest, ServerInfoResponse, SetConfigRequest,
+    SetConfigResponse, UpdateKeyRequest, UpdateKeyResponse, UpdateQueueRequest,
     UpdateQueueResponse,
 };
 use fila_store::Version;
 use tonic::{Request, Response, Status};
 
+use super::config;
 use super::message::fairness_key;
 use super::refusal::Refusal;
 use super::settings::{Detail, KeyChange, apply, delivering, key_info, key_settings, queue_info};
@@ -203,6 +206,39 @@ impl FilaAdmin for Admin {
         let settings = queue.definition.keys.get(&key).copied().unwrap_or_default();
         let key = key_settings(&key, &settings);
         Ok(Response::new(UpdateKeyResponse { key: Some(key) }))
+    }
+
+    async fn set_config(
+        &self,
+        request: Request<SetConfigRequest>,
+    ) -> Result<Response<SetConfigResponse>, Status> {
+        config::set(&self.handle, request).await.map(Response::new)
+    }
+
+    async fn get_config(
+        &self,
+        request: Request<GetConfigRequest>,
+    ) -> Result<Response<GetConfigResponse>, Status> {
+        config::get(&self.handle, &request.into_inner()).map(Response::new)
+    }
+
+    async fn list_config(
+        &self,
+        request: Request<ListConfigRequest>,
+    ) -> Result<Response<ListConfigResponse>, Status> {
+        let request = request.into_inner();
+        let size = page_size(request.page_size);
+        let page = config::page(&self.handle.config(), &request, size);
+        Ok(Response::new(page))
+    }
+
+    async fn delete_config(
+        &self,
+        request: Request<DeleteConfigRequest>,
+    ) -> Result<Response<DeleteConfigResponse>, Status> {
+        config::delete(&self.handle, request)
+            .await
+            .map(Response::new)
     }
 
     async fn server_info(

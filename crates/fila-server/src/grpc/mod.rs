@@ -5,6 +5,7 @@
 //! every message has a result of its own.
 
 mod admin;
+mod config;
 mod consume;
 mod id;
 mod message;

@@ -70,10 +70,14 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::HeadersTooLarge
         | ErrorCode::DelayTooLong
         | ErrorCode::BatchTooLarge
-        | ErrorCode::DeduplicationIdTooLong => Code::InvalidArgument,
-        ErrorCode::QueueNotFound | ErrorCode::QueueDeleted => Code::NotFound,
+        | ErrorCode::DeduplicationIdTooLong
+        | ErrorCode::InvalidConfig
+        | ErrorCode::ConfigTooLarge => Code::InvalidArgument,
+        ErrorCode::QueueNotFound | ErrorCode::QueueDeleted | ErrorCode::ConfigNotFound => {
+            Code::NotFound
+        }
         ErrorCode::QueueExists => Code::AlreadyExists,
-        ErrorCode::QueueChanged => Code::Aborted,
+        ErrorCode::QueueChanged | ErrorCode::ConfigChanged => Code::Aborted,
         ErrorCode::TooManyQueues
         | ErrorCode::TooManyKeys
         | ErrorCode::QueueFull
@@ -82,7 +86,8 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::TooManyDeduplicationIds
         | ErrorCode::TooManyConsumers
         | ErrorCode::BufferFull
-        | ErrorCode::TooManyKeySettings => Code::ResourceExhausted,
+        | ErrorCode::TooManyKeySettings
+        | ErrorCode::ConfigFull => Code::ResourceExhausted,
         ErrorCode::LeaseNotFound => Code::FailedPrecondition,
         ErrorCode::StoreUnavailable | ErrorCode::ShuttingDown => Code::Unavailable,
         ErrorCode::OutcomeUnknown => Code::Unknown,
@@ -100,6 +105,11 @@ impl From<CallError> for Refusal {
             CallError::TooManyQueues { .. } => ErrorCode::TooManyQueues,
             CallError::TooManyKeySettings { .. } => ErrorCode::TooManyKeySettings,
             CallError::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
+            CallError::InvalidConfig(_) => ErrorCode::InvalidConfig,
+            CallError::ConfigTooLarge { .. } => ErrorCode::ConfigTooLarge,
+            CallError::UnknownConfig(_) => ErrorCode::ConfigNotFound,
+            CallError::ConfigChanged { .. } => ErrorCode::ConfigChanged,
+            CallError::ConfigFull { .. } => ErrorCode::ConfigFull,
             CallError::Refused(refused) => return (*refused).into(),
             CallError::StoreUnavailable | CallError::ReadFailed => ErrorCode::StoreUnavailable,
             CallError::OutcomeUnknown => ErrorCode::OutcomeUnknown,

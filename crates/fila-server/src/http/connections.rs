@@ -4,6 +4,7 @@
 //! Beyond `limits.connections` a connection is closed at once, and counted.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,6 +37,10 @@ const HELLO_MAX: Duration = Duration::from_secs(10);
 /// How long to wait when the system has no more sockets to give.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Where a request comes from: an extension of every request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientAddress(pub(crate) SocketAddr);
+
 /// The connections of one listener.
 #[derive(Debug)]
 pub(crate) struct Connections {
@@ -59,8 +64,8 @@ impl Connections {
                 accepted = listener.accept() => accepted,
                 () = self.stop.cancelled() => break,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, client) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     self.pause_after(&error).await;
                     continue;
@@ -86,7 +91,8 @@ impl Connections {
                     speaks = speaks(&stream) => if !speaks { return },
                     () = stop.cancelled() => return,
                 }
-                let pages = service_fn(move |request| site.router().oneshot(request));
+                let pages =
+                    service_fn(move |request| site.router().oneshot(coming_from(client, request)));
                 let service = TowerToHyperService::new(pages);
                 let connection = builder
                     .serve_connection(TokioIo::new(stream), service)
@@ -122,6 +128,11 @@ impl Connections {
             sleep(ACCEPT_PAUSE).await;
         }
     }
+}
+
+fn coming_from<B>(client: SocketAddr, mut request: http::Request<B>) -> http::Request<B> {
+    request.extensions_mut().insert(ClientAddress(client));
+    request
 }
 
 /// Waits for the first byte, so that silent connections do not keep their places for ever.

@@ -6,5 +6,5 @@
 mod connections;
 mod site;
 
-pub(crate) use connections::Connections;
+pub(crate) use connections::{ClientAddress, Connections};
 pub(crate) use site::Site;

@@ -3,9 +3,10 @@
 use std::io;
 
 use fila_core::{DefinitionError, Refused};
-use fila_store::{CommitError, EngineError, OpenError, QueueName, ReadError, Version};
+use fila_store::{CommitError, ConfigKey, EngineError, OpenError, QueueName, ReadError, Version};
 
 use super::NameError;
+use crate::runtime_config::InvalidEntry;
 
 /// Why a call was refused as a whole.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +52,44 @@ pub enum CallError {
         /// The limit.
         max: usize,
     },
+    /// The runtime configuration does not take this entry.
+    #[error(transparent)]
+    InvalidConfig(#[from] InvalidEntry),
+    /// A key or a value of the runtime configuration is too long.
+    #[error("the {what} has {found} bytes, {max} are allowed; shorten it, or raise {limit}")]
+    ConfigTooLarge {
+        /// Which of the two.
+        what: &'static str,
+        /// How many bytes it has.
+        found: usize,
+        /// How many it may have.
+        max: usize,
+        /// By which limit.
+        limit: &'static str,
+    },
+    /// The runtime configuration has no such entry.
+    #[error("`{0}` is not set; set it first")]
+    UnknownConfig(String),
+    /// The entry is not in the state that the caller has seen.
+    #[error("`{key}` {}; read it again and decide anew", now_at(*.found))]
+    ConfigChanged {
+        /// Which entry.
+        key: ConfigKey,
+        /// Its version; none if it is not set.
+        found: Option<Version>,
+    },
+    /// The runtime configuration is as large as it may be.
+    #[error(
+        "the runtime configuration may have {max} {what}; delete what is not used, or raise {limit}"
+    )]
+    ConfigFull {
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        max: usize,
+        /// Which limit.
+        limit: &'static str,
+    },
     /// The core has refused it.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -87,6 +126,28 @@ impl CallError {
             _ => Self::StoreUnavailable,
         }
     }
+
+    /// Says that nothing is set under this key, of which no more is shown than a key can have.
+    pub(crate) fn unknown_config(key: &str) -> Self {
+        Self::UnknownConfig(key.chars().take(ConfigKey::MAX).collect())
+    }
+
+    /// Says what the store's refusal of a change of the runtime configuration means for the caller.
+    pub(super) fn of_config(error: &EngineError) -> Self {
+        match error {
+            EngineError::OutOfRange(error) => Self::Invalid(error.to_string()),
+            EngineError::Commit(CommitError::Unknown(_)) => Self::OutcomeUnknown,
+            // Whatever else it is, nothing was changed, and the log says why.
+            _ => Self::StoreUnavailable,
+        }
+    }
+}
+
+fn now_at(found: Option<Version>) -> String {
+    found.map_or_else(
+        || "is not set".to_owned(),
+        |version| format!("has version {version} by now"),
+    )
 }
 
 /// Why a server did not start.
@@ -114,6 +175,14 @@ pub enum StartError {
         name: QueueName,
         /// Why.
         source: DefinitionError,
+    },
+    /// An entry of the runtime configuration cannot be used.
+    #[error("`{key}` of the runtime configuration is no text; restore a copy")]
+    RuntimeConfig {
+        /// Which one.
+        key: ConfigKey,
+        /// Why.
+        source: std::str::Utf8Error,
     },
     /// A thread could not be started.
     #[error("a thread could not be started; raise the limit on threads")]

@@ -14,6 +14,7 @@ use fila_store::{Durability, ReadError, Timestamp, Version};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::catalogue::{Catalogue, QueueEntry};
+use super::config_writer::WriteConfig;
 use super::consumer::{Consumer, Place};
 use super::error::CallError;
 use super::inbox::{Inbox, Input, Lane, Subscription};
@@ -24,6 +25,7 @@ use super::ticket::{Reply, Ticket};
 use super::{Clock, QueueNameRule};
 use crate::config::LimitsConfig;
 use crate::metrics::Metrics;
+use crate::runtime_config::Entries;
 
 /// Bytes that a result of a delivery takes in an inbox, about.
 const RESULT_BYTES: usize = 64;
@@ -37,6 +39,10 @@ pub(super) struct Shared {
     pub(super) inboxes: Arc<[Inbox]>,
     /// Taken away when the server stops, so that the store can close.
     pub(super) offices: Mutex<Option<Offices>>,
+    /// The runtime configuration, which its writer replaces.
+    pub(super) config: watch::Sender<Arc<Entries>>,
+    /// Whose turn it is to change it.
+    pub(super) config_turn: Arc<Semaphore>,
     /// Who may read for a peek.
     pub(super) peeks: Arc<Semaphore>,
     pub(super) status: Arc<Status>,
@@ -63,6 +69,7 @@ pub(crate) struct Frame {
 pub(super) struct Offices {
     pub(super) registrar: Arc<dyn Register>,
     pub(super) browser: Arc<dyn Browse>,
+    pub(super) config_writer: Arc<dyn WriteConfig>,
 }
 
 /// How the server is.
@@ -394,7 +401,7 @@ impl Handle {
         }
     }
 
-    fn offices(&self) -> Result<Offices, CallError> {
+    pub(super) fn offices(&self) -> Result<Offices, CallError> {
         self.accepting()?;
         let offices = self.0.offices.lock();
         let offices = offices.unwrap_or_else(PoisonError::into_inner).clone();

@@ -12,10 +12,14 @@
 //! never waits for the store nor for a client: rounds go to its commit thread, reads to the readers, answers and
 //! deliveries into channels that are bounded by what was asked for. While one round is being stored the next is
 //! collected. Nothing here knows gRPC or HTTP.
+//!
+//! The runtime configuration is beside all that: a state that anybody reads and one writer replaces, after the store.
 
 mod catalogue;
 mod clock;
 mod commit;
+mod config_calls;
+mod config_writer;
 mod consumer;
 mod credit;
 mod error;

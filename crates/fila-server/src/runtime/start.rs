@@ -9,12 +9,13 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use fila_core::Broker;
 use fila_store::{Engine, FjallOptions, MemoryDisk, MemoryEngine};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tracing::{error, info};
 
 use super::Clock;
 use super::catalogue::Catalogue;
 use super::commit::Committer;
+use super::config_writer::{self, ConfigWriter};
 use super::error::StartError;
 use super::estate::Estate;
 use super::handle::{Handle, Offices, Shared};
@@ -98,14 +99,26 @@ impl Runtime {
             queues_max: config.limits.queues.get(),
             spread: Mutex::new(spread),
         };
+        let runtime_config = watch::Sender::new(Arc::new(config_writer::load(&*engine)?));
+        let writer = ConfigWriter {
+            engine: engine.clone(),
+            state: runtime_config.clone(),
+            limits: config.limits.clone(),
+            status: status.clone(),
+            metrics: metrics.clone(),
+            turn: Mutex::new(()),
+        };
         let offices = Offices {
             registrar: Arc::new(registrar),
             browser: recovered.shards.clone(),
+            config_writer: Arc::new(writer),
         };
         let handle = Handle(Arc::new(Shared {
             catalogue: recovered.catalogue.clone(),
             inboxes: recovered.inboxes.clone(),
             offices: Mutex::new(Some(offices)),
+            config: runtime_config,
+            config_turn: Arc::new(Semaphore::new(1)),
             peeks: Arc::new(Semaphore::new(PEEKS)),
             status: status.clone(),
             clock,

@@ -7,6 +7,7 @@ mod batches;
 #[path = "../common/mod.rs"]
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod common;
+mod config;
 mod failure;
 mod leases;
 mod messages;

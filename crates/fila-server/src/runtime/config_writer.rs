@@ -1,0 +1,255 @@
+//! Changes of the runtime configuration: one at a time, the store first, then everybody.
+//!
+//! It blocks, and runs on threads made for that. A change that has begun is finished, whether or not its caller still
+//! waits. What is not stored is not published; what is published is the next state as a whole, so that nobody ever
+//! sees half of a change. Every change leaves a line in the log, with the length of the value and not the value itself:
+//! it may be a secret.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fila_store::{ConfigKey, Engine, EngineError, Expected, Version};
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use super::error::{CallError, StartError};
+use super::status::Status;
+use crate::config::{ByteSize, LimitsConfig};
+use crate::metrics::Metrics;
+use crate::runtime_config::{self, Entries, Entry};
+
+/// What a handle needs of a writer, whatever its engine. `client` is who asks, if that is known.
+pub(super) trait WriteConfig: Send + Sync + 'static {
+    fn set(
+        &self,
+        key: &str,
+        value: String,
+        expected: Expected,
+        client: Option<SocketAddr>,
+    ) -> Result<Arc<Entry>, CallError>;
+
+    fn delete(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        client: Option<SocketAddr>,
+    ) -> Result<(), CallError>;
+}
+
+#[derive(Debug)]
+pub(super) struct ConfigWriter<E: Engine> {
+    pub(super) engine: Arc<E>,
+    /// The present state, for whoever reads it or waits for the next.
+    pub(super) state: watch::Sender<Arc<Entries>>,
+    pub(super) limits: LimitsConfig,
+    pub(super) status: Arc<Status>,
+    pub(super) metrics: Arc<Metrics>,
+    /// Locked for the whole of a change.
+    pub(super) turn: Mutex<()>,
+}
+
+/// Reads the runtime configuration from the store.
+pub(super) fn load(engine: &impl Engine) -> Result<Entries, StartError> {
+    let stored = engine.configs("")?;
+    let entries = stored.iter().map(|stored| {
+        let entry = Entry::from_stored(stored);
+        let entry = entry.map_err(|source| StartError::RuntimeConfig {
+            key: stored.key.clone(),
+            source,
+        })?;
+        if runtime_config::check(entry.key.as_str(), &entry.value).is_err() {
+            // Without the reason, which would show the value.
+            warn!(key = %entry.key, "an entry of the runtime configuration is not allowed and has no effect; set it anew");
+        }
+        Ok(entry)
+    });
+    let entries: Entries = entries.collect::<Result<_, StartError>>()?;
+    info!(
+        entries = entries.len(),
+        throttles = entries.throttles().len(),
+        "runtime configuration read"
+    );
+    Ok(entries)
+}
+
+impl<E: Engine> ConfigWriter<E> {
+    fn refused(&self, key: &ConfigKey, failure: &EngineError) -> CallError {
+        // Nobody else writes: another version than the one we know is left by a write that failed.
+        let is_failure = matches!(
+            failure,
+            EngineError::Commit(_) | EngineError::Read(_) | EngineError::Conflict { .. }
+        );
+        if is_failure {
+            let source = std::error::Error::source(failure).map(ToString::to_string);
+            let source = source.unwrap_or_default();
+            error!(%key, error = %failure, source, "the runtime configuration was not changed");
+        }
+        if let EngineError::Commit(_) = failure {
+            self.status.fail("the store takes no more writes");
+        }
+        CallError::of_config(failure)
+    }
+
+    /// Checks that a key and a value are not too long.
+    fn fits(&self, key: &str, value: &str) -> Result<(), CallError> {
+        let (keys, values) = (self.limits.config_key_bytes, self.limits.config_value_bytes);
+        within("key", key.len(), keys, "limits.config_key_bytes")?;
+        within("value", value.len(), values, "limits.config_value_bytes")
+    }
+
+    /// Checks that there is room for an entry in the place of this one. What does not grow always fits.
+    fn has_room(&self, now: &Entries, old: Option<&Entry>, bytes: usize) -> Result<(), CallError> {
+        let max = self.limits.config_entries;
+        if old.is_none() && now.len() >= max {
+            let limit = "limits.config_entries";
+            return Err(CallError::ConfigFull {
+                what: "entries",
+                max,
+                limit,
+            });
+        }
+        let (freed, max) = (
+            old.map_or(0, Entry::bytes),
+            self.limits.config_bytes.as_usize(),
+        );
+        if bytes > freed && now.bytes() - freed + bytes > max {
+            let limit = "limits.config_bytes";
+            return Err(CallError::ConfigFull {
+                what: "bytes",
+                max,
+                limit,
+            });
+        }
+        Ok(())
+    }
+
+    fn publish(&self, next: Entries) {
+        self.state.send_replace(Arc::new(next));
+        self.metrics.config_changed();
+    }
+}
+
+impl<E: Engine> WriteConfig for ConfigWriter<E> {
+    fn set(
+        &self,
+        key: &str,
+        value: String,
+        expected: Expected,
+        client: Option<SocketAddr>,
+    ) -> Result<Arc<Entry>, CallError> {
+        // Before anything else, since other refusals show the key.
+        self.fits(key, &value)?;
+        runtime_config::check(key, &value)?;
+        let key = ConfigKey::parse(key).map_err(|error| CallError::Invalid(error.to_string()))?;
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.state.borrow().clone();
+        let old = now.entry(key.as_str());
+        let found = old.map(|old| old.version);
+        if !expected.matches(found) {
+            return Err(CallError::ConfigChanged { key, found });
+        }
+        if let Some(old) = old
+            && old.value == value
+        {
+            return Ok(old.clone());
+        }
+        let bytes = key.as_str().len() + value.len();
+        self.has_room(&now, old.map(Arc::as_ref), bytes)?;
+        let seen = found.map_or(Expected::Absent, Expected::Version);
+        let set = self.engine.set_config(&key, seen, value.clone().into());
+        let version = set.map_err(|error| self.refused(&key, &error))?;
+        let entry = Arc::new(Entry::new(key, value, version));
+        self.publish(now.with(entry.clone()));
+        info!(
+            key = %entry.key,
+            value_bytes = entry.value.len(),
+            old_value_bytes = old.map(|old| old.value.len()),
+            version = version.get(),
+            client = client.map(tracing::field::display),
+            "runtime configuration set",
+        );
+        Ok(entry)
+    }
+
+    fn delete(
+        &self,
+        key: &str,
+        expected: Option<Version>,
+        client: Option<SocketAddr>,
+    ) -> Result<(), CallError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.state.borrow().clone();
+        let Some(old) = now.entry(key) else {
+            return Err(CallError::unknown_config(key));
+        };
+        let (key, found) = (&old.key, old.version);
+        if expected.is_some_and(|expected| expected != found) {
+            let (key, found) = (key.clone(), Some(found));
+            return Err(CallError::ConfigChanged { key, found });
+        }
+        let removed = self.engine.remove_config(key, Expected::Version(found));
+        removed.map_err(|error| self.refused(key, &error))?;
+        self.publish(now.without(key));
+        info!(
+            %key,
+            old_value_bytes = old.value.len(),
+            client = client.map(tracing::field::display),
+            "runtime configuration deleted",
+        );
+        Ok(())
+    }
+}
+
+fn within(
+    what: &'static str,
+    found: usize,
+    max: ByteSize,
+    limit: &'static str,
+) -> Result<(), CallError> {
+    let max = max.as_usize();
+    if found <= max {
+        return Ok(());
+    }
+    Err(CallError::ConfigTooLarge {
+        what,
+        found,
+        max,
+        limit,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use fila_store::{MemoryDisk, MemoryEngine};
+
+    use super::*;
+
+    fn stored(entries: &[(&str, &'static [u8])]) -> MemoryEngine {
+        let engine = MemoryEngine::open(&MemoryDisk::default()).unwrap();
+        for (key, value) in entries {
+            let key = ConfigKey::parse(key).unwrap();
+            let value = Bytes::from_static(value);
+            engine.set_config(&key, Expected::Any, value).unwrap();
+        }
+        engine
+    }
+
+    #[test]
+    fn an_entry_that_would_be_refused_today_is_kept_and_has_no_effect() {
+        let engine = stored(&[("throttle:a:rate", b"many"), ("throttle:b:rate", b"1")]);
+        let entries = load(&engine).unwrap();
+        assert_eq!(entries.get("throttle:a:rate"), Some("many"));
+        let throttles: Vec<_> = entries.throttles().iter().collect();
+        assert_eq!((throttles.len(), &**throttles[0].0), (1, "b"));
+    }
+
+    #[test]
+    fn a_value_that_is_no_text_is_named_and_not_guessed() {
+        let failure = load(&stored(&[("a", b"x"), ("odd", b"\xff")])).unwrap_err();
+        let StartError::RuntimeConfig { key, .. } = failure else {
+            panic!("{failure}");
+        };
+        assert_eq!(key.as_str(), "odd");
+    }
+}
