@@ -11,8 +11,8 @@ use tonic::{Request, Response, Status};
 use crate::message::millis;
 use crate::{Client, Error};
 
-/// How many queues or keys one request asks for.
-const PAGE: u32 = 1000;
+/// How many queues, keys or entries one request asks for.
+pub(crate) const PAGE: u32 = 1000;
 
 /// The calls of an operator. From [`Client::admin`].
 ///
@@ -230,7 +230,7 @@ impl Admin {
     }
 
     /// Makes a call that must not happen twice.
-    async fn once<Q, A, F>(
+    pub(crate) async fn once<Q, A, F>(
         &self,
         request: Q,
         call: impl FnOnce(FilaAdminClient<Channel>, Request<Q>) -> F,
@@ -243,7 +243,7 @@ impl Admin {
     }
 
     /// Makes a call that changes nothing, again and again if need be.
-    async fn look<Q: Clone, A, F>(
+    pub(crate) async fn look<Q: Clone, A, F>(
         &self,
         request: Q,
         call: impl Fn(FilaAdminClient<Channel>, Request<Q>) -> F,

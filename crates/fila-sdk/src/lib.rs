@@ -3,6 +3,7 @@
 mod admin;
 mod backoff;
 mod client;
+mod config;
 mod consumer;
 mod error;
 mod message;
@@ -19,6 +20,7 @@ pub use admin::{
     ServerInfo,
 };
 pub use client::{Client, ClientBuilder};
+pub use config::{ConfigEntry, Expected};
 pub use consumer::{Consumer, ConsumerBuilder, Delivery, Received, Verdict};
 pub use error::{Error, ErrorCode, Refusal};
 pub use message::{Message, MessageId, Sent};

@@ -4,6 +4,7 @@
 mod admin;
 #[path = "../../../fila-server/tests/common/basics.rs"]
 mod basics;
+mod config;
 mod cuts;
 mod peeking;
 mod proxy;

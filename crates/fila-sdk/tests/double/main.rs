@@ -2,6 +2,7 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod answers;
+mod config;
 mod consuming;
 mod dropping;
 mod leases;
