@@ -50,9 +50,10 @@ impl Failure {
             Self::Client(error) => match error {
                 Error::InvalidAddress { .. } => ExitCode::from(2),
                 Error::Unreachable { .. } | Error::NoAnswer { .. } => ExitCode::from(3),
-                Error::Refused(refusal) if refusal.code == ErrorCode::QueueNotFound => {
-                    ExitCode::from(4)
-                }
+                Error::Refused(refusal) => match refusal.code {
+                    ErrorCode::QueueNotFound | ErrorCode::ConfigNotFound => ExitCode::from(4),
+                    _ => ExitCode::FAILURE,
+                },
                 _ => ExitCode::FAILURE,
             },
             Self::NotFound(_) => ExitCode::from(4),

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
-/// How long a missing queue's neighbours may take to be looked up. Without them the message is shorter.
-const SUGGESTION_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the neighbours of something that is missing may take to be looked up. Without them the message is shorter.
+pub(crate) const SUGGESTION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// From which likeness on a name is worth suggesting, between 0 and 1.
 const LIKENESS_MIN: f64 = 0.8;
@@ -121,12 +121,9 @@ impl Session {
     async fn missing(&self, queue: &str) -> Failure {
         let queues = timeout(SUGGESTION_TIMEOUT, self.client.admin().queues("")).await;
         let names = queues.into_iter().flatten().flatten();
-        let names = names.map(|queue| queue.name);
-        let alike = names.map(|name| (strsim::jaro_winkler(&name, queue), name));
-        let alike = alike.filter(|(likeness, _)| *likeness >= LIKENESS_MIN);
-        let alike = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
+        let alike = closest(queue, names.map(|queue| queue.name));
         Failure::NotFound(match alike {
-            Some((_, name)) => format!(
+            Some(name) => format!(
                 "queue `{queue}` does not exist; did you mean `{name}`? See `fila queue list`"
             ),
             None => format!(
@@ -134,6 +131,14 @@ impl Session {
             ),
         })
     }
+}
+
+/// Returns the name that is most like what was written, if one is like it.
+pub(crate) fn closest(written: &str, names: impl Iterator<Item = String>) -> Option<String> {
+    let alike = names.map(|name| (strsim::jaro_winkler(&name, written), name));
+    let alike = alike.filter(|(likeness, _)| *likeness >= LIKENESS_MIN);
+    let alike = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    alike.map(|(_, name)| name)
 }
 
 /// Flags of clients are known to all commands, so that they can stand anywhere. A server must not seem to heed them.

@@ -6,6 +6,7 @@
 mod bars;
 mod bench;
 mod completions;
+mod config;
 mod confirmation;
 mod consume;
 mod demo;
@@ -55,7 +56,7 @@ Exit codes:
   1  something failed; what, is on the standard error
   2  the command or the configuration is wrong
   3  the server cannot be reached, or does not answer
-  4  there is no such queue
+  4  there is no such queue, or nothing is set under that key
   130  stopped by Ctrl-C before the end"
 )]
 struct Arguments {
@@ -73,6 +74,8 @@ enum Command {
     Queue(queue::Arguments),
     /// Watch and steer the fairness keys of a queue
     Key(key::Arguments),
+    /// Change what can change while the server runs: throttles, feature flags
+    Config(config::Arguments),
     /// Put messages into a queue
     Enqueue(enqueue::Arguments),
     /// Take messages out of a queue, or run a command for each
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         }
         Command::Queue(queue) => queue::run(&general, queue),
         Command::Key(key) => key::run(&general, key),
+        Command::Config(config) => config::run(&general, config),
         Command::Enqueue(enqueue) => enqueue::run(&general, &enqueue),
         Command::Consume(consume) => consume::run(&general, consume),
         Command::Peek(peek) => peek::run(&general, &peek),

@@ -1,12 +1,18 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 //! `fila server`, as the shell sees it.
 
+#[path = "common/program.rs"]
+#[allow(dead_code, reason = "each test program uses some of it")]
+mod program;
+
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
+
+use program::Running;
 
 const BOOK: &str = include_str!("../../../docs/configuration.md");
 
@@ -263,4 +269,56 @@ fn a_server_logs_its_configuration_as_json() {
         "{line}"
     );
     assert!(line.contains("\"engine\":\"memory\""), "{line}");
+}
+
+#[test]
+fn every_change_of_the_runtime_configuration_is_logged_without_its_value() {
+    let dir = TempDir::new().unwrap();
+    let mut server = Running::start(
+        fila(dir.path())
+            .args(["server", "--address", "127.0.0.1:0"])
+            .args(["--set", "storage.engine=memory"])
+            .args(["--set", "telemetry.log_format=json"])
+            .stderr(Stdio::piped()),
+    );
+    for arguments in [
+        &["set", "api_key", "hunter2"][..],
+        &["set", "api_key", "swordfish"],
+        &["set", "api_key", "swordfish"],
+        &["set", "throttle:api:rate", "hunter2"],
+        &["delete", "api_key"],
+    ] {
+        let mut command = fila(dir.path());
+        command.arg("config").args(arguments);
+        command.args(["--addr", &server.address]).output().unwrap();
+    }
+    server.kill();
+    let mut log = String::new();
+    let mut errors = server.process.stderr.take().unwrap();
+    errors.read_to_string(&mut log).unwrap();
+    assert!(
+        !log.contains("hunter2") && !log.contains("swordfish"),
+        "{log}"
+    );
+    let lines = log.lines().filter(|line| line.contains("\"api_key\""));
+    let mut lines: Vec<serde_json::Value> = lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let shown = lines.iter_mut().map(|line| {
+        let fields = line.as_object_mut().unwrap();
+        for everywhere in ["timestamp", "level", "target"] {
+            fields.remove(everywhere);
+        }
+        let client = fields.remove("client").unwrap();
+        assert!(client.as_str().unwrap().starts_with("127.0.0.1:"));
+        serde_json::Value::from(fields.clone()).to_string()
+    });
+    assert_eq!(
+        shown.collect::<Vec<_>>(),
+        [
+            r#"{"key":"api_key","message":"runtime configuration set","value_bytes":7,"version":1}"#,
+            r#"{"key":"api_key","message":"runtime configuration set","old_value_bytes":7,"value_bytes":9,"version":2}"#,
+            r#"{"key":"api_key","message":"runtime configuration deleted","old_value_bytes":9}"#,
+        ]
+    );
 }

@@ -13,6 +13,7 @@ fn a_server_that_is_not_there() {
     for arguments in [
         &["queue", "list"][..],
         &["key", "list", "orders"],
+        &["config", "list"],
         &["enqueue", "orders", "x"],
         &["consume", "orders"],
         &["peek", "orders"],

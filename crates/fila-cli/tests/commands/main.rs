@@ -4,6 +4,7 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod benching;
+mod config;
 mod consuming;
 mod enqueueing;
 mod errors;

@@ -5,6 +5,7 @@
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
+mod config;
 mod ledger;
 mod outbox;
 mod process;

@@ -28,7 +28,7 @@ const CONSUMERS: u64 = 2;
 pub(crate) const KEYS: u64 = 8;
 
 /// Longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn connect(address: &str) -> Channel {
     let endpoint = Endpoint::from_shared(address.to_owned()).unwrap();

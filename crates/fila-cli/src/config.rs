@@ -1,0 +1,190 @@
+//! `fila config`: the runtime configuration.
+
+use clap::{Args, Subcommand};
+use fila_sdk::{Admin, ConfigEntry, ErrorCode, Expected};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::failure::Failure;
+use crate::general::{General, SUGGESTION_TIMEOUT, closest};
+use crate::output::{self, Align, Format, Output, Table, count};
+
+/// How much of a value a table shows, in characters.
+const PREVIEW: usize = 60;
+
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Set an entry; it is stored and in effect when the command ends
+    #[command(after_help = "Examples:
+  fila config set feature:new_flow enabled
+  fila config set throttle:api:rate 10      10 messages per second of the throttle key `api`
+  fila config set throttle:api:burst 20     20 at once
+  fila config set leader me --version 0     only if it is not set yet")]
+    Set {
+        /// What to set
+        key: String,
+        /// What to set it to; write -- before one that begins with a dash
+        #[arg(allow_negative_numbers = true)]
+        value: String,
+        /// Change nothing if the entry is not at this version; 0 if it must not be set yet
+        #[arg(long, value_name = "NUMBER")]
+        version: Option<u64>,
+    },
+    /// Print what is set under a key
+    #[command(after_help = "Examples:
+  fila config get feature:new_flow
+  fila config get feature:new_flow --json | jq .version")]
+    Get {
+        /// Which entry
+        key: String,
+    },
+    /// List entries
+    #[command(after_help = "Examples:
+  fila config list
+  fila config list --prefix feature:
+  fila config list --prefix throttle: --json | jq -r '.key + \" \" + .value'")]
+    List {
+        /// Only entries whose keys begin so
+        #[arg(long, default_value = "", hide_default_value = true)]
+        prefix: String,
+    },
+    /// Delete an entry; it is gone and without effect when the command ends
+    #[command(after_help = "Examples:
+  fila config delete feature:new_flow
+  fila config delete feature:new_flow --version 7    only if nobody has changed it since")]
+    Delete {
+        /// Which entry
+        key: String,
+        /// Delete nothing if the entry is not at this version
+        #[arg(long, value_name = "NUMBER")]
+        version: Option<u64>,
+    },
+}
+
+/// An entry for programs. The names of the fields are promised: docs/cli.md has them.
+#[derive(Debug, Serialize)]
+struct EntryJson<'a> {
+    key: &'a str,
+    value: &'a str,
+    version: u64,
+}
+
+/// What was done to an entry, for programs.
+#[derive(Debug, Serialize)]
+struct Done<'a> {
+    key: &'a str,
+    done: &'static str,
+}
+
+pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+    general.talk(None, async |session| {
+        let admin = session.client.admin();
+        let output = session.output;
+        match arguments.command {
+            Command::Set {
+                key,
+                value,
+                version,
+            } => {
+                let expected = match version {
+                    None => Expected::Any,
+                    Some(0) => Expected::Absent,
+                    Some(version) => Expected::Version(version),
+                };
+                let entry = admin.set_config(&key, value, expected).await?;
+                output.result(&EntryJson::from(&entry), || {
+                    let key = output::printable(&entry.key);
+                    format!("set `{key}`, at version {}", entry.version)
+                })
+            }
+            Command::Get { key } => match admin.config(&key).await? {
+                Some(entry) => print(output, &entry),
+                None => Err(missing(&admin, &key).await),
+            },
+            Command::List { prefix } => list(&admin, output, &prefix).await,
+            Command::Delete { key, version } => {
+                match admin.delete_config(&key, version).await {
+                    Err(error) if error.code() == Some(ErrorCode::ConfigNotFound) => {
+                        return Err(missing(&admin, &key).await);
+                    }
+                    deleted => deleted?,
+                }
+                let json = Done {
+                    key: &key,
+                    done: "deleted",
+                };
+                output.result(&json, || format!("deleted `{}`", output::printable(&key)))
+            }
+        }
+    })
+}
+
+/// Prints a value as it is, for scripts, or the whole entry as JSON.
+fn print(output: Output, entry: &ConfigEntry) -> Result<(), Failure> {
+    match output.format {
+        Format::Json => output::write(&output::json_line(&EntryJson::from(entry))?),
+        Format::Human => output::write(format!("{}\n", entry.value).as_bytes()),
+    }
+}
+
+async fn list(admin: &Admin, output: Output, prefix: &str) -> Result<(), Failure> {
+    let entries = admin.configs(prefix).await?;
+    if entries.is_empty() && output.format == Format::Human {
+        output::note("nothing is set; set something with `fila config set KEY VALUE`");
+        return Ok(());
+    }
+    output.list(entries.iter().map(EntryJson::from), || table(&entries))
+}
+
+fn table(entries: &[ConfigEntry]) -> Table {
+    let mut table = Table::new([
+        ("KEY", Align::Left),
+        ("VERSION", Align::Right),
+        ("VALUE", Align::Left),
+    ]);
+    for entry in entries {
+        let value = preview(&entry.value);
+        table.row([entry.key.clone(), count(entry.version), value]);
+    }
+    table
+}
+
+fn preview(value: &str) -> String {
+    match value.char_indices().nth(PREVIEW) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value.to_owned(),
+    }
+}
+
+/// Says that nothing is set under a key, and which one may be meant.
+async fn missing(admin: &Admin, key: &str) -> Failure {
+    let entries = timeout(SUGGESTION_TIMEOUT, admin.configs("")).await;
+    let entries = entries.into_iter().flatten().flatten();
+    let alike = closest(key, entries.map(|entry| entry.key));
+    let key = output::printable(key);
+    Failure::NotFound(match alike {
+        Some(alike) => {
+            format!("`{key}` is not set; did you mean `{alike}`? See `fila config list`")
+        }
+        None => format!(
+            "`{key}` is not set; see `fila config list`, or set it with `fila config set {key} VALUE`"
+        ),
+    })
+}
+
+impl<'a> From<&'a ConfigEntry> for EntryJson<'a> {
+    fn from(entry: &'a ConfigEntry) -> Self {
+        Self {
+            key: &entry.key,
+            value: &entry.value,
+            version: entry.version,
+        }
+    }
+}
