@@ -22,8 +22,8 @@ use crate::message::millis;
 use crate::moment::after;
 use crate::{Client, Error};
 
-/// How many results are sent in one frame.
-const REPORTS_MAX: usize = 1024;
+/// How many results are sent in one frame: as many as any server takes.
+const REPORTS_MAX: usize = 1000;
 
 /// Leases are looked at so often in their time; those are extended of which less than half is left.
 const LOOKS: u32 = 4;

@@ -269,7 +269,8 @@ pub(super) static KEYS: [Key; 40] = [
     limits(
         "batch_messages",
         &Whole {
-            min: 1,
+            // What clients may take for granted, and put into a batch without asking.
+            min: 1_000,
             max: 100_000,
             at: |c| &mut c.limits.batch_messages,
         },
