@@ -44,8 +44,10 @@ pub enum Expected {
 
 /// The runtime configuration.
 ///
-/// ```no_run
-/// # async fn example(client: fila_sdk::Client) -> Result<(), fila_sdk::Error> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fila_sdk::Error> {
+/// # let client = fila_sdk::testing::Broker::new().client();
 /// use fila_sdk::Expected;
 ///
 /// let admin = client.admin();

@@ -17,12 +17,21 @@ const PAGE_MAX: u32 = 1000;
 ///
 /// Nothing is leased, no attempt is counted, nobody waits for it. Leased messages are shown, too.
 ///
-/// ```no_run
-/// # async fn example(client: fila_sdk::Client) -> Result<(), fila_sdk::Error> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fila_sdk::Error> {
+/// # let mut config = fila_server::config::Config::default();
+/// # config.server.address = ([127, 0, 0, 1], 0).into();
+/// # config.storage.engine = fila_server::config::StorageEngine::Memory;
+/// # let server = fila_server::Server::start(config).await.unwrap();
+/// # let client = fila_sdk::Client::connect(server.address().to_string()).await?;
+/// # client.admin().create_queue("orders", fila_sdk::QueueSettings::new()).await?;
+/// # client.queue("orders").send(fila_sdk::Message::new("x").key("acme")).await?;
 /// let page = client.queue("orders").peek().key("acme").limit(10).page().await?;
 /// for order in &page.messages {
 ///     println!("{}: {:?}, tried {} times", order.id, order.state, order.attempts);
 /// }
+/// # assert_eq!(page.messages.len(), 1);
 /// # Ok(())
 /// # }
 /// ```
