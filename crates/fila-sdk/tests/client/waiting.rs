@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fila_sdk::Message;
 
-use crate::rig::{Rig, soon};
+use crate::rig::{Rig, eventually, soon};
 
 const WAIT: Duration = Duration::from_millis(20);
 
@@ -16,10 +16,12 @@ async fn an_operator_sees_how_long_messages_wait_and_have_waited() {
     soon(queue.send(Message::new("first").key("acme")))
         .await
         .unwrap();
-    tokio::time::sleep(WAIT).await;
-
+    eventually(|| async {
+        let keys = admin.keys("orders", 10).await.unwrap();
+        keys[0].head_waiting.unwrap() >= WAIT
+    })
+    .await;
     let keys = soon(admin.keys("orders", 10)).await.unwrap();
-    assert!(keys[0].head_waiting.unwrap() >= WAIT);
     assert_eq!(keys[0].first_delivered_total, 0);
 
     let mut consumer = queue.consumer().subscribe();

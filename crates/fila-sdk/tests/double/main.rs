@@ -15,6 +15,9 @@ use std::time::Duration;
 use fila_sdk::testing::Broker;
 use fila_sdk::{Client, Delivery, Queue, QueueSettings};
 
+/// How often something is looked for, a millisecond of the paused clock apart, before it is taken for missing.
+const LOOKS_MAX: usize = 20_000;
+
 /// A broker with one queue, and a client of it.
 struct Rig {
     broker: Broker,
@@ -45,13 +48,14 @@ impl Rig {
 
     /// Waits until so many messages are leased. Others get their turn meanwhile.
     async fn until_leased(&self, count: u64) {
-        loop {
+        for _ in 0..LOOKS_MAX {
             let queue = self.client.admin().queue("orders").await.unwrap();
             if queue.stats.leased == count {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        panic!("there are never {count} leased");
     }
 }
 
