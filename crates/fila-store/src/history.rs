@@ -4,6 +4,7 @@
 //! bounded: the last error, not all of them.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::{MessageId, QueueName, Timestamp};
@@ -109,6 +110,14 @@ impl ErrorText {
 
     /// Returns the text.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for ErrorText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
         &self.0
     }
 }
