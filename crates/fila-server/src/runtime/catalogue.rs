@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use fila_core::{Definition, QueueStats};
 use fila_store::{QueueId, QueueName, Version};
 
+use super::name::source_of;
+
 /// A queue as it is being served.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -22,12 +24,19 @@ pub struct QueueEntry {
     pub version: Version,
     /// What is set for it.
     pub definition: Arc<Definition>,
+    /// The queue whose dead letters are in this one, if they are.
+    pub source: Option<QueueId>,
     /// On which scheduler thread it lives.
     pub(super) thread: usize,
     pub(super) figures: Arc<Figures>,
 }
 
 impl QueueEntry {
+    /// Returns the name of the queue whose dead letters are in this one, if they are.
+    pub fn dead_letters_of(&self) -> Option<&str> {
+        source_of(self.name.as_str())
+    }
+
     /// Returns how the queue was when its scheduler thread last did something for it.
     pub fn stats(&self) -> QueueStats {
         self.figures.read()
@@ -57,8 +66,10 @@ impl Catalogue {
         self.read(|queues| queues.get(name).cloned())
     }
 
+    /// Returns how many queues there are. Those of dead letters belong to the others, and are not counted.
     pub(super) fn len(&self) -> usize {
-        self.read(BTreeMap::len)
+        let is_counted = |name: &&Arc<str>| source_of(name).is_none();
+        self.read(|queues| queues.keys().filter(is_counted).count())
     }
 
     /// Returns up to `limit` queues whose names begin with `prefix` and come after `after`, in the order of their names.
@@ -102,6 +113,7 @@ mod tests {
                 name: QueueName::parse(name).unwrap(),
                 version: Version::new(1),
                 definition: Arc::default(),
+                source: None,
                 thread: 0,
                 figures: Arc::default(),
             }));
