@@ -18,6 +18,7 @@ mod message_json;
 mod output;
 mod peek;
 mod queue;
+mod redrive;
 mod server;
 mod signals;
 mod terminal;
@@ -82,6 +83,8 @@ enum Command {
     Consume(consume::Arguments),
     /// Look at messages without taking them
     Peek(peek::Arguments),
+    /// Move dead letters back to the queue that they come from
+    Redrive(redrive::Arguments),
     /// Watch the queues and fairness keys of a server, live
     Top(top::Arguments),
     /// See what fairness is, in under a minute: FIFO beside Fila, on a broker of its own
@@ -113,6 +116,7 @@ fn main() -> ExitCode {
         Command::Enqueue(enqueue) => enqueue::run(&general, &enqueue),
         Command::Consume(consume) => consume::run(&general, consume),
         Command::Peek(peek) => peek::run(&general, &peek),
+        Command::Redrive(redrive) => redrive::run(&general, &redrive),
         Command::Top(top) => top::run(&general, &top),
         Command::Demo(demo) => demo::run(&general, &demo),
         Command::Bench(bench) => bench::run(&general, &bench),

@@ -6,11 +6,13 @@ mod client;
 mod config;
 mod consumer;
 mod error;
+mod history;
 mod message;
 mod moment;
 mod peek;
 mod producer;
 mod queue;
+mod redrive;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod worker;
@@ -23,9 +25,11 @@ pub use client::{Client, ClientBuilder};
 pub use config::{ConfigEntry, Expected};
 pub use consumer::{Consumer, ConsumerBuilder, Delivery, Received, Verdict};
 pub use error::{Error, ErrorCode, Refusal};
+pub use history::{Death, DeathReason, History};
 pub use message::{Message, MessageId, Sent};
 pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};
 pub use queue::Queue;
+pub use redrive::{Redrive, RedriveBuilder, RedriveProgress};
 pub use worker::{Failure, Report, WorkerBuilder};
 
 /// The quick start, whose Rust is a test.

@@ -41,6 +41,22 @@ pub(super) struct SettingsFlags {
     /// How long messages live that do not say it themselves, as `1d`; 0 for ever
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     message_ttl: Option<Duration>,
+
+    /// How many deliveries of a message may fail before it is a dead letter; 0 for any number [server's default: 10]
+    #[arg(long, value_name = "NUMBER")]
+    max_attempts: Option<u32>,
+
+    /// How long a message waits after its first failure, and then twice as long after each [server's default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    retry_backoff: Option<Duration>,
+
+    /// The longest that a message waits after a failure [server's default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    retry_cap: Option<Duration>,
+
+    /// By how much such a wait is longer or shorter, in percent [server's default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=100))]
+    retry_jitter: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -86,6 +102,10 @@ impl From<SettingsFlags> for QueueSettings {
         settings.depth_max = flags.depth_max;
         settings.key_depth_max = flags.key_depth_max;
         settings.message_ttl = flags.message_ttl;
+        settings.retry_attempts_max = flags.max_attempts;
+        settings.retry_backoff = flags.retry_backoff;
+        settings.retry_backoff_max = flags.retry_cap;
+        settings.retry_jitter_percent = flags.retry_jitter;
         settings
     }
 }

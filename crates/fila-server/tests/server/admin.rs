@@ -170,11 +170,7 @@ async fn queues_are_listed_in_pages_in_the_order_of_their_names() {
     // Each with the queue of its dead letters.
     assert_eq!(
         names,
-        [
-            ["a.1", "a.1.dlq"],
-            ["a.2", "a.2.dlq"],
-            ["a.3", "a.3.dlq"]
-        ]
+        [["a.1", "a.1.dlq"], ["a.2", "a.2.dlq"], ["a.3", "a.3.dlq"]]
     );
 }
 
