@@ -116,6 +116,14 @@ pub enum EnqueueError {
         /// The limit.
         max: usize,
     },
+    /// There are too many throttle keys.
+    #[error("the message names {found} throttle keys, {max} are allowed")]
+    TooManyThrottleKeys {
+        /// What it has.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The delay or the time to live is too long.
     #[error("{found:?} is too long a delay or time to live; {max:?} is the longest")]
     DelayTooLong {

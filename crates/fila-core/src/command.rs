@@ -79,6 +79,12 @@ pub enum Command<T> {
         /// Which one.
         queue: QueueId,
     },
+    /// Follows throttles that have changed in the broker's [buckets](crate::Buckets): what waits for these keys is looked
+    /// at, right away.
+    Rethrottle {
+        /// Which ones.
+        keys: Vec<ThrottleKey>,
+    },
     /// Asks how a queue is. Answered by [`Answer::Inspected`](crate::Answer::Inspected).
     Inspect {
         /// Which one.

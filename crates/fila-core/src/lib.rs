@@ -38,6 +38,7 @@ mod queue;
 mod recovery;
 mod stats;
 mod status;
+mod throttle;
 mod wheel;
 
 pub use answer::{Answer, EnqueueError, Enqueued, Refused, SettleError};
@@ -54,3 +55,4 @@ pub use limits::{Limits, Settings};
 pub use recovery::Recovery;
 pub use stats::{KeyCursor, KeyStats, QueueStats, Totals};
 pub use status::{MessageState, MessageStatus};
+pub use throttle::{Buckets, Throttle};

@@ -7,6 +7,7 @@ use fila_store::{MessageId, Meta, Payload, Timestamp};
 
 use super::batch_row::{BatchRow, Part};
 use super::batches::Sent;
+use super::line::Join;
 use super::message::{Message, State, carried, ready_since};
 use super::{Context, Queue};
 use crate::limits::Limits;
@@ -257,11 +258,15 @@ impl Queue {
         meta: Meta,
         payload: Payload,
     ) {
+        let aisle = self
+            .books
+            .enter_aisle(context.gates, lane, &meta.throttle_keys);
         let since = ready_since(&meta);
         let was_delivered = meta.attempts > 0;
         let mut message = Message {
             id,
             lane,
+            aisle,
             meta,
             payload: Some(payload),
             state: State::Ready { since },
@@ -284,10 +289,7 @@ impl Queue {
         books.arm(slot, moment);
         // What waits for its time waits outside of the line, unless the line is strict.
         if !is_early || self.definition.ordering == Ordering::Key {
-            let handle = books.messages[slot as usize].handle(slot);
-            let ready = &mut books.lane_mut(lane).ready;
-            debug_assert!(ready.back().is_none_or(|last| last.id < id));
-            ready.push_back(handle);
+            books.line_up(slot, Join::Behind);
         } else {
             books.away.insert(id, slot);
         }
@@ -314,6 +316,9 @@ fn check(limits: &Limits, message: &NewMessage) -> Result<Weight, EnqueueError> 
     let key = message.fairness_key.as_bytes().len();
     if let Some((found, max)) = over(key, limits.fairness_key_bytes) {
         return Err(EnqueueError::FairnessKeyTooLong { found, max });
+    }
+    if let Some((found, max)) = over(message.throttle_keys.len(), limits.throttle_keys) {
+        return Err(EnqueueError::TooManyThrottleKeys { found, max });
     }
     let ttl = match message.ttl {
         Ttl::Queue | Ttl::Forever => Duration::ZERO,

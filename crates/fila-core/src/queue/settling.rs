@@ -1,11 +1,11 @@
 //! How deliveries end: by a result, by time, or with their consumer.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use drr::Cost;
 
 use super::admission::earliest;
+use super::line::Join;
 use super::message::State;
 use super::{Context, Queue};
 use crate::{Charge, Ordering, SettleError, Settlement, Verdict};
@@ -114,7 +114,7 @@ impl Queue {
         } else {
             message.meta.expires_at
         };
-        let (number, handle) = (message.lane, message.handle(slot));
+        let number = message.lane;
         books.stats.leased -= 1;
         let lane = books.lane_mut(number);
         lane.leased -= 1;
@@ -124,7 +124,7 @@ impl Queue {
             lane.ready_count += 1;
         }
         if !is_early || self.definition.ordering == Ordering::Key {
-            lane.returned.push(Reverse(handle));
+            books.line_up(slot, Join::Between);
         }
         if is_early {
             books.stats.delayed += 1;
