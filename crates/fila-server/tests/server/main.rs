@@ -16,3 +16,4 @@ mod peek;
 mod restart;
 mod shutdown;
 mod streams;
+mod throttling;
