@@ -4,6 +4,7 @@
 //! Queues that something has happened to are put on a list, and [`Broker::poll`] goes through that list only. Timers
 //! are kept by the queues, and the broker keeps the first of each queue in order.
 
+mod moves;
 mod rounds;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ use slab::Slab;
 use self::rounds::{Collecting, OPERATIONS_MAX, UnderWay};
 use crate::effects::Garbage;
 use crate::memory::Memory;
-use crate::queue::{Context, Queue, Stores};
+use crate::queue::{Context, Dying, Queue, Stores};
 use crate::throttle::Gates;
 use crate::{
     Answer, BatchId, Buckets, Command, ConsumerId, Demand, Dismissal, Effects, LoadToken,
@@ -49,6 +50,8 @@ pub struct Broker<T> {
     under_way: Option<UnderWay<T>>,
     /// Bytes taken in and not confirmed, of both rounds.
     buffered: usize,
+    /// Messages that are to leave the queue that something is done with for another one.
+    dying: Vec<Dying>,
     /// Batches to be used again.
     spare: Vec<Batch>,
     /// Why nothing is stored any more, if so.
@@ -99,6 +102,7 @@ impl<T> Broker<T> {
             collecting: Collecting::default(),
             under_way: None,
             buffered: 0,
+            dying: Vec::new(),
             spare: Vec::new(),
             failure: None,
             now: Timestamp::from_millis(0),
@@ -197,6 +201,24 @@ impl<T> Broker<T> {
                 });
                 self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
             }
+            Command::Judge {
+                queue,
+                token,
+                judgement,
+            } => {
+                if let Ok(number) = self.find_writable(queue) {
+                    self.with_queue(number, |queue, context| {
+                        queue.judge(context, token, judgement);
+                    });
+                }
+            }
+            Command::Redrive {
+                queue,
+                to,
+                stamp,
+                messages,
+                ticket,
+            } => self.redrive((queue, to), stamp, messages, ticket),
         }
     }
 
@@ -474,8 +496,20 @@ impl<T> Broker<T> {
         self.touch(number);
     }
 
-    /// Does something with a queue, and takes note of what it wants stored and whom it has dismissed.
+    /// Does something with a queue, and moves the messages that it has given up to another one.
     fn act_on(&mut self, number: usize, act: impl FnOnce(&mut Queue, &mut Context<'_, T>)) {
+        self.collect(number, act);
+        if !self.dying.is_empty() {
+            self.bury(number);
+        }
+    }
+
+    /// Does something with a queue, and takes note of what it wants stored and whom it has dismissed.
+    fn collect<R>(
+        &mut self,
+        number: usize,
+        act: impl FnOnce(&mut Queue, &mut Context<'_, T>) -> R,
+    ) -> R {
         let entry = &mut self.queues[number];
         let dismissed = self.effects.dismissed.len();
         let mut context = Context {
@@ -486,9 +520,11 @@ impl<T> Broker<T> {
             gates: &mut self.gates,
             buffered: &mut self.buffered,
             room: OPERATIONS_MAX.saturating_sub(self.collecting.operations),
+            adopted: &mut self.collecting.adopted,
+            dying: &mut self.dying,
         };
         let before = entry.queue.writes.batch.len();
-        act(&mut entry.queue, &mut context);
+        let acted = act(&mut entry.queue, &mut context);
         let after = entry.queue.writes.batch.len();
         // A purge takes back what was collected before it.
         self.collecting.operations = (self.collecting.operations + after).saturating_sub(before);
@@ -500,6 +536,7 @@ impl<T> Broker<T> {
             debug_assert_eq!(*dismissal, Dismissal::Drained);
             self.consumers.remove(consumer);
         }
+        acted
     }
 
     fn touch(&mut self, number: usize) {

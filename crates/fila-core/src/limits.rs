@@ -12,6 +12,8 @@ pub struct Settings {
     pub quantum: Quantum,
     /// Bytes of messages to keep in memory; the rest is read back when its turn comes.
     pub memory_budget: usize,
+    /// How long a failure waits to be judged, before its queue does it.
+    pub judging_time: Duration,
     /// What producers and consumers may use.
     pub limits: Limits,
 }
@@ -21,6 +23,7 @@ impl Default for Settings {
         Self {
             quantum: Quantum::new(1000).expect("it is not zero"),
             memory_budget: 256 << 20,
+            judging_time: Duration::from_secs(10),
             limits: Limits::default(),
         }
     }

@@ -14,7 +14,7 @@ use fila_core::{
 };
 use fila_store::{DeduplicationId, Engine, MessageId, Payload, Shard};
 
-use support::{Shell, key, message};
+use support::{Shell, key, message, nack};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -170,7 +170,7 @@ fn attempts_survive_a_restart() {
         let delivery = shell.next(consumer).unwrap();
         assert_eq!(delivery.attempt, attempt);
         let delay = Duration::ZERO;
-        let settled = shell.settle(queue, delivery.lease, Verdict::Nack { delay });
+        let settled = shell.settle(queue, delivery.lease, nack(delay));
         settled.unwrap();
         shell.restart();
     }
@@ -219,7 +219,7 @@ fn a_strictly_ordered_key_waits_for_what_is_before() {
     let (_, first) = shell.deliveries.pop_front().unwrap();
     assert_eq!(&first.payload.body()[..], b"1");
     let delay = 2 * SECOND;
-    let nacked = shell.settle(queue, first.lease, Verdict::Nack { delay });
+    let nacked = shell.settle(queue, first.lease, nack(delay));
     nacked.unwrap();
     assert_eq!(shell.next(consumer), None, "what failed keeps its place");
     shell.advance(2 * SECOND);
@@ -275,7 +275,7 @@ fn a_message_that_is_put_off_beyond_its_life_ends_on_time() {
     let consumer = shell.subscribe(queue, Credit::Limited(0));
     let delivery = shell.next(consumer).unwrap();
     let delay = 2 * SECOND;
-    let nacked = shell.settle(queue, delivery.lease, Verdict::Nack { delay });
+    let nacked = shell.settle(queue, delivery.lease, nack(delay));
     nacked.unwrap();
     shell.advance(SECOND);
     shell.run();
@@ -296,7 +296,7 @@ fn a_lease_outlives_its_message_but_not_by_another_delivery() {
     shell.run();
     assert_eq!(shell.settle(queue, one.lease, Verdict::Ack), Ok(()));
     let delay = Duration::ZERO;
-    let nacked = shell.settle(queue, two.lease, Verdict::Nack { delay });
+    let nacked = shell.settle(queue, two.lease, nack(delay));
     assert_eq!(nacked, Ok(()));
     let stats = shell.stats(queue);
     assert_eq!((stats.depth(), stats.totals.expired), (0, 1));
@@ -906,13 +906,13 @@ fn no_result_puts_a_message_off_for_longer_than_the_limit() {
     let lease = shell.next(consumer).unwrap().lease;
     let (max, found) = (SECOND, SECOND + MILLISECOND);
     let too_long = Err(SettleError::TooLong { found, max });
-    let nack = Verdict::Nack { delay: found };
+    let nack = nack(found);
     assert_eq!(shell.settle(queue, lease, nack), too_long);
     let extend = Verdict::Extend { by: Some(found) };
     assert_eq!(shell.settle(queue, lease, extend), too_long);
     let extend = Verdict::Extend { by: Some(max) };
     assert_eq!(shell.settle(queue, lease, extend), Ok(()));
-    let nack = Verdict::Nack { delay: max };
+    let nack = nack(max);
     assert_eq!(shell.settle(queue, lease, nack), Ok(()));
 }
 

@@ -231,7 +231,8 @@ fn a_delivery_that_failed_takes_another_token() {
         for (time, delivery) in watch(&mut shell, 1) {
             seen.push(time);
             let again = Verdict::Nack {
-                delay: Duration::ZERO,
+                delay: Some(Duration::ZERO),
+                error: None,
             };
             assert_eq!(shell.settle(queue, delivery.lease, again), Ok(()));
         }

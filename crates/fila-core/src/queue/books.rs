@@ -49,6 +49,8 @@ pub(super) struct Books {
     pub(super) loads: usize,
     /// Lanes whose read has failed, and when to try again.
     pub(super) failed_loads: VecDeque<(Timestamp, u32)>,
+    /// Lanes that deliver nothing until fewer messages wait, in the order in which they were stopped.
+    held: VecDeque<u32>,
     /// Lanes that cannot be forgotten.
     pub(super) busy: usize,
     /// Lanes that perhaps can. One that got messages again is found out when it is looked at.
@@ -78,6 +80,7 @@ impl Books {
             reserved: 0,
             loads: 0,
             failed_loads: VecDeque::new(),
+            held: VecDeque::new(),
             busy: 0,
             idle: VecDeque::new(),
         }
@@ -214,6 +217,25 @@ impl Books {
         }
     }
 
+    /// Lets a lane deliver nothing until fewer messages wait. To be refreshed.
+    pub(super) fn hold(&mut self, number: u32) {
+        if !std::mem::replace(&mut self.lane_mut(number).is_held, true) {
+            self.held.push_back(number);
+        }
+    }
+
+    /// Lets lanes go on that were held, one for each message that may wait more.
+    pub(super) fn release_held(&mut self, max: u64, definition: &Definition) {
+        let mut room = max.saturating_sub(self.stats.delayed);
+        while room > 0
+            && let Some(number) = self.held.pop_front()
+        {
+            room -= 1;
+            self.lane_mut(number).is_held = false;
+            self.refresh(number, definition);
+        }
+    }
+
     /// Forgets some lanes that have nothing, and nothing to make good for.
     fn forget_some(&mut self) {
         for _ in 0..FORGET_STEPS {
@@ -269,7 +291,9 @@ impl Books {
                 self.lane_mut(lane).delayed += 1;
                 self.stats.delayed += 1;
             }
-            State::Leased { .. } => unreachable!("a message comes into memory to be delivered"),
+            State::Leased { .. } | State::Failing { .. } => {
+                unreachable!("a message comes into memory to be delivered")
+            }
         }
         self.messages.insert(message) as u32
     }
@@ -291,7 +315,7 @@ impl Books {
                 self.lane_mut(message.lane).ready_count -= 1;
                 self.stats.ready -= 1;
             }
-            State::Delayed => {
+            State::Delayed | State::Failing { .. } => {
                 self.lane_mut(message.lane).delayed -= 1;
                 self.stats.delayed -= 1;
             }
@@ -454,6 +478,12 @@ impl Books {
 
     /// Returns where the message of this id is in memory, if it is one of this lane and there.
     pub(super) fn find(&self, lane: &Lane, id: MessageId) -> Option<&Message> {
+        let slot = self.slot_of(lane, id)?;
+        Some(&self.messages[slot as usize])
+    }
+
+    /// Returns its slot.
+    pub(super) fn slot_of(&self, lane: &Lane, id: MessageId) -> Option<u32> {
         let slot = self.away.get(&id).copied().or_else(|| {
             // In the order of ids, with those that have gone.
             let ready = &lane.line.ready;
@@ -461,7 +491,7 @@ impl Books {
             place.ok().map(|place| ready[place].slot)
         })?;
         let message = self.messages.get(slot as usize)?;
-        (message.id == id).then_some(message)
+        (message.id == id).then_some(slot)
     }
 
     /// Takes the first message out of its lane's line. It is the one that [`head`](Self::head) has returned.

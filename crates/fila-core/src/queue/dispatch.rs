@@ -4,6 +4,7 @@ use drr::Cost;
 use fila_store::Timestamp;
 
 use super::aisle::Take;
+use super::failing::Cause;
 use super::lane::{Loading, Promise};
 use super::line::Join;
 use super::message::{Handle, State};
@@ -49,13 +50,18 @@ impl Queue {
             match message.state {
                 State::Leased { .. } => {
                     self.totals.lease_expired += 1;
-                    self.give_back(context, slot, true, std::time::Duration::ZERO);
+                    self.fail(context, slot, &Cause::LeaseExpired);
                 }
-                State::Ready { .. } | State::Delayed if is_expired => self.expire(context, slot),
+                State::Ready { .. } | State::Delayed | State::Failing { .. } if is_expired => {
+                    self.expire(context, slot);
+                }
+                State::Failing { sentence, .. } => self.judge_late(context, slot, sentence),
                 State::Delayed => self.become_ready(context.now, slot),
                 State::Ready { .. } => {}
             }
         }
+        self.books
+            .release_held(context.settings.limits.delayed_per_queue, &self.definition);
         self.retry_failed_loads(context.now);
         true
     }
@@ -195,7 +201,7 @@ impl Queue {
         let message = &self.books.messages[head.slot as usize];
         match (&message.state, &message.payload) {
             // Only strict lines have such a head; its timer is set.
-            (State::Delayed, _) => Outlook::Blocked,
+            (State::Delayed | State::Failing { .. }, _) => Outlook::Blocked,
             (_, None) => Outlook::Stored(Some(head)),
             // Whoever was promised something before is served first.
             (_, Some(_)) if !lane.promises.is_empty() => Outlook::Stored(Some(head)),
@@ -305,7 +311,9 @@ impl Queue {
             .expect("only what is in memory is delivered");
         let waited = match message.state {
             State::Ready { since } if !message.was_delivered => Some(now.since(since)),
-            State::Ready { .. } | State::Delayed | State::Leased { .. } => None,
+            State::Ready { .. } | State::Delayed | State::Failing { .. } | State::Leased { .. } => {
+                None
+            }
         };
         message.was_delivered = true;
         message.state = State::Leased {
@@ -330,6 +338,7 @@ impl Queue {
                 weight: lane.weight_in_force().value(),
                 enqueued_at: message.meta.enqueued_at,
                 lease_time: self.definition.visibility_timeout,
+                history: message.meta.history.clone(),
             },
         ));
         lane.ready_count -= 1;

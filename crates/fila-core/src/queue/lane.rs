@@ -52,6 +52,8 @@ pub(super) struct Lane {
     pub(super) uncommitted: u32,
     /// In a strictly ordered lane: acknowledged, and not yet durably so. What comes next waits for that.
     pub(super) settling: u32,
+    /// Messages of the stored stretch that are deleted, and not yet durably so. Until then nothing is read.
+    pub(super) removing: u32,
     pub(super) loading: Loading,
     /// Bytes set apart for what is being read.
     pub(super) reserved: usize,
@@ -60,6 +62,8 @@ pub(super) struct Lane {
     pub(super) promises: VecDeque<Promise>,
     /// In a strictly ordered lane: the head waits for its time.
     pub(super) is_blocked: bool,
+    /// A message of it has failed when as many were waiting as may.
+    pub(super) is_held: bool,
     /// What a delivery takes, where time is what counts: a mean of the last ones.
     pub(super) expected: Cost,
     pub(super) delivered: u64,
@@ -145,10 +149,12 @@ impl Lane {
             leased: 0,
             uncommitted: 0,
             settling: 0,
+            removing: 0,
             loading: Loading::Nothing,
             reserved: 0,
             promises: VecDeque::new(),
             is_blocked: false,
+            is_held: false,
             expected: Cost::new(MESSAGE),
             delivered: 0,
             first_delivered: 0,
@@ -195,6 +201,8 @@ impl Lane {
         !self.is_paused()
             && !self.is_blocked
             && self.held.is_none()
+            && !self.is_held
+            && self.removing == 0
             && self.leased + self.settling < cap
     }
 
@@ -212,6 +220,8 @@ impl Lane {
         self.depth() == 0
             && self.uncommitted == 0
             && self.settling == 0
+            && self.removing == 0
+            && !self.is_held
             && self.loading == Loading::Nothing
             && self.promises.is_empty()
     }

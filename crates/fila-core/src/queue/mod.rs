@@ -30,11 +30,13 @@ mod books;
 mod consumers;
 mod deduplication;
 mod dispatch;
+mod failing;
 mod lane;
 mod line;
 mod loading;
 mod message;
 mod peeking;
+mod redriving;
 mod settling;
 
 use drr::Weight;
@@ -45,11 +47,13 @@ pub(crate) use self::batches::Batches;
 use self::books::Books;
 use self::consumers::Consumers;
 use self::deduplication::Deduplication;
+pub(crate) use self::failing::Dying;
 use self::lane::Stored;
 pub(crate) use self::message::ready_since;
 pub(crate) use self::settling::Stores;
 use crate::effects::Garbage;
 use crate::memory::Memory;
+use crate::recovery::DeadLetters;
 use crate::throttle::{Call, Gates};
 use crate::{
     ConsumerId, Definition, Demand, Dismissal, Effects, KeySettings, QueueStats, Recovery, Refused,
@@ -67,6 +71,10 @@ pub(crate) struct Context<'a, T> {
     pub(crate) buffered: &'a mut usize,
     /// How many operations the round that is collected has room for.
     pub(crate) room: usize,
+    /// Bytes that it copies from queue to queue.
+    pub(crate) adopted: &'a mut usize,
+    /// Messages of this queue that are to leave for another one.
+    pub(crate) dying: &'a mut Vec<Dying>,
 }
 
 /// One queue.
@@ -82,6 +90,9 @@ pub(crate) struct Queue {
     deduplication: Deduplication,
     batches: Batches,
     books: Box<Books>,
+    dead_letters: Option<DeadLetters>,
+    /// How many messages have been taken out of the store by others than their readers.
+    redrives: u64,
     totals: Totals,
     /// What is to be stored next.
     pub(crate) writes: Writes,
@@ -97,6 +108,8 @@ pub(crate) struct Writes {
     lanes: Vec<u32>,
     /// Strictly ordered lanes that wait for a deletion.
     settling: Vec<u32>,
+    /// Lanes of which messages are deleted that are in the store only.
+    removing: Vec<u32>,
     /// The books to which these lanes belong.
     serial: u64,
     /// Bytes of the messages that were accepted.
@@ -118,6 +131,8 @@ impl Queue {
             deduplication: Deduplication::default(),
             batches: recovery.batches,
             books: Box::new(Books::new(0, ordering, settings, now)),
+            dead_letters: recovery.dead_letters,
+            redrives: 0,
             totals: Totals::default(),
             writes: Writes::default(),
             resync: None,
@@ -283,6 +298,7 @@ impl Queue {
         self.writes.batch.clear();
         self.writes.lanes.clear();
         self.writes.settling.clear();
+        self.writes.removing.clear();
         self.writes.batch.purge(self.generation);
         self.writes.serial = self.books.serial;
         Ok(purged)
@@ -312,6 +328,10 @@ impl Queue {
         }
         for ((id, meta, payload), &lane) in batch.take_puts().zip(&writes.lanes) {
             self.confirm(context, lane, id, meta, payload);
+        }
+        for &lane in &writes.removing {
+            self.books.lane_mut(lane).removing -= 1;
+            self.books.refresh(lane, &self.definition);
         }
         for &lane in &writes.settling {
             self.books.lane_mut(lane).settling -= 1;

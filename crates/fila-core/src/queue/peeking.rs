@@ -49,7 +49,7 @@ impl Queue {
         match self.books.messages[head.slot as usize].state {
             State::Ready { since } => Some(now.since(since)),
             // In a strict line: those that are ready wait behind it.
-            State::Delayed => None,
+            State::Delayed | State::Failing { .. } => None,
             State::Leased { .. } => unreachable!("what is leased is not in line"),
         }
     }
@@ -80,6 +80,12 @@ impl Queue {
         let attempts = message.meta.attempts;
         match message.state {
             State::Ready { .. } | State::Delayed => Some((waiting(now, &message.meta)?, attempts)),
+            State::Failing { .. } => {
+                // One that is about to leave has no timer, for no longer than this moment.
+                let end = message.timer.map(|timer| self.books.wheel.deadline(timer));
+                let until = end.unwrap_or(now);
+                Some((MessageState::Delayed { until }, attempts))
+            }
             State::Leased { .. } => {
                 let end = message.timer.map(|timer| self.books.wheel.deadline(timer));
                 let until = end.expect("a lease has an end");

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use fila_core::{
     Answer, BatchId, Broker, Buckets, Command, Committed, ConsumerId, Credit, Definition, Delivery,
-    Demand, Dismissal, Enqueued, KeyCursor, KeyStats, LeaseId, Load, LoadRequest, LoadedMessages,
-    MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings, SettleError, Settlement,
-    Throttle, Verdict,
+    Demand, Dismissal, Enqueued, Failure, KeyCursor, KeyStats, LeaseId, Load, LoadRequest,
+    LoadedMessages, MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings, SettleError,
+    Settlement, Throttle, Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, Entry, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
@@ -40,6 +40,8 @@ pub(crate) struct Shell {
     pub(crate) round: Option<Round>,
     /// Reads that were asked for.
     pub(crate) loads: VecDeque<Load>,
+    /// Failures that are to be judged.
+    pub(crate) failures: VecDeque<Failure>,
     settings: Settings,
     buckets: Buckets,
     /// Rate and burst of all keys that are throttled.
@@ -65,6 +67,7 @@ impl Shell {
             damaged: None,
             round: None,
             loads: VecDeque::new(),
+            failures: VecDeque::new(),
             settings,
             buckets,
             throttles: BTreeMap::new(),
@@ -84,8 +87,18 @@ impl Shell {
         let name = QueueName::parse(name).unwrap();
         let queue = self.engine.create_queue(&name, definition.encode());
         let id = queue.unwrap().id;
-        self.open(id, definition);
+        self.open(id, &name, definition);
         id
+    }
+
+    /// Creates a queue and the one of its dead letters, which is found by its name at a restart.
+    pub(crate) fn create_with_dead_letters(
+        &mut self,
+        name: &str,
+        definition: Definition,
+    ) -> (QueueId, QueueId) {
+        let dead_letters = self.create(&format!("{name}.dlq"), Definition::default());
+        (self.create(name, definition), dead_letters)
     }
 
     pub(crate) fn delete(&mut self, queue: QueueId) {
@@ -94,9 +107,13 @@ impl Shell {
         self.take_effects();
     }
 
-    fn open(&mut self, id: QueueId, definition: Definition) {
+    fn open(&mut self, id: QueueId, name: &QueueName, definition: Definition) {
         let shard = self.engine.claim(id).unwrap();
         let mut recovery = Recovery::new(id, shard.epoch(), shard.generation(), definition);
+        let dead_letters = QueueName::parse(&format!("{name}.dlq")).unwrap();
+        if let Some(queue) = self.engine.queue(&dead_letters).unwrap() {
+            recovery.dead_letters(queue.id, name.clone());
+        }
         let mut cursor = Some(Cursor::start());
         while let Some(after) = cursor {
             let page = shard.scan(&after, 7).unwrap();
@@ -123,6 +140,7 @@ impl Shell {
         self.shards.clear();
         self.round = None;
         self.loads.clear();
+        self.failures.clear();
         self.answers.clear();
         self.deliveries.clear();
         self.dismissed.clear();
@@ -135,7 +153,7 @@ impl Shell {
         self.broker = Broker::with_buckets(self.settings.clone(), self.buckets.clone());
         for queue in self.engine.queues().unwrap() {
             let definition = Definition::decode(&queue.definition).unwrap();
-            self.open(queue.id, definition);
+            self.open(queue.id, &queue.name, definition);
         }
     }
 
@@ -270,6 +288,7 @@ impl Shell {
         self.deliveries.extend(effects.deliveries.drain(..));
         self.dismissed.append(&mut effects.dismissed);
         self.loads.extend(effects.loads.drain(..));
+        self.failures.extend(effects.failures.drain(..));
         effects.garbage.clear();
         let damaged = effects.damaged.drain(..).map(|(_, damaged)| damaged);
         match &mut self.damaged {
@@ -457,4 +476,12 @@ pub(crate) fn throttled(name: &str, keys: &[&str]) -> NewMessage {
 
 pub(crate) fn message(name: &str, body: impl Into<bytes::Bytes>) -> NewMessage {
     NewMessage::new(key(name), Payload::new(Vec::new(), body).unwrap())
+}
+
+/// Returns the result of a delivery that is to be repeated after this delay, whatever its queue would do.
+pub(crate) fn nack(delay: Duration) -> Verdict {
+    Verdict::Nack {
+        delay: Some(delay),
+        error: None,
+    }
 }
