@@ -14,7 +14,7 @@ use fila_core::{
 };
 use fila_store::{DeduplicationId, Engine, MessageId, Payload, Shard};
 
-use support::{Shell, key, message, nack};
+use support::{Shell, key, message, nack, trying_again_at_once};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -63,7 +63,7 @@ fn the_next_round_is_collected_while_one_is_under_way() {
 
 #[test]
 fn a_lease_that_runs_out_gives_the_message_to_somebody_else_at_that_millisecond() {
-    let (mut shell, queue) = queue();
+    let (mut shell, queue) = Shell::with_queue(trying_again_at_once());
     let id = shell.enqueue(queue, message("a", "one"));
     let consumer = shell.subscribe(queue, Credit::Limited(0));
     let first = shell.next(consumer).unwrap();
@@ -906,14 +906,14 @@ fn no_result_puts_a_message_off_for_longer_than_the_limit() {
     let lease = shell.next(consumer).unwrap().lease;
     let (max, found) = (SECOND, SECOND + MILLISECOND);
     let too_long = Err(SettleError::TooLong { found, max });
-    let nack = nack(found);
-    assert_eq!(shell.settle(queue, lease, nack), too_long);
+    let verdict = nack(found);
+    assert_eq!(shell.settle(queue, lease, verdict), too_long);
     let extend = Verdict::Extend { by: Some(found) };
     assert_eq!(shell.settle(queue, lease, extend), too_long);
     let extend = Verdict::Extend { by: Some(max) };
     assert_eq!(shell.settle(queue, lease, extend), Ok(()));
-    let nack = nack(max);
-    assert_eq!(shell.settle(queue, lease, nack), Ok(()));
+    let verdict = nack(max);
+    assert_eq!(shell.settle(queue, lease, verdict), Ok(()));
 }
 
 #[test]
@@ -1484,7 +1484,7 @@ fn leases_that_end_together_beyond_a_round_end_in_the_next() {
     settings.limits.in_flight_per_consumer = LEASES as u32;
     settings.limits.buffered_bytes = 1 << 30;
     let mut shell = Shell::new(settings);
-    let queue = shell.create("busy", Definition::default());
+    let queue = shell.create("busy", trying_again_at_once());
     shell.enqueue_all(queue, vec![message("a", ""); LEASES]);
     let consumer = shell.subscribe(queue, Credit::Unlimited);
     shell.run();

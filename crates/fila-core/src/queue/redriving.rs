@@ -18,6 +18,9 @@ use crate::{EnqueueError, Ordering, RedriveError, RedriveStamp};
 /// Bytes that one round may copy from queue to queue: they are in memory while it is stored.
 const ADOPTED_MAX: usize = 32 << 20;
 
+/// What a message counts for beside what it carries: it is looked up one by one while others wait for the round.
+const LOOKUP: usize = 4 << 10;
+
 /// Where a message is that is to be taken out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whereabouts {
@@ -37,7 +40,7 @@ impl Queue {
         let limits = &context.settings.limits;
         let weight = super::admission::weight(meta.weight.get())?;
         self.check_room(limits, &meta.fairness_key, false)?;
-        let bytes = carried(&meta) as usize;
+        let bytes = LOOKUP + carried(&meta) as usize;
         if *context.adopted > 0 && *context.adopted + bytes > ADOPTED_MAX {
             return Err(EnqueueError::BufferFull { max: ADOPTED_MAX });
         }

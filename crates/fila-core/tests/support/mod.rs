@@ -38,6 +38,9 @@ pub(crate) struct Shell {
     pub(crate) damaged: Option<Vec<Damaged>>,
     /// The round under way.
     pub(crate) round: Option<Round>,
+    /// How many rounds were taken, and how many of them are stored.
+    pub(crate) sealed: u64,
+    pub(crate) stored: u64,
     /// Reads that were asked for.
     pub(crate) loads: VecDeque<Load>,
     /// Failures that are to be judged.
@@ -66,6 +69,8 @@ impl Shell {
             dismissed: Vec::new(),
             damaged: None,
             round: None,
+            sealed: 0,
+            stored: 0,
             loads: VecDeque::new(),
             failures: VecDeque::new(),
             settings,
@@ -137,6 +142,7 @@ impl Shell {
 
     /// Starts again from what is stored, as after a crash. What was under way is gone.
     pub(crate) fn restart(&mut self) {
+        self.stored = self.sealed;
         self.shards.clear();
         self.round = None;
         self.loads.clear();
@@ -182,6 +188,10 @@ impl Shell {
         self.restart();
     }
 
+    pub(crate) fn judging_time(&self) -> Duration {
+        self.settings.judging_time
+    }
+
     pub(crate) fn ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets
@@ -205,6 +215,7 @@ impl Shell {
     pub(crate) fn seal(&mut self) {
         if self.round.is_none() {
             self.round = self.broker.seal();
+            self.sealed += u64::from(self.round.is_some());
             self.take_effects();
         }
     }
@@ -215,6 +226,7 @@ impl Shell {
             return;
         };
         let fenced = self.store(&round);
+        self.stored = self.sealed;
         let committed = Committed::Stored { round, fenced };
         self.broker.committed(self.now, committed);
         self.take_effects();
@@ -484,4 +496,11 @@ pub(crate) fn nack(delay: Duration) -> Verdict {
         delay: Some(delay),
         error: None,
     }
+}
+
+/// Returns the definition of a queue whose retries do not wait.
+pub(crate) fn trying_again_at_once() -> Definition {
+    let mut definition = Definition::default();
+    definition.retry.backoff = Duration::ZERO;
+    definition
 }
