@@ -180,6 +180,11 @@ impl Scale {
         (credit >> self.shift) + ((credit & ((1 << self.shift) - 1) != 0) as u64)
     }
 
+    /// Returns how much cost `credit` stands for, rounded down.
+    pub(crate) fn cost_below(&self, credit: u128) -> u64 {
+        u64::try_from(credit >> self.shift).unwrap_or(u64::MAX)
+    }
+
     /// Returns the visits of a key of weight `weight`.
     ///
     /// There are `weight` visits to a round, as nearly as whole ticks allow, and each grants at most one
@@ -263,12 +268,16 @@ mod tests {
     }
 
     #[test]
-    fn credit_turns_back_into_cost_rounded_up() {
+    fn credit_turns_back_into_cost_rounded_up_or_down() {
         let scale = scale(10);
         assert_eq!(scale.cost(0), 0);
         assert_eq!(scale.cost(1), 1);
         assert_eq!(scale.cost(1 << 16), 1);
         assert_eq!(scale.cost((1 << 16) + 1), 2);
+        assert_eq!(scale.cost_below(0), 0);
+        assert_eq!(scale.cost_below((1 << 16) - 1), 0);
+        assert_eq!(scale.cost_below(3 << 16), 3);
+        assert_eq!(scale.cost_below(u128::MAX), u64::MAX);
         assert_eq!(
             self::scale(1 << 40).cost(17),
             17,
