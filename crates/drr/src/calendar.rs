@@ -369,12 +369,18 @@ impl Calendar {
     }
 
     /// Returns the scaled cost that the others get at most before it is this child's turn, where none gets more than
-    /// `turn` in one.
+    /// `turn` in one, and a turn that begins with a quantum ends less than `reach` further.
     ///
-    /// In the ring, no other is before the hand now, and none is further than `8/7 · turn` past it when the hand comes to
+    /// In the ring, no other is before the hand now, and none is further than `8/7 · reach` past it when the hand comes to
     /// the child's bucket, as the proof of B1 says. The clock, at which others come back, is at most a tick past that.
-    pub(crate) fn bound(&self, slots: &[Slot], index: u32, turn: u64, scale: &Scale) -> u128 {
-        let turn = u128::from(turn);
+    pub(crate) fn bound(
+        &self,
+        slots: &[Slot],
+        index: u32,
+        turn: u64,
+        reach: u64,
+        scale: &Scale,
+    ) -> u128 {
         let (others, weight) = self.others(slots, index);
         if others == 0 {
             return 0;
@@ -382,10 +388,10 @@ impl Calendar {
         match self.wait(slots, index, scale) {
             Wait::Guest => 0,
             // Each that came before it, a ring turn before each of them and of this one, and whatever is under way.
-            Wait::Newcomer(before) => (2 * u128::from(before) + 2) * turn,
+            Wait::Newcomer(before) => (2 * u128::from(before) + 2) * u128::from(turn),
             Wait::Ring(ticks) => {
-                let earned = u128::from(ticks) + 1;
-                earned * u128::from(scale.income_of_all(weight)) + u128::from(others) * 8 * turn / 7
+                let earned = (u128::from(ticks) + 1) * u128::from(scale.income_of_all(weight));
+                earned + u128::from(others) * 8 * u128::from(reach) / 7
             }
         }
     }

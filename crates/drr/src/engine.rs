@@ -7,7 +7,7 @@ use crate::calendar::{Calendar, Work};
 use crate::forecast::Forecast;
 use crate::handle::{DisbandError, Group, Handle, Key, Moment, Node, Standing, State, Unknown};
 use crate::slot::{Flag, NIL, Place, Slot};
-use crate::units::{Cost, Quantum, Scale, Weight};
+use crate::units::{Cost, Costs, Quantum, Scale, Weight};
 
 /// The calendar of the keys and groups without a parent.
 pub(crate) const TOP: u32 = 0;
@@ -363,8 +363,8 @@ impl Drr {
 
     /// Returns how much cost its siblings get at most before the key or group is next: B2 in numbers.
     ///
-    /// `turn` is the most that any of them gets in a turn: the quantum and the largest cost of a piece of work. (Where
-    /// every piece costs the same, it is less: the quantum, rounded up to whole pieces.)
+    /// `largest` is the largest cost of a piece of work. From it follows what a turn comes to, at most the quantum and that;
+    /// where every piece costs the same, it is the quantum rounded up to whole pieces, which `costs` can say.
     ///
     /// For one that is in the ring this counts all that its siblings get until it is served, if no others join them and
     /// no weight is changed; siblings may leave and come back. For a newcomer it counts whatever others do. For one that
@@ -373,11 +373,22 @@ impl Drr {
     ///
     /// # Errors
     /// If it was forgotten.
-    pub fn bound(&self, node: impl Into<Node>, turn: Cost) -> Result<u64, Unknown> {
+    pub fn bound(
+        &self,
+        node: impl Into<Node>,
+        largest: Cost,
+        costs: Costs,
+    ) -> Result<u64, Unknown> {
         let index = self.resolve(node.into().0)?;
         let calendar = &self.calendars[self.calendar_of(index) as usize];
-        let turn = self.scale.credit(turn).unsigned_abs();
-        let bound = calendar.bound(&self.slots, index, turn, &self.scale);
+        let (quantum, piece) = (self.quantum().value(), largest.value());
+        let turn = match costs {
+            Costs::Equal => quantum.div_ceil(piece) * piece,
+            Costs::Mixed => quantum + piece - 1,
+        };
+        let (turn, reach) = (Cost::new(turn), Cost::new(quantum + piece));
+        let scaled = |cost| self.scale.credit(cost).unsigned_abs();
+        let bound = calendar.bound(&self.slots, index, scaled(turn), scaled(reach), &self.scale);
         Ok(self.scale.cost_below(bound))
     }
 

@@ -123,4 +123,4 @@ pub use calendar::Work;
 pub use engine::Drr;
 pub use forecast::Forecast;
 pub use handle::{DisbandError, Group, Key, Moment, Node, Standing, State, Unknown};
-pub use units::{Cost, Quantum, Weight};
+pub use units::{Cost, Costs, Quantum, Weight};

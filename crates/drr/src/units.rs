@@ -105,6 +105,15 @@ impl Cost {
     }
 }
 
+/// Whether one piece of work costs as much as another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Costs {
+    /// Every piece costs the same.
+    Equal,
+    /// Each has a cost of its own.
+    Mixed,
+}
+
 /// What a key of weight one may use in a round, and the most any key starts a turn with.
 ///
 /// The best quantum is the cost of a typical piece of work: a key then serves one piece per turn, and
