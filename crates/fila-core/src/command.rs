@@ -1,9 +1,10 @@
 //! What a broker can be told.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
-use fila_store::{DeduplicationId, Entry, FairnessKey, MessageId, Payload, QueueId};
+use fila_store::{DeduplicationId, Entry, FairnessKey, MessageId, Payload, QueueId, ThrottleKey};
 
 use crate::{BatchId, ConsumerId, Definition, KeyCursor, LeaseId};
 
@@ -124,6 +125,8 @@ pub struct NewMessage {
     /// What the producer calls it: text, or other bytes that do not begin with `ff`, which is for
     /// [batches](BatchId).
     pub deduplication_id: Option<DeduplicationId>,
+    /// The token buckets that each of its deliveries takes from, all or none of them.
+    pub throttle_keys: Arc<[ThrottleKey]>,
 }
 
 impl NewMessage {
@@ -136,6 +139,7 @@ impl NewMessage {
             delay: Duration::ZERO,
             ttl: Ttl::Queue,
             deduplication_id: None,
+            throttle_keys: Arc::new([]),
         }
     }
 

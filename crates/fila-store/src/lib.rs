@@ -49,5 +49,5 @@ pub use error::{CommitError, EngineError, Fault, OpenError, ReadError, Rejected}
 pub use ids::{Epoch, Generation, MessageId, QueueId, Version};
 pub use memory::{Accident, MemoryDisk, MemoryEngine, MemoryRows, MemoryView};
 pub use message::{Entry, Locator, Message, Meta, Payload, Sizes};
-pub use names::{ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName};
+pub use names::{ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName, ThrottleKey};
 pub use timestamp::Timestamp;

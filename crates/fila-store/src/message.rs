@@ -5,11 +5,12 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::names::within;
-use crate::{DeduplicationId, FairnessKey, MessageId, OutOfRange, Timestamp};
+use crate::{DeduplicationId, FairnessKey, MessageId, OutOfRange, ThrottleKey, Timestamp};
 
 /// Where a message lies in its queue. An id alone would not do: a fairness key's backlog is one range.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,11 +51,16 @@ pub struct Meta {
     pub attempts: u32,
     /// What the producer calls it.
     pub deduplication_id: Option<DeduplicationId>,
+    /// The token buckets that a delivery takes from; at most [`THROTTLE_KEYS_MAX`](Self::THROTTLE_KEYS_MAX).
+    pub throttle_keys: Arc<[ThrottleKey]>,
     /// How much it carries; [`Batch::put`](crate::Batch::put) sets it from the payload.
     pub sizes: Sizes,
 }
 
 impl Meta {
+    /// The most throttle keys. Servers set lower limits; this is what the storage format holds.
+    pub const THROTTLE_KEYS_MAX: usize = 255;
+
     /// Returns what is known of a plain message: weight 1, to be delivered at once, for ever, never attempted.
     pub fn new(fairness_key: FairnessKey, enqueued_at: Timestamp) -> Self {
         Self {
@@ -65,6 +71,7 @@ impl Meta {
             expires_at: None,
             attempts: 0,
             deduplication_id: None,
+            throttle_keys: Arc::new([]),
             sizes: Sizes::default(),
         }
     }

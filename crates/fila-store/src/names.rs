@@ -135,6 +135,48 @@ impl fmt::Display for QueueName {
     }
 }
 
+/// The token bucket that a message takes from before it is delivered: 1 to [`MAX`](Self::MAX) bytes of text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThrottleKey(Arc<str>);
+
+impl ThrottleKey {
+    /// The longest key, in bytes.
+    pub const MAX: usize = 256;
+
+    /// Takes this text as a key.
+    ///
+    /// # Errors
+    /// If it is empty, or longer than [`MAX`](Self::MAX).
+    pub fn parse(key: &str) -> Result<Self, OutOfRange> {
+        within("bytes of a throttle key", key.len(), 1, Self::MAX)?;
+        Ok(Self(key.into()))
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Texts sort and hash as keys do.
+impl Borrow<str> for ThrottleKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ThrottleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ThrottleKey({:?})", self.0)
+    }
+}
+
+impl fmt::Display for ThrottleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// What an entry of the runtime configuration is set under: 1 to [`MAX`](Self::MAX) bytes of text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigKey(Arc<str>);
@@ -195,9 +237,11 @@ mod tests {
     fn names_and_deduplication_ids_are_not_empty() {
         assert!(QueueName::parse("").is_err());
         assert!(ConfigKey::parse("").is_err());
+        assert!(ThrottleKey::parse("").is_err());
         assert!(DeduplicationId::new("").is_err());
         assert!(QueueName::parse(&"q".repeat(QueueName::MAX + 1)).is_err());
         assert!(ConfigKey::parse(&"c".repeat(ConfigKey::MAX + 1)).is_err());
+        assert!(ThrottleKey::parse(&"t".repeat(ThrottleKey::MAX + 1)).is_err());
         assert!(DeduplicationId::new(vec![b'd'; DeduplicationId::MAX + 1]).is_err());
     }
 }

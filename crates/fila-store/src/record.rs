@@ -8,12 +8,13 @@
 //! are big-endian. `docs/storage-format.md` has every field; a test holds the bytes to what is written there.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::{
     DeduplicationId, FairnessKey, MessageId, Meta, OutOfRange, Payload, QueueName, Sizes,
-    Timestamp, Version, keys,
+    ThrottleKey, Timestamp, Version, keys,
 };
 
 /// Kind and version.
@@ -27,6 +28,8 @@ const VERSION: u8 = 1;
 const DELIVER_AFTER: u8 = 1 << 0;
 const EXPIRES_AT: u8 = 1 << 1;
 const DEDUPLICATION_ID: u8 = 1 << 2;
+const THROTTLE_KEYS: u8 = 1 << 3;
+const FLAGS: u8 = DELIVER_AFTER | EXPIRES_AT | DEDUPLICATION_ID | THROTTLE_KEYS;
 
 /// What is wrong with a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -257,11 +260,17 @@ pub(crate) fn decode_remembered(
 pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
     let deduplication_id = meta.deduplication_id.as_ref();
     let named = deduplication_id.map_or(0, |id| 1 + id.as_bytes().len());
-    let mut writer = Writer::new(Kind::Meta, 25 + 16 + named);
+    let throttled: usize = meta
+        .throttle_keys
+        .iter()
+        .map(|key| 2 + key.as_str().len())
+        .sum();
+    let mut writer = Writer::new(Kind::Meta, 25 + 16 + named + 1 + throttled);
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     writer.u8(flag(meta.deliver_after.is_some(), DELIVER_AFTER)
         | flag(meta.expires_at.is_some(), EXPIRES_AT)
-        | flag(deduplication_id.is_some(), DEDUPLICATION_ID));
+        | flag(deduplication_id.is_some(), DEDUPLICATION_ID)
+        | flag(!meta.throttle_keys.is_empty(), THROTTLE_KEYS));
     writer.u32(meta.weight.get());
     writer.u64(meta.enqueued_at.as_millis());
     writer.u32(meta.attempts);
@@ -273,6 +282,15 @@ pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
     if let Some(id) = deduplication_id {
         writer.short(id.as_bytes());
     }
+    if !meta.throttle_keys.is_empty() {
+        // More than the format holds are refused long before.
+        let keys = &meta.throttle_keys[..meta.throttle_keys.len().min(Meta::THROTTLE_KEYS_MAX)];
+        writer.u8(keys.len() as u8);
+        for key in keys {
+            writer.u16(key.as_str().len() as u16);
+            writer.bytes(key.as_str().as_bytes());
+        }
+    }
     writer.seal(key)
 }
 
@@ -283,7 +301,7 @@ pub(crate) fn decode_meta(
 ) -> Result<Meta, DecodeError> {
     let mut reader = Reader::open(Kind::Meta, key, record)?;
     let flags = reader.u8()?;
-    if flags & !(DELIVER_AFTER | EXPIRES_AT | DEDUPLICATION_ID) != 0 {
+    if flags & !FLAGS != 0 {
         return Err(DecodeError::OutOfRange("flags of a message"));
     }
     let weight = NonZeroU32::new(reader.u32()?);
@@ -306,6 +324,11 @@ pub(crate) fn decode_meta(
     } else {
         Some(DeduplicationId::new(reader.short()?).map_err(out_of_range)?)
     };
+    let throttle_keys = if flags & THROTTLE_KEYS == 0 {
+        Arc::new([])
+    } else {
+        decode_throttle_keys(&mut reader)?
+    };
     reader.end(Meta {
         fairness_key,
         weight,
@@ -314,8 +337,23 @@ pub(crate) fn decode_meta(
         expires_at,
         attempts,
         deduplication_id,
+        throttle_keys,
         sizes,
     })
+}
+
+fn decode_throttle_keys(reader: &mut Reader) -> Result<Arc<[ThrottleKey]>, DecodeError> {
+    let count = reader.u8()?;
+    if count == 0 {
+        return Err(DecodeError::OutOfRange("number of throttle keys"));
+    }
+    (0..count)
+        .map(|_| {
+            let length = usize::from(reader.u16()?);
+            let key = text(&reader.take(length)?, "text of a throttle key")?;
+            ThrottleKey::parse(&key).map_err(out_of_range)
+        })
+        .collect()
 }
 
 pub(crate) fn encode_payload(key: &[u8], payload: &Payload) -> Bytes {

@@ -159,6 +159,7 @@ impl Queue {
         self.books.accept(number);
         let mut meta = Meta::new(message.fairness_key, context.now);
         meta.weight = message.weight;
+        meta.throttle_keys = message.throttle_keys;
         meta.deliver_after =
             (!message.delay.is_zero()).then(|| context.now.saturating_add(message.delay));
         meta.expires_at = ttl.map(|ttl| context.now.saturating_add(ttl));

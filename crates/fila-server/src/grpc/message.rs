@@ -4,6 +4,7 @@
 //! all bytes that came with it. From there to the store and onto the wire it is moved.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -75,6 +76,7 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
             Some(millis) => Ttl::For(Duration::from_millis(millis)),
         },
         deduplication_id,
+        throttle_keys: Arc::new([]),
     })
 }
 

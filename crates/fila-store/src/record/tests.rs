@@ -26,6 +26,14 @@ fn full_meta() -> Meta {
     meta
 }
 
+fn throttled_meta() -> Meta {
+    let keys = ["api", "api:eu"].map(|key| ThrottleKey::parse(key).unwrap());
+    Meta {
+        throttle_keys: Arc::new(keys),
+        ..full_meta()
+    }
+}
+
 fn payload() -> Payload {
     let headers = vec![("type".to_owned(), "mail".to_owned())];
     Payload::new(headers, "body").unwrap()
@@ -71,6 +79,11 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
         ),
         (
             row(),
+            encode_meta(&row(), &throttled_meta()),
+            Record::Meta(throttled_meta()),
+        ),
+        (
+            row(),
             encode_payload(&row(), &payload()),
             Record::Payload(payload()),
         ),
@@ -104,11 +117,12 @@ fn the_bytes_of_every_kind_are_these() {
     assert_eq!(bytes, GOLDEN);
 }
 
-const GOLDEN: [&str; 6] = [
+const GOLDEN: [&str; 7] = [
     "0101000000000000002ad7078153",
     "02010000000000000009066f72646572737b7d29d134b9",
     "030100000000000000093130fccc6952",
     "040107000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e636576924491",
+    "04010f000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e636502000361706900066170693a65753b106596",
     "050100010000000474797065000000046d61696c626f64794f631899",
     "06010000010000000002000000000000004dd13b95bd",
 ];
@@ -205,10 +219,17 @@ fn values_that_are_never_written_are_refused() {
         Err(DecodeError::OutOfRange("weight of a message"))
     );
     let mut flags = whole[..whole.len() - TAIL].to_vec();
-    flags[HEAD] |= 1 << 3;
+    flags[HEAD] |= 1 << 7;
     assert_eq!(
         decode(&row, &sealed(&row, &flags)),
         Err(DecodeError::OutOfRange("flags of a message"))
+    );
+    let mut no_keys = whole[..whole.len() - TAIL].to_vec();
+    no_keys[HEAD] |= THROTTLE_KEYS;
+    no_keys.push(0);
+    assert_eq!(
+        decode(&row, &sealed(&row, &no_keys)),
+        Err(DecodeError::OutOfRange("number of throttle keys"))
     );
     let headers = [
         &[Kind::Payload as u8, VERSION, 0, 1][..],
