@@ -27,7 +27,7 @@ pub struct Work {
     pub probes: u64,
 }
 
-/// How many newcomers are counted to know how many came before one.
+/// How many newcomers, and how many that are late, are counted to know what one has to wait for.
 const COUNTED_MAX: u32 = 1024;
 
 /// What a child of the ring waits for.
@@ -371,8 +371,9 @@ impl Calendar {
     /// Returns the scaled cost that the others get at most before it is this child's turn, where none gets more than
     /// `turn` in one, and a turn that begins with a quantum ends less than `reach` further.
     ///
-    /// In the ring, no other is before the hand now, and none is further than `8/7 · reach` past it when the hand comes to
-    /// the child's bucket, as the proof of B1 says. The clock, at which others come back, is at most a tick past that.
+    /// In the ring, no other is before the hand now, but for those that are late, and none is further than `8/7 · reach`
+    /// past it when the hand comes to the child's bucket, as the proof of B1 says. The clock, at which others come back,
+    /// is at most a tick past that.
     pub(crate) fn bound(
         &self,
         slots: &[Slot],
@@ -390,7 +391,9 @@ impl Calendar {
             // Each that came before it, a ring turn before each of them and of this one, and whatever is under way.
             Wait::Newcomer(before) => (2 * u128::from(before) + 2) * u128::from(turn),
             Wait::Ring(ticks) => {
-                let earned = (u128::from(ticks) + 1) * u128::from(scale.income_of_all(weight));
+                let ticks = (u128::from(ticks) + 1) * u128::from(weight);
+                let ticks = ticks + self.lateness(slots, index);
+                let earned = ticks * u128::from(scale.income_of_all(1));
                 earned + u128::from(others) * 8 * u128::from(reach) / 7
             }
         }
@@ -427,6 +430,38 @@ impl Calendar {
             return Wait::Newcomer(self.newcomers);
         }
         Wait::Ring(lead.saturating_sub(present).max(0).unsigned_abs())
+    }
+
+    /// Returns by how many ticks the others are late, times their weights. If there are too many to be looked at, the
+    /// rest is left out.
+    fn lateness(&self, slots: &[Slot], index: u32) -> u128 {
+        let present = self
+            .clock
+            .wrapping_add(self.ring_lead(slots).cast_unsigned());
+        let late = |other: u32| {
+            let slot = &slots[other as usize];
+            let ticks = present.wrapping_sub(slot.due).cast_signed().max(0);
+            u128::from(ticks.unsigned_abs()) * u128::from(slot.weight.value())
+        };
+        let mut sum = 0;
+        if self.turn != NIL && self.turn != index {
+            sum += late(self.turn);
+        }
+        let mut next = self.late.head();
+        for _ in 0..COUNTED_MAX {
+            if next == NIL {
+                break;
+            }
+            if next != index {
+                sum += late(next);
+            }
+            next = if next == self.late.tail() {
+                NIL
+            } else {
+                slots[next as usize].next
+            };
+        }
+        sum
     }
 
     /// Returns how many newcomers came before one of them; at most so many if that takes too long to count.

@@ -198,7 +198,6 @@ impl List {
         self.head
     }
 
-    #[cfg(test)]
     pub(crate) const fn tail(&self) -> u32 {
         self.tail
     }

@@ -22,6 +22,7 @@ use fila_store::{FairnessKey, MessageId, Meta, Timestamp};
 
 use super::dispatch::MESSAGE;
 use super::message::{Handle, carried, ready_since};
+use super::pace::Share;
 use crate::{ConsumerId, Definition, Delivering, KeySettings, Ordering};
 
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub(super) struct Lane {
     pub(super) is_blocked: bool,
     /// What a delivery takes, where time is what counts: a mean of the last ones.
     pub(super) expected: Cost,
+    /// What it got in the last minute.
+    pub(super) share: Share,
     pub(super) delivered: u64,
     pub(super) first_delivered: u64,
     /// How long those that were delivered for the first time have waited for it, together.
@@ -67,6 +70,8 @@ pub(super) struct Lane {
     pub(super) is_busy: bool,
     /// Whether it is in the list of lanes that may be forgotten.
     pub(super) is_listed: bool,
+    /// Whether the books have a list of its messages that wait for their time.
+    pub(super) has_delays: bool,
 }
 
 /// Messages that are in the store only.
@@ -136,6 +141,7 @@ impl Lane {
             promises: VecDeque::new(),
             is_blocked: false,
             expected: Cost::new(MESSAGE),
+            share: Share::default(),
             delivered: 0,
             first_delivered: 0,
             waited: Duration::ZERO,
@@ -146,6 +152,7 @@ impl Lane {
             is_active: false,
             is_busy: false,
             is_listed: false,
+            has_delays: false,
         }
     }
 

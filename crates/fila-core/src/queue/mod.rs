@@ -29,9 +29,11 @@ mod books;
 mod consumers;
 mod deduplication;
 mod dispatch;
+mod explaining;
 mod lane;
 mod loading;
 mod message;
+mod pace;
 mod peeking;
 mod settling;
 
