@@ -11,6 +11,8 @@ use fila_store::{ThrottleKey, Timestamp};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
+    /// When this was so.
+    pub now: Timestamp,
     /// What its next message waits for. Of several things that hold it up, the first to be named in [`Waiting`].
     pub waiting: Waiting,
     /// The weight in force.
@@ -35,7 +37,6 @@ pub struct Explanation {
 
 /// What a key's next message waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Waiting {
     /// Nothing: no message of the key waits. Some may be with consumers.
     Empty,
@@ -127,7 +128,6 @@ pub struct Estimate {
 
 /// What an estimate goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Basis {
     /// How many come before, and how fast the queue has delivered of late.
     QueuePace,

@@ -35,6 +35,7 @@ impl Queue {
         let Some(&number) = self.books.keys.get(key) else {
             let weight = self.settings_of(key).weight;
             return Explanation {
+                now,
                 waiting: Waiting::Empty,
                 weight: weight.map_or(1, std::num::NonZeroU32::get),
                 ready: 0,
@@ -51,6 +52,7 @@ impl Queue {
         let lane = self.books.lane(number);
         let debt = self.books.engine.debt(lane.engine);
         Explanation {
+            now,
             estimate: self.estimate(now, &waiting, recent),
             waiting,
             weight: lane.weight_in_force().value(),
