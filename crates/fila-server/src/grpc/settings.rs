@@ -168,7 +168,7 @@ fn queue_settings(definition: &Definition) -> v1::QueueSettings {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
