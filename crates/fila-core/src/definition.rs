@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,6 +36,10 @@ pub struct Definition {
     pub delivery: Delivering,
     /// Fairness keys with settings of their own.
     pub keys: BTreeMap<FairnessKey, KeySettings>,
+    /// The source of the queue's hooks, if it has any. Nothing here runs it.
+    pub script: Option<Arc<str>>,
+    /// What stands in for the answer of a hook that gives none.
+    pub hook_fallback: HookFallback,
 }
 
 impl Default for Definition {
@@ -50,6 +55,8 @@ impl Default for Definition {
             message_ttl: None,
             delivery: Delivering::Running,
             keys: BTreeMap::new(),
+            script: None,
+            hook_fallback: HookFallback::Default,
         }
     }
 }
@@ -89,6 +96,25 @@ pub enum Delivering {
     Paused,
 }
 
+/// What stands in for the answer of a hook that has failed, or is not asked because it keeps failing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookFallback {
+    /// The scheduling of a message without a hook that says nothing of itself.
+    #[default]
+    Default,
+    /// What the hook has last answered for the same headers; if that is not known, the default.
+    LastGood,
+    /// Nothing: the message is refused.
+    Refuse,
+}
+
+impl HookFallback {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// What an operator has set for one fairness key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -112,7 +138,7 @@ impl KeySettings {
 }
 
 /// The layout below. Raised when a definition can say something that earlier versions would misunderstand.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -129,6 +155,10 @@ struct Stored {
     delivery: Delivering,
     /// Keys are bytes, and JSON knows text only: hexadecimal.
     keys: BTreeMap<String, KeySettings>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    script: Option<String>,
+    #[serde(default, skip_serializing_if = "HookFallback::is_default")]
+    hook_fallback: HookFallback,
 }
 
 #[derive(Deserialize)]
@@ -175,6 +205,8 @@ impl Definition {
                 .iter()
                 .map(|(key, settings)| (to_hex(key.as_bytes()), *settings))
                 .collect(),
+            script: self.script.as_deref().map(str::to_owned),
+            hook_fallback: self.hook_fallback,
         };
         let json = serde_json::to_vec(&stored).expect("numbers, words and text are JSON");
         json.into()
@@ -207,6 +239,8 @@ impl Definition {
             message_ttl: stored.message_ttl_ms.map(Duration::from_millis),
             delivery: stored.delivery,
             keys,
+            script: stored.script.map(Into::into),
+            hook_fallback: stored.hook_fallback,
         })
     }
 }
@@ -252,6 +286,8 @@ mod tests {
             message_ttl: Some(Duration::from_secs(9)),
             delivery: Delivering::Paused,
             keys: [(FairnessKey::new(vec![0, 255, b'a']).unwrap(), settings)].into(),
+            script: Some("function on_enqueue(msg)\n  return {}\nend".into()),
+            hook_fallback: HookFallback::LastGood,
             ..Definition::default()
         }
     }
@@ -268,9 +304,17 @@ mod tests {
 
     #[test]
     fn a_later_format_is_refused_by_its_number() {
-        let newer = br#"{"version": 2, "surprise": true}"#;
+        let newer = br#"{"version": 3, "surprise": true}"#;
         let refused = Definition::decode(newer).unwrap_err();
-        assert!(matches!(refused, DefinitionError::Newer { found: 2 }));
+        assert!(matches!(refused, DefinitionError::Newer { found: 3 }));
+    }
+
+    #[test]
+    fn the_first_format_is_still_read() {
+        let first = br#"{"version":1,"visibility_timeout_ms":30000,"ordering":"none","key_concurrency":null,
+            "charge":"message","deduplication_window_ms":300000,"depth_max":null,"key_depth_max":null,
+            "message_ttl_ms":null,"delivery":"running","keys":{}}"#;
+        assert_eq!(Definition::decode(first).unwrap(), Definition::default());
     }
 
     #[test]

@@ -44,7 +44,9 @@ pub use answer::{Answer, EnqueueError, Enqueued, Refused, SettleError};
 pub use batch_id::{BatchId, ProducerId, Sequence};
 pub use broker::Broker;
 pub use command::{Command, Credit, Demand, NewMessage, Settlement, Ttl, Verdict};
-pub use definition::{Charge, Definition, DefinitionError, Delivering, KeySettings, Ordering};
+pub use definition::{
+    Charge, Definition, DefinitionError, Delivering, HookFallback, KeySettings, Ordering,
+};
 pub use effects::{
     Committed, Delivery, Dismissal, Effects, Garbage, Load, LoadRequest, LoadToken, LoadedMessages,
     Round,

@@ -29,6 +29,7 @@ use super::shards::Shards;
 use super::status::{Status, Witness};
 use super::sweeper::Sweeper;
 use crate::config::{Config, StorageEngine};
+use crate::hooks::{HookSettings, Pool};
 use crate::metrics::Metrics;
 
 /// A broker and its threads. Dropping it tells them to stop, and does not wait for them.
@@ -88,8 +89,12 @@ impl Runtime {
             shards: Arc::new(Shards::new()),
             catalogue: Arc::new(Catalogue::default()),
             inboxes: inboxes.into(),
+            hook_settings: Arc::new(HookSettings::new(config)),
         };
         let spread = recovered.take_over_all()?;
+        let runtime_config = watch::Sender::new(Arc::new(config_writer::load(&*engine)?));
+        let timeout = recovered.hook_settings.timeout();
+        let pool = Pool::start(timeout, runtime_config.subscribe()).map_err(StartError::Thread)?;
         let registrar = Registrar {
             engine: engine.clone(),
             shards: recovered.shards.clone(),
@@ -97,9 +102,10 @@ impl Runtime {
             status: status.clone(),
             inboxes: recovered.inboxes.clone(),
             queues_max: config.limits.queues.get(),
+            hook_settings: recovered.hook_settings.clone(),
+            pool: pool.clone(),
             spread: Mutex::new(spread),
         };
-        let runtime_config = watch::Sender::new(Arc::new(config_writer::load(&*engine)?));
         let writer = ConfigWriter {
             engine: engine.clone(),
             state: runtime_config.clone(),
@@ -120,6 +126,7 @@ impl Runtime {
             config: runtime_config,
             config_turn: Arc::new(Semaphore::new(1)),
             peeks: Arc::new(Semaphore::new(PEEKS)),
+            pool,
             status: status.clone(),
             clock,
             limits: config.limits.clone(),
@@ -235,6 +242,7 @@ impl Runtime {
         shared.status.stop();
         let offices = shared.offices.lock();
         drop(offices.unwrap_or_else(PoisonError::into_inner).take());
+        shared.pool.stop();
         for inbox in &*shared.inboxes {
             inbox.stop();
         }
