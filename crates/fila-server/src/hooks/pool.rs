@@ -6,7 +6,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -142,6 +142,8 @@ pub(super) struct Shared {
     busy: Condvar,
     /// How many queues have something waiting, for workers to look at without the lock.
     queues_waiting: AtomicUsize,
+    /// For workers that are at a long job.
+    is_stopping: AtomicBool,
     config: watch::Receiver<Arc<Entries>>,
     /// How long a call may take before its worker is given up.
     patience: Duration,
@@ -176,7 +178,7 @@ struct Sitting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Returned {
     GoOn,
-    /// The job is gone: the worker was given up.
+    /// The job is gone: the worker was given up, or the server stops.
     GivenUp,
 }
 
@@ -232,6 +234,7 @@ impl Pool {
             jobs: Condvar::new(),
             busy: Condvar::new(),
             queues_waiting: AtomicUsize::new(0),
+            is_stopping: AtomicBool::new(false),
             config,
             patience,
             sandboxes: AtomicUsize::new(0),
@@ -267,6 +270,7 @@ impl Pool {
     pub(crate) fn stop(&self) {
         let mut state = self.0.lock();
         state.is_stopping = true;
+        self.0.is_stopping.store(true, Ordering::Relaxed);
         state.lines.clear();
         drop(state);
         self.0.jobs.notify_all();
@@ -379,6 +383,11 @@ impl Shared {
             let is_over = now.duration_since(began) >= TURN;
             if is_over && self.queues_waiting.load(Ordering::Relaxed) > 0 {
                 break;
+            }
+            if self.is_stopping.load(Ordering::Relaxed) {
+                // Whoever waits for the job is told by its end.
+                drop(seat.sitting().job.take());
+                return Returned::GivenUp;
             }
             let sandbox = desk.at_present();
             let answer = match &questions {
