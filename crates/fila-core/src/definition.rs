@@ -12,6 +12,8 @@ use bytes::Bytes;
 use fila_store::FairnessKey;
 use serde::{Deserialize, Serialize};
 
+use crate::RetryPolicy;
+
 /// What is set for a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -40,6 +42,10 @@ pub struct Definition {
     pub script: Option<Arc<str>>,
     /// What stands in for the answer of a hook that gives none.
     pub hook_fallback: HookFallback,
+    /// What becomes of a delivery that has failed, unless somebody else decides that.
+    pub retry: RetryPolicy,
+    /// Whether somebody else decides it: see [`judges_failures`](Self::judges_failures).
+    pub failure_hook: bool,
 }
 
 impl Default for Definition {
@@ -57,6 +63,8 @@ impl Default for Definition {
             keys: BTreeMap::new(),
             script: None,
             hook_fallback: HookFallback::Default,
+            retry: RetryPolicy::default(),
+            failure_hook: false,
         }
     }
 }
@@ -159,6 +167,52 @@ struct Stored {
     script: Option<String>,
     #[serde(default, skip_serializing_if = "HookFallback::is_default")]
     hook_fallback: HookFallback,
+    /// Version 1 had none, and delivered again at once and for ever.
+    #[serde(default)]
+    retry: StoredRetry,
+    #[serde(default, skip_serializing_if = "is_false")]
+    failure_hook: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredRetry {
+    attempts_max: Option<NonZeroU32>,
+    backoff_ms: u64,
+    backoff_max_ms: u64,
+    jitter_percent: u8,
+}
+
+impl Default for StoredRetry {
+    fn default() -> Self {
+        RetryPolicy::default().into()
+    }
+}
+
+impl From<RetryPolicy> for StoredRetry {
+    fn from(policy: RetryPolicy) -> Self {
+        Self {
+            attempts_max: policy.attempts_max,
+            backoff_ms: millis(policy.backoff),
+            backoff_max_ms: millis(policy.backoff_max),
+            jitter_percent: policy.jitter_percent,
+        }
+    }
+}
+
+impl From<StoredRetry> for RetryPolicy {
+    fn from(stored: StoredRetry) -> Self {
+        Self {
+            attempts_max: stored.attempts_max,
+            backoff: Duration::from_millis(stored.backoff_ms),
+            backoff_max: Duration::from_millis(stored.backoff_max_ms),
+            jitter_percent: stored.jitter_percent,
+        }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 #[derive(Deserialize)]
@@ -187,6 +241,12 @@ pub enum DefinitionError {
 }
 
 impl Definition {
+    /// Tells whether failures are judged by somebody else before anything becomes of them: by
+    /// [`Effects::failures`](crate::Effects::failures) and [`Command::Judge`](crate::Command::Judge).
+    pub fn judges_failures(&self) -> bool {
+        self.failure_hook
+    }
+
     /// Returns the definition as the catalogue keeps it.
     pub fn encode(&self) -> Bytes {
         let stored = Stored {
@@ -207,6 +267,8 @@ impl Definition {
                 .collect(),
             script: self.script.as_deref().map(str::to_owned),
             hook_fallback: self.hook_fallback,
+            retry: self.retry.into(),
+            failure_hook: self.failure_hook,
         };
         let json = serde_json::to_vec(&stored).expect("numbers, words and text are JSON");
         json.into()
@@ -241,6 +303,8 @@ impl Definition {
             keys,
             script: stored.script.map(Into::into),
             hook_fallback: stored.hook_fallback,
+            retry: stored.retry.into(),
+            failure_hook: stored.failure_hook,
         })
     }
 }
@@ -288,6 +352,12 @@ mod tests {
             keys: [(FairnessKey::new(vec![0, 255, b'a']).unwrap(), settings)].into(),
             script: Some("function on_enqueue(msg)\n  return {}\nend".into()),
             hook_fallback: HookFallback::LastGood,
+            retry: RetryPolicy {
+                attempts_max: None,
+                backoff: Duration::from_millis(5),
+                ..RetryPolicy::default()
+            },
+            failure_hook: true,
             ..Definition::default()
         }
     }
@@ -310,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_format_is_still_read() {
+    fn a_definition_of_the_first_version_has_the_default_retry_policy() {
         let first = br#"{"version":1,"visibility_timeout_ms":30000,"ordering":"none","key_concurrency":null,
             "charge":"message","deduplication_window_ms":300000,"depth_max":null,"key_depth_max":null,
             "message_ttl_ms":null,"delivery":"running","keys":{}}"#;
@@ -326,6 +396,7 @@ mod tests {
             text.replace("00ff61", "00fg61"),
             text.replace("\"charge\":\"time\",", ""),
             text.replace("\"charge\"", "\"charged\""),
+            text.replace("\"backoff_ms\"", "\"backoff\""),
             "[]".to_owned(),
             String::new(),
         ] {

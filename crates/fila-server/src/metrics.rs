@@ -119,7 +119,7 @@ const HOOK_FIGURES: [HookFigure; 4] = [
 type Figure = (Metric, Option<Unit>, fn(&QueueStats) -> u64);
 
 /// What is so now, for each queue.
-const QUEUE_GAUGES: [Figure; 7] = [
+const QUEUE_GAUGES: [Figure; 8] = [
     (
         (
             "fila_queue_ready_messages",
@@ -135,6 +135,14 @@ const QUEUE_GAUGES: [Figure; 7] = [
         ),
         None,
         |s| s.delayed,
+    ),
+    (
+        (
+            "fila_queue_throttled_messages",
+            "Ready messages that wait for a token of a throttle",
+        ),
+        None,
+        |s| s.throttled,
     ),
     (
         (

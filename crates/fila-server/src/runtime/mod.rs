@@ -40,6 +40,7 @@ mod shards;
 mod start;
 mod status;
 mod sweeper;
+mod throttles;
 mod ticket;
 
 pub use crate::hooks::{HookFigures, HookState};
