@@ -9,6 +9,7 @@ mod batches;
 mod common;
 mod config;
 mod failure;
+mod hooks;
 mod leases;
 mod messages;
 mod observing;
