@@ -12,6 +12,7 @@ mod id;
 mod message;
 mod peek;
 mod produce;
+mod redrive;
 mod refusal;
 mod service;
 mod settings;
