@@ -52,6 +52,7 @@ struct PeekedJson<'a> {
     lease_until_ms: Option<u64>,
     expires_at_ms: Option<u64>,
     deduplication_id: Option<&'a str>,
+    throttle_keys: &'a [String],
     headers: &'a BTreeMap<String, String>,
     payload_bytes: u64,
     #[serde(flatten)]
@@ -177,6 +178,7 @@ impl<'a> From<&'a Peeked> for PeekedJson<'a> {
             lease_until_ms: lease_until.map(millis),
             expires_at_ms: message.expires_at.map(millis),
             deduplication_id: message.deduplication_id.as_deref(),
+            throttle_keys: &message.throttle_keys,
             headers: &message.headers,
             payload_bytes: message.payload_bytes,
             payload: PayloadJson::from(&message.payload[..]),

@@ -25,8 +25,44 @@ pub enum Answer {
     Explained(Box<Explanation>),
     /// How each message is, in their order; none for those that are gone or not durable yet.
     Peeked(Vec<Option<MessageStatus>>),
+    /// What became of each dead letter, in their order. What was moved is durable.
+    Redriven {
+        /// The id in the queue that it is in now.
+        results: Vec<Result<MessageId, RedriveError>>,
+        /// For the next of these commands.
+        stamp: RedriveStamp,
+    },
     /// The command was refused as a whole.
     Refused(Refused),
+}
+
+/// What the store of a queue looked like when dead letters were taken out of it. Those that are in the store only are
+/// taken out by whoever knows the last stamp.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RedriveStamp {
+    pub(crate) generation: u64,
+    pub(crate) taken: u64,
+}
+
+/// Why a dead letter was not moved. It is where it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedriveError {
+    /// It is not in the queue, or no longer.
+    #[error("the message is no longer in the queue")]
+    Gone,
+    /// It is with a consumer, or has just failed.
+    #[error("the message is with a consumer; it can be redriven when it is not")]
+    Leased,
+    /// Its key's messages are being read.
+    #[error("messages of this fairness key are being read; try again in a moment")]
+    Busy,
+    /// Somebody else has taken messages out of the queue since it was found.
+    #[error("the queue has changed since the message was found; look again")]
+    Stale,
+    /// The other queue does not take it.
+    #[error(transparent)]
+    Refused(EnqueueError),
 }
 
 /// What became of a message that was taken.
@@ -113,6 +149,14 @@ pub enum EnqueueError {
     /// The fairness key is too long.
     #[error("the fairness key has {found} bytes, {max} are allowed")]
     FairnessKeyTooLong {
+        /// What it has.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// There are too many throttle keys.
+    #[error("the message names {found} throttle keys, {max} are allowed")]
+    TooManyThrottleKeys {
         /// What it has.
         found: usize,
         /// The limit.

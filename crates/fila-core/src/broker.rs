@@ -4,6 +4,7 @@
 //! Queues that something has happened to are put on a list, and [`Broker::poll`] goes through that list only. Timers
 //! are kept by the queues, and the broker keeps the first of each queue in order.
 
+mod moves;
 mod rounds;
 #[cfg(test)]
 mod tests;
@@ -17,10 +18,11 @@ use slab::Slab;
 use self::rounds::{Collecting, OPERATIONS_MAX, UnderWay};
 use crate::effects::Garbage;
 use crate::memory::Memory;
-use crate::queue::{Context, Queue, Stores};
+use crate::queue::{Context, Dying, Queue, Stores};
+use crate::throttle::Gates;
 use crate::{
-    Answer, BatchId, Command, ConsumerId, Demand, Dismissal, Effects, LoadToken, LoadedMessages,
-    NewMessage, QueueStats, Recovery, Refused, Settings, Settlement,
+    Answer, BatchId, Buckets, Command, ConsumerId, Demand, Dismissal, Effects, LoadToken,
+    LoadedMessages, NewMessage, QueueStats, Recovery, Refused, Settings, Settlement,
 };
 
 /// Any number of queues, on one scheduler thread.
@@ -43,10 +45,13 @@ pub struct Broker<T> {
     postponed: Vec<usize>,
     /// When to wake which queue.
     alarms: BTreeSet<(Timestamp, usize)>,
+    gates: Gates,
     collecting: Collecting<T>,
     under_way: Option<UnderWay<T>>,
     /// Bytes taken in and not confirmed, of both rounds.
     buffered: usize,
+    /// Messages that are to leave the queue that something is done with for another one.
+    dying: Vec<Dying>,
     /// Batches to be used again.
     spare: Vec<Batch>,
     /// Why nothing is stored any more, if so.
@@ -73,7 +78,13 @@ struct Seat {
 impl<T> Broker<T> {
     /// Returns a broker without queues.
     pub fn new(settings: Settings) -> Self {
+        Self::with_buckets(settings, Buckets::default())
+    }
+
+    /// Returns a broker without queues that shares its throttles with others.
+    pub fn with_buckets(settings: Settings, buckets: Buckets) -> Self {
         Self {
+            gates: Gates::new(buckets),
             memory: Memory {
                 used: 0,
                 reserved: 0,
@@ -91,6 +102,7 @@ impl<T> Broker<T> {
             collecting: Collecting::default(),
             under_way: None,
             buffered: 0,
+            dying: Vec::new(),
             spare: Vec::new(),
             failure: None,
             now: Timestamp::from_millis(0),
@@ -154,6 +166,7 @@ impl<T> Broker<T> {
                     self.touch(number);
                 }
             }
+            Command::Rethrottle { keys } => self.gates.rethrottle(&keys),
             Command::Purge { queue, ticket } => self.purge(queue, ticket),
             Command::Close { queue } => self.close(queue),
             Command::Inspect { queue, ticket } => {
@@ -200,6 +213,24 @@ impl<T> Broker<T> {
                 });
                 self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
             }
+            Command::Judge {
+                queue,
+                token,
+                judgement,
+            } => {
+                if let Ok(number) = self.find_writable(queue) {
+                    self.with_queue(number, |queue, context| {
+                        queue.judge(context, token, judgement);
+                    });
+                }
+            }
+            Command::Redrive {
+                queue,
+                to,
+                stamp,
+                messages,
+                ticket,
+            } => self.redrive((queue, to), stamp, messages, ticket),
         }
     }
 
@@ -233,6 +264,9 @@ impl<T> Broker<T> {
             self.queues[number].alarm = None;
             self.touch(number);
         }
+        if self.failure.is_none() {
+            self.call_waiters();
+        }
         // What is touched from here on waits for the next poll.
         let mut touched = std::mem::take(&mut self.touched);
         for number in touched.drain(..) {
@@ -247,6 +281,26 @@ impl<T> Broker<T> {
         }
         touched.append(&mut self.touched);
         self.touched = touched;
+        self.gates.settle(self.now);
+    }
+
+    /// Lets those go on for whom there are tokens.
+    fn call_waiters(&mut self) {
+        for _ in 0..Gates::calls_max() {
+            let Some(call) = self.gates.call(self.now) else {
+                return;
+            };
+            let number = self.numbers.get(&call.waiter.queue).copied();
+            let has_come = number.is_some_and(|number| {
+                let queue = &mut self.queues[number].queue;
+                queue.called(&self.gates, &call)
+            });
+            match number {
+                Some(number) if has_come => self.touch(number),
+                // It was purged, or has expired, or went with its queue.
+                _ => self.gates.missed(&call),
+            }
+        }
     }
 
     fn serve(&mut self, number: usize) {
@@ -281,7 +335,14 @@ impl<T> Broker<T> {
         if !self.touched.is_empty() {
             return Some(self.now);
         }
-        self.alarms.first().map(|(moment, _)| *moment)
+        let alarm = self.alarms.first().map(|(moment, _)| *moment);
+        // Once nothing is stored any more, nothing is delivered either.
+        let look = match self.failure {
+            Some(_) => None,
+            None if self.gates.is_due() => Some(self.now),
+            None => self.gates.next_alarm(),
+        };
+        [alarm, look].into_iter().flatten().min()
     }
 
     /// Returns what is to be done, to be taken and left empty.
@@ -447,8 +508,20 @@ impl<T> Broker<T> {
         self.touch(number);
     }
 
-    /// Does something with a queue, and takes note of what it wants stored and whom it has dismissed.
+    /// Does something with a queue, and moves the messages that it has given up to another one.
     fn act_on(&mut self, number: usize, act: impl FnOnce(&mut Queue, &mut Context<'_, T>)) {
+        self.collect(number, act);
+        if !self.dying.is_empty() {
+            self.bury(number);
+        }
+    }
+
+    /// Does something with a queue, and takes note of what it wants stored and whom it has dismissed.
+    fn collect<R>(
+        &mut self,
+        number: usize,
+        act: impl FnOnce(&mut Queue, &mut Context<'_, T>) -> R,
+    ) -> R {
         let entry = &mut self.queues[number];
         let dismissed = self.effects.dismissed.len();
         let mut context = Context {
@@ -456,11 +529,14 @@ impl<T> Broker<T> {
             settings: &self.settings,
             memory: &mut self.memory,
             effects: &mut self.effects,
+            gates: &mut self.gates,
             buffered: &mut self.buffered,
             room: OPERATIONS_MAX.saturating_sub(self.collecting.operations),
+            adopted: &mut self.collecting.adopted,
+            dying: &mut self.dying,
         };
         let before = entry.queue.writes.batch.len();
-        act(&mut entry.queue, &mut context);
+        let acted = act(&mut entry.queue, &mut context);
         let after = entry.queue.writes.batch.len();
         // A purge takes back what was collected before it.
         self.collecting.operations = (self.collecting.operations + after).saturating_sub(before);
@@ -472,6 +548,7 @@ impl<T> Broker<T> {
             debug_assert_eq!(*dismissal, Dismissal::Drained);
             self.consumers.remove(consumer);
         }
+        acted
     }
 
     fn touch(&mut self, number: usize) {

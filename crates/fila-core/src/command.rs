@@ -4,9 +4,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fila_store::{DeduplicationId, Entry, FairnessKey, MessageId, Payload, QueueId, ThrottleKey};
+use fila_store::{
+    DeathReason, DeduplicationId, Entry, ErrorText, FairnessKey, MessageId, Payload, QueueId,
+    ThrottleKey,
+};
 
-use crate::{BatchId, ConsumerId, Definition, KeyCursor, LeaseId};
+use crate::{BatchId, ConsumerId, Definition, FailureToken, KeyCursor, LeaseId, RedriveStamp};
 
 /// Something to do, for one queue. `T` is the caller's ticket: it comes back with the answer.
 #[derive(Debug)]
@@ -79,6 +82,12 @@ pub enum Command<T> {
         /// Which one.
         queue: QueueId,
     },
+    /// Follows throttles that have changed in the broker's [buckets](crate::Buckets): what waits for these keys is looked
+    /// at, right away.
+    Rethrottle {
+        /// Which ones.
+        keys: Vec<ThrottleKey>,
+    },
     /// Asks how a queue is. Answered by [`Answer::Inspected`](crate::Answer::Inspected).
     Inspect {
         /// Which one.
@@ -116,6 +125,74 @@ pub enum Command<T> {
         /// Comes back with the answer.
         ticket: T,
     },
+    /// Says what is to become of a delivery that has failed. Nobody hears of one that is judged already, or gone.
+    Judge {
+        /// The queue that has delivered.
+        queue: QueueId,
+        /// Which failure.
+        token: FailureToken,
+        /// What is to become of it.
+        judgement: Judgement,
+    },
+    /// Moves dead letters into a queue, as if they were enqueued there. Answered by
+    /// [`Answer::Redriven`](crate::Answer::Redriven) when what was moved is durable, and all that was moved before.
+    ///
+    /// Whoever does this looks into the store for messages, and what is there may have changed when the command comes:
+    /// the stamp tells. With no messages this asks for the stamp to begin with.
+    Redrive {
+        /// Out of which queue.
+        queue: QueueId,
+        /// Into which queue. Both are of the same broker.
+        to: QueueId,
+        /// What was answered last, before the messages were read.
+        stamp: RedriveStamp,
+        /// Which ones, in the order of [`Shard::scan`](fila_store::Shard::scan).
+        messages: Vec<Redriven>,
+        /// Comes back with the answer.
+        ticket: T,
+    },
+}
+
+/// What is to become of a delivery that has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It is delivered again.
+    Retry {
+        /// Not before.
+        delay: Duration,
+    },
+    /// It is not.
+    DeadLetter {
+        /// Why.
+        reason: DeathReason,
+    },
+    /// What the queue does by itself.
+    Default,
+}
+
+/// A dead letter that is to go back to the queue it came from.
+#[derive(Clone, Debug)]
+pub struct Redriven {
+    /// Which one, as it was found in the store.
+    pub entry: Entry,
+    /// Whose share it is to use.
+    pub fairness_key: FairnessKey,
+    /// The share of that key, from now on and for all its messages.
+    pub weight: NonZeroU32,
+    /// The token buckets that each of its deliveries is to take from.
+    pub throttle_keys: Arc<[ThrottleKey]>,
+}
+
+impl Redriven {
+    /// Returns a dead letter that is to come back as it was.
+    pub fn new(entry: Entry) -> Self {
+        Self {
+            fairness_key: entry.meta.fairness_key.clone(),
+            weight: entry.meta.weight,
+            throttle_keys: entry.meta.throttle_keys.clone(),
+            entry,
+        }
+    }
 }
 
 /// A message as its producer gives it.
@@ -173,7 +250,7 @@ pub enum Ttl {
 }
 
 /// The result of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// Which delivery.
     pub lease: LeaseId,
@@ -184,14 +261,16 @@ pub struct Settlement {
 }
 
 /// What became of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The message is processed, and to be deleted.
     Ack,
-    /// Processing failed: the message is to be delivered again, after a delay.
+    /// Processing failed: the message is to be delivered again, unless this was its last attempt.
     Nack {
-        /// Not to be delivered again before.
-        delay: Duration,
+        /// Not to be delivered again before; as its queue says, if none is given.
+        delay: Option<Duration>,
+        /// What went wrong, if the consumer says so.
+        error: Option<ErrorText>,
     },
     /// Processing goes on: the lease is to end so much later than now.
     Extend {

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use fila_store::FairnessKey;
 use serde::{Deserialize, Serialize};
 
+use crate::RetryPolicy;
+
 /// What is set for a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -35,6 +37,10 @@ pub struct Definition {
     pub delivery: Delivering,
     /// Fairness keys with settings of their own.
     pub keys: BTreeMap<FairnessKey, KeySettings>,
+    /// What becomes of a delivery that has failed, unless somebody else decides that.
+    pub retry: RetryPolicy,
+    /// Whether somebody else decides it: see [`judges_failures`](Self::judges_failures).
+    pub failure_hook: bool,
 }
 
 impl Default for Definition {
@@ -50,6 +56,8 @@ impl Default for Definition {
             message_ttl: None,
             delivery: Delivering::Running,
             keys: BTreeMap::new(),
+            retry: RetryPolicy::default(),
+            failure_hook: false,
         }
     }
 }
@@ -112,7 +120,7 @@ impl KeySettings {
 }
 
 /// The layout below. Raised when a definition can say something that earlier versions would misunderstand.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -129,6 +137,52 @@ struct Stored {
     delivery: Delivering,
     /// Keys are bytes, and JSON knows text only: hexadecimal.
     keys: BTreeMap<String, KeySettings>,
+    /// Version 1 had none, and delivered again at once and for ever.
+    #[serde(default)]
+    retry: StoredRetry,
+    #[serde(default, skip_serializing_if = "is_false")]
+    failure_hook: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredRetry {
+    attempts_max: Option<NonZeroU32>,
+    backoff_ms: u64,
+    backoff_max_ms: u64,
+    jitter_percent: u8,
+}
+
+impl Default for StoredRetry {
+    fn default() -> Self {
+        RetryPolicy::default().into()
+    }
+}
+
+impl From<RetryPolicy> for StoredRetry {
+    fn from(policy: RetryPolicy) -> Self {
+        Self {
+            attempts_max: policy.attempts_max,
+            backoff_ms: millis(policy.backoff),
+            backoff_max_ms: millis(policy.backoff_max),
+            jitter_percent: policy.jitter_percent,
+        }
+    }
+}
+
+impl From<StoredRetry> for RetryPolicy {
+    fn from(stored: StoredRetry) -> Self {
+        Self {
+            attempts_max: stored.attempts_max,
+            backoff: Duration::from_millis(stored.backoff_ms),
+            backoff_max: Duration::from_millis(stored.backoff_max_ms),
+            jitter_percent: stored.jitter_percent,
+        }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 #[derive(Deserialize)]
@@ -157,6 +211,12 @@ pub enum DefinitionError {
 }
 
 impl Definition {
+    /// Tells whether failures are judged by somebody else before anything becomes of them: by
+    /// [`Effects::failures`](crate::Effects::failures) and [`Command::Judge`](crate::Command::Judge).
+    pub fn judges_failures(&self) -> bool {
+        self.failure_hook
+    }
+
     /// Returns the definition as the catalogue keeps it.
     pub fn encode(&self) -> Bytes {
         let stored = Stored {
@@ -175,6 +235,8 @@ impl Definition {
                 .iter()
                 .map(|(key, settings)| (to_hex(key.as_bytes()), *settings))
                 .collect(),
+            retry: self.retry.into(),
+            failure_hook: self.failure_hook,
         };
         let json = serde_json::to_vec(&stored).expect("numbers, words and text are JSON");
         json.into()
@@ -207,6 +269,8 @@ impl Definition {
             message_ttl: stored.message_ttl_ms.map(Duration::from_millis),
             delivery: stored.delivery,
             keys,
+            retry: stored.retry.into(),
+            failure_hook: stored.failure_hook,
         })
     }
 }
@@ -252,6 +316,12 @@ mod tests {
             message_ttl: Some(Duration::from_secs(9)),
             delivery: Delivering::Paused,
             keys: [(FairnessKey::new(vec![0, 255, b'a']).unwrap(), settings)].into(),
+            retry: RetryPolicy {
+                attempts_max: None,
+                backoff: Duration::from_millis(5),
+                ..RetryPolicy::default()
+            },
+            failure_hook: true,
             ..Definition::default()
         }
     }
@@ -268,9 +338,17 @@ mod tests {
 
     #[test]
     fn a_later_format_is_refused_by_its_number() {
-        let newer = br#"{"version": 2, "surprise": true}"#;
+        let newer = br#"{"version": 3, "surprise": true}"#;
         let refused = Definition::decode(newer).unwrap_err();
-        assert!(matches!(refused, DefinitionError::Newer { found: 2 }));
+        assert!(matches!(refused, DefinitionError::Newer { found: 3 }));
+    }
+
+    #[test]
+    fn a_definition_of_the_first_version_has_the_default_retry_policy() {
+        let first = br#"{"version":1,"visibility_timeout_ms":30000,"ordering":"none","key_concurrency":null,
+            "charge":"message","deduplication_window_ms":300000,"depth_max":null,"key_depth_max":null,
+            "message_ttl_ms":null,"delivery":"running","keys":{}}"#;
+        assert_eq!(Definition::decode(first).unwrap(), Definition::default());
     }
 
     #[test]
@@ -282,6 +360,7 @@ mod tests {
             text.replace("00ff61", "00fg61"),
             text.replace("\"charge\":\"time\",", ""),
             text.replace("\"charge\"", "\"charged\""),
+            text.replace("\"backoff_ms\"", "\"backoff\""),
             "[]".to_owned(),
             String::new(),
         ] {

@@ -3,11 +3,12 @@
 //! The broker does nothing itself. Whoever drives it takes these, and tells it what came of them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fila_store::{
-    Batch, Damaged, FairnessKey, Limit, Loaded, Locator, Message, MessageId, Page, Payload,
-    QueueId, ReadError, Timestamp,
+    Batch, Damaged, ErrorText, FairnessKey, History, Limit, Loaded, Locator, Message, MessageId,
+    Page, Payload, QueueId, ReadError, Timestamp,
 };
 
 use crate::{Answer, ConsumerId, LeaseId};
@@ -25,6 +26,9 @@ pub struct Effects<T> {
     pub dismissed: Vec<(ConsumerId, Dismissal)>,
     /// Messages that could not be read back. They stay in the store, and are not served.
     pub damaged: Vec<(QueueId, Damaged)>,
+    /// Deliveries that have failed, to be judged by [`Command::Judge`](crate::Command::Judge). What is not judged in time
+    /// is judged by the queue itself.
+    pub failures: Vec<Failure>,
     /// What is no longer needed, and takes time to drop: better on another thread.
     pub garbage: Vec<Garbage>,
 }
@@ -37,6 +41,7 @@ impl<T> Default for Effects<T> {
             loads: Vec::new(),
             dismissed: Vec::new(),
             damaged: Vec::new(),
+            failures: Vec::new(),
             garbage: Vec::new(),
         }
     }
@@ -50,6 +55,7 @@ impl<T> Effects<T> {
             && self.loads.is_empty()
             && self.dismissed.is_empty()
             && self.damaged.is_empty()
+            && self.failures.is_empty()
             && self.garbage.is_empty()
     }
 }
@@ -73,6 +79,32 @@ pub struct Delivery {
     pub enqueued_at: Timestamp,
     /// For how long it is leased.
     pub lease_time: Duration,
+    /// What has gone wrong with it, if something has; for a dead letter, where it came from.
+    pub history: Option<Arc<History>>,
+}
+
+/// A delivery that has failed, and waits to be judged. It is stored by then, or about to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Of which queue.
+    pub queue: QueueId,
+    /// Which message.
+    pub locator: Locator,
+    /// How many of its deliveries have ended badly, with this one.
+    pub attempts: u32,
+    /// What went wrong.
+    pub error: ErrorText,
+    /// To be given back with the judgement.
+    pub token: FailureToken,
+}
+
+/// Names a failure, so that its judgement finds it, and no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailureToken {
+    pub(crate) generation: u64,
+    pub(crate) slot: u32,
+    pub(crate) message: MessageId,
+    pub(crate) attempts: u32,
 }
 
 /// Why a consumer is sent nothing any more.

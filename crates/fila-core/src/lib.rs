@@ -22,8 +22,8 @@
 //! - The same calls give the same effects, whatever the seeds of its hash tables: those are never walked.
 //!
 //! # What is left out on purpose
-//! Names of queues, the catalogue, connections, the wire: its driver's. Throttles, hooks and dead letters are not here yet:
-//! a failed delivery goes back to its place, at once or after the delay that its consumer asks for.
+//! Names of queues, the catalogue, connections, the wire: its driver's. So are hooks: where one is to judge a failure, the
+//! broker asks its driver, waits for a while, and then decides by itself. Throttles are not here yet.
 
 mod answer;
 mod batch_id;
@@ -37,22 +37,30 @@ mod limits;
 mod memory;
 mod queue;
 mod recovery;
+mod retry;
 mod stats;
 mod status;
+mod throttle;
 mod wheel;
 
-pub use answer::{Answer, EnqueueError, Enqueued, Refused, SettleError};
+pub use answer::{
+    Answer, EnqueueError, Enqueued, RedriveError, RedriveStamp, Refused, SettleError,
+};
 pub use batch_id::{BatchId, ProducerId, Sequence};
 pub use broker::Broker;
-pub use command::{Command, Credit, Demand, NewMessage, Settlement, Ttl, Verdict};
+pub use command::{
+    Command, Credit, Demand, Judgement, NewMessage, Redriven, Settlement, Ttl, Verdict,
+};
 pub use definition::{Charge, Definition, DefinitionError, Delivering, KeySettings, Ordering};
 pub use effects::{
-    Committed, Delivery, Dismissal, Effects, Garbage, Load, LoadRequest, LoadToken, LoadedMessages,
-    Round,
+    Committed, Delivery, Dismissal, Effects, Failure, FailureToken, Garbage, Load, LoadRequest,
+    LoadToken, LoadedMessages, Round,
 };
 pub use explanation::{Basis, Estimate, Explanation, Position, Recent, Waiting};
 pub use ids::{ConsumerId, LeaseId};
 pub use limits::{Limits, Settings};
 pub use recovery::Recovery;
+pub use retry::RetryPolicy;
 pub use stats::{KeyCursor, KeyStats, QueueStats, Totals};
 pub use status::{MessageState, MessageStatus};
+pub use throttle::{Buckets, Throttle};

@@ -12,6 +12,8 @@ pub struct Settings {
     pub quantum: Quantum,
     /// Bytes of messages to keep in memory; the rest is read back when its turn comes.
     pub memory_budget: usize,
+    /// How long a failure waits to be judged, before its queue does it.
+    pub judging_time: Duration,
     /// What producers and consumers may use.
     pub limits: Limits,
 }
@@ -21,6 +23,7 @@ impl Default for Settings {
         Self {
             quantum: Quantum::new(1000).expect("it is not zero"),
             memory_budget: 256 << 20,
+            judging_time: Duration::from_secs(10),
             limits: Limits::default(),
         }
     }
@@ -38,6 +41,8 @@ pub struct Limits {
     pub header_bytes: usize,
     /// Bytes of a fairness key.
     pub fairness_key_bytes: usize,
+    /// Throttle keys of one message.
+    pub throttle_keys: usize,
     /// The longest delay and time to live.
     pub delay: Duration,
     /// Fairness keys with messages in one queue.
@@ -69,6 +74,7 @@ impl Default for Limits {
             headers: 64,
             header_bytes: 16 << 10,
             fairness_key_bytes: 256,
+            throttle_keys: 16,
             delay: Duration::from_secs(365 * 24 * 3600),
             keys_per_queue: 1_000_000,
             depth_per_queue: 100_000_000,

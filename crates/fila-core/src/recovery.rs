@@ -6,7 +6,7 @@
 use std::num::NonZeroU32;
 
 use fila_store::{
-    Entry, Epoch, FairnessKey, Generation, MessageId, QueueId, Remembered, Timestamp,
+    Entry, Epoch, FairnessKey, Generation, MessageId, QueueId, QueueName, Remembered, Timestamp,
 };
 
 use crate::Definition;
@@ -22,6 +22,16 @@ pub struct Recovery {
     pub(crate) keys: Vec<RecoveredKey>,
     pub(crate) remembered: Vec<Remembered>,
     pub(crate) batches: Batches,
+    pub(crate) dead_letters: Option<DeadLetters>,
+}
+
+/// Where the dead letters of a queue go.
+#[derive(Clone, Debug)]
+pub(crate) struct DeadLetters {
+    /// Into which queue, of the same broker.
+    pub(crate) to: QueueId,
+    /// What people call the queue that they come from.
+    pub(crate) from: QueueName,
 }
 
 #[derive(Debug)]
@@ -51,7 +61,16 @@ impl Recovery {
             keys: Vec::new(),
             remembered: Vec::new(),
             batches: Batches::default(),
+            dead_letters: None,
         }
+    }
+
+    /// Sends messages that are not to be tried again into another queue, which is of the same broker. `name` is what
+    /// people call the queue that is opened here.
+    ///
+    /// A queue without one tries its messages for ever; a queue of dead letters is such a queue.
+    pub fn dead_letters(&mut self, to: QueueId, name: QueueName) {
+        self.dead_letters = Some(DeadLetters { to, from: name });
     }
 
     /// Adds a message that was found. To be called in the order of [`Shard::scan`](fila_store::Shard::scan).

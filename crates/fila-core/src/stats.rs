@@ -10,7 +10,9 @@ use fila_store::FairnessKey;
 pub struct QueueStats {
     /// Messages that may be delivered now, or when their key may run.
     pub ready: u64,
-    /// Messages that wait for their time.
+    /// Of these, how many wait for a token; those in the store only are not known to.
+    pub throttled: u64,
+    /// Messages that wait for their time, or to be judged after a failure.
     pub delayed: u64,
     /// Messages that are with a consumer.
     pub leased: u64,
@@ -67,6 +69,14 @@ pub struct Totals {
     pub purged: u64,
     /// Messages that could not be read back.
     pub damaged: u64,
+    /// Deliveries that ended badly, after which the message was to be delivered again.
+    pub retried: u64,
+    /// Messages that became dead letters, and have left for another queue.
+    pub dead_lettered: u64,
+    /// Times that a message was to become a dead letter and there was no room for it: it was kept, and tried again.
+    pub dead_letters_refused: u64,
+    /// Messages that have left for the queue that they had come from.
+    pub redriven: u64,
 }
 
 /// How a fairness key is.
@@ -81,6 +91,8 @@ pub struct KeyStats {
     pub is_paused: bool,
     /// Messages that may be delivered now, or when the key may run.
     pub ready: u64,
+    /// Of these, how many wait for a token; those in the store only are not known to.
+    pub throttled: u64,
     /// Messages that wait for their time.
     pub delayed: u64,
     /// Messages that are with a consumer.

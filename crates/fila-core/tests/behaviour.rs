@@ -14,7 +14,7 @@ use fila_core::{
 };
 use fila_store::{DeduplicationId, Engine, MessageId, Payload, Shard};
 
-use support::{Shell, key, message};
+use support::{Shell, key, message, nack, trying_again_at_once};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -63,7 +63,7 @@ fn the_next_round_is_collected_while_one_is_under_way() {
 
 #[test]
 fn a_lease_that_runs_out_gives_the_message_to_somebody_else_at_that_millisecond() {
-    let (mut shell, queue) = queue();
+    let (mut shell, queue) = Shell::with_queue(trying_again_at_once());
     let id = shell.enqueue(queue, message("a", "one"));
     let consumer = shell.subscribe(queue, Credit::Limited(0));
     let first = shell.next(consumer).unwrap();
@@ -170,7 +170,7 @@ fn attempts_survive_a_restart() {
         let delivery = shell.next(consumer).unwrap();
         assert_eq!(delivery.attempt, attempt);
         let delay = Duration::ZERO;
-        let settled = shell.settle(queue, delivery.lease, Verdict::Nack { delay });
+        let settled = shell.settle(queue, delivery.lease, nack(delay));
         settled.unwrap();
         shell.restart();
     }
@@ -219,7 +219,7 @@ fn a_strictly_ordered_key_waits_for_what_is_before() {
     let (_, first) = shell.deliveries.pop_front().unwrap();
     assert_eq!(&first.payload.body()[..], b"1");
     let delay = 2 * SECOND;
-    let nacked = shell.settle(queue, first.lease, Verdict::Nack { delay });
+    let nacked = shell.settle(queue, first.lease, nack(delay));
     nacked.unwrap();
     assert_eq!(shell.next(consumer), None, "what failed keeps its place");
     shell.advance(2 * SECOND);
@@ -275,7 +275,7 @@ fn a_message_that_is_put_off_beyond_its_life_ends_on_time() {
     let consumer = shell.subscribe(queue, Credit::Limited(0));
     let delivery = shell.next(consumer).unwrap();
     let delay = 2 * SECOND;
-    let nacked = shell.settle(queue, delivery.lease, Verdict::Nack { delay });
+    let nacked = shell.settle(queue, delivery.lease, nack(delay));
     nacked.unwrap();
     shell.advance(SECOND);
     shell.run();
@@ -296,7 +296,7 @@ fn a_lease_outlives_its_message_but_not_by_another_delivery() {
     shell.run();
     assert_eq!(shell.settle(queue, one.lease, Verdict::Ack), Ok(()));
     let delay = Duration::ZERO;
-    let nacked = shell.settle(queue, two.lease, Verdict::Nack { delay });
+    let nacked = shell.settle(queue, two.lease, nack(delay));
     assert_eq!(nacked, Ok(()));
     let stats = shell.stats(queue);
     assert_eq!((stats.depth(), stats.totals.expired), (0, 1));
@@ -906,14 +906,14 @@ fn no_result_puts_a_message_off_for_longer_than_the_limit() {
     let lease = shell.next(consumer).unwrap().lease;
     let (max, found) = (SECOND, SECOND + MILLISECOND);
     let too_long = Err(SettleError::TooLong { found, max });
-    let nack = Verdict::Nack { delay: found };
-    assert_eq!(shell.settle(queue, lease, nack), too_long);
+    let verdict = nack(found);
+    assert_eq!(shell.settle(queue, lease, verdict), too_long);
     let extend = Verdict::Extend { by: Some(found) };
     assert_eq!(shell.settle(queue, lease, extend), too_long);
     let extend = Verdict::Extend { by: Some(max) };
     assert_eq!(shell.settle(queue, lease, extend), Ok(()));
-    let nack = Verdict::Nack { delay: max };
-    assert_eq!(shell.settle(queue, lease, nack), Ok(()));
+    let verdict = nack(max);
+    assert_eq!(shell.settle(queue, lease, verdict), Ok(()));
 }
 
 #[test]
@@ -1484,7 +1484,7 @@ fn leases_that_end_together_beyond_a_round_end_in_the_next() {
     settings.limits.in_flight_per_consumer = LEASES as u32;
     settings.limits.buffered_bytes = 1 << 30;
     let mut shell = Shell::new(settings);
-    let queue = shell.create("busy", Definition::default());
+    let queue = shell.create("busy", trying_again_at_once());
     shell.enqueue_all(queue, vec![message("a", ""); LEASES]);
     let consumer = shell.subscribe(queue, Credit::Unlimited);
     shell.run();

@@ -189,7 +189,14 @@ fn in_a_strict_line_a_key_waits_for_its_message_before() {
     assert_eq!(shell.explain(queue, "a").waiting, at_cap);
     let delay = Duration::from_secs(5);
     let due = later(&shell, 5000);
-    let settled = shell.settle(queue, first.lease, Verdict::Nack { delay });
+    let settled = shell.settle(
+        queue,
+        first.lease,
+        Verdict::Nack {
+            delay: Some(delay),
+            error: None,
+        },
+    );
     settled.unwrap();
     // The second one is ready, and stands behind the first.
     let backing_off = shell.explain(queue, "a");

@@ -13,7 +13,7 @@ use fila_core::{
 };
 use fila_store::{Cursor, Entry, MessageId, QueueId, Shard, Timestamp};
 
-use support::{Shell, key, message};
+use support::{Shell, key, message, nack};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -75,9 +75,7 @@ fn attempts_count_what_has_failed_and_the_delivery_under_way() {
     let first = shell.next(consumer).unwrap();
     assert_eq!(attempts(&mut shell), 1);
     let delay = SECOND;
-    shell
-        .settle(queue, first.lease, Verdict::Nack { delay })
-        .unwrap();
+    shell.settle(queue, first.lease, nack(delay)).unwrap();
     assert_eq!(attempts(&mut shell), 1);
     shell.advance(SECOND);
     let second = shell.next(consumer).unwrap();
@@ -326,7 +324,7 @@ fn only_the_first_delivery_of_a_message_counts_as_a_wait() {
     shell.advance(10 * SECOND);
     let failed = shell.next(consumer).unwrap().lease;
     let delay = Duration::ZERO;
-    let verdict = Verdict::Nack { delay };
+    let verdict = nack(delay);
     shell.settle(queue, failed, verdict).unwrap();
     shell.advance(10 * SECOND);
     shell.next(consumer).unwrap();
@@ -367,7 +365,7 @@ fn the_head_of_a_key_waits_since_it_became_ready() {
     let lease = shell.next(consumer).unwrap().lease;
     assert_eq!(waiting(&mut shell), Some(2 * SECOND), "the second is first");
     let delay = Duration::ZERO;
-    shell.settle(queue, lease, Verdict::Nack { delay }).unwrap();
+    shell.settle(queue, lease, nack(delay)).unwrap();
     shell.advance(SECOND);
     assert_eq!(waiting(&mut shell), Some(SECOND), "since it came back");
     for _ in 0..2 {

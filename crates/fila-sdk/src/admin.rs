@@ -446,6 +446,8 @@ pub struct QueueStats {
     pub ready: u64,
     /// Messages that wait for their time.
     pub delayed: u64,
+    /// Of the ready ones, how many wait for a token of a throttle. Those in the store only are not known to.
+    pub throttled: u64,
     /// Messages that a consumer has.
     pub leased: u64,
     /// Of the ready ones, how many are in the store only.
@@ -560,6 +562,8 @@ pub struct KeyInfo {
     pub delayed: u64,
     /// Messages that a consumer has.
     pub leased: u64,
+    /// Of the ready ones, how many wait for a token of a throttle. Those in the store only are not known to.
+    pub throttled: u64,
     /// Deliveries, since the key was last idle for long or the server was started; so are the other totals.
     pub delivered_total: u64,
     /// Messages that were processed.
@@ -624,6 +628,7 @@ impl From<v1::QueueStats> for QueueStats {
             depth: wire.depth,
             ready: wire.ready,
             delayed: wire.delayed,
+            throttled: wire.throttled,
             leased: wire.leased,
             stored_only: wire.stored_only,
             bytes: wire.bytes,
@@ -665,6 +670,7 @@ impl From<v1::KeyInfo> for KeyInfo {
             ready: wire.ready,
             delayed: wire.delayed,
             leased: wire.leased,
+            throttled: wire.throttled,
             delivered_total: wire.delivered_total,
             acked_total: wire.acked_total,
             nacked_total: wire.nacked_total,

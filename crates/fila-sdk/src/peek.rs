@@ -135,6 +135,8 @@ pub struct Peeked {
     pub expires_at: Option<SystemTime>,
     /// The id under which it is stored once, if its producer gave it one.
     pub deduplication_id: Option<String>,
+    /// The token buckets that each of its deliveries takes from.
+    pub throttle_keys: Vec<String>,
 }
 
 /// Where a message is in its life.
@@ -192,6 +194,7 @@ impl From<v1::PeekedMessage> for Peeked {
             state,
             expires_at: wire.expires_at_ms.map(moment),
             deduplication_id: (!name.is_empty()).then_some(name),
+            throttle_keys: wire.throttle_keys,
         }
     }
 }

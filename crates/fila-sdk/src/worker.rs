@@ -64,7 +64,7 @@ pub struct WorkerBuilder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     error: String,
-    delay: Duration,
+    delay: Option<Duration>,
 }
 
 impl Failure {
@@ -72,7 +72,7 @@ impl Failure {
     pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
         Self {
             error: error.to_string(),
-            delay,
+            delay: Some(delay),
         }
     }
 }
@@ -82,7 +82,7 @@ impl<E: fmt::Display> From<E> for Failure {
         // With its causes, where its author prints them: `{:#}` is what `anyhow` and others use for that.
         Self {
             error: format!("{error:#}"),
-            delay: Duration::ZERO,
+            delay: None,
         }
     }
 }

@@ -76,7 +76,7 @@ const WAITED: Metric = (
 type Figure = (Metric, Option<Unit>, fn(&QueueStats) -> u64);
 
 /// What is so now, for each queue.
-const QUEUE_GAUGES: [Figure; 7] = [
+const QUEUE_GAUGES: [Figure; 8] = [
     (
         (
             "fila_queue_ready_messages",
@@ -92,6 +92,14 @@ const QUEUE_GAUGES: [Figure; 7] = [
         ),
         None,
         |s| s.delayed,
+    ),
+    (
+        (
+            "fila_queue_throttled_messages",
+            "Ready messages that wait for a token of a throttle",
+        ),
+        None,
+        |s| s.throttled,
     ),
     (
         (

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry as Slot;
 
 use foldhash::fast::RandomState;
 
-use crate::{DeduplicationId, Generation, Locator, MessageId, Meta, Payload, Timestamp};
+use crate::{DeduplicationId, Generation, Locator, MessageId, Meta, Payload, QueueId, Timestamp};
 
 /// Changes to one queue that happen together or not at all.
 ///
@@ -26,8 +26,20 @@ pub struct Batch {
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     Put(MessageId, Meta, Payload),
+    Adopt(MessageId, Meta, Origin),
     Update(MessageId, Meta),
     Delete(Locator),
+}
+
+/// Where a message lies that is to move into another queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// In which queue.
+    pub queue: QueueId,
+    /// How often that queue had been purged when the message was put.
+    pub generation: Generation,
+    /// Where in that queue.
+    pub locator: Locator,
 }
 
 /// A deduplication id, the message it stands for, and until when it is remembered.
@@ -59,6 +71,21 @@ impl Batch {
         self.replace(id, Operation::Put(id, meta, payload));
     }
 
+    /// Adds a message that carries what another one carries, which an earlier commit has stored. Whatever the batch was
+    /// to do to a message of this id is replaced.
+    ///
+    /// The payload is copied when the batch is committed, and need not be in memory before. Together with the
+    /// [deletion](Self::delete) of the other message, in the batch of its queue and the same commit, this moves a message:
+    /// there is one of the two at any time, and never both. `meta` says how much the message carries.
+    ///
+    /// A commit that is repeated finds the origin gone, and leaves what it has copied before alone. A message whose
+    /// origin was gone from the beginning, or is damaged, is added without a payload: it is reported as damaged by
+    /// whoever reads it.
+    pub fn adopt(&mut self, id: MessageId, meta: Meta, origin: Origin) {
+        self.bytes += declared(&meta);
+        self.replace(id, Operation::Adopt(id, meta, origin));
+    }
+
     /// Changes what is known of a message that is stored, or put by this batch; its payload stays as it is.
     ///
     /// The message must exist, under the same fairness key; `meta` replaces all that was known, apart from the
@@ -70,7 +97,7 @@ impl Batch {
                 self.operations.push(Operation::Update(id, meta));
             }
             Slot::Occupied(slot) => match &mut self.operations[*slot.get()] {
-                Operation::Put(_, known, _) => {
+                Operation::Put(_, known, _) | Operation::Adopt(_, known, _) => {
                     *known = Meta {
                         sizes: known.sizes,
                         ..meta
@@ -115,7 +142,7 @@ impl Batch {
         self.operations.len() + self.deduplication.len() + usize::from(self.purge.is_some())
     }
 
-    /// Returns how many bytes the messages carry that have been put.
+    /// Returns how many bytes the messages carry that have been put or adopted.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -134,11 +161,11 @@ impl Batch {
         self.bytes = 0;
     }
 
-    /// Takes back the messages that were put, in the order in which they were, and forgets everything else; its
-    /// memory is kept for the next commit.
+    /// Takes back the messages that were put or adopted, in the order in which they were, and forgets everything else;
+    /// its memory is kept for the next commit. What those carry that were adopted was never here.
     ///
     /// Whoever keeps messages in memory once they are stored need not have kept a copy meanwhile.
-    pub fn take_puts(&mut self) -> impl Iterator<Item = (MessageId, Meta, Payload)> {
+    pub fn take_puts(&mut self) -> impl Iterator<Item = (MessageId, Meta, Option<Payload>)> {
         self.purge = None;
         self.slots.clear();
         self.deduplication.clear();
@@ -146,7 +173,8 @@ impl Batch {
         self.operations
             .drain(..)
             .filter_map(|operation| match operation {
-                Operation::Put(id, meta, payload) => Some((id, meta, payload)),
+                Operation::Put(id, meta, payload) => Some((id, meta, Some(payload))),
+                Operation::Adopt(id, meta, _) => Some((id, meta, None)),
                 Operation::Update(..) | Operation::Delete(_) => None,
             })
     }
@@ -171,9 +199,11 @@ impl Batch {
             }
             Slot::Occupied(slot) => {
                 let replaced = std::mem::replace(&mut self.operations[*slot.get()], operation);
-                if let Operation::Put(_, _, payload) = replaced {
-                    self.bytes -= carried(&payload);
-                }
+                self.bytes -= match &replaced {
+                    Operation::Put(_, _, payload) => carried(payload),
+                    Operation::Adopt(_, meta, _) => declared(meta),
+                    Operation::Update(..) | Operation::Delete(_) => 0,
+                };
             }
         }
     }
@@ -182,6 +212,10 @@ impl Batch {
 fn carried(payload: &Payload) -> usize {
     let sizes = payload.sizes();
     sizes.headers as usize + sizes.body as usize
+}
+
+fn declared(meta: &Meta) -> usize {
+    meta.sizes.headers as usize + meta.sizes.body as usize
 }
 
 #[cfg(test)]

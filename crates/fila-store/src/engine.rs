@@ -25,7 +25,8 @@ use crate::{
 ///
 /// # Retrying
 /// A commit names its messages by ids and its purges by generations, so it may be repeated: putting a message again,
-/// deleting it again, purging to the present generation change nothing. This holds for the *last* commit of a queue.
+/// deleting it again, purging to the present generation change nothing; nor does adopting it again, even though what it
+/// was copied from has gone. This holds for the *last* commit of a queue.
 /// Repeating an older one would bring back what has been deleted since.
 pub trait Engine: Send + Sync + 'static {
     /// The durable side of one owned queue.
@@ -57,7 +58,15 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`EngineError::UnknownQueue`]; if it could not be written.
-    fn delete_queue(&self, queue: QueueId) -> Result<(), EngineError>;
+    fn delete_queue(&self, queue: QueueId) -> Result<(), EngineError> {
+        self.delete_queues(&[queue])
+    }
+
+    /// Deletes some queues, all of them or none: a queue and whatever makes no sense without it.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownQueue`] if one of them does not exist; if it could not be written.
+    fn delete_queues(&self, queues: &[QueueId]) -> Result<(), EngineError>;
 
     /// Returns the queue of this name.
     ///

@@ -87,6 +87,9 @@ pub enum CommitError {
         "it is unknown whether the commit is stored; open the store again, then repeat the commit"
     )]
     Unknown(#[source] Fault),
+    /// Nothing happened: a message that was to move could not be read.
+    #[error("a message that was to move could not be read; check the disk")]
+    Unreadable(#[source] Fault),
     /// Nothing happened.
     #[error("the commit was refused")]
     Rejected(#[from] Rejected),

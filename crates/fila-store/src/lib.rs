@@ -21,6 +21,7 @@ mod embedded;
 mod engine;
 mod error;
 mod fjall;
+mod history;
 mod ids;
 mod keys;
 mod memory;
@@ -38,7 +39,7 @@ pub mod rows;
 pub use crate::fjall::{FjallEngine, FjallOptions, FjallRows, FjallView};
 #[cfg(feature = "rocksdb")]
 pub use crate::rocksdb::{RocksEngine, RocksOptions, RocksRows, RocksView};
-pub use batch::{Batch, Remembered};
+pub use batch::{Batch, Origin, Remembered};
 pub use durability::{Durability, UnknownDurability};
 pub use embedded::{Embedded, EmbeddedShard};
 pub use engine::{
@@ -46,6 +47,7 @@ pub use engine::{
     Loaded, Page, Queue, Shard, Swept, Writes,
 };
 pub use error::{CommitError, EngineError, Fault, OpenError, ReadError, Rejected};
+pub use history::{Death, DeathReason, ErrorText, History};
 pub use ids::{Epoch, Generation, MessageId, QueueId, Version};
 pub use memory::{Accident, MemoryDisk, MemoryEngine, MemoryRows, MemoryView};
 pub use message::{Entry, Locator, Message, Meta, Payload, Sizes};

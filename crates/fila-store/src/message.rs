@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::names::within;
-use crate::{DeduplicationId, FairnessKey, MessageId, OutOfRange, ThrottleKey, Timestamp};
+use crate::{DeduplicationId, FairnessKey, History, MessageId, OutOfRange, ThrottleKey, Timestamp};
 
 /// Where a message lies in its queue. An id alone would not do: a fairness key's backlog is one range.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +53,8 @@ pub struct Meta {
     pub deduplication_id: Option<DeduplicationId>,
     /// The token buckets that a delivery takes from; at most [`THROTTLE_KEYS_MAX`](Self::THROTTLE_KEYS_MAX).
     pub throttle_keys: Arc<[ThrottleKey]>,
+    /// What has gone wrong with it, if something has.
+    pub history: Option<Arc<History>>,
     /// How much it carries; [`Batch::put`](crate::Batch::put) sets it from the payload.
     pub sizes: Sizes,
 }
@@ -72,6 +74,7 @@ impl Meta {
             attempts: 0,
             deduplication_id: None,
             throttle_keys: Arc::new([]),
+            history: None,
             sizes: Sizes::default(),
         }
     }

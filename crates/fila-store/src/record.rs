@@ -13,8 +13,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    DeduplicationId, FairnessKey, MessageId, Meta, OutOfRange, Payload, QueueName, Sizes,
-    ThrottleKey, Timestamp, Version, keys,
+    Death, DeathReason, DeduplicationId, ErrorText, FairnessKey, History, MessageId, Meta,
+    OutOfRange, Payload, QueueName, Sizes, ThrottleKey, Timestamp, Version, keys,
 };
 
 /// Kind and version.
@@ -29,7 +29,8 @@ const DELIVER_AFTER: u8 = 1 << 0;
 const EXPIRES_AT: u8 = 1 << 1;
 const DEDUPLICATION_ID: u8 = 1 << 2;
 const THROTTLE_KEYS: u8 = 1 << 3;
-const FLAGS: u8 = DELIVER_AFTER | EXPIRES_AT | DEDUPLICATION_ID | THROTTLE_KEYS;
+const HISTORY: u8 = 1 << 4;
+const FLAGS: u8 = DELIVER_AFTER | EXPIRES_AT | DEDUPLICATION_ID | THROTTLE_KEYS | HISTORY;
 
 /// What is wrong with a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -270,7 +271,8 @@ pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
     writer.u8(flag(meta.deliver_after.is_some(), DELIVER_AFTER)
         | flag(meta.expires_at.is_some(), EXPIRES_AT)
         | flag(deduplication_id.is_some(), DEDUPLICATION_ID)
-        | flag(!meta.throttle_keys.is_empty(), THROTTLE_KEYS));
+        | flag(!meta.throttle_keys.is_empty(), THROTTLE_KEYS)
+        | flag(meta.history.is_some(), HISTORY));
     writer.u32(meta.weight.get());
     writer.u64(meta.enqueued_at.as_millis());
     writer.u32(meta.attempts);
@@ -291,7 +293,28 @@ pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
             writer.bytes(key.as_str().as_bytes());
         }
     }
+    if let Some(history) = &meta.history {
+        encode_history(&mut writer, history);
+    }
     writer.seal(key)
+}
+
+fn encode_history(writer: &mut Writer, history: &History) {
+    writer.u64(history.first_failed_at.as_millis());
+    writer.u64(history.last_failed_at.as_millis());
+    let error = history.last_error.as_str().as_bytes();
+    // The cast is safe: an error's text exists only within its limit.
+    writer.u16(error.len() as u16);
+    writer.bytes(error);
+    let Some(death) = &history.death else {
+        return writer.u8(0);
+    };
+    writer.u8(death.reason.code());
+    writer.u64(death.message.get());
+    writer.u32(death.attempts);
+    writer.u64(death.died_at.as_millis());
+    writer.u64(death.enqueued_at.as_millis());
+    writer.short(death.queue.as_str().as_bytes());
 }
 
 pub(crate) fn decode_meta(
@@ -329,6 +352,11 @@ pub(crate) fn decode_meta(
     } else {
         decode_throttle_keys(&mut reader)?
     };
+    let history = if flags & HISTORY == 0 {
+        None
+    } else {
+        Some(Arc::new(decode_history(&mut reader)?))
+    };
     reader.end(Meta {
         fairness_key,
         weight,
@@ -338,7 +366,44 @@ pub(crate) fn decode_meta(
         attempts,
         deduplication_id,
         throttle_keys,
+        history,
         sizes,
+    })
+}
+
+fn decode_history(reader: &mut Reader) -> Result<History, DecodeError> {
+    let first_failed_at = Timestamp::from_millis(reader.u64()?);
+    let last_failed_at = Timestamp::from_millis(reader.u64()?);
+    let length = usize::from(reader.u16()?);
+    if length > ErrorText::MAX {
+        return Err(DecodeError::OutOfRange("length of an error's text"));
+    }
+    let last_error = text(&reader.take(length)?, "text of an error")?;
+    let death = match reader.u8()? {
+        0 => None,
+        code => {
+            let reason = DeathReason::from_code(code);
+            let reason = reason.ok_or(DecodeError::OutOfRange("reason of a dead letter"))?;
+            let message = MessageId::from_number(reader.u64()?);
+            let attempts = reader.u32()?;
+            let died_at = Timestamp::from_millis(reader.u64()?);
+            let enqueued_at = Timestamp::from_millis(reader.u64()?);
+            let queue = text(&reader.short()?, "text of a queue's name")?;
+            Some(Death {
+                reason,
+                queue: QueueName::parse(&queue).map_err(out_of_range)?,
+                message,
+                attempts,
+                died_at,
+                enqueued_at,
+            })
+        }
+    };
+    Ok(History {
+        last_error: ErrorText::new(&last_error),
+        first_failed_at,
+        last_failed_at,
+        death,
     })
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use fila_store::{
     Batch, Cursor, Durability, Engine, Entry, FairnessKey, Loaded, Locator, MessageId, Meta,
-    Payload, QueueName, Shard, Timestamp,
+    Origin, Payload, QueueName, Shard, Timestamp,
 };
 use places::OnDisk;
 
@@ -31,6 +31,18 @@ macro_rules! killed {
             fn confirmed_messages_survive_kill_9_when_given_to_the_system() {
                 let writer = concat!(stringify!($engine), "::writes_until_killed");
                 super::kill_and_check::<$place>(writer, Durability::Os);
+            }
+
+            #[test]
+            fn moving_messages_survive_kill_9_in_one_queue_each() {
+                let mover = concat!(stringify!($engine), "::moves_until_killed");
+                super::kill_and_count::<$place>(mover);
+            }
+
+            #[test]
+            #[ignore = "the other process of `moving_messages_survive_kill_9_in_one_queue_each`"]
+            fn moves_until_killed() {
+                super::move_about::<$place>();
             }
 
             #[test]
@@ -61,7 +73,11 @@ fn open<P: OnDisk>(path: &Path, durability: Durability) -> P::Engine {
 }
 
 fn claim<E: Engine>(engine: &E) -> E::Shard {
-    let name = QueueName::parse("orders").unwrap();
+    claim_named(engine, "orders")
+}
+
+fn claim_named<E: Engine>(engine: &E, name: &str) -> E::Shard {
+    let name = QueueName::parse(name).unwrap();
     let found = engine.queue(&name).unwrap();
     let found = found.unwrap_or_else(|| engine.create_queue(&name, "".into()).unwrap());
     engine.claim(found.id).unwrap()
@@ -140,11 +156,9 @@ fn apply(messages: &Messages, commit: &str) -> Messages {
 }
 
 fn kill_and_check<P: OnDisk>(writer: &str, durability: Durability) {
-    let rounds = std::env::var("FILA_STORE_KILLS").ok();
-    let rounds: u64 = rounds.map_or(5, |rounds| rounds.parse().unwrap());
     let directory = tempfile::tempdir().unwrap();
     let mut told = Told::default();
-    for round in 0..rounds {
+    for round in 0..rounds() {
         let mut process = child::run(writer, directory.path(), None);
         // The moment is random because nobody waits for the writer; the rounds differ in how far it gets.
         let mut commits = 20 + round * 7919 % 300;
@@ -203,5 +217,80 @@ fn write<P: OnDisk>(durability: Durability) {
         child::say(announcement.trim_end());
         shard.commit(&batch).unwrap();
         child::say("confirmed");
+    }
+}
+
+/// How many messages move about.
+const MOVING: u64 = 200;
+
+fn rounds() -> u64 {
+    let rounds = std::env::var("FILA_STORE_KILLS").ok();
+    rounds.map_or(5, |rounds| rounds.parse().unwrap())
+}
+
+/// Kills a process that moves messages between two queues. Each of them has to be in one, with what it carries.
+fn kill_and_count<P: OnDisk>(mover: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open::<P>(directory.path(), Durability::Os);
+    let shard = claim_named(&engine, "here");
+    let mut batch = Batch::new();
+    for number in 0..MOVING {
+        let id = MessageId::new(shard.epoch(), number).unwrap();
+        let carried = Payload::new(Vec::new(), number.to_be_bytes().to_vec()).unwrap();
+        batch.put(id, Meta::new(key(id), Timestamp::from_millis(1)), carried);
+    }
+    shard.commit(&batch).unwrap();
+    drop((shard, engine));
+    for round in 0..rounds() {
+        let mut process = child::run(mover, directory.path(), None);
+        let moves = 20 + (round * 7919 % 300) as usize;
+        assert_eq!(process.lines().take(moves).count(), moves);
+        process.kill();
+        process.lines().for_each(drop);
+        let engine = open::<P>(directory.path(), Durability::Os);
+        let mut numbers = Vec::new();
+        for queue in ["here", "there"] {
+            let shard = claim_named(&engine, queue);
+            numbers.extend(carried(&shard).into_iter().map(|(_, number)| number));
+        }
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..MOVING), "round {round}");
+    }
+}
+
+/// Returns all messages with the numbers that they carry.
+fn carried(shard: &impl Shard) -> Vec<(Entry, u64)> {
+    let page = shard.scan(&Cursor::start(), usize::MAX).unwrap();
+    assert_eq!(page.damaged, []);
+    let places: Vec<_> = page.items.iter().map(Entry::locator).collect();
+    let loaded = shard.load(&places).unwrap().into_iter();
+    let numbers = loaded.map(|loaded| match loaded {
+        Loaded::Found(payload) => u64::from_be_bytes(payload.body()[..].try_into().unwrap()),
+        lost => panic!("{lost:?}"),
+    });
+    page.items.into_iter().zip(numbers).collect()
+}
+
+/// Moves some messages from one queue to the other in every commit, to and fro, for ever.
+fn move_about<P: OnDisk>() {
+    let engine = open::<P>(&child::directory(), Durability::Os);
+    let shards = ["here", "there"].map(|queue| claim_named(&engine, queue));
+    let mut counter = 0;
+    for turn in 0_usize.. {
+        let (from, to) = (&shards[turn % 2], &shards[(turn + 1) % 2]);
+        let (mut leaving, mut coming) = (Batch::new(), Batch::new());
+        for (entry, _) in carried(from).into_iter().skip(turn % 7).step_by(3) {
+            let origin = Origin {
+                queue: from.queue(),
+                generation: from.generation(),
+                locator: entry.locator(),
+            };
+            leaving.delete(entry.locator());
+            let id = MessageId::new(to.epoch(), counter).unwrap();
+            counter += 1;
+            coming.adopt(id, entry.meta, origin);
+        }
+        engine.commit(&[(from, &leaving), (to, &coming)]).unwrap();
+        child::say("moved");
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Exec {
     pub(super) queue: String,
     pub(super) command: String,
     pub(super) concurrency: usize,
-    pub(super) retry_delay: Duration,
+    pub(super) retry_delay: Option<Duration>,
 }
 
 /// What became of the messages.
@@ -102,9 +102,10 @@ impl Exec {
             };
             // The delivery is here while the command runs: its lease is kept.
             let reason = finish(child, &delivery).await;
-            let stored = match &reason {
-                None => delivery.ack().await,
-                Some(reason) => delivery.nack_after(reason, retry_delay).await,
+            let stored = match (&reason, retry_delay) {
+                (None, _) => delivery.ack().await,
+                (Some(reason), Some(delay)) => delivery.nack_after(reason, delay).await,
+                (Some(reason), None) => delivery.nack(reason).await,
             };
             Ok(Ended { reason, stored })
         });

@@ -63,9 +63,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NUMBER", default_value = "1", requires = "exec")]
     concurrency: NonZeroUsize,
 
-    /// How long a message waits after its command has failed, before it is delivered again
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::duration, requires = "exec")]
-    retry_delay: Duration,
+    /// How long a message waits after its command has failed, before it is delivered again, whatever the queue's
+    /// retry policy says
+    #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "exec")]
+    retry_delay: Option<Duration>,
 
     /// Go on for ever
     #[arg(long, short)]

@@ -33,6 +33,7 @@ struct SettingsJson {
 struct StatsJson {
     depth: u64,
     ready: u64,
+    throttled: u64,
     delayed: u64,
     leased: u64,
     stored_only: u64,
@@ -95,6 +96,7 @@ impl From<&QueueStats> for StatsJson {
         Self {
             depth: stats.depth,
             ready: stats.ready,
+            throttled: stats.throttled,
             delayed: stats.delayed,
             leased: stats.leased,
             stored_only: stats.stored_only,

@@ -110,6 +110,7 @@ fn messages(stats: &QueueStats) -> Vec<(&'static str, String)> {
     vec![
         ("depth", count(stats.depth)),
         ("ready", count(stats.ready)),
+        ("throttled", count(stats.throttled)),
         ("delayed", count(stats.delayed)),
         ("leased", count(stats.leased)),
         ("stored only", count(stats.stored_only)),

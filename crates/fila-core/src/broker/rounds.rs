@@ -20,6 +20,8 @@ pub(super) struct Collecting<T> {
     /// Queues that have something to store, and how many operations that is.
     pub(super) writing: Vec<usize>,
     pub(super) operations: usize,
+    /// Bytes that are copied from queue to queue.
+    pub(super) adopted: usize,
     pub(super) answers: Vec<Promise<T>>,
 }
 
@@ -161,6 +163,7 @@ impl<T> Default for Collecting<T> {
         Self {
             writing: Vec::new(),
             operations: 0,
+            adopted: 0,
             answers: Vec::new(),
         }
     }

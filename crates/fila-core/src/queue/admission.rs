@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use drr::Weight;
-use fila_store::{MessageId, Meta, Payload, Timestamp};
+use fila_store::{FairnessKey, MessageId, Meta, Payload, Timestamp};
 
 use super::batch_row::{BatchRow, Part};
 use super::batches::Sent;
+use super::line::Join;
 use super::message::{Message, State, carried, ready_since};
 use super::{Context, Queue};
 use crate::limits::Limits;
@@ -143,7 +144,7 @@ impl Queue {
                 return Err(EnqueueError::TooManyDeduplicationIds { max });
             }
         }
-        self.check_room(limits, &message)?;
+        self.check_room(limits, &message.fairness_key, !message.delay.is_zero())?;
         let bytes = message.buffered_bytes();
         let max = limits.buffered_bytes;
         // A message alone always fits: its own limits have been checked.
@@ -155,7 +156,7 @@ impl Queue {
         self.next_message += 1;
         *context.buffered += bytes;
         self.writes.bytes += bytes;
-        let number = self.lane_for(limits, &message, weight);
+        let number = self.lane_for(limits, &message.fairness_key, weight);
         self.books.accept(number);
         let mut meta = Meta::new(message.fairness_key, context.now);
         meta.weight = message.weight;
@@ -176,17 +177,22 @@ impl Queue {
     }
 
     /// Refuses what the queue or the key has no room for.
-    fn check_room(&self, limits: &Limits, message: &NewMessage) -> Result<(), EnqueueError> {
+    pub(super) fn check_room(
+        &self,
+        limits: &Limits,
+        key: &FairnessKey,
+        is_delayed: bool,
+    ) -> Result<(), EnqueueError> {
         let own = self.definition.depth_max.unwrap_or(u64::MAX);
         let max = limits.depth_per_queue.min(own);
         if self.books.depth >= max {
             return Err(EnqueueError::QueueFull { max });
         }
         let max = limits.delayed_per_queue;
-        if !message.delay.is_zero() && self.books.stats.delayed >= max {
+        if is_delayed && self.books.stats.delayed >= max {
             return Err(EnqueueError::TooManyDelayed { max });
         }
-        let Some(&number) = self.books.keys.get(&message.fairness_key) else {
+        let Some(&number) = self.books.keys.get(key) else {
             let max = limits.keys_per_queue;
             return if self.books.busy >= max {
                 Err(EnqueueError::TooManyKeys { max })
@@ -204,17 +210,16 @@ impl Queue {
     }
 
     /// Returns the lane of a message, which has the message's weight from now on.
-    fn lane_for(&mut self, limits: &Limits, message: &NewMessage, weight: Weight) -> u32 {
-        if let Some(&number) = self.books.keys.get(&message.fairness_key) {
+    pub(super) fn lane_for(&mut self, limits: &Limits, key: &FairnessKey, weight: Weight) -> u32 {
+        if let Some(&number) = self.books.keys.get(key) {
             self.books.reweigh(number, Some(weight), None);
             return number;
         }
         if self.books.keys.len() >= limits.keys_per_queue {
             self.books.forget_one();
         }
-        let settings = self.settings_of(&message.fairness_key);
-        self.books
-            .find_or_add(&message.fairness_key, weight, settings)
+        let settings = self.settings_of(key);
+        self.books.find_or_add(key, weight, settings)
     }
 
     /// Lets a message that is durable now to its lane.
@@ -224,7 +229,7 @@ impl Queue {
         number: u32,
         id: MessageId,
         meta: Meta,
-        payload: Payload,
+        payload: Option<Payload>,
     ) {
         self.totals.enqueued += 1;
         let books = &mut self.books;
@@ -238,12 +243,15 @@ impl Queue {
             || context
                 .memory
                 .has_room_for_fresh(Memory::whole(meta.sizes), is_first);
-        if lane.stored.is_some() || !has_room {
-            lane.push_stored(id, &meta);
-            books.stats.ready += 1;
-            books.stats.stored_only += 1;
-        } else {
-            self.take_in(context, number, id, meta, payload);
+        match payload {
+            Some(payload) if lane.stored.is_none() && has_room => {
+                self.take_in(context, number, id, meta, payload);
+            }
+            _ => {
+                lane.push_stored(id, &meta);
+                books.stats.ready += 1;
+                books.stats.stored_only += 1;
+            }
         }
         self.books.refresh(number, &self.definition);
     }
@@ -257,11 +265,23 @@ impl Queue {
         meta: Meta,
         payload: Payload,
     ) {
+        // A dead letter keeps its throttle keys for when it goes back, and takes no tokens until then.
+        let is_dead = meta
+            .history
+            .as_ref()
+            .is_some_and(|history| history.death.is_some());
+        let aisle = match is_dead {
+            true => None,
+            false => self
+                .books
+                .enter_aisle(context.gates, lane, &meta.throttle_keys),
+        };
         let since = ready_since(&meta);
         let was_delivered = meta.attempts > 0;
         let mut message = Message {
             id,
             lane,
+            aisle,
             meta,
             payload: Some(payload),
             state: State::Ready { since },
@@ -284,10 +304,7 @@ impl Queue {
         books.arm(slot, moment);
         // What waits for its time waits outside of the line, unless the line is strict.
         if !is_early || self.definition.ordering == Ordering::Key {
-            let handle = books.messages[slot as usize].handle(slot);
-            let ready = &mut books.lane_mut(lane).ready;
-            debug_assert!(ready.back().is_none_or(|last| last.id < id));
-            ready.push_back(handle);
+            books.line_up(slot, Join::Behind);
         } else {
             books.away.insert(id, slot);
         }
@@ -315,6 +332,9 @@ fn check(limits: &Limits, message: &NewMessage) -> Result<Weight, EnqueueError> 
     if let Some((found, max)) = over(key, limits.fairness_key_bytes) {
         return Err(EnqueueError::FairnessKeyTooLong { found, max });
     }
+    if let Some((found, max)) = over(message.throttle_keys.len(), limits.throttle_keys) {
+        return Err(EnqueueError::TooManyThrottleKeys { found, max });
+    }
     let ttl = match message.ttl {
         Ttl::Queue | Ttl::Forever => Duration::ZERO,
         Ttl::For(time) => time,
@@ -326,7 +346,11 @@ fn check(limits: &Limits, message: &NewMessage) -> Result<Weight, EnqueueError> 
             max: limits.delay,
         });
     }
-    let found = message.weight.get();
+    weight(message.weight.get())
+}
+
+/// Returns this weight, if the engine knows it.
+pub(super) fn weight(found: u32) -> Result<Weight, EnqueueError> {
     let weight = (found <= Weight::MAX.value())
         .then(|| Weight::new(u64::from(found)))
         .flatten();

@@ -6,16 +6,19 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use drr::{Cost, Drr, Weight};
-use fila_store::{FairnessKey, MessageId, Timestamp};
+use fila_store::{FairnessKey, MessageId, ThrottleKey, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
 use super::lane::{Lane, Loading};
+use super::line::Join;
 use super::message::{Handle, Message, State};
 use super::pace::Pace;
 use crate::memory::Memory;
+use crate::throttle::Gates;
 use crate::wheel::Wheel;
 use crate::{Definition, KeySettings, LeaseId, Ordering, QueueStats, Settings};
 
@@ -29,12 +32,14 @@ const DELAYS_SLACK: u64 = 16;
 pub(super) struct Books {
     /// Which books these are: a purge begins new ones.
     pub(super) serial: u64,
+    ordering: Ordering,
     pub(super) engine: Drr,
     /// At the index of their engine keys.
     pub(super) lanes: Vec<Option<Lane>>,
     pub(super) keys: HashMap<FairnessKey, u32, RandomState>,
     pub(super) messages: Slab<Message>,
-    /// Messages in memory that are not in the ready stretch of their lane: leased, delayed, or back from that.
+    /// Messages in memory that are not in the ready stretch of their lane: leased, delayed, or back from that, or in an
+    /// aisle.
     pub(super) away: HashMap<MessageId, u32, RandomState>,
     pub(super) leases: HashMap<LeaseId, u32, RandomState>,
     pub(super) wheel: Wheel,
@@ -53,6 +58,8 @@ pub(super) struct Books {
     pub(super) loads: usize,
     /// Lanes whose read has failed, and when to try again.
     pub(super) failed_loads: VecDeque<(Timestamp, u32)>,
+    /// Lanes that deliver nothing until fewer messages wait, in the order in which they were stopped.
+    held: VecDeque<u32>,
     /// Lanes that cannot be forgotten.
     pub(super) busy: usize,
     /// Lanes that perhaps can. One that got messages again is found out when it is looked at.
@@ -60,9 +67,15 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn new(serial: u64, settings: &Settings, now: Timestamp) -> Self {
+    pub(super) fn new(
+        serial: u64,
+        ordering: Ordering,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Self {
         Self {
             serial,
+            ordering,
             engine: Drr::new(settings.quantum),
             lanes: Vec::new(),
             keys: HashMap::default(),
@@ -78,6 +91,7 @@ impl Books {
             reserved: 0,
             loads: 0,
             failed_loads: VecDeque::new(),
+            held: VecDeque::new(),
             busy: 0,
             idle: VecDeque::new(),
         }
@@ -163,15 +177,17 @@ impl Books {
             .as_mut()
             .expect("whoever has its number keeps a lane");
         let promised = lane.promises.len();
-        let waiting = (lane.ready_count + lane.stored_count()).saturating_sub(promised as u64);
+        let readable = if lane.is_full { 0 } else { lane.stored_count() };
+        let waiting = (lane.ready_count + readable).saturating_sub(promised as u64);
         let cap = lane.cap(definition);
         let has_work = match definition.ordering {
-            Ordering::None => waiting > 0,
+            Ordering::None => waiting > lane.throttled,
             // What waits for its time stands in line, and holds up what is behind it.
             Ordering::Key => waiting + lane.delayed > 0,
         };
         let may_run = lane.may_deliver(cap.saturating_sub(promised as u32))
-            && lane.loading != Loading::Failed;
+            && lane.loading != Loading::Failed
+            && !lane.is_slow;
         let engine = lane.engine;
         match (lane.is_awake && !lane.is_parked, has_work && may_run) {
             (false, true) => lane.share.join(&self.pace),
@@ -201,8 +217,7 @@ impl Books {
         }
         if !has_work && lane.ready_count + lane.delayed == 0 {
             // Nothing but handles that find no message any more.
-            lane.ready.clear();
-            lane.returned.clear();
+            lane.line.clear();
         }
         if lane.has_delays {
             lane.has_delays = lane.delayed > 0;
@@ -232,6 +247,25 @@ impl Books {
         if !is_busy && !lane.is_listed {
             lane.is_listed = true;
             self.idle.push_back(number);
+        }
+    }
+
+    /// Lets a lane deliver nothing until fewer messages wait. To be refreshed.
+    pub(super) fn hold(&mut self, number: u32) {
+        if !std::mem::replace(&mut self.lane_mut(number).is_held, true) {
+            self.held.push_back(number);
+        }
+    }
+
+    /// Lets lanes go on that were held, one for each message that may wait more.
+    pub(super) fn release_held(&mut self, max: u64, definition: &Definition) {
+        let mut room = max.saturating_sub(self.stats.delayed);
+        while room > 0
+            && let Some(number) = self.held.pop_front()
+        {
+            room -= 1;
+            self.lane_mut(number).is_held = false;
+            self.refresh(number, definition);
         }
     }
 
@@ -321,13 +355,16 @@ impl Books {
                 self.lane_mut(lane).delayed += 1;
                 self.stats.delayed += 1;
             }
-            State::Leased { .. } => unreachable!("a message comes into memory to be delivered"),
+            State::Leased { .. } | State::Failing { .. } => {
+                unreachable!("a message comes into memory to be delivered")
+            }
         }
         self.messages.insert(message) as u32
     }
 
     /// Drops a message that is ready or delayed from memory. Its lane is to be refreshed.
     pub(super) fn remove(&mut self, memory: &mut Memory, slot: u32) -> Message {
+        self.let_go_if_head(slot);
         let message = self.messages.remove(slot as usize);
         self.away.remove(&message.id);
         debug_assert!(self.away.len() <= self.messages.len());
@@ -342,7 +379,7 @@ impl Books {
                 self.lane_mut(message.lane).ready_count -= 1;
                 self.stats.ready -= 1;
             }
-            State::Delayed => {
+            State::Delayed | State::Failing { .. } => {
                 self.lane_mut(message.lane).delayed -= 1;
                 self.stats.delayed -= 1;
             }
@@ -351,9 +388,85 @@ impl Books {
                 self.stats.leased -= 1;
             }
         }
+        self.leave_aisle(&message);
         self.depth -= 1;
         self.stats.bytes -= message.carried();
         message
+    }
+
+    /// Lets a strict line go on if this message, which is about to leave, is the one that holds it up for a token.
+    fn let_go_if_head(&mut self, slot: u32) {
+        let message = &self.messages[slot as usize];
+        let (number, id) = (message.lane, message.id);
+        if self.lane(number).held.is_some() && self.head(number).is_some_and(|it| it.id == id) {
+            self.let_go(number);
+        }
+    }
+
+    /// Lets a strict line go on that was held up for want of a token.
+    pub(super) fn let_go(&mut self, number: u32) {
+        let lane = self.lane_mut(number);
+        if let (Some(aisle), Some(aisles)) = (lane.held.take(), &mut lane.aisles) {
+            aisles.open(aisle);
+            lane.throttled = 0;
+            self.stats.throttled -= 1;
+        }
+    }
+
+    /// Takes note that a message is gone that was in an aisle.
+    fn leave_aisle(&mut self, message: &Message) {
+        let Some(aisle) = message.aisle else {
+            return;
+        };
+        let lane = self.lanes[message.lane as usize]
+            .as_mut()
+            .expect("a message is in a lane");
+        let aisles = lane.aisles.as_mut().expect("and its aisle is there");
+        if self.ordering == Ordering::None
+            && matches!(message.state, State::Ready { .. })
+            && aisles.lose(&self.messages, aisle)
+        {
+            lane.throttled -= 1;
+            self.stats.throttled -= 1;
+        }
+        lane.is_full = false;
+        aisles.leave(aisle);
+        if aisles.is_empty() {
+            lane.aisles = None;
+        }
+    }
+
+    /// Returns the aisle of a message that takes tokens; none if it takes none.
+    pub(super) fn enter_aisle(
+        &mut self,
+        gates: &mut Gates,
+        lane: u32,
+        keys: &Arc<[ThrottleKey]>,
+    ) -> Option<u32> {
+        if keys.is_empty() {
+            return None;
+        }
+        let aisles = &mut self.lane_mut(lane).aisles;
+        Some(aisles.get_or_insert_default().enter(gates, keys))
+    }
+
+    /// Lets a message stand in line, to be delivered when its turn comes. Its lane is to be refreshed.
+    pub(super) fn line_up(&mut self, slot: u32, join: Join) {
+        let message = &self.messages[slot as usize];
+        let (handle, aisle) = (message.handle(slot), message.aisle);
+        let lane = self.lanes[message.lane as usize]
+            .as_mut()
+            .expect("a message is in a lane");
+        let (Some(aisle), Ordering::None) = (aisle, self.ordering) else {
+            lane.line.join(handle, join);
+            return;
+        };
+        self.away.insert(handle.id, slot);
+        let aisles = lane.aisles.as_mut().expect("and its aisle is there");
+        if aisles.join(&self.messages, aisle, handle, join) {
+            lane.throttled += 1;
+            self.stats.throttled += 1;
+        }
     }
 
     /// Sets memory apart for what a read may bring.
@@ -431,54 +544,72 @@ impl Books {
         delays.peek().map(|Reverse((until, _))| *until)
     }
 
-    /// Returns the first message of a lane that is in memory, and drops what is in front of it and gone.
+    /// Returns the first message of a lane that is in memory and not in an aisle that is shut.
     pub(super) fn head(&mut self, number: u32) -> Option<Handle> {
         let lane = self.lanes[number as usize]
             .as_mut()
             .expect("whoever has its number keeps a lane");
-        let messages = &self.messages;
-        let is_live = |handle: &Handle| {
-            messages
-                .get(handle.slot as usize)
-                .is_some_and(|message| message.id == handle.id)
+        let head = lane.line.head(&self.messages);
+        let Some(aisles) = &mut lane.aisles else {
+            return head;
         };
-        while lane.ready.front().is_some_and(|handle| !is_live(handle)) {
-            lane.ready.pop_front();
+        let aside = aisles.head(&self.messages);
+        [head, aside].into_iter().flatten().min()
+    }
+
+    /// Returns those that stand in the same line as this message and may have no payload, in no order.
+    pub(super) fn beside(
+        &self,
+        number: u32,
+        head: Handle,
+    ) -> Box<dyn Iterator<Item = Handle> + '_> {
+        let lane = self.lane(number);
+        let aisle = self.messages[head.slot as usize].aisle;
+        match (aisle, &lane.aisles, self.ordering) {
+            (Some(aisle), Some(aisles), Ordering::None) => Box::new(aisles.standing(aisle)),
+            _ => Box::new(lane.line.returned.iter().map(|handle| handle.0)),
         }
-        while lane
-            .returned
-            .peek()
-            .is_some_and(|handle| !is_live(&handle.0))
-        {
-            lane.returned.pop();
-        }
-        match (lane.ready.front(), lane.returned.peek()) {
-            (Some(&ready), Some(&returned)) => Some(ready.min(returned.0)),
-            (Some(&ready), None) => Some(ready),
-            (None, Some(&returned)) => Some(returned.0),
-            (None, None) => None,
-        }
+    }
+
+    /// Returns the first message of a lane that waits for a token.
+    pub(super) fn shut_head(&mut self, number: u32) -> Option<Handle> {
+        let lane = self.lanes[number as usize].as_mut()?;
+        let (head, _) = lane.aisles.as_mut()?.shut_head(&self.messages)?;
+        Some(head)
     }
 
     /// Returns where the message of this id is in memory, if it is one of this lane and there.
     pub(super) fn find(&self, lane: &Lane, id: MessageId) -> Option<&Message> {
+        let slot = self.slot_of(lane, id)?;
+        Some(&self.messages[slot as usize])
+    }
+
+    /// Returns its slot.
+    pub(super) fn slot_of(&self, lane: &Lane, id: MessageId) -> Option<u32> {
         let slot = self.away.get(&id).copied().or_else(|| {
             // In the order of ids, with those that have gone.
-            let place = lane.ready.binary_search_by_key(&id, |handle| handle.id);
-            place.ok().map(|place| lane.ready[place].slot)
+            let ready = &lane.line.ready;
+            let place = ready.binary_search_by_key(&id, |handle| handle.id);
+            place.ok().map(|place| ready[place].slot)
         })?;
         let message = self.messages.get(slot as usize)?;
-        (message.id == id).then_some(message)
+        (message.id == id).then_some(slot)
     }
 
     /// Takes the first message out of its lane's line. It is the one that [`head`](Self::head) has returned.
     pub(super) fn pop(&mut self, number: u32, head: Handle) {
-        let lane = self.lane_mut(number);
-        if lane.ready.front() == Some(&head) {
-            lane.ready.pop_front();
-            self.away.insert(head.id, head.slot);
-        } else {
-            lane.returned.pop();
+        let aisle = self.messages[head.slot as usize].aisle;
+        let lane = self.lanes[number as usize]
+            .as_mut()
+            .expect("whoever has its number keeps a lane");
+        self.away.insert(head.id, head.slot);
+        match (aisle, self.ordering) {
+            (Some(aisle), Ordering::None) => {
+                let aisles = lane.aisles.as_mut().expect("its aisle is there");
+                aisles.pop(&self.messages, aisle, head);
+                lane.is_full = false;
+            }
+            _ => lane.line.pop(head),
         }
     }
 

@@ -155,8 +155,8 @@ impl Queue {
     fn next_cost(&self, lane: &Lane, after: u64) -> Cost {
         let place = usize::try_from(after).ok();
         let message = place
-            .filter(|_| lane.returned.is_empty())
-            .and_then(|place| lane.ready.get(place))
+            .filter(|_| lane.line.returned.is_empty())
+            .and_then(|place| lane.line.ready.get(place))
             .and_then(|handle| self.books.messages.get(handle.slot as usize));
         let bytes = match (message, lane.stored) {
             (Some(message), _) => message.carried(),

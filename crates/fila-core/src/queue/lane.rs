@@ -8,19 +8,20 @@
 //! stored       in the store only; begins after all of the above, and is read back from there
 //! ```
 //!
-//! While there is a stored stretch, new messages join it: order needs it, and so does the bound on memory. A message
-//! that leaves the line for another reason than its turn leaves a handle behind that no longer finds it; handles are
-//! looked at when their turn comes, and all dropped when the lane is empty.
+//! While there is a stored stretch, new messages join it: order needs it, and so does the bound on memory. Messages that
+//! take tokens from buckets stand in lines of their own beside this one, see [`aisle`](super::aisle), unless the queue is
+//! strictly ordered; the first of all lines that are open is the next. When the lane is empty, all handles are dropped.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use drr::{Cost, Weight};
 use fila_store::{FairnessKey, MessageId, Meta, Timestamp};
 
+use super::aisle::Aisles;
 use super::dispatch::MESSAGE;
+use super::line::Line;
 use super::message::{Handle, carried, ready_since};
 use super::pace::Share;
 use crate::{ConsumerId, Definition, Delivering, KeySettings, Ordering};
@@ -32,17 +33,28 @@ pub(super) struct Lane {
     /// What producers said last.
     pub(super) weight: Weight,
     pub(super) settings: KeySettings,
-    pub(super) ready: VecDeque<Handle>,
-    pub(super) returned: BinaryHeap<Reverse<Handle>>,
+    pub(super) line: Line,
+    /// Messages that take tokens; none if there are none.
+    pub(super) aisles: Option<Box<Aisles>>,
     pub(super) stored: Option<Stored>,
-    /// Live messages in `ready` and `returned` that are ready.
+    /// Live messages in lines that are ready.
     pub(super) ready_count: u64,
+    /// Of these, how many stand in aisles that are shut; in a strictly ordered lane the head, if it waits for a token.
+    pub(super) throttled: u64,
+    /// In a strictly ordered lane: the aisle whose head waits for a token, and everybody behind it.
+    pub(super) held: Option<u32>,
+    /// The next message in the store would have to wait for a token, and there is no room for more of those.
+    pub(super) is_full: bool,
+    /// A delivery is owed whose message may lack a token, too: no more are promised until it is read.
+    pub(super) is_slow: bool,
     pub(super) delayed: u64,
     pub(super) leased: u32,
     /// Accepted, and not yet durable.
     pub(super) uncommitted: u32,
     /// In a strictly ordered lane: acknowledged, and not yet durably so. What comes next waits for that.
     pub(super) settling: u32,
+    /// Messages of the stored stretch that are deleted, and not yet durably so. Until then nothing is read.
+    pub(super) removing: u32,
     pub(super) loading: Loading,
     /// Bytes set apart for what is being read.
     pub(super) reserved: usize,
@@ -51,6 +63,8 @@ pub(super) struct Lane {
     pub(super) promises: VecDeque<Promise>,
     /// In a strictly ordered lane: the head waits for its time.
     pub(super) is_blocked: bool,
+    /// A message of it has failed when as many were waiting as may.
+    pub(super) is_held: bool,
     /// What a delivery takes, where time is what counts: a mean of the last ones.
     pub(super) expected: Cost,
     /// What it got in the last minute.
@@ -128,18 +142,24 @@ impl Lane {
             engine,
             weight,
             settings,
-            ready: VecDeque::new(),
-            returned: BinaryHeap::new(),
+            line: Line::default(),
+            aisles: None,
             stored: None,
             ready_count: 0,
+            throttled: 0,
+            held: None,
+            is_full: false,
+            is_slow: false,
             delayed: 0,
             leased: 0,
             uncommitted: 0,
             settling: 0,
+            removing: 0,
             loading: Loading::Nothing,
             reserved: 0,
             promises: VecDeque::new(),
             is_blocked: false,
+            is_held: false,
             expected: Cost::new(MESSAGE),
             share: Share::default(),
             delivered: 0,
@@ -185,7 +205,12 @@ impl Lane {
 
     /// Tells whether one more may be leased, with this cap.
     pub(super) fn may_deliver(&self, cap: u32) -> bool {
-        !self.is_paused() && !self.is_blocked && self.leased + self.settling < cap
+        !self.is_paused()
+            && !self.is_blocked
+            && self.held.is_none()
+            && !self.is_held
+            && self.removing == 0
+            && self.leased + self.settling < cap
     }
 
     pub(super) fn stored_count(&self) -> u64 {
@@ -202,6 +227,8 @@ impl Lane {
         self.depth() == 0
             && self.uncommitted == 0
             && self.settling == 0
+            && self.removing == 0
+            && !self.is_held
             && self.loading == Loading::Nothing
             && self.promises.is_empty()
     }

@@ -1,9 +1,10 @@
 //! A message in memory.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use drr::Cost;
-use fila_store::{Locator, MessageId, Meta, Payload, Timestamp};
+use fila_store::{DeathReason, Locator, MessageId, Meta, Payload, Timestamp};
 
 use crate::LeaseId;
 use crate::memory::Memory;
@@ -14,6 +15,8 @@ use crate::wheel::Timer;
 pub(super) struct Message {
     pub(super) id: MessageId,
     pub(super) lane: u32,
+    /// Its aisle in that lane, if it takes tokens.
+    pub(super) aisle: Option<u32>,
     pub(super) meta: Meta,
     pub(super) payload: Option<Payload>,
     pub(super) state: State,
@@ -33,6 +36,13 @@ pub(super) enum State {
     },
     /// Waits for its time.
     Delayed,
+    /// Has come back from a consumer that failed, and waits to be judged.
+    Failing {
+        /// How long the consumer wants it to wait, if it has said so.
+        wish: Option<Duration>,
+        /// Why it is to become a dead letter, if that is decided.
+        sentence: Option<DeathReason>,
+    },
     /// With a consumer.
     Leased {
         lease: LeaseId,
@@ -70,10 +80,13 @@ impl Message {
 
     /// Returns what it takes in memory.
     pub(super) fn footprint(&self) -> usize {
-        match self.payload {
-            Some(_) => Memory::whole(self.meta.sizes),
-            None => Memory::bare(),
-        }
+        let history = self.meta.history.as_ref();
+        let history = history.map_or(0, |history| history.bytes());
+        history
+            + match self.payload {
+                Some(_) => Memory::whole(self.meta.sizes),
+                None => Memory::bare(),
+            }
     }
 }
 

@@ -23,6 +23,7 @@
 //! - `depth = ready + delayed + leased + accepted and not yet durable`.
 
 mod admission;
+mod aisle;
 mod batch_row;
 mod batches;
 mod books;
@@ -30,11 +31,14 @@ mod consumers;
 mod deduplication;
 mod dispatch;
 mod explaining;
+mod failing;
 mod lane;
+mod line;
 mod loading;
 mod message;
 mod pace;
 mod peeking;
+mod redriving;
 mod settling;
 
 use drr::Weight;
@@ -45,11 +49,14 @@ pub(crate) use self::batches::Batches;
 use self::books::Books;
 use self::consumers::Consumers;
 use self::deduplication::Deduplication;
+pub(crate) use self::failing::Dying;
 use self::lane::Stored;
 pub(crate) use self::message::ready_since;
 pub(crate) use self::settling::Stores;
 use crate::effects::Garbage;
 use crate::memory::Memory;
+use crate::recovery::DeadLetters;
+use crate::throttle::{Call, Gates};
 use crate::{
     ConsumerId, Definition, Demand, Dismissal, Effects, KeySettings, QueueStats, Recovery, Refused,
     Settings, Totals,
@@ -61,10 +68,15 @@ pub(crate) struct Context<'a, T> {
     pub(crate) settings: &'a Settings,
     pub(crate) memory: &'a mut Memory,
     pub(crate) effects: &'a mut Effects<T>,
+    pub(crate) gates: &'a mut Gates,
     /// Bytes that have been taken and are not confirmed.
     pub(crate) buffered: &'a mut usize,
     /// How many operations the round that is collected has room for.
     pub(crate) room: usize,
+    /// Bytes that it copies from queue to queue.
+    pub(crate) adopted: &'a mut usize,
+    /// Messages of this queue that are to leave for another one.
+    pub(crate) dying: &'a mut Vec<Dying>,
 }
 
 /// One queue.
@@ -80,6 +92,9 @@ pub(crate) struct Queue {
     deduplication: Deduplication,
     batches: Batches,
     books: Box<Books>,
+    dead_letters: Option<DeadLetters>,
+    /// How many messages have been taken out of the store by others than their readers.
+    redrives: u64,
     totals: Totals,
     /// What is to be stored next.
     pub(crate) writes: Writes,
@@ -95,6 +110,8 @@ pub(crate) struct Writes {
     lanes: Vec<u32>,
     /// Strictly ordered lanes that wait for a deletion.
     settling: Vec<u32>,
+    /// Lanes of which messages are deleted that are in the store only.
+    removing: Vec<u32>,
     /// The books to which these lanes belong.
     serial: u64,
     /// Bytes of the messages that were accepted.
@@ -104,6 +121,7 @@ pub(crate) struct Writes {
 
 impl Queue {
     pub(crate) fn open(now: Timestamp, settings: &Settings, mut recovery: Recovery) -> Self {
+        let ordering = recovery.definition.ordering;
         let mut queue = Self {
             id: recovery.queue,
             epoch: recovery.epoch,
@@ -114,7 +132,9 @@ impl Queue {
             consumers: Consumers::default(),
             deduplication: Deduplication::default(),
             batches: recovery.batches,
-            books: Box::new(Books::new(0, settings, now)),
+            books: Box::new(Books::new(0, ordering, settings, now)),
+            dead_letters: recovery.dead_letters,
+            redrives: 0,
             totals: Totals::default(),
             writes: Writes::default(),
             resync: None,
@@ -228,6 +248,29 @@ impl Queue {
         self.resync.is_some()
     }
 
+    /// Lets an aisle go on for which there is a token; tells whether it has waited for that.
+    pub(crate) fn called(&mut self, gates: &Gates, call: &Call) -> bool {
+        let number = call.waiter.lane;
+        let Some(Some(lane)) = self.books.lanes.get_mut(number as usize) else {
+            return false;
+        };
+        let called = match &mut lane.aisles {
+            Some(aisles) => aisles.called(gates, call),
+            None => None,
+        };
+        let Some(count) = called else {
+            return false;
+        };
+        let count = match lane.held.take() {
+            Some(_) => 1,
+            None => count,
+        };
+        lane.throttled -= count;
+        self.books.stats.throttled -= count;
+        self.books.refresh(number, &self.definition);
+        true
+    }
+
     /// Empties the queue, and returns how many messages there were. Constant work but for the consumers: the old books
     /// are for somebody else to throw away.
     ///
@@ -239,7 +282,8 @@ impl Queue {
             self.writes.is_purge = true;
         }
         let purged = self.books.depth;
-        let books = Books::new(self.books.serial + 1, context.settings, context.now);
+        let (serial, ordering) = (self.books.serial + 1, self.definition.ordering);
+        let books = Books::new(serial, ordering, context.settings, context.now);
         let old = std::mem::replace(&mut self.books, Box::new(books));
         old.leave(context.memory);
         context.effects.garbage.push(Garbage(old));
@@ -256,6 +300,7 @@ impl Queue {
         self.writes.batch.clear();
         self.writes.lanes.clear();
         self.writes.settling.clear();
+        self.writes.removing.clear();
         self.writes.batch.purge(self.generation);
         self.writes.serial = self.books.serial;
         Ok(purged)
@@ -285,6 +330,10 @@ impl Queue {
         }
         for ((id, meta, payload), &lane) in batch.take_puts().zip(&writes.lanes) {
             self.confirm(context, lane, id, meta, payload);
+        }
+        for &lane in &writes.removing {
+            self.books.lane_mut(lane).removing -= 1;
+            self.books.refresh(lane, &self.definition);
         }
         for &lane in &writes.settling {
             self.books.lane_mut(lane).settling -= 1;

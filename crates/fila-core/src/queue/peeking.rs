@@ -38,14 +38,18 @@ impl Queue {
     /// Returns for how long the first message of a lane that is ready has been so, as far as that is known without
     /// reading or searching.
     fn head_waiting(&mut self, now: Timestamp, number: u32) -> Option<Duration> {
-        let Some(head) = self.books.head(number) else {
+        let head = self
+            .books
+            .head(number)
+            .or_else(|| self.books.shut_head(number));
+        let Some(head) = head else {
             let stored = self.books.lane(number).stored?;
             return Some(now.since(stored.since));
         };
         match self.books.messages[head.slot as usize].state {
             State::Ready { since } => Some(now.since(since)),
             // In a strict line: those that are ready wait behind it.
-            State::Delayed => None,
+            State::Delayed | State::Failing { .. } => None,
             State::Leased { .. } => unreachable!("what is leased is not in line"),
         }
     }
@@ -76,6 +80,12 @@ impl Queue {
         let attempts = message.meta.attempts;
         match message.state {
             State::Ready { .. } | State::Delayed => Some((waiting(now, &message.meta)?, attempts)),
+            State::Failing { .. } => {
+                // One that is about to leave has no timer, for no longer than this moment.
+                let end = message.timer.map(|timer| self.books.wheel.deadline(timer));
+                let until = end.unwrap_or(now);
+                Some((MessageState::Delayed { until }, attempts))
+            }
             State::Leased { .. } => {
                 let end = message.timer.map(|timer| self.books.wheel.deadline(timer));
                 let until = end.expect("a lease has an end");
@@ -102,6 +112,7 @@ fn key_stats(lane: &Lane, head_waiting: Option<Duration>) -> KeyStats {
         weight: lane.weight_in_force().value(),
         is_paused: lane.is_paused(),
         ready: lane.ready_count + lane.stored_count(),
+        throttled: lane.throttled,
         delayed: lane.delayed,
         leased: u64::from(lane.leased),
         delivered: lane.delivered,

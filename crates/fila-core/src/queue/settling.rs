@@ -1,14 +1,12 @@
 //! How deliveries end: by a result, by time, or with their consumer.
 
-use std::cmp::Reverse;
-use std::time::Duration;
-
 use drr::Cost;
 
-use super::admission::earliest;
+use super::failing::Cause;
+use super::line::Join;
 use super::message::State;
 use super::{Context, Queue};
-use crate::{Charge, Ordering, SettleError, Settlement, Verdict};
+use crate::{Charge, SettleError, Settlement, Verdict};
 
 /// Whether something has to be stored before the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,14 +37,14 @@ impl Queue {
                 self.acknowledge(context, slot);
                 Ok(Stores::Something)
             }
-            Verdict::Nack { delay } if delay > max => {
-                Err(SettleError::TooLong { found: delay, max })
-            }
-            Verdict::Nack { delay } => {
+            Verdict::Nack {
+                delay: Some(found), ..
+            } if found > max => Err(SettleError::TooLong { found, max }),
+            Verdict::Nack { delay, error } => {
                 self.totals.nacked += 1;
                 let lane = message.lane;
                 self.books.lane_mut(lane).nacked += 1;
-                self.give_back(context, slot, true, delay);
+                self.fail(context, slot, &Cause::Nacked { delay, error });
                 Ok(Stores::Something)
             }
             Verdict::Extend { by: Some(by) } if by > max => {
@@ -61,7 +59,7 @@ impl Queue {
             Verdict::Release => {
                 self.totals.released += 1;
                 let writes = self.writes.batch.len();
-                self.give_back(context, slot, false, Duration::ZERO);
+                self.give_back(context, slot);
                 // Its life may have ended meanwhile.
                 Ok(if self.writes.batch.len() == writes {
                     Stores::Nothing
@@ -74,63 +72,27 @@ impl Queue {
 
     fn acknowledge<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
         self.end_lease(context, slot);
-        let message = self.books.remove(context.memory, slot);
-        self.writes.batch.delete(message.locator());
-        let lane = self.books.lane_mut(message.lane);
-        lane.acked += 1;
-        if self.definition.ordering == Ordering::Key {
-            lane.settling += 1;
-            self.writes.settling.push(message.lane);
-        }
-        self.books.refresh(message.lane, &self.definition);
+        let lane = self.books.messages[slot as usize].lane;
+        self.books.lane_mut(lane).acked += 1;
+        self.depart(context, slot);
     }
 
-    /// Ends a lease without an acknowledgement: the message goes back to its place, at once or after a delay.
-    pub(super) fn give_back<T>(
-        &mut self,
-        context: &mut Context<'_, T>,
-        slot: u32,
-        is_attempt: bool,
-        delay: Duration,
-    ) {
+    /// Ends a lease as if it had never been: the message goes back to its place at once.
+    fn give_back<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
         self.end_lease(context, slot);
         let books = &mut self.books;
         let message = &mut books.messages[slot as usize];
-        if is_attempt {
-            message.meta.attempts = message.meta.attempts.saturating_add(1);
-            message.meta.deliver_after =
-                (!delay.is_zero()).then(|| context.now.saturating_add(delay));
-            self.writes.batch.update(message.id, message.meta.clone());
-        }
-        let is_early = message.is_early(context.now);
         let is_expired = message.is_expired(context.now);
-        message.state = if is_early {
-            State::Delayed
-        } else {
-            State::Ready { since: context.now }
-        };
-        let moment = if is_early {
-            earliest(message.meta.deliver_after, message.meta.expires_at)
-        } else {
-            message.meta.expires_at
-        };
-        let (number, handle) = (message.lane, message.handle(slot));
+        let moment = message.meta.expires_at;
+        // Its time had come when it was delivered, and does not go back.
+        message.state = State::Ready { since: context.now };
+        let number = message.lane;
         books.stats.leased -= 1;
+        books.stats.ready += 1;
         let lane = books.lane_mut(number);
         lane.leased -= 1;
-        if is_early {
-            lane.delayed += 1;
-        } else {
-            lane.ready_count += 1;
-        }
-        if !is_early || self.definition.ordering == Ordering::Key {
-            lane.returned.push(Reverse(handle));
-        }
-        if is_early {
-            books.stats.delayed += 1;
-        } else {
-            books.stats.ready += 1;
-        }
+        lane.ready_count += 1;
+        books.line_up(slot, Join::Between);
         books.arm(slot, moment);
         if is_expired {
             self.expire(context, slot);
@@ -140,7 +102,7 @@ impl Queue {
     }
 
     /// Takes a message from its consumer. What it is then is the caller's to say.
-    fn end_lease<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
+    pub(super) fn end_lease<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
         let message = &mut self.books.messages[slot as usize];
         let State::Leased {
             lease,
@@ -181,7 +143,7 @@ impl Queue {
         self.consumers.leave(consumer);
         while let Some(slot) = self.consumers.some_leased(consumer) {
             self.totals.released += 1;
-            self.give_back(context, slot, true, Duration::ZERO);
+            self.fail(context, slot, &Cause::ConsumerGone);
         }
         self.consumers.remove(consumer);
     }

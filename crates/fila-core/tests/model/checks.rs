@@ -7,8 +7,9 @@ use fila_core::{
     Answer, ConsumerId, Delivering, Delivery, EnqueueError, Enqueued, Ordering, Refused,
     SettleError,
 };
-use fila_store::{Cursor, Entry, FairnessKey, MessageId, Shard, Timestamp};
+use fila_store::{Cursor, Entry, FairnessKey, MessageId, QueueId, Shard, Timestamp};
 
+use super::dead_letters::OnTheirWay;
 use super::producers::{Copies, places};
 use super::{Expected, Fate, Known, Life, Pending, Sent, Simulation};
 
@@ -23,8 +24,14 @@ impl Simulation {
             let pending = self.pending.remove(&ticket).expect("answered once");
             self.check_answer(pending, answer);
         }
+        self.take_failures();
+        self.lay_to_rest();
         while let Some((consumer, delivery)) = self.shell.deliveries.pop_front() {
-            self.check_delivery(consumer, &delivery);
+            if self.cellar.consumer == Some(consumer) {
+                self.check_letter(&delivery);
+            } else {
+                self.check_delivery(consumer, &delivery);
+            }
         }
         for (consumer, _) in std::mem::take(&mut self.shell.dismissed) {
             let is_there = self.consumers.contains_key(&consumer);
@@ -69,7 +76,7 @@ impl Simulation {
                         }
                         Expected::Attempted(id, attempts) => {
                             assert_eq!(result, Ok(()));
-                            if let Some(known) = self.messages.get_mut(&id) {
+                            if let Some(known) = self.known_mut(id) {
                                 known.attempts_confirmed = known.attempts_confirmed.max(attempts);
                             }
                         }
@@ -79,6 +86,17 @@ impl Simulation {
             (Pending::Purge(purged), Answer::Purged(count)) => {
                 assert!(count >= self.certain(&purged), "{count}");
                 self.gone.extend(purged.into_keys());
+            }
+            (
+                Pending::Redrive {
+                    bodies,
+                    expires,
+                    is_purged,
+                },
+                Answer::Redriven { results, stamp },
+            ) => self.check_redriven(&bodies, (expires, is_purged), results, stamp),
+            (Pending::SettleLetters(deleted), Answer::Settled(results)) => {
+                self.check_settled_letters(&deleted, &results);
             }
             (pending, answer) => panic!("{answer:?} to {pending:?}"),
         }
@@ -93,12 +111,19 @@ impl Simulation {
     fn take_stored(&mut self, id: MessageId, sent: Sent) {
         self.ids.insert(sent.body, id);
         let is_purged = sent.is_purged;
-        let known = Known::of(sent);
+        self.take_known(id, Known::of(sent), is_purged);
+    }
+
+    /// Takes note of a message that is there, unless a purge came after it.
+    pub(super) fn take_known(&mut self, id: MessageId, known: Known, is_purged: bool) {
         if is_purged {
             // Gone, if the purge comes to pass.
             let purge = self.pending.values_mut().find_map(|pending| match pending {
                 Pending::Purge(purged) => Some(purged),
-                Pending::Enqueue(..) | Pending::Settle(_) => None,
+                Pending::Enqueue(..)
+                | Pending::Settle(_)
+                | Pending::Redrive { .. }
+                | Pending::SettleLetters(_) => None,
             });
             purge.expect("it is answered later").insert(id, known);
             return;
@@ -148,6 +173,9 @@ impl Simulation {
                 ready.next().map(|(id, _)| *id)
             }
             Ordering::Key => {
+                if self.cellar.blocks(key) {
+                    return None;
+                }
                 // Whatever is first stands in the way of the others, unless its life is over.
                 let mut line = of_key()
                     .filter(|(_, known)| known.life != Life::Waiting || !known.is_expired(now));
@@ -207,6 +235,7 @@ impl Simulation {
         let consumers = self.consumers.len() as u64;
         assert_eq!(stats.consumers, consumers);
         self.check_peeked();
+        self.check_cellar();
         if self.is_all_retried()
             && let Some(willing) = self.consumers.keys().find(|&&id| self.is_willing(id))
         {
@@ -245,6 +274,7 @@ impl Simulation {
         let leases: Vec<_> = self.leases().map(|(lease, _)| lease).collect();
         self.ended.extend(leases);
         self.consumers.clear();
+        self.to_judge.clear();
         self.learn_from_store();
         let stats = self.shell.stats(self.queue);
         assert_eq!(stats.depth(), self.messages.len() as u64);
@@ -255,6 +285,7 @@ impl Simulation {
         let now = self.shell.now;
         let mut doubtful: BTreeMap<u64, Sent> = BTreeMap::new();
         let mut before = std::mem::take(&mut self.messages);
+        let mut on_their_way = OnTheirWay::default();
         for (_, pending) in std::mem::take(&mut self.pending) {
             match pending {
                 Pending::Enqueue(sent, _) => {
@@ -270,13 +301,42 @@ impl Simulation {
                     before.extend(purged);
                 }
                 Pending::Settle(_) => {}
+                Pending::SettleLetters(deleted) => {
+                    on_their_way
+                        .acknowledged
+                        .extend(deleted.into_iter().flatten());
+                }
+                Pending::Redrive {
+                    bodies,
+                    expires,
+                    is_purged,
+                } => {
+                    for body in bodies {
+                        let way = on_their_way.redriven.entry(body).or_default();
+                        way.push((expires, is_purged));
+                    }
+                }
             }
         }
+        let mut letters = self.learn_of_letters(&mut before, &on_their_way);
         let stored = self.stored();
         for entry in &stored {
             let (id, meta) = (entry.id, &entry.meta);
             assert!(!self.gone.contains(&id), "{id} is back");
-            let body = self.body_of(entry);
+            let body = self.body_in(self.queue, entry);
+            assert!(!self.cellar.holds(body), "{body} is in both queues");
+            if let Some(letter) = letters.remove(&body)
+                && letter.id != id
+            {
+                // It has come back, though nobody was told.
+                let ways = &on_their_way.redriven[&body];
+                let is_way = |way: &(Option<Timestamp>, bool)| way.0 == meta.expires_at;
+                assert!(ways.iter().any(is_way), "{meta:?}");
+                assert_eq!((meta.attempts, &meta.history), (0, &None));
+                let known = letter.come_back(meta.expires_at);
+                self.messages.insert(id, known);
+                continue;
+            }
             let known = before.remove(&id).unwrap_or_else(|| {
                 let sent = doubtful.remove(&body).expect("somebody has sent it");
                 self.ids.insert(body, id);
@@ -288,12 +348,14 @@ impl Simulation {
             assert!(attempts.contains(&meta.attempts), "{attempts:?}: {meta:?}");
             let due = meta.deliver_after.unwrap_or(Timestamp::from_millis(0));
             if meta.attempts == known.attempts {
-                assert_eq!(due, known.due, "{id}");
+                let is_known = due == known.due || known.dues_before.contains(&due);
+                assert!(is_known, "{id}: {due:?} of {known:?}");
             }
             self.messages.insert(
                 id,
                 Known {
                     due,
+                    dues_before: Vec::new(),
                     attempts: meta.attempts,
                     attempts_confirmed: meta.attempts,
                     life: Life::Waiting,
@@ -301,6 +363,11 @@ impl Simulation {
                 },
             );
         }
+        letters.retain(|body, _| {
+            let ways = on_their_way.redriven.get(body);
+            !ways.is_some_and(|ways| ways.iter().any(|way| way.1))
+        });
+        assert!(letters.is_empty(), "lost: {letters:?}");
         for (id, known) in before {
             let may_be_gone = known.life == Life::Leaving || known.is_expired(now);
             assert!(may_be_gone, "{id} is lost: {known:?}");
@@ -309,8 +376,8 @@ impl Simulation {
         self.learn_what_is_remembered();
     }
 
-    fn body_of(&self, entry: &Entry) -> u64 {
-        let shard = &self.shell.shards[&self.queue];
+    pub(super) fn body_in(&self, queue: QueueId, entry: &Entry) -> u64 {
+        let shard = &self.shell.shards[&queue];
         let loaded = shard.load(&[entry.locator()]).unwrap().remove(0);
         let fila_store::Loaded::Found(payload) = loaded else {
             panic!("{loaded:?}");

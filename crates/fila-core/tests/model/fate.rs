@@ -17,7 +17,9 @@ const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
 impl Simulation {
     pub(super) fn step(&mut self) {
-        match self.chance.below(100) {
+        match self.chance.below(112) {
+            100..105 => self.judge(),
+            105..112 => self.haunt(),
             0..20 => self.enqueue(),
             20..40 => self.settle(),
             40..46 => self.subscribe(),
@@ -144,9 +146,7 @@ impl Simulation {
             let lease = leases[self.chance.below(leases.len() as u64) as usize];
             let verdict = match self.chance.below(8) {
                 0..5 => Verdict::Ack,
-                5 => Verdict::Nack {
-                    delay: Duration::from_millis(self.chance.below(3) * 60),
-                },
+                5 => self.some_nack(),
                 6 => Verdict::Release,
                 _ => Verdict::Extend { by: None },
             };
@@ -165,7 +165,7 @@ impl Simulation {
         let mut expected = Vec::new();
         let mut settlements = Vec::new();
         for (lease, verdict) in results {
-            expected.push(self.take_result(lease, verdict));
+            expected.push(self.take_result(lease, verdict.clone()));
             settlements.push(Settlement {
                 lease,
                 message: None,
@@ -186,7 +186,7 @@ impl Simulation {
             .iter()
             .filter_map(|(id, known)| match known.life {
                 Life::Leased { lease, .. } => Some((lease, *id)),
-                Life::Waiting | Life::Leaving => None,
+                Life::Waiting | Life::Failing { .. } | Life::Leaving => None,
             })
     }
 
@@ -214,11 +214,10 @@ impl Simulation {
                 known.life = Life::Leaving;
                 Expected::Deleted(id)
             }
-            Verdict::Nack { delay } => {
-                known.life = Life::Waiting;
-                known.attempts += 1;
-                known.due = due(now, delay);
-                Expected::Attempted(id, known.attempts)
+            Verdict::Nack { delay, .. } => {
+                let attempts = known.attempts + 1;
+                self.fail(id, delay, true);
+                Expected::Attempted(id, attempts)
             }
             Verdict::Release => {
                 known.life = Life::Waiting;
@@ -286,16 +285,21 @@ impl Simulation {
 
     fn unsubscribe(&mut self) {
         if let Some(consumer) = self.some_consumer() {
-            self.end_leases(|_, holder| holder == consumer);
+            self.end_leases(|_, holder| holder == consumer, false);
             self.consumers.remove(&consumer);
             self.shell.tell(Command::Unsubscribe { consumer });
         }
     }
 
     /// Ends leases without a result: the deliveries count as attempts.
-    pub(super) fn end_leases(&mut self, ends: impl Fn(Timestamp, ConsumerId) -> bool) {
+    pub(super) fn end_leases(
+        &mut self,
+        ends: impl Fn(Timestamp, ConsumerId) -> bool,
+        is_judged: bool,
+    ) {
         let mut holders = Vec::new();
-        for known in self.messages.values_mut() {
+        let mut failed = Vec::new();
+        for (id, known) in &self.messages {
             if let Life::Leased {
                 lease,
                 consumer,
@@ -304,11 +308,13 @@ impl Simulation {
                 && ends(until, consumer)
             {
                 self.ended.push(lease);
-                known.life = Life::Waiting;
-                known.attempts += 1;
-                known.due = Timestamp::from_millis(0);
+                failed.push(*id);
                 holders.push(consumer);
             }
+        }
+        for id in failed {
+            let wish = (!is_judged).then_some(Duration::ZERO);
+            self.fail(id, wish, is_judged);
         }
         for consumer in holders {
             self.dismiss_if_done(consumer);
@@ -343,11 +349,13 @@ impl Simulation {
 
     /// Makes a read, which fails now and then.
     fn load(&mut self) {
-        if self.shell.loads.is_empty() {
+        let Some(load) = self.shell.loads.front() else {
             return;
-        }
+        };
         // What is due comes before what is read.
-        self.end_overdue_leases();
+        if load.queue == self.queue {
+            self.end_overdue_leases();
+        }
         if self.chance.one_in(8) {
             self.shell.fail_load();
             self.read_failed = Some(self.shell.now);
@@ -358,11 +366,16 @@ impl Simulation {
 
     pub(super) fn end_overdue_leases(&mut self) {
         let now = self.shell.now;
-        self.end_leases(|until, _| until <= now);
+        self.judge_overdue();
+        self.end_leases(|until, _| until <= now, true);
     }
 
     fn reconfigure(&mut self) {
-        match self.chance.below(6) {
+        match self.chance.below(8) {
+            6 => {
+                self.definition.retry.attempts_max = NonZeroU32::new(self.chance.below(4) as u32);
+            }
+            7 => self.definition.failure_hook = self.chance.one_in(2),
             0 => {
                 self.definition.delivery = match self.definition.delivery {
                     Delivering::Running => Delivering::Paused,
@@ -410,6 +423,8 @@ impl Simulation {
     }
 
     fn purge(&mut self) {
+        // What has died is out of it.
+        self.cellar.unblock();
         let purged = std::mem::take(&mut self.messages);
         for known in purged.values() {
             if let Life::Leased { lease, .. } = known.life {
@@ -417,8 +432,12 @@ impl Simulation {
             }
         }
         for pending in self.pending.values_mut() {
-            if let Pending::Enqueue(sent, _) = pending {
-                sent.iter_mut().for_each(|sent| sent.is_purged = true);
+            match pending {
+                Pending::Enqueue(sent, _) => {
+                    sent.iter_mut().for_each(|sent| sent.is_purged = true);
+                }
+                Pending::Redrive { is_purged, .. } => *is_purged = true,
+                Pending::Settle(_) | Pending::SettleLetters(_) | Pending::Purge(_) => {}
             }
         }
         self.remembered.clear();
@@ -437,7 +456,7 @@ impl Simulation {
 }
 
 /// Returns when a message may be delivered that is put off by so much.
-fn due(now: Timestamp, delay: Duration) -> Timestamp {
+pub(super) fn due(now: Timestamp, delay: Duration) -> Timestamp {
     if delay.is_zero() {
         Timestamp::from_millis(0)
     } else {

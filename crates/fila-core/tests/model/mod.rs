@@ -3,6 +3,8 @@
 //! Messages are told apart by a number in their bodies, which the model gives; their ids it learns from the answers.
 
 mod checks;
+mod dead_letters;
+mod failures;
 mod fate;
 mod peeking;
 mod producers;
@@ -11,33 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{BatchId, Charge, ConsumerId, Definition, Delivering, LeaseId, Ordering, Settings};
+use fila_core::{
+    BatchId, Charge, ConsumerId, Definition, Delivering, Failure, LeaseId, Ordering, Settings,
+};
 use fila_store::{DeduplicationId, FairnessKey, MessageId, QueueId, Timestamp};
 
+use self::dead_letters::Cellar;
 use self::producers::{Copies, Place, Producer};
-use crate::support::Shell;
-
-/// Numbers that look random and are the same for the same seed.
-pub(crate) struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
+use crate::support::{Chance, Shell};
 
 /// What the model knows of a message that is stored.
 #[derive(Clone, Debug)]
@@ -45,6 +28,8 @@ struct Known {
     body: u64,
     key: FairnessKey,
     due: Timestamp,
+    /// What else the store may say of that, for the same number of attempts.
+    dues_before: Vec<Timestamp>,
     expires: Option<Timestamp>,
     /// Deliveries that ended without an acknowledgement.
     attempts: u32,
@@ -60,6 +45,7 @@ impl Known {
             body: sent.body,
             key: sent.key,
             due: sent.due,
+            dues_before: Vec::new(),
             expires: sent.expires,
             attempts: 0,
             attempts_confirmed: 0,
@@ -80,6 +66,12 @@ enum Life {
         consumer: ConsumerId,
         until: Timestamp,
     },
+    /// Has failed, and waits to be judged.
+    Failing {
+        until: Timestamp,
+        /// How long its consumer wants it to wait.
+        wish: Option<Duration>,
+    },
     /// Acknowledged, and nobody has been told yet that this is durable.
     Leaving,
 }
@@ -99,6 +91,16 @@ enum Pending {
     Settle(Vec<Expected>),
     /// What was there.
     Purge(BTreeMap<MessageId, Known>),
+    /// Dead letters that are to come back.
+    Redrive {
+        bodies: Vec<u64>,
+        /// The end of their lives, if they do.
+        expires: Option<Timestamp>,
+        /// A purge came after it.
+        is_purged: bool,
+    },
+    /// Results of the deliveries of dead letters: those that are deleted.
+    SettleLetters(Vec<Option<u64>>),
 }
 
 #[derive(Clone, Debug)]
@@ -152,6 +154,9 @@ pub(crate) struct Simulation {
     bodies: u64,
     /// When a read has failed last.
     read_failed: Option<Timestamp>,
+    /// Failures that nobody has judged yet.
+    to_judge: Vec<Failure>,
+    cellar: Cellar,
 }
 
 impl Simulation {
@@ -173,8 +178,13 @@ impl Simulation {
         } else if chance.one_in(3) {
             definition.key_concurrency = NonZeroU32::new(1 + chance.below(3) as u32);
         }
+        settings.judging_time = Duration::from_millis(20 + chance.below(400));
+        definition.retry.attempts_max = NonZeroU32::new(chance.below(5) as u32);
+        definition.retry.backoff = Duration::from_millis(chance.below(3) * 30);
+        definition.retry.backoff_max = Duration::from_millis(200);
+        definition.failure_hook = chance.one_in(3);
         let mut shell = Shell::new(settings);
-        let queue = shell.create("simulated", definition.clone());
+        let (queue, letters) = shell.create_with_dead_letters("simulated", definition.clone());
         Self {
             shell,
             chance,
@@ -192,6 +202,8 @@ impl Simulation {
             ended: Vec::new(),
             bodies: 0,
             read_failed: None,
+            to_judge: Vec::new(),
+            cellar: Cellar::new(letters),
         }
     }
 
@@ -210,6 +222,8 @@ impl Simulation {
     fn finish(&mut self) {
         self.definition.delivery = Delivering::Running;
         self.definition.keys.clear();
+        // So that what comes back does not go again.
+        self.definition.retry.attempts_max = None;
         self.redefine();
         self.subscribe_with(None, u32::MAX);
         self.loses_answers = false;
@@ -217,14 +231,16 @@ impl Simulation {
         for _ in 0..10_000 {
             self.rest();
             self.acknowledge_all();
+            self.empty_cellar();
             self.rest();
             let now = self.shell.now;
             let is_over = self.messages.values().all(|known| known.is_expired(now));
-            if is_over && self.is_all_retried() {
+            if is_over && self.cellar.is_empty() && self.is_all_retried() {
                 break;
             }
             self.pass(Duration::from_millis(100));
         }
+        assert!(self.cellar.is_empty(), "left: {:?}", self.cellar);
         let now = self.shell.now;
         self.messages.retain(|_, known| !known.is_expired(now));
         assert!(self.messages.is_empty(), "left: {:?}", self.messages);
@@ -233,6 +249,9 @@ impl Simulation {
         assert_eq!((stats.active_keys, stats.stored_only), (0, 0), "{stats:?}");
         assert_eq!(self.shell.broker.memory_used(), 0);
         assert_eq!(self.stored(), [], "the store is empty");
+        let stats = self.shell.stats(self.cellar.queue);
+        assert_eq!((stats.depth(), stats.bytes), (0, 0), "{stats:?}");
+        assert_eq!((stats.active_keys, stats.stored_only), (0, 0), "{stats:?}");
     }
 
     fn holds(&self, consumer: ConsumerId) -> usize {

@@ -21,6 +21,10 @@ impl Simulation {
                     Some((MessageState::Delayed { until }, known.attempts))
                 }
                 Life::Waiting => Some((MessageState::Ready, known.attempts)),
+                Life::Failing { until, .. } => {
+                    let until = known.expires.map_or(until, |end| end.min(until));
+                    Some((MessageState::Delayed { until }, known.attempts))
+                }
                 Life::Leaving => None,
             });
             let found = found.map(|found: MessageStatus| (found.state, found.attempts));
@@ -28,7 +32,7 @@ impl Simulation {
             shown += u64::from(found.is_some());
         }
         let there = self.messages.values().filter(|known| match known.life {
-            Life::Leased { .. } => true,
+            Life::Leased { .. } | Life::Failing { .. } => true,
             Life::Waiting => !known.is_expired(now),
             Life::Leaving => false,
         });

@@ -2,19 +2,23 @@
 
 #![allow(dead_code, reason = "every test uses a part of it")]
 
+mod chance;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use fila_core::{
-    Answer, BatchId, Broker, Command, Committed, ConsumerId, Credit, Definition, Delivery, Demand,
-    Dismissal, Enqueued, Explanation, KeyCursor, KeyStats, LeaseId, Load, LoadRequest,
-    LoadedMessages, MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings, SettleError,
-    Settlement, Verdict,
+    Answer, BatchId, Broker, Buckets, Command, Committed, ConsumerId, Credit, Definition, Delivery,
+    Demand, Dismissal, Enqueued, Explanation, Failure, KeyCursor, KeyStats, LeaseId, Load,
+    LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings,
+    SettleError, Settlement, Throttle, Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, Entry, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
-    Payload, QueueId, QueueName, Shard, Timestamp,
+    Payload, QueueId, QueueName, Shard, ThrottleKey, Timestamp,
 };
+
+pub(crate) use self::chance::Chance;
 
 pub(crate) const START: u64 = 1_700_000_000_000;
 
@@ -34,9 +38,17 @@ pub(crate) struct Shell {
     pub(crate) damaged: Option<Vec<Damaged>>,
     /// The round under way.
     pub(crate) round: Option<Round>,
+    /// How many rounds were taken, and how many of them are stored.
+    pub(crate) sealed: u64,
+    pub(crate) stored: u64,
     /// Reads that were asked for.
     pub(crate) loads: VecDeque<Load>,
+    /// Failures that are to be judged.
+    pub(crate) failures: VecDeque<Failure>,
     settings: Settings,
+    buckets: Buckets,
+    /// Rate and burst of all keys that are throttled.
+    throttles: BTreeMap<String, (f64, f64)>,
     tickets: u64,
     consumers: u64,
 }
@@ -45,19 +57,25 @@ impl Shell {
     pub(crate) fn new(settings: Settings) -> Self {
         let disk = MemoryDisk::default();
         let engine = MemoryEngine::open(&disk).unwrap();
+        let buckets = Buckets::default();
         Self {
             disk,
             engine,
             shards: BTreeMap::new(),
-            broker: Broker::new(settings.clone()),
+            broker: Broker::with_buckets(settings.clone(), buckets.clone()),
             now: Timestamp::from_millis(START),
             answers: BTreeMap::new(),
             deliveries: VecDeque::new(),
             dismissed: Vec::new(),
             damaged: None,
             round: None,
+            sealed: 0,
+            stored: 0,
             loads: VecDeque::new(),
+            failures: VecDeque::new(),
             settings,
+            buckets,
+            throttles: BTreeMap::new(),
             tickets: 0,
             consumers: 0,
         }
@@ -74,8 +92,18 @@ impl Shell {
         let name = QueueName::parse(name).unwrap();
         let queue = self.engine.create_queue(&name, definition.encode());
         let id = queue.unwrap().id;
-        self.open(id, definition);
+        self.open(id, &name, definition);
         id
+    }
+
+    /// Creates a queue and the one of its dead letters, which is found by its name at a restart.
+    pub(crate) fn create_with_dead_letters(
+        &mut self,
+        name: &str,
+        definition: Definition,
+    ) -> (QueueId, QueueId) {
+        let dead_letters = self.create(&format!("{name}.dlq"), Definition::default());
+        (self.create(name, definition), dead_letters)
     }
 
     pub(crate) fn delete(&mut self, queue: QueueId) {
@@ -84,9 +112,13 @@ impl Shell {
         self.take_effects();
     }
 
-    fn open(&mut self, id: QueueId, definition: Definition) {
+    fn open(&mut self, id: QueueId, name: &QueueName, definition: Definition) {
         let shard = self.engine.claim(id).unwrap();
         let mut recovery = Recovery::new(id, shard.epoch(), shard.generation(), definition);
+        let dead_letters = QueueName::parse(&format!("{name}.dlq")).unwrap();
+        if let Some(queue) = self.engine.queue(&dead_letters).unwrap() {
+            recovery.dead_letters(queue.id, name.clone());
+        }
         let mut cursor = Some(Cursor::start());
         while let Some(after) = cursor {
             let page = shard.scan(&after, 7).unwrap();
@@ -110,24 +142,54 @@ impl Shell {
 
     /// Starts again from what is stored, as after a crash. What was under way is gone.
     pub(crate) fn restart(&mut self) {
+        self.stored = self.sealed;
         self.shards.clear();
         self.round = None;
         self.loads.clear();
+        self.failures.clear();
         self.answers.clear();
         self.deliveries.clear();
         self.dismissed.clear();
         self.engine = MemoryEngine::open(&self.disk).unwrap();
-        self.broker = Broker::new(self.settings.clone());
+        self.buckets = Buckets::default();
+        for (key, &(rate, burst)) in &self.throttles {
+            let throttle = Throttle::new(rate, burst).unwrap();
+            self.buckets.resume(self.now, &throttle_key(key), throttle);
+        }
+        self.broker = Broker::with_buckets(self.settings.clone(), self.buckets.clone());
         for queue in self.engine.queues().unwrap() {
             let definition = Definition::decode(&queue.definition).unwrap();
-            self.open(queue.id, definition);
+            self.open(queue.id, &queue.name, definition);
         }
+    }
+
+    /// Sets the rate and the burst of a throttle key, for all who wait.
+    pub(crate) fn throttle(&mut self, key: &str, rate: f64, burst: f64) {
+        let throttle = Throttle::new(rate, burst).unwrap();
+        self.throttles.insert(key.to_owned(), (rate, burst));
+        self.buckets.set(self.now, &throttle_key(key), throttle);
+        self.rethrottle(key);
+    }
+
+    pub(crate) fn unthrottle(&mut self, key: &str) {
+        self.throttles.remove(key);
+        self.buckets.remove(&throttle_key(key));
+        self.rethrottle(key);
+    }
+
+    fn rethrottle(&mut self, key: &str) {
+        let keys = vec![throttle_key(key)];
+        self.tell(Command::Rethrottle { keys });
     }
 
     /// Starts again with other settings.
     pub(crate) fn reopen_with(&mut self, settings: Settings) {
         self.settings = settings;
         self.restart();
+    }
+
+    pub(crate) fn judging_time(&self) -> Duration {
+        self.settings.judging_time
     }
 
     pub(crate) fn ticket(&mut self) -> u64 {
@@ -153,6 +215,7 @@ impl Shell {
     pub(crate) fn seal(&mut self) {
         if self.round.is_none() {
             self.round = self.broker.seal();
+            self.sealed += u64::from(self.round.is_some());
             self.take_effects();
         }
     }
@@ -163,6 +226,7 @@ impl Shell {
             return;
         };
         let fenced = self.store(&round);
+        self.stored = self.sealed;
         let committed = Committed::Stored { round, fenced };
         self.broker.committed(self.now, committed);
         self.take_effects();
@@ -236,6 +300,7 @@ impl Shell {
         self.deliveries.extend(effects.deliveries.drain(..));
         self.dismissed.append(&mut effects.dismissed);
         self.loads.extend(effects.loads.drain(..));
+        self.failures.extend(effects.failures.drain(..));
         effects.garbage.clear();
         let damaged = effects.damaged.drain(..).map(|(_, damaged)| damaged);
         match &mut self.damaged {
@@ -423,6 +488,33 @@ pub(crate) fn key(name: &str) -> FairnessKey {
     FairnessKey::new(name.to_owned()).unwrap()
 }
 
+pub(crate) fn throttle_key(name: &str) -> ThrottleKey {
+    ThrottleKey::parse(name).unwrap()
+}
+
+/// Returns a message that takes tokens of these keys.
+pub(crate) fn throttled(name: &str, keys: &[&str]) -> NewMessage {
+    NewMessage {
+        throttle_keys: keys.iter().map(|key| throttle_key(key)).collect(),
+        ..message(name, "throttled")
+    }
+}
+
 pub(crate) fn message(name: &str, body: impl Into<bytes::Bytes>) -> NewMessage {
     NewMessage::new(key(name), Payload::new(Vec::new(), body).unwrap())
+}
+
+/// Returns the result of a delivery that is to be repeated after this delay, whatever its queue would do.
+pub(crate) fn nack(delay: Duration) -> Verdict {
+    Verdict::Nack {
+        delay: Some(delay),
+        error: None,
+    }
+}
+
+/// Returns the definition of a queue whose retries do not wait.
+pub(crate) fn trying_again_at_once() -> Definition {
+    let mut definition = Definition::default();
+    definition.retry.backoff = Duration::ZERO;
+    definition
 }

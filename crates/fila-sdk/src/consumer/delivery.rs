@@ -123,8 +123,8 @@ pub enum Verdict {
     Nack {
         /// Why.
         error: String,
-        /// Not to be delivered again before this time has passed.
-        delay: Duration,
+        /// Not to be delivered again before this time has passed; as the queue's retry policy says, if none is given.
+        delay: Option<Duration>,
     },
     /// Processing goes on: the lease is to last so much longer, counted from now.
     Extend(Duration),
@@ -147,7 +147,8 @@ impl Delivery {
         self.settle(Verdict::Ack)
     }
 
-    /// Says that processing failed: the message is delivered again.
+    /// Says that processing failed: the message is delivered again when the queue's retry policy says so, or becomes a
+    /// dead letter if this was its last attempt. The error is kept with it.
     ///
     /// # Errors
     /// As for [`ack`](Self::ack).
@@ -155,10 +156,12 @@ impl Delivery {
         self,
         error: impl Into<String>,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        self.nack_after(error, Duration::ZERO)
+        let error = error.into();
+        self.settle(Verdict::Nack { error, delay: None })
     }
 
-    /// Says that processing failed: the message is delivered again, after this delay.
+    /// Says that processing failed: the message is delivered again after this delay, whatever the queue's retry policy
+    /// says, unless this was its last attempt.
     ///
     /// # Errors
     /// As for [`ack`](Self::ack).
@@ -168,6 +171,7 @@ impl Delivery {
         delay: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let error = error.into();
+        let delay = Some(delay);
         self.settle(Verdict::Nack { error, delay })
     }
 
@@ -267,7 +271,7 @@ impl Drop for Grip {
             Hold::Unseen => Verdict::Release,
             Hold::Seen => Verdict::Nack {
                 error: "dropped without a result".to_owned(),
-                delay: Duration::ZERO,
+                delay: None,
             },
             Hold::Over => return,
         };

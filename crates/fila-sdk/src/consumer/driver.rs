@@ -380,7 +380,7 @@ impl Driver {
                     request.nacks.push(LeaseNack {
                         lease_id,
                         error,
-                        delay_ms: millis(delay),
+                        delay_ms: delay.map(millis),
                     });
                     Said::Result(report.answer)
                 }

@@ -212,7 +212,8 @@ impl FilaService for Service {
 fn report(queue: &mut Queue, now: Instant, id: u64, request: v1::WorkRequest) -> v1::WorkResponse {
     let acks = request.acks.into_iter().map(|lease| (lease, Said::Ack));
     let nacks = request.nacks.into_iter().map(|nack| {
-        let delay = Duration::from_millis(nack.delay_ms);
+        // There is no retry policy here: what nobody asks to wait does not.
+        let delay = Duration::from_millis(nack.delay_ms.unwrap_or_default());
         (nack.lease_id, Said::Nack(delay))
     });
     let time = queue.settings.visibility_timeout_ms;

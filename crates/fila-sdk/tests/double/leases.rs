@@ -139,7 +139,7 @@ async fn every_result_gives_credit_for_one_and_an_extension_for_none() {
     drop(second.nack_after("why", Duration::from_millis(70)));
     let said = wire.hear().await;
     let nack = &said.nacks[0];
-    assert_eq!((nack.error.as_str(), nack.delay_ms), ("why", 70));
+    assert_eq!((nack.error.as_str(), nack.delay_ms), ("why", Some(70)));
     assert_eq!((said.credit, nack.lease_id), (1, 2));
     drop(third.release());
     let said = wire.hear().await;
@@ -147,7 +147,7 @@ async fn every_result_gives_credit_for_one_and_an_extension_for_none() {
     drop(fourth);
     let said = wire.hear().await;
     assert_eq!((said.credit, said.nacks[0].lease_id), (1, 4));
-    assert_eq!(said.nacks[0].delay_ms, 0);
+    assert_eq!(said.nacks[0].delay_ms, None);
 
     // Confirmed, refused or neither: that gives no more credit.
     wire.confirm(&[1, 2]);

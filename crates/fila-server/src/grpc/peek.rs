@@ -98,6 +98,7 @@ fn message(queue: QueueId, peeked: PeekedMessage) -> v1::PeekedMessage {
             .deduplication_id
             .as_ref()
             .map_or_else(String::new, name),
+        throttle_keys: meta.throttle_keys.iter().map(ToString::to_string).collect(),
     }
 }
 

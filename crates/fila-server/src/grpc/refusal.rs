@@ -71,6 +71,7 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::DelayTooLong
         | ErrorCode::BatchTooLarge
         | ErrorCode::DeduplicationIdTooLong
+        | ErrorCode::InvalidThrottleKey
         | ErrorCode::InvalidConfig
         | ErrorCode::ConfigTooLarge => Code::InvalidArgument,
         ErrorCode::QueueNotFound | ErrorCode::QueueDeleted | ErrorCode::ConfigNotFound => {
@@ -155,6 +156,7 @@ impl From<EnqueueError> for Refusal {
                 ErrorCode::HeadersTooLarge
             }
             EnqueueError::FairnessKeyTooLong { .. } => ErrorCode::FairnessKeyTooLong,
+            EnqueueError::TooManyThrottleKeys { .. } => ErrorCode::InvalidThrottleKey,
             EnqueueError::DelayTooLong { .. } => ErrorCode::DelayTooLong,
             EnqueueError::InvalidWeight { .. } => ErrorCode::InvalidWeight,
             EnqueueError::QueueFull { .. } => ErrorCode::QueueFull,

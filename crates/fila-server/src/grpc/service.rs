@@ -20,7 +20,7 @@ use super::message::{self, Batch};
 use super::produce::Producing;
 use super::refusal::Refusal;
 use super::trace::{CallTrace, Tracing};
-use super::work::{Working, extend_by, nack_after, settlement};
+use super::work::{Working, extend_by, nacked, settlement};
 use super::{id, peek};
 use crate::runtime::Handle;
 
@@ -218,7 +218,7 @@ impl FilaService for Messages {
 
     async fn nack(&self, request: Request<NackRequest>) -> Result<Response<NackResponse>, Status> {
         let nack = request.into_inner();
-        let verdict = nack_after(nack.delay_ms);
+        let verdict = nacked(nack.delay_ms, &nack.error);
         self.settle(&nack.queue, &nack.message_id, nack.lease_id, verdict)
             .await?;
         Ok(Response::new(NackResponse {}))
@@ -230,7 +230,8 @@ impl FilaService for Messages {
     ) -> Result<Response<NackBatchResponse>, Status> {
         let NackBatchRequest { queue, nacks } = request.into_inner();
         let results = nacks.into_iter();
-        let results = results.map(|nack| settlement(nack.lease_id, nack_after(nack.delay_ms)));
+        let results =
+            results.map(|nack| settlement(nack.lease_id, nacked(nack.delay_ms, &nack.error)));
         let refused = self.settle_all(&queue, results.collect()).await?;
         Ok(Response::new(NackBatchResponse { refused }))
     }

@@ -194,6 +194,7 @@ fn queue_stats(stats: &QueueStats) -> v1::QueueStats {
         damaged_total: stats.totals.damaged,
         first_delivered_total: stats.totals.first_delivered,
         waited_ms_total: millis(stats.totals.waited),
+        throttled: stats.throttled,
     }
 }
 
@@ -222,6 +223,7 @@ pub(super) fn key_info(key: &KeyStats) -> v1::KeyInfo {
         first_delivered_total: key.first_delivered,
         waited_ms_total: millis(key.waited),
         head_waiting_ms: key.head_waiting.map(millis),
+        throttled: key.throttled,
     }
 }
 

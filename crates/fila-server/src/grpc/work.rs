@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fila_core::{Answer, LeaseId, Settlement, Verdict};
 use fila_proto::v1::{LeaseRefusal, WorkRequest, WorkResponse};
+use fila_store::ErrorText;
 use foldhash::fast::RandomState;
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
@@ -276,7 +277,7 @@ fn settlements(request: WorkRequest) -> Vec<Settlement> {
         add(lease, Verdict::Ack);
     }
     for nack in request.nacks {
-        add(nack.lease_id, nack_after(nack.delay_ms));
+        add(nack.lease_id, nacked(nack.delay_ms, &nack.error));
     }
     for extension in request.extensions {
         add(extension.lease_id, extend_by(extension.lease_ms));
@@ -296,9 +297,10 @@ pub(super) fn settlement(lease: u64, verdict: Verdict) -> Settlement {
     }
 }
 
-pub(super) fn nack_after(delay_ms: u64) -> Verdict {
+pub(super) fn nacked(delay_ms: Option<u64>, error: &str) -> Verdict {
     Verdict::Nack {
-        delay: Duration::from_millis(delay_ms),
+        delay: delay_ms.map(Duration::from_millis),
+        error: (!error.is_empty()).then(|| ErrorText::new(error)),
     }
 }
 

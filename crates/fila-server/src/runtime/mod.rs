@@ -37,6 +37,7 @@ mod shards;
 mod start;
 mod status;
 mod sweeper;
+mod throttles;
 mod ticket;
 
 pub use catalogue::QueueEntry;

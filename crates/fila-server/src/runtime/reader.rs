@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
-use fila_core::{Garbage, Load, LoadRequest, LoadedMessages};
+use fila_core::{Failure, Garbage, Judgement, Load, LoadRequest, LoadedMessages};
 use fila_store::{Engine, ReadError, Shard};
 use tracing::error;
 
@@ -18,6 +18,8 @@ pub(super) const READERS: usize = 2;
 pub(super) enum Errand {
     /// Something to read, and who wants it. A scheduler thread has one load of a key under way at most.
     Load(Load, Sender<Event>),
+    /// A failure to judge, and who wants to know.
+    Judge(Failure, Sender<Event>),
     /// Something to drop.
     Drop(Vec<Garbage>),
 }
@@ -54,6 +56,13 @@ impl<E: Engine> Reader<E> {
                         queue,
                         token,
                         found,
+                    });
+                }
+                Errand::Judge(failure, events) => {
+                    let _ = events.send(Event::Judged {
+                        queue: failure.queue,
+                        token: failure.token,
+                        judgement: Judgement::Default,
                     });
                 }
                 Errand::Drop(garbage) => drop(garbage),

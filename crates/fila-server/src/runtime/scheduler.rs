@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Select, Sender};
 use fila_core::{
-    Broker, Command, Committed, ConsumerId, Delivery, LoadToken, LoadedMessages, Round,
+    Broker, Command, Committed, ConsumerId, Delivery, FailureToken, Judgement, LoadToken,
+    LoadedMessages, Round,
 };
 use fila_store::QueueId;
 use foldhash::fast::RandomState;
@@ -44,6 +45,12 @@ pub(super) enum Event {
         queue: QueueId,
         token: LoadToken,
         found: LoadedMessages,
+    },
+    /// What is to become of a failure.
+    Judged {
+        queue: QueueId,
+        token: FailureToken,
+        judgement: Judgement,
     },
 }
 
@@ -126,6 +133,18 @@ impl Scheduler {
                     token,
                     found,
                 } => self.broker.loaded(now, queue, token, found),
+                Event::Judged {
+                    queue,
+                    token,
+                    judgement,
+                } => {
+                    let judge = Command::Judge {
+                        queue,
+                        token,
+                        judgement,
+                    };
+                    self.broker.handle(now, judge);
+                }
             }
         }
     }
@@ -253,6 +272,10 @@ impl Scheduler {
         }
         for load in effects.loads.drain(..) {
             let _ = self.errands.send(Errand::Load(load, self.loaded.clone()));
+        }
+        for failure in effects.failures.drain(..) {
+            let errand = Errand::Judge(failure, self.loaded.clone());
+            let _ = self.errands.send(errand);
         }
         for (queue, damaged) in effects.damaged.drain(..) {
             report_damage(queue, &damaged);

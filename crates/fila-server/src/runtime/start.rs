@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use fila_core::Broker;
+use fila_core::{Broker, Buckets};
 use fila_store::{Engine, FjallOptions, MemoryDisk, MemoryEngine};
 use tokio::sync::{Semaphore, watch};
 use tracing::{error, info};
@@ -28,6 +28,7 @@ use super::settings::settings;
 use super::shards::Shards;
 use super::status::{Status, Witness};
 use super::sweeper::Sweeper;
+use super::throttles::Throttling;
 use crate::config::{Config, StorageEngine};
 use crate::metrics::Metrics;
 
@@ -100,7 +101,15 @@ impl Runtime {
             spread: Mutex::new(spread),
         };
         let runtime_config = watch::Sender::new(Arc::new(config_writer::load(&*engine)?));
+        let buckets = Buckets::default();
+        let throttling = Throttling {
+            buckets: buckets.clone(),
+            inboxes: recovered.inboxes.clone(),
+            clock,
+        };
+        throttling.resume(runtime_config.borrow().throttles());
         let writer = ConfigWriter {
+            throttling,
             engine: engine.clone(),
             state: runtime_config.clone(),
             limits: config.limits.clone(),
@@ -163,7 +172,7 @@ impl Runtime {
             })?;
             let scheduler = Scheduler {
                 number,
-                broker: Broker::new(settings(config)),
+                broker: Broker::with_buckets(settings(config), buckets.clone()),
                 clock,
                 inbox: outbox,
                 events: events_to_take,

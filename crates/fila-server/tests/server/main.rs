@@ -17,3 +17,4 @@ mod peek;
 mod restart;
 mod shutdown;
 mod streams;
+mod throttling;

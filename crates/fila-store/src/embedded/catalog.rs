@@ -67,20 +67,29 @@ impl<R: Rows> Engine for Embedded<R> {
         Ok(version)
     }
 
-    fn delete_queue(&self, queue: QueueId) -> Result<(), EngineError> {
+    fn delete_queues(&self, queues: &[QueueId]) -> Result<(), EngineError> {
         let mut ledger = self.0.ledger();
-        let found = self.0.queue_of(queue)?;
-        let found = found.ok_or(EngineError::UnknownQueue(queue))?;
-        let last = generation(&self.0.rows.view(), queue)?;
-        let leftover = keys::leftover(queue, last);
-        self.0.change(vec![
-            unset(Table::Catalog, keys::queue(queue)),
-            unset(Table::Catalog, keys::name(&found.name)),
-            unset(Table::Catalog, keys::generation(queue)),
-            set_number(leftover, u64::from(last.get())),
-        ])?;
-        if let Some(reign) = ledger.reigns.remove(&queue) {
-            reign.epoch.store(0, Ordering::Release);
+        let mut writes = Vec::with_capacity(queues.len() * 4);
+        for (place, &queue) in queues.iter().enumerate() {
+            if queues[..place].contains(&queue) {
+                continue; // a list of writes has no key twice
+            }
+            let found = self.0.queue_of(queue)?;
+            let found = found.ok_or(EngineError::UnknownQueue(queue))?;
+            let last = generation(&self.0.rows.view(), queue)?;
+            let leftover = keys::leftover(queue, last);
+            writes.extend([
+                unset(Table::Catalog, keys::queue(queue)),
+                unset(Table::Catalog, keys::name(&found.name)),
+                unset(Table::Catalog, keys::generation(queue)),
+                set_number(leftover, u64::from(last.get())),
+            ]);
+        }
+        self.0.change(writes)?;
+        for queue in queues {
+            if let Some(reign) = ledger.reigns.remove(queue) {
+                reign.epoch.store(0, Ordering::Release);
+            }
         }
         Ok(())
     }

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::{Core, EmbeddedShard, refused, set_number, unset};
-use crate::batch::Operation;
-use crate::rows::{Rows, Table, Write, WriteError};
-use crate::{Batch, CommitError, Generation, QueueId, Rejected, keys, record};
+use crate::batch::{Operation, Origin};
+use crate::rows::{Rows, Table, View, Write, WriteError};
+use crate::{Batch, CommitError, Generation, Payload, QueueId, Rejected, keys, record};
 
 type Batches<'a, R> = &'a [(&'a EmbeddedShard<R>, &'a Batch)];
 
@@ -27,7 +27,7 @@ pub(super) fn commit<R: Rows>(
                     .unwrap_or_else(|| shard.reign().generation())
             })
             .collect();
-        let mut writes = encode(batches, &targets);
+        let mut writes = encode(core, batches, &targets)?;
         let _ledger = core.ledger();
         for (shard, _) in batches {
             if !shard.reign().is_of(shard.id().1) {
@@ -117,13 +117,17 @@ fn purge<R: Rows>(
     Ok(())
 }
 
-fn encode<R: Rows>(batches: Batches<'_, R>, targets: &[Generation]) -> Vec<Write> {
+fn encode<R: Rows>(
+    core: &Core<R>,
+    batches: Batches<'_, R>,
+    targets: &[Generation],
+) -> Result<Vec<Write>, CommitError> {
     let operations: usize = batches.iter().map(|(_, batch)| batch.len()).sum();
     let mut writes = Vec::with_capacity(operations * 2);
     for ((shard, batch), generation) in batches.iter().zip(targets) {
         let (queue, _) = shard.id();
         for operation in batch.operations() {
-            encode_operation(queue, *generation, operation, &mut writes);
+            encode_operation(core, (queue, *generation), operation, &mut writes)?;
         }
         for entry in batch.remembered() {
             let id = &entry.deduplication_id;
@@ -135,15 +139,31 @@ fn encode<R: Rows>(batches: Batches<'_, R>, targets: &[Generation]) -> Vec<Write
             }
         }
     }
-    writes
+    Ok(writes)
 }
 
-fn encode_operation(
-    queue: QueueId,
-    generation: Generation,
+/// Reads what a message carries that moves. Nobody else changes it meanwhile: its owner is who commits. None if it is
+/// gone or damaged, which the copy's reader is to find out; a database that fails is another matter, and nothing has
+/// been written yet.
+fn payload_of<R: Rows>(core: &Core<R>, origin: &Origin) -> Result<Option<Payload>, CommitError> {
+    let Origin {
+        queue,
+        generation,
+        locator,
+    } = origin;
+    let key = keys::message(*queue, *generation, &locator.fairness_key, locator.id);
+    let record = core.rows.view().get(Table::Payloads, &key);
+    let record = record.map_err(CommitError::Unreadable)?;
+    // The sum of a record covers its key, so it is taken apart and written anew.
+    Ok(record.and_then(|record| record::decode_payload(&key, &record).ok()))
+}
+
+fn encode_operation<R: Rows>(
+    core: &Core<R>,
+    (queue, generation): (QueueId, Generation),
     operation: &Operation,
     writes: &mut Vec<Write>,
-) {
+) -> Result<(), CommitError> {
     match operation {
         Operation::Put(id, meta, payload) => {
             let key: Bytes = keys::message(queue, generation, &meta.fairness_key, *id).into();
@@ -158,6 +178,23 @@ fn encode_operation(
                 key,
             });
         }
+        Operation::Adopt(id, meta, origin) => {
+            let payload = payload_of(core, origin)?;
+            let key: Bytes = keys::message(queue, generation, &meta.fairness_key, *id).into();
+            writes.push(Write {
+                table: Table::Messages,
+                key: key.clone(),
+                value: Some(record::encode_meta(&key, meta)),
+            });
+            // If it is not there any more the commit that this one repeats has copied it, and that is left alone.
+            if let Some(payload) = payload {
+                writes.push(Write {
+                    table: Table::Payloads,
+                    value: Some(record::encode_payload(&key, &payload)),
+                    key,
+                });
+            }
+        }
         Operation::Update(id, meta) => {
             let key = keys::message(queue, generation, &meta.fairness_key, *id);
             let record = record::encode_meta(&key, meta);
@@ -170,4 +207,5 @@ fn encode_operation(
             writes.push(unset(Table::Payloads, key));
         }
     }
+    Ok(())
 }

@@ -34,6 +34,31 @@ fn throttled_meta() -> Meta {
     }
 }
 
+/// A message that has failed, and one that has died of it.
+fn failed_metas() -> [Meta; 2] {
+    let alive = History {
+        last_error: ErrorText::new("no route"),
+        first_failed_at: Timestamp::from_millis(0x0e),
+        last_failed_at: Timestamp::from_millis(0x0f),
+        death: None,
+    };
+    let dead = History {
+        death: Some(Death {
+            reason: DeathReason::Hook,
+            queue: QueueName::parse("orders").unwrap(),
+            message: MessageId::new(Epoch::FIRST, 3).unwrap(),
+            attempts: 4,
+            died_at: Timestamp::from_millis(0x10),
+            enqueued_at: Timestamp::from_millis(0x11),
+        }),
+        ..alive.clone()
+    };
+    [alive, dead].map(|history| Meta {
+        history: Some(Arc::new(history)),
+        ..full_meta()
+    })
+}
+
 fn payload() -> Payload {
     let headers = vec![("type".to_owned(), "mail".to_owned())];
     Payload::new(headers, "body").unwrap()
@@ -84,6 +109,16 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
         ),
         (
             row(),
+            encode_meta(&row(), &failed_metas()[0]),
+            Record::Meta(failed_metas()[0].clone()),
+        ),
+        (
+            row(),
+            encode_meta(&row(), &failed_metas()[1]),
+            Record::Meta(failed_metas()[1].clone()),
+        ),
+        (
+            row(),
             encode_payload(&row(), &payload()),
             Record::Payload(payload()),
         ),
@@ -117,12 +152,14 @@ fn the_bytes_of_every_kind_are_these() {
     assert_eq!(bytes, GOLDEN);
 }
 
-const GOLDEN: [&str; 7] = [
+const GOLDEN: [&str; 9] = [
     "0101000000000000002ad7078153",
     "02010000000000000009066f72646572737b7d29d134b9",
     "030100000000000000093130fccc6952",
     "040107000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e636576924491",
     "04010f000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e636502000361706900066170693a65753b106596",
+    "040117000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e6365000000000000000e000000000000000f00086e6f20726f757465002895bfa0",
+    "040117000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e6365000000000000000e000000000000000f00086e6f20726f7574650200000100000000030000000400000000000000100000000000000011066f726465727300bbf81d",
     "050100010000000474797065000000046d61696c626f64794f631899",
     "06010000010000000002000000000000004dd13b95bd",
 ];
@@ -231,6 +268,26 @@ fn values_that_are_never_written_are_refused() {
         decode(&row, &sealed(&row, &no_keys)),
         Err(DecodeError::OutOfRange("number of throttle keys"))
     );
+    let [alive, dead] = failed_metas().map(|meta| encode_meta(&row, &meta));
+    let mut endless = alive[..alive.len() - TAIL].to_vec();
+    let length = endless.len() - 1 - "no route".len() - 2;
+    endless[length..length + 2].copy_from_slice(&1025_u16.to_be_bytes());
+    assert_eq!(
+        decode(&row, &sealed(&row, &endless)),
+        Err(DecodeError::OutOfRange("length of an error's text"))
+    );
+    let mut reason = alive[..alive.len() - TAIL].to_vec();
+    *reason.last_mut().unwrap() = 99;
+    assert_eq!(
+        decode(&row, &sealed(&row, &reason)),
+        Err(DecodeError::OutOfRange("reason of a dead letter"))
+    );
+    let mut nameless = dead[..dead.len() - TAIL - "orders".len()].to_vec();
+    *nameless.last_mut().unwrap() = 0;
+    assert_eq!(
+        decode(&row, &sealed(&row, &nameless)),
+        Err(DecodeError::OutOfRange("bytes of a queue's name"))
+    );
     let headers = [
         &[Kind::Payload as u8, VERSION, 0, 1][..],
         &[0, 0, 0, 1, 0xff],
@@ -264,7 +321,7 @@ proptest! {
 
     #[test]
     fn no_change_of_a_record_breaks_the_decoder(
-        which in 0..6_usize,
+        which in 0..9_usize,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         keep in any::<prop::sample::Index>(),
     ) {

@@ -6,6 +6,7 @@ mod commits;
 mod deduplication;
 mod fencing;
 mod model;
+mod moving;
 mod purging;
 mod reading;
 mod world;
@@ -61,6 +62,13 @@ macro_rules! conformance {
             deduplication: a_sweep_removes_what_has_expired_and_nothing_else,
             deduplication: an_id_remembered_anew_outlives_its_first_expiry,
             deduplication: a_purge_forgets,
+            moving: a_moved_message_is_in_the_other_queue_with_all_it_carries,
+            moving: a_repeated_move_keeps_what_was_moved,
+            moving: a_message_whose_payload_is_gone_moves_and_is_reported,
+            moving: a_message_moves_out_of_a_queue_that_is_purged_in_the_same_commit,
+            moving: a_move_that_is_refused_moves_nothing,
+            moving: an_adopted_message_is_updated_and_deleted_like_any_other,
+            moving: queues_are_deleted_together_or_not_at_all,
             model: random_histories_agree_with_a_map,
         }
     };

@@ -1,0 +1,101 @@
+//! Messages that move from queue to queue: into the queue of dead letters, and back.
+//!
+//! Both queues are of this broker, and what they want stored is in the batches of one round. So a message is in one of
+//! the two queues at any time, and whatever is stored has all of the move or nothing of it.
+
+use fila_store::{MessageId, QueueId};
+
+use super::Broker;
+use crate::{Answer, EnqueueError, RedriveError, RedriveStamp, Redriven, Refused};
+
+impl<T> Broker<T> {
+    /// Moves what a queue has given up to its queue of dead letters, or lets the queue keep it.
+    pub(super) fn bury(&mut self, number: usize) {
+        let now = self.now;
+        let mut dying = std::mem::take(&mut self.dying);
+        for dead in dying.drain(..) {
+            let estate = self.queues[number].queue.estate(now, &dead);
+            let slot = dead.slot;
+            let target = estate.and_then(|estate| {
+                let target = *self.numbers.get(&estate.to)?;
+                Some((target, estate))
+            });
+            let Some((target, estate)) = target else {
+                // Its queue of dead letters is closed: this one will be, too.
+                self.collect(number, |queue, context| queue.keep(context, slot));
+                continue;
+            };
+            let adopted = self.collect(target, |queue, context| {
+                queue.adopt(context, estate.meta, estate.origin)
+            });
+            match adopted {
+                Ok(_) => {
+                    self.touch(target);
+                    self.collect(number, |queue, context| queue.bury(context, slot));
+                }
+                Err(EnqueueError::BufferFull { .. }) => {
+                    self.collect(number, |queue, _| queue.keep_for_a_moment(now, slot));
+                }
+                Err(_) => self.collect(number, |queue, context| queue.keep(context, slot)),
+            }
+        }
+        self.touch(number);
+        self.dying = dying;
+    }
+
+    /// Moves dead letters into the queue that they are to be in, as far as that takes them.
+    pub(super) fn redrive(
+        &mut self,
+        (from, to): (QueueId, QueueId),
+        stamp: RedriveStamp,
+        messages: Vec<Redriven>,
+        ticket: T,
+    ) {
+        let both = self.find_writable(from).and_then(|number| {
+            let target = self.find_writable(to)?;
+            (target != number)
+                .then_some((number, target))
+                .ok_or(Refused::QueueGone)
+        });
+        let (number, target) = match both {
+            Ok(both) => both,
+            Err(refused) => return self.answer(ticket, Answer::Refused(refused)),
+        };
+        let is_fresh = self.queues[number].queue.redrive_stamp() == stamp;
+        let mut results = Vec::with_capacity(messages.len());
+        let mut last = None;
+        for message in messages {
+            let place = message.entry.locator();
+            // One that comes twice would be taken out twice.
+            let is_next = last.replace(place.clone()).is_none_or(|last| last < place);
+            results.push(self.redrive_one((number, target), message, is_fresh && is_next));
+        }
+        self.touch(number);
+        self.touch(target);
+        let stamp = self.queues[number].queue.redrive_stamp();
+        // Also if nothing was moved: whoever has the stamp is to find what was stored before.
+        self.promise(from, ticket, Answer::Redriven { results, stamp });
+    }
+
+    fn redrive_one(
+        &mut self,
+        (number, target): (usize, usize),
+        message: Redriven,
+        is_fresh: bool,
+    ) -> Result<MessageId, RedriveError> {
+        let queue = &self.queues[number].queue;
+        let whereabouts = queue.whereabouts(&message.entry, is_fresh)?;
+        let origin = queue.origin(&message.entry);
+        let mut meta = fila_store::Meta::new(message.fairness_key, self.now);
+        meta.weight = message.weight;
+        meta.throttle_keys = message.throttle_keys;
+        meta.deduplication_id = message.entry.meta.deduplication_id.clone();
+        meta.sizes = message.entry.meta.sizes;
+        let adopted = self.collect(target, |queue, context| queue.adopt(context, meta, origin));
+        let id = adopted.map_err(RedriveError::Refused)?;
+        self.collect(number, |queue, context| {
+            queue.take_out(context, &message.entry, whereabouts);
+        });
+        Ok(id)
+    }
+}
