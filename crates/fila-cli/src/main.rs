@@ -1,6 +1,6 @@
 //! The command `fila`.
 //!
-//! Every command is a module with its `Arguments` and its `run`. All but `server` are clients: they reach the server
+//! Every command is a module with its `Arguments` and its `run`. All but `server` and `hook` are clients: they reach the server
 //! through `fila-sdk` and nothing else ([`general`]), print through [`output`], and end with the codes of [`failure`].
 
 mod bars;
@@ -14,6 +14,7 @@ mod enqueue;
 mod explain;
 mod failure;
 mod general;
+mod hook;
 mod key;
 mod message_json;
 mod output;
@@ -77,6 +78,8 @@ enum Command {
     Key(key::Arguments),
     /// Change what can change while the server runs: throttles, feature flags
     Config(config::Arguments),
+    /// Try the hooks of a queue, without a server
+    Hook(hook::Arguments),
     /// Put messages into a queue
     Enqueue(enqueue::Arguments),
     /// Take messages out of a queue, or run a command for each
@@ -113,6 +116,7 @@ fn main() -> ExitCode {
         Command::Queue(queue) => queue::run(&general, queue),
         Command::Key(key) => key::run(&general, key),
         Command::Config(config) => config::run(&general, config),
+        Command::Hook(hook) => hook::run(&general, hook),
         Command::Enqueue(enqueue) => enqueue::run(&general, &enqueue),
         Command::Consume(consume) => consume::run(&general, consume),
         Command::Peek(peek) => peek::run(&general, &peek),

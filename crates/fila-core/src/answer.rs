@@ -1,5 +1,6 @@
 //! What a broker answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fila_store::MessageId;
@@ -215,6 +216,15 @@ pub enum EnqueueError {
     BufferFull {
         /// The limit.
         max: usize,
+    },
+    /// The queue's hook gave no answer, and the queue takes no message without one.
+    #[error(
+        "the queue refuses messages that its hook gives no answer for: {error}; mend the script, or change the queue's \
+         hook_fallback"
+    )]
+    HookFailed {
+        /// What the hook has failed of.
+        error: Arc<str>,
     },
     /// All ids of this owner are used up.
     #[error("all message ids are used up; restart the server")]

@@ -213,6 +213,9 @@ pub struct NewMessage {
     pub deduplication_id: Option<DeduplicationId>,
     /// The token buckets that each of its deliveries takes from, all or none of them.
     pub throttle_keys: Arc<[ThrottleKey]>,
+    /// Why it is not to be taken, if its queue's hook gave no answer and the queue wants none without. It is told here
+    /// and not left out, because it has a place in its batch: what was stored of that before is not refused now.
+    pub refusal: Option<Arc<str>>,
 }
 
 impl NewMessage {
@@ -226,6 +229,7 @@ impl NewMessage {
             ttl: Ttl::Queue,
             deduplication_id: None,
             throttle_keys: Arc::new([]),
+            refusal: None,
         }
     }
 

@@ -51,7 +51,9 @@ pub use broker::Broker;
 pub use command::{
     Command, Credit, Demand, Judgement, NewMessage, Redriven, Settlement, Ttl, Verdict,
 };
-pub use definition::{Charge, Definition, DefinitionError, Delivering, KeySettings, Ordering};
+pub use definition::{
+    Charge, Definition, DefinitionError, Delivering, HookFallback, KeySettings, Ordering,
+};
 pub use effects::{
     Committed, Delivery, Dismissal, Effects, Failure, FailureToken, Garbage, Load, LoadRequest,
     LoadToken, LoadedMessages, Round,

@@ -290,6 +290,23 @@ pub struct QueueSettings {
     pub key_depth_max: Option<u64>,
     /// What messages get that name no time to live; zero, the default, for ever.
     pub message_ttl: Option<Duration>,
+    /// The queue's hooks in Lua, `on_enqueue`, `on_failure` or both; empty, the default, for none. Left out of lists.
+    pub script: Option<String>,
+    /// What stands in for the answer of `on_enqueue` if it gives none.
+    pub hook_fallback: Option<HookFallback>,
+}
+
+/// What stands in for the answer of `on_enqueue` if it has failed, or is not asked because it keeps failing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HookFallback {
+    /// Fairness key `default`, weight 1, no throttle keys.
+    #[default]
+    Default,
+    /// What was last answered for the same headers; if that is not known, the default.
+    LastGood,
+    /// None: the message is refused with [`HookFailed`](crate::ErrorCode::HookFailed).
+    Refuse,
 }
 
 /// In which order messages of one fairness key are delivered.
@@ -370,6 +387,18 @@ impl QueueSettings {
         self
     }
 
+    /// Gives the queue hooks in Lua; an empty script takes them away.
+    pub fn script(mut self, source: impl Into<String>) -> Self {
+        self.script = Some(source.into());
+        self
+    }
+
+    /// Says what stands in for the answer of `on_enqueue` if it gives none.
+    pub fn hook_fallback(mut self, fallback: HookFallback) -> Self {
+        self.hook_fallback = Some(fallback);
+        self
+    }
+
     pub(crate) fn to_wire(&self) -> v1::QueueSettings {
         v1::QueueSettings {
             visibility_timeout_ms: self.visibility_timeout.map(millis),
@@ -391,6 +420,14 @@ impl QueueSettings {
             depth_max: self.depth_max,
             key_depth_max: self.key_depth_max,
             message_ttl_ms: self.message_ttl.map(millis),
+            script: self.script.clone(),
+            hook_fallback: self.hook_fallback.map(|fallback| {
+                i32::from(match fallback {
+                    HookFallback::Default => v1::HookFallback::Default,
+                    HookFallback::LastGood => v1::HookFallback::LastGood,
+                    HookFallback::Refuse => v1::HookFallback::Refuse,
+                })
+            }),
         }
     }
 }
@@ -398,6 +435,7 @@ impl QueueSettings {
 impl From<v1::QueueSettings> for QueueSettings {
     fn from(wire: v1::QueueSettings) -> Self {
         let (ordering, charge) = (wire.ordering(), wire.charge());
+        let fallback = wire.hook_fallback();
         Self {
             visibility_timeout: wire.visibility_timeout_ms.map(Duration::from_millis),
             ordering: Some(match ordering {
@@ -414,6 +452,12 @@ impl From<v1::QueueSettings> for QueueSettings {
             depth_max: wire.depth_max,
             key_depth_max: wire.key_depth_max,
             message_ttl: wire.message_ttl_ms.map(Duration::from_millis),
+            script: wire.script,
+            hook_fallback: Some(match fallback {
+                v1::HookFallback::Default => HookFallback::Default,
+                v1::HookFallback::LastGood => HookFallback::LastGood,
+                v1::HookFallback::Refuse => HookFallback::Refuse,
+            }),
         }
     }
 }
@@ -434,6 +478,67 @@ pub struct QueueInfo {
     pub stats: QueueStats,
     /// Fairness keys that have settings of their own. Left out of lists.
     pub keys: Vec<KeySettings>,
+    /// How its hooks fare.
+    pub hooks: Vec<HookInfo>,
+}
+
+/// How a hook of a queue fares. Totals count since the server was started, or since there is a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HookInfo {
+    /// `on_enqueue` or `on_failure`.
+    pub name: String,
+    /// Whether it is asked.
+    pub state: HookState,
+    /// How many calls have failed since the last one that did not.
+    pub failures_in_a_row: u32,
+    /// How often it was called.
+    pub calls_total: u64,
+    /// How many of the calls gave no answer.
+    pub failures_total: u64,
+    /// Messages that got what stands in for an answer.
+    pub fallbacks_total: u64,
+    /// How long all calls took, together.
+    pub busy_total: Duration,
+    /// What the last call that failed has failed of, with the line of the script.
+    pub last_error: Option<String>,
+    /// While it is not asked: in how long it will be asked again.
+    pub asked_again_in: Option<Duration>,
+}
+
+/// Whether a hook is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HookState {
+    /// It is.
+    Closed,
+    /// It is not: it has failed too often in a row.
+    Open,
+    /// It is asked about one message, and what comes of that decides.
+    HalfOpen,
+    /// It is not: its script, which an earlier server took, does not load.
+    Broken,
+}
+
+impl From<v1::HookInfo> for HookInfo {
+    fn from(wire: v1::HookInfo) -> Self {
+        Self {
+            state: match wire.state() {
+                v1::HookState::Closed => HookState::Closed,
+                v1::HookState::Open => HookState::Open,
+                v1::HookState::HalfOpen => HookState::HalfOpen,
+                v1::HookState::Broken => HookState::Broken,
+            },
+            name: wire.name,
+            failures_in_a_row: wire.failures_in_a_row,
+            calls_total: wire.calls_total,
+            failures_total: wire.failures_total,
+            fallbacks_total: wire.fallbacks_total,
+            busy_total: Duration::from_micros(wire.busy_us_total),
+            last_error: Some(wire.last_error).filter(|error| !error.is_empty()),
+            asked_again_in: wire.asked_again_in_ms.map(Duration::from_millis),
+        }
+    }
 }
 
 /// How a queue is. Totals count since the server was started.
@@ -618,6 +723,7 @@ impl From<v1::QueueInfo> for QueueInfo {
             version: wire.version,
             stats: wire.stats.unwrap_or_default().into(),
             keys: wire.keys.into_iter().map(KeySettings::from).collect(),
+            hooks: wire.hooks.into_iter().map(HookInfo::from).collect(),
         }
     }
 }

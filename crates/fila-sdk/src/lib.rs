@@ -17,8 +17,8 @@ pub mod testing;
 mod worker;
 
 pub use admin::{
-    Admin, Charge, KeyChange, KeyInfo, KeySettings, Ordering, QueueInfo, QueueSettings, QueueStats,
-    ServerInfo,
+    Admin, Charge, HookFallback, HookInfo, HookState, KeyChange, KeyInfo, KeySettings, Ordering,
+    QueueInfo, QueueSettings, QueueStats, ServerInfo,
 };
 pub use client::{Client, ClientBuilder};
 pub use config::{ConfigEntry, Expected};

@@ -5,6 +5,7 @@
 
 pub mod config;
 mod grpc;
+mod hooks;
 mod http;
 mod metrics;
 pub mod runtime;

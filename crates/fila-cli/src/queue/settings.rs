@@ -1,10 +1,12 @@
 //! The settings of a queue as flags.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fila_sdk::{Charge, Ordering, QueueSettings};
+use fila_sdk::{Charge, HookFallback, Ordering, QueueSettings};
 
+use crate::failure::Failure;
 use crate::values;
 
 /// A flag for every setting. Times are milliseconds, or have a unit.
@@ -41,6 +43,14 @@ pub(super) struct SettingsFlags {
     /// How long messages live that do not say it themselves, as `1d`; 0 for ever
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     message_ttl: Option<Duration>,
+
+    /// A file with the queue's hooks in Lua, `on_enqueue`, `on_failure` or both; `-` for the standard input
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+
+    /// What stands in for the answer of `on_enqueue` if it gives none [server's default: default]
+    #[arg(long, value_enum, value_name = "ANSWER")]
+    hook_fallback: Option<FallbackFlag>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,6 +59,16 @@ enum OrderingFlag {
     None,
     /// Strictly: one at a time, and what is delivered again keeps its place
     Key,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FallbackFlag {
+    /// Fairness key `default`, weight 1, no throttle keys
+    Default,
+    /// What was last answered for the same headers; if that is not known, the default
+    LastGood,
+    /// None: the message is refused
+    Refuse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,9 +88,14 @@ impl SettingsFlags {
     }
 }
 
-impl From<SettingsFlags> for QueueSettings {
-    fn from(flags: SettingsFlags) -> Self {
-        let mut settings = Self::new();
+impl SettingsFlags {
+    /// Returns the settings, with the script that a file has.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(super) fn read(self) -> Result<QueueSettings, Failure> {
+        let flags = self;
+        let mut settings = QueueSettings::new();
         settings.visibility_timeout = flags.visibility_timeout;
         settings.ordering = flags.ordering.map(|ordering| match ordering {
             OrderingFlag::None => Ordering::None,
@@ -86,6 +111,25 @@ impl From<SettingsFlags> for QueueSettings {
         settings.depth_max = flags.depth_max;
         settings.key_depth_max = flags.key_depth_max;
         settings.message_ttl = flags.message_ttl;
-        settings
+        settings.script = flags.script.as_deref().map(read_script).transpose()?;
+        settings.hook_fallback = flags.hook_fallback.map(|fallback| match fallback {
+            FallbackFlag::Default => HookFallback::Default,
+            FallbackFlag::LastGood => HookFallback::LastGood,
+            FallbackFlag::Refuse => HookFallback::Refuse,
+        });
+        Ok(settings)
     }
+}
+
+/// Reads a script. An empty one would take the hooks away, which is said in another way.
+fn read_script(path: &Path) -> Result<String, Failure> {
+    let source = values::text_file(path)?;
+    if source.trim().is_empty() {
+        let text = format!(
+            "`{}` is empty; to take the hooks away use --no-script",
+            path.display()
+        );
+        return Err(Failure::Usage(text));
+    }
+    Ok(source)
 }

@@ -138,6 +138,13 @@ impl Queue {
             if let Some(known) = self.deduplication.find(id, context.now) {
                 return Ok(Enqueued::Duplicate(known));
             }
+        }
+        // What is stored already is not refused, so this comes after the look for it.
+        if let Some(error) = &message.refusal {
+            let error = error.clone();
+            return Err(EnqueueError::HookFailed { error });
+        }
+        if message.deduplication_id.is_some() {
             self.batches.forget_expired(context.now);
             let max = limits.deduplication_ids_per_queue;
             if self.remembered() >= max {

@@ -84,6 +84,7 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
             Some(millis) => Ttl::For(Duration::from_millis(millis)),
         },
         deduplication_id,
+        refusal: None,
         throttle_keys: self::throttle_keys(&throttle_keys)?,
     })
 }

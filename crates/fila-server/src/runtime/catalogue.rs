@@ -6,9 +6,12 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 use fila_core::{Definition, QueueStats};
 use fila_store::{QueueId, QueueName, Version};
+
+use crate::hooks::{HookFigures, QueueHooks};
 
 /// A queue as it is being served.
 #[derive(Clone, Debug)]
@@ -25,9 +28,17 @@ pub struct QueueEntry {
     /// On which scheduler thread it lives.
     pub(super) thread: usize,
     pub(super) figures: Arc<Figures>,
+    /// If it has a script.
+    pub(super) hooks: Option<Arc<QueueHooks>>,
 }
 
 impl QueueEntry {
+    /// Returns how its hooks fare, now.
+    pub fn hooks(&self) -> Vec<HookFigures> {
+        let hooks = self.hooks.as_ref();
+        hooks.map_or_else(Vec::new, |hooks| hooks.figures(Instant::now()))
+    }
+
     /// Returns how the queue was when its scheduler thread last did something for it.
     pub fn stats(&self) -> QueueStats {
         self.figures.read()
@@ -104,6 +115,7 @@ mod tests {
                 definition: Arc::default(),
                 thread: 0,
                 figures: Arc::default(),
+                hooks: None,
             }));
         }
         catalogue

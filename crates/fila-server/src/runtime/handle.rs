@@ -24,6 +24,7 @@ use super::status::{State, Status};
 use super::ticket::{Reply, Ticket};
 use super::{Clock, QueueNameRule};
 use crate::config::LimitsConfig;
+use crate::hooks::Pool;
 use crate::metrics::Metrics;
 use crate::runtime_config::Entries;
 
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     pub(super) config_turn: Arc<Semaphore>,
     /// Who may read for a peek.
     pub(super) peeks: Arc<Semaphore>,
+    /// Who runs hooks.
+    pub(super) pool: Pool,
     pub(super) status: Arc<Status>,
     pub(super) clock: Clock,
     pub(super) limits: LimitsConfig,
@@ -108,8 +111,8 @@ impl Handle {
         self.0.catalogue.page(prefix, after, limit)
     }
 
-    /// Puts messages into a queue, and returns when those that were taken are durable. What is known of a batch with an
-    /// id is not stored again.
+    /// Puts messages into a queue, scheduled as its hook says if it has one, and returns when those that were taken are
+    /// durable. What is known of a batch with an id is not stored again.
     ///
     /// # Errors
     /// If the call is refused as a whole.
@@ -119,6 +122,7 @@ impl Handle {
         messages: Vec<NewMessage>,
         batch_id: Option<BatchId>,
     ) -> Result<Vec<Result<Enqueued, EnqueueError>>, CallError> {
+        let messages = self.schedule(queue, messages).await?;
         let bytes = bytes(&messages);
         let (ticket, reply) = Ticket::call();
         let command = Command::Enqueue {
@@ -157,7 +161,8 @@ impl Handle {
         }
     }
 
-    /// Hands frames of messages over, each answered under its number. All are of this queue.
+    /// Hands frames of messages over, each answered under its number. All are of this queue, and what its hook says of
+    /// them is done already.
     pub(crate) async fn produce(
         &self,
         queue: &QueueEntry,
@@ -440,6 +445,7 @@ impl Handle {
         match reply.await {
             Ok(Reply::Answer(Answer::Refused(refused))) => Err(refused.into()),
             Ok(Reply::Answer(answer)) => Ok(answer),
+            Ok(Reply::Refused(error)) => Err(error),
             Ok(Reply::Stopped) | Err(_) => Err(self.stopped()),
         }
     }
@@ -479,6 +485,6 @@ impl fmt::Debug for Handle {
     }
 }
 
-fn bytes(messages: &[NewMessage]) -> usize {
+pub(super) fn bytes(messages: &[NewMessage]) -> usize {
     messages.iter().map(NewMessage::buffered_bytes).sum()
 }

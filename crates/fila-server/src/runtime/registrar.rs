@@ -15,6 +15,7 @@ use super::inbox::{Inbox, Input, Opening};
 use super::recover::take_over;
 use super::shards::Shards;
 use super::status::Status;
+use crate::hooks::{HookSettings, Pool, QueueHooks};
 
 /// A change of a definition. Refuses what the definition must not become.
 pub(super) type Change = Box<dyn FnOnce(&mut Definition) -> Result<(), CallError> + Send>;
@@ -45,6 +46,8 @@ pub(super) struct Registrar<E: Engine> {
     pub(super) status: Arc<Status>,
     pub(super) inboxes: Arc<[Inbox]>,
     pub(super) queues_max: usize,
+    pub(super) hook_settings: Arc<HookSettings>,
+    pub(super) pool: Pool,
     /// How many queues each scheduler thread has. Locked for the whole of a change.
     pub(super) spread: Mutex<Vec<usize>>,
 }
@@ -62,6 +65,14 @@ impl<E: Engine> Registrar<E> {
         CallError::of_catalogue(name, failure)
     }
 
+    /// Lets go of what is kept for the script of a queue that has another one now, or none.
+    fn retire_hooks(&self, entry: &QueueEntry, next: Option<&QueueHooks>) {
+        if let Some(hooks) = &entry.hooks {
+            hooks.retire(next);
+            self.pool.sweep();
+        }
+    }
+
     fn find(&self, name: &str) -> Result<Arc<QueueEntry>, CallError> {
         let found = self.catalogue.find(name);
         found.ok_or_else(|| CallError::UnknownQueue(name.to_owned()))
@@ -74,6 +85,8 @@ impl<E: Engine> Register for Registrar<E> {
         name: &QueueName,
         definition: Definition,
     ) -> Result<Arc<QueueEntry>, CallError> {
+        // Outside of the lock: it takes a while.
+        let program = QueueHooks::program_of(&definition, None, &self.hook_settings)?;
         let mut spread = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
         if self.catalogue.find(name.as_str()).is_some() {
             return Err(CallError::QueueExists(name.clone()));
@@ -88,6 +101,13 @@ impl<E: Engine> Register for Registrar<E> {
         let taken = taken.map_err(|error| self.refused(name, error))?;
         let thread = least(&spread);
         spread[thread] += 1;
+        let hooks = program.map(|program| {
+            let (fallback, settings) = (definition.hook_fallback, &self.hook_settings);
+            let name = name.clone();
+            Arc::new(QueueHooks::new(
+                queue.id, name, program, fallback, settings, None,
+            ))
+        });
         let entry = Arc::new(QueueEntry {
             id: queue.id,
             name: name.clone(),
@@ -95,6 +115,7 @@ impl<E: Engine> Register for Registrar<E> {
             definition: Arc::new(definition),
             thread,
             figures: Arc::new(Figures::default()),
+            hooks,
         });
         self.shards.add(taken.shard);
         let (opened, is_open) = crossbeam_channel::bounded(0);
@@ -128,15 +149,26 @@ impl<E: Engine> Register for Registrar<E> {
         if definition == *entry.definition {
             return Ok(entry);
         }
+        let before = entry.hooks.as_deref();
+        let with_definition = before.map(|hooks| (hooks, &*entry.definition));
+        let program = QueueHooks::program_of(&definition, with_definition, &self.hook_settings)?;
         let seen = Expected::Version(entry.version);
         let updated = self
             .engine
             .update_queue(entry.id, seen, definition.encode());
         let version = updated.map_err(|error| self.refused(&entry.name, error))?;
+        let hooks = program.map(|program| {
+            let (fallback, settings) = (definition.hook_fallback, &self.hook_settings);
+            let name = entry.name.clone();
+            Arc::new(QueueHooks::new(
+                entry.id, name, program, fallback, settings, before,
+            ))
+        });
         let definition = Arc::new(definition);
         let changed = Arc::new(QueueEntry {
             version,
             definition: definition.clone(),
+            hooks,
             ..QueueEntry::clone(&entry)
         });
         self.inboxes[entry.thread].put_now(Input::Command(Command::Update {
@@ -144,6 +176,7 @@ impl<E: Engine> Register for Registrar<E> {
             definition: Box::new(Definition::clone(&definition)),
         }));
         self.catalogue.put(changed.clone());
+        self.retire_hooks(&entry, changed.hooks.as_deref());
         info!(queue = %entry.name, version = version.get(), "queue updated");
         Ok(changed)
     }
@@ -157,6 +190,7 @@ impl<E: Engine> Register for Registrar<E> {
         self.catalogue.remove(&entry.name);
         self.inboxes[entry.thread].put_now(Input::Command(Command::Close { queue: entry.id }));
         self.shards.remove(entry.id);
+        self.retire_hooks(&entry, None);
         info!(queue = %entry.name, "queue deleted");
         Ok(())
     }

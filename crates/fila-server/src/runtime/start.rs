@@ -30,6 +30,7 @@ use super::status::{Status, Witness};
 use super::sweeper::Sweeper;
 use super::throttles::Throttling;
 use crate::config::{Config, StorageEngine};
+use crate::hooks::{HookSettings, Pool};
 use crate::metrics::Metrics;
 
 /// A broker and its threads. Dropping it tells them to stop, and does not wait for them.
@@ -89,8 +90,12 @@ impl Runtime {
             shards: Arc::new(Shards::new()),
             catalogue: Arc::new(Catalogue::default()),
             inboxes: inboxes.into(),
+            hook_settings: Arc::new(HookSettings::new(config)),
         };
         let spread = recovered.take_over_all()?;
+        let runtime_config = watch::Sender::new(Arc::new(config_writer::load(&*engine)?));
+        let timeout = recovered.hook_settings.timeout();
+        let pool = Pool::start(timeout, runtime_config.subscribe()).map_err(StartError::Thread)?;
         let registrar = Registrar {
             engine: engine.clone(),
             shards: recovered.shards.clone(),
@@ -98,9 +103,10 @@ impl Runtime {
             status: status.clone(),
             inboxes: recovered.inboxes.clone(),
             queues_max: config.limits.queues.get(),
+            hook_settings: recovered.hook_settings.clone(),
+            pool: pool.clone(),
             spread: Mutex::new(spread),
         };
-        let runtime_config = watch::Sender::new(Arc::new(config_writer::load(&*engine)?));
         let buckets = Buckets::default();
         let throttling = Throttling {
             buckets: buckets.clone(),
@@ -129,6 +135,7 @@ impl Runtime {
             config: runtime_config,
             config_turn: Arc::new(Semaphore::new(1)),
             peeks: Arc::new(Semaphore::new(PEEKS)),
+            pool,
             status: status.clone(),
             clock,
             limits: config.limits.clone(),
@@ -244,6 +251,7 @@ impl Runtime {
         shared.status.stop();
         let offices = shared.offices.lock();
         drop(offices.unwrap_or_else(PoisonError::into_inner).take());
+        shared.pool.stop();
         for inbox in &*shared.inboxes {
             inbox.stop();
         }

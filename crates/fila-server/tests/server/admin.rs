@@ -1,9 +1,10 @@
 //! Queues and fairness keys, as operators handle them.
 
 use fila_proto::v1::{
-    Charge, ConsumeRequest, CreateQueueRequest, DeleteQueueRequest, InspectQueueRequest,
-    ListKeysRequest, ListQueuesRequest, Ordering, PauseQueueRequest, PurgeQueueRequest,
-    QueueSettings, ResumeQueueRequest, ServerInfoRequest, UpdateKeyRequest, UpdateQueueRequest,
+    Charge, ConsumeRequest, CreateQueueRequest, DeleteQueueRequest, HookFallback,
+    InspectQueueRequest, ListKeysRequest, ListQueuesRequest, Ordering, PauseQueueRequest,
+    PurgeQueueRequest, QueueSettings, ResumeQueueRequest, ServerInfoRequest, UpdateKeyRequest,
+    UpdateQueueRequest,
 };
 use tonic::Code;
 
@@ -28,8 +29,10 @@ async fn a_queue_is_what_it_was_created_as() {
         depth_max: Some(10),
         key_depth_max: Some(0),
         message_ttl_ms: Some(60_000),
+        script: Some("function on_enqueue(msg) return {} end".to_owned()),
+        hook_fallback: Some(HookFallback::LastGood.into()),
     };
-    rig.create_with("orders", settings).await;
+    rig.create_with("orders", settings.clone()).await;
     let shown = rig.inspect("orders").await;
     assert_eq!(shown.settings, Some(settings));
     assert_eq!((shown.name.as_str(), shown.paused), ("orders", false));

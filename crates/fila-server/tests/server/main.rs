@@ -10,6 +10,7 @@ mod common;
 mod config;
 mod explain;
 mod failure;
+mod hooks;
 mod leases;
 mod messages;
 mod observing;
