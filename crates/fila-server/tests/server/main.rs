@@ -9,6 +9,7 @@ mod batches;
 mod common;
 mod config;
 mod dead_letters;
+mod explain;
 mod failure;
 mod hooks;
 mod leases;
