@@ -80,6 +80,7 @@ mod tests {
             weight: 1,
             enqueued_at: Timestamp::from_millis(0),
             lease_time: Duration::from_secs(1),
+            history: None,
         };
         (0..count).map(delivery).collect()
     }

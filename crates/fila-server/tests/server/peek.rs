@@ -150,7 +150,7 @@ async fn every_state_is_shown_with_its_time_and_keys_come_in_order() {
         message_id: held.message_id.clone(),
         lease_id: leased.lease_id,
         error: String::new(),
-        delay_ms: 40_000,
+        delay_ms: Some(40_000),
     };
     soon(rig.messages.nack(nack)).await.unwrap();
     let page = peek(&mut rig, request("orders")).await;
