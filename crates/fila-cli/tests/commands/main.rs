@@ -9,6 +9,7 @@ mod consuming;
 mod enqueueing;
 mod errors;
 mod help;
+mod hooks;
 mod keys;
 mod peeking;
 #[path = "../common/program.rs"]
