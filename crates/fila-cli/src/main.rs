@@ -11,6 +11,7 @@ mod confirmation;
 mod consume;
 mod demo;
 mod enqueue;
+mod explain;
 mod failure;
 mod general;
 mod hook;
@@ -85,6 +86,8 @@ enum Command {
     Consume(consume::Arguments),
     /// Look at messages without taking them
     Peek(peek::Arguments),
+    /// Tell why a fairness key waits, and when its next message will come
+    Explain(explain::Arguments),
     /// Watch the queues and fairness keys of a server, live
     Top(top::Arguments),
     /// See what fairness is, in under a minute: FIFO beside Fila, on a broker of its own
@@ -117,6 +120,7 @@ fn main() -> ExitCode {
         Command::Enqueue(enqueue) => enqueue::run(&general, &enqueue),
         Command::Consume(consume) => consume::run(&general, consume),
         Command::Peek(peek) => peek::run(&general, &peek),
+        Command::Explain(explain) => explain::run(&general, &explain),
         Command::Top(top) => top::run(&general, &top),
         Command::Demo(demo) => demo::run(&general, &demo),
         Command::Bench(bench) => bench::run(&general, &bench),

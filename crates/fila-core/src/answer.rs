@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fila_store::MessageId;
 
-use crate::{KeyCursor, KeyStats, MessageStatus, QueueStats, Sequence};
+use crate::{Explanation, KeyCursor, KeyStats, MessageStatus, QueueStats, Sequence};
 
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum Answer {
     Inspected(Box<QueueStats>),
     /// Some of the queue's keys, and where to go on; nowhere at the end.
     Keys(Vec<KeyStats>, Option<KeyCursor>),
+    /// Why the key waits.
+    Explained(Box<Explanation>),
     /// How each message is, in their order; none for those that are gone or not durable yet.
     Peeked(Vec<Option<MessageStatus>>),
     /// What became of each dead letter, in their order. What was moved is durable.

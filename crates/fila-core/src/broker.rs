@@ -189,6 +189,18 @@ impl<T> Broker<T> {
                 });
                 self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
             }
+            Command::Explain {
+                queue,
+                fairness_key,
+                ticket,
+            } => {
+                // A store that takes no more writes is why nothing is delivered.
+                let answer = self.find_writable(queue).map(|number| {
+                    let queue = &mut self.queues[number].queue;
+                    Answer::Explained(Box::new(queue.explain(self.now, &fairness_key)))
+                });
+                self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
+            }
             Command::Peek {
                 queue,
                 messages,

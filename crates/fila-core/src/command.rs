@@ -106,6 +106,15 @@ pub enum Command<T> {
         /// Comes back with the answer.
         ticket: T,
     },
+    /// Asks why a fairness key waits. Answered by [`Answer::Explained`](crate::Answer::Explained); changes nothing.
+    Explain {
+        /// Of which queue.
+        queue: QueueId,
+        /// Which one. One without messages is explained, too.
+        fairness_key: FairnessKey,
+        /// Comes back with the answer.
+        ticket: T,
+    },
     /// Asks how messages are that were found in the store. Answered by [`Answer::Peeked`](crate::Answer::Peeked); changes
     /// nothing, and takes a turn of nobody.
     Peek {

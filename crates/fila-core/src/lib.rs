@@ -31,6 +31,7 @@ mod broker;
 mod command;
 mod definition;
 mod effects;
+mod explanation;
 mod ids;
 mod limits;
 mod memory;
@@ -57,6 +58,7 @@ pub use effects::{
     Committed, Delivery, Dismissal, Effects, Failure, FailureToken, Garbage, Load, LoadRequest,
     LoadToken, LoadedMessages, Round,
 };
+pub use explanation::{Basis, Estimate, Explanation, Position, Recent, Waiting};
 pub use ids::{ConsumerId, LeaseId};
 pub use limits::{Limits, Settings};
 pub use recovery::Recovery;

@@ -213,6 +213,6 @@ impl fmt::Debug for Peeked {
     }
 }
 
-fn moment(millis: u64) -> SystemTime {
+pub(crate) fn moment(millis: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }

@@ -4,10 +4,11 @@
 //! next, and the figures. After every change of a lane [`Books::refresh`] tells the engine what the lane may do.
 //! Nothing here walks over keys or messages.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use drr::{Drr, Weight};
+use drr::{Cost, Drr, Weight};
 use fila_store::{FairnessKey, MessageId, ThrottleKey, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
@@ -15,6 +16,7 @@ use slab::Slab;
 use super::lane::{Lane, Loading};
 use super::line::Join;
 use super::message::{Handle, Message, State};
+use super::pace::Pace;
 use crate::memory::Memory;
 use crate::throttle::Gates;
 use crate::wheel::Wheel;
@@ -22,6 +24,9 @@ use crate::{Definition, KeySettings, LeaseId, Ordering, QueueStats, Settings};
 
 /// How many lanes that may be forgotten are looked at when a new one comes.
 const FORGET_STEPS: usize = 2;
+
+/// How many messages that do not wait for their time any more a lane's list of them may hold, beside as many as do.
+const DELAYS_SLACK: u64 = 16;
 
 #[derive(Debug)]
 pub(super) struct Books {
@@ -38,6 +43,10 @@ pub(super) struct Books {
     pub(super) away: HashMap<MessageId, u32, RandomState>,
     pub(super) leases: HashMap<LeaseId, u32, RandomState>,
     pub(super) wheel: Wheel,
+    /// What waits for its time, by lane. What no longer does is dropped when it comes to the front.
+    delays: HashMap<u32, BinaryHeap<Reverse<(Timestamp, Handle)>>, RandomState>,
+    /// What was delivered in the last minute.
+    pub(super) pace: Pace,
     /// Gauges; totals are the queue's.
     pub(super) stats: QueueStats,
     /// Messages in the queue, with those that are not durable yet.
@@ -74,6 +83,8 @@ impl Books {
             away: HashMap::default(),
             leases: HashMap::default(),
             wheel: Wheel::new(now),
+            delays: HashMap::default(),
+            pace: Pace::new(now),
             stats: QueueStats::default(),
             depth: 0,
             used: 0,
@@ -143,11 +154,18 @@ impl Books {
     ) {
         let lane = self.lane_mut(number);
         let before = lane.weight_in_force();
+        let is_in_ring = lane.is_awake && !lane.is_parked;
         lane.weight = weight.unwrap_or(lane.weight);
         lane.settings = settings.unwrap_or(lane.settings);
         let after = lane.weight_in_force();
         let engine = lane.engine;
         if before != after {
+            if is_in_ring {
+                let lane = self.lanes[number as usize].as_mut();
+                lane.expect("it was found above")
+                    .share
+                    .settle(&self.pace, before);
+            }
             let known = self.engine.set_weight(engine, after);
             known.expect("a lane's key is registered");
         }
@@ -171,6 +189,14 @@ impl Books {
             && lane.loading != Loading::Failed
             && !lane.is_slow;
         let engine = lane.engine;
+        match (lane.is_awake && !lane.is_parked, has_work && may_run) {
+            (false, true) => lane.share.join(&self.pace),
+            (true, false) => {
+                let weight = lane.weight_in_force();
+                lane.share.settle(&self.pace, weight);
+            }
+            (true, true) | (false, false) => {}
+        }
         if may_run == lane.is_parked {
             lane.is_parked = !may_run;
             let known = if may_run {
@@ -193,6 +219,13 @@ impl Books {
             // Nothing but handles that find no message any more.
             lane.line.clear();
         }
+        if lane.has_delays {
+            lane.has_delays = lane.delayed > 0;
+            self.tidy_delays(number);
+        }
+        let lane = self.lanes[number as usize]
+            .as_mut()
+            .expect("it was found above");
         let is_active = lane.depth() > 0;
         if is_active != lane.is_active {
             lane.is_active = is_active;
@@ -234,6 +267,37 @@ impl Books {
             self.lane_mut(number).is_held = false;
             self.refresh(number, definition);
         }
+    }
+
+    /// Takes note of what a delivery is charged, for whoever wants to know who gets what.
+    pub(super) fn count(&mut self, now: Timestamp, number: u32, charged: Cost) {
+        self.pace
+            .charge(now, charged, self.engine.runnable_weight());
+        let lane = self.lanes[number as usize].as_mut();
+        let lane = lane.expect("whoever has its number keeps a lane");
+        lane.share.charge(&self.pace, charged);
+    }
+
+    /// Returns what a lane got in the last minute, and what it should have got.
+    pub(super) fn recent(&mut self, number: u32) -> (u64, u64) {
+        let lane = self.lanes[number as usize].as_mut();
+        let lane = lane.expect("whoever has its number keeps a lane");
+        if lane.is_awake && !lane.is_parked {
+            let weight = lane.weight_in_force();
+            lane.share.settle(&self.pace, weight);
+        } else {
+            lane.share.advance(&self.pace);
+        }
+        (lane.share.served(), lane.share.ideal())
+    }
+
+    /// Returns when a lane whose read has failed tries again; of many, the last moment at which one does.
+    pub(super) fn retry_of(&self, number: u32) -> Option<Timestamp> {
+        const LOOKED_AT: usize = 1024;
+        let mut failed = self.failed_loads.iter().take(LOOKED_AT);
+        let found = failed.find(|(_, lane)| *lane == number);
+        let (moment, _) = found.or_else(|| self.failed_loads.back())?;
+        Some(*moment)
     }
 
     /// Forgets some lanes that have nothing, and nothing to make good for.
@@ -440,6 +504,44 @@ impl Books {
         if let Some(moment) = moment {
             message.timer = Some(self.wheel.set(moment, slot));
         }
+        if let (State::Delayed, Some(until)) = (&message.state, message.meta.deliver_after) {
+            let (number, handle) = (message.lane, message.handle(slot));
+            let delays = self.delays.entry(number).or_default();
+            delays.push(Reverse((until, handle)));
+            self.lane_mut(number).has_delays = true;
+        }
+    }
+
+    /// Drops what does not wait for its time any more from the front of a lane's list, and all of it from a list that is
+    /// mostly that.
+    fn tidy_delays(&mut self, number: u32) {
+        let waiting = self.lane(number).delayed;
+        let Some(delays) = self.delays.get_mut(&number) else {
+            return;
+        };
+        let messages = &self.messages;
+        let is_live = |(until, handle): &(Timestamp, Handle)| {
+            messages.get(handle.slot as usize).is_some_and(|message| {
+                message.id == handle.id
+                    && matches!(message.state, State::Delayed)
+                    && message.meta.deliver_after == Some(*until)
+            })
+        };
+        if waiting == 0 {
+            self.delays.remove(&number);
+        } else if delays.len() as u64 > 2 * waiting + DELAYS_SLACK {
+            delays.retain(|Reverse(entry)| is_live(entry));
+        } else {
+            while delays.peek().is_some_and(|Reverse(entry)| !is_live(entry)) {
+                delays.pop();
+            }
+        }
+    }
+
+    /// Returns when the first message of a lane is due of those that wait for their time.
+    pub(super) fn next_due(&self, number: u32) -> Option<Timestamp> {
+        let delays = self.delays.get(&number)?;
+        delays.peek().map(|Reverse((until, _))| *until)
     }
 
     /// Returns the first message of a lane that is in memory and not in an aisle that is shut.

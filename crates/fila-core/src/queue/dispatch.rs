@@ -115,7 +115,7 @@ impl Queue {
                     if !self.pass(context, number, head, Take::Tokens) {
                         continue; // somebody else's turn, or another message's
                     }
-                    let promise = self.promise(number, consumer, Some(head));
+                    let promise = self.promise(context.now, number, consumer, Some(head));
                     self.deliver(context, number, head, promise);
                     self.load_ahead(context, number);
                 }
@@ -134,7 +134,7 @@ impl Queue {
                         }
                         return; // until some of what is being read is there
                     }
-                    let promise = self.promise(number, consumer, head);
+                    let promise = self.promise(context.now, number, consumer, head);
                     let lane = self.books.lane_mut(number);
                     lane.promises.push_back(promise);
                     // What comes may lack a token: then all that were promised would be broken.
@@ -210,7 +210,13 @@ impl Queue {
     }
 
     /// Charges a lane whose turn it is, and promises its message to a consumer.
-    fn promise(&mut self, number: u32, consumer: u32, head: Option<Handle>) -> Promise {
+    fn promise(
+        &mut self,
+        now: Timestamp,
+        number: u32,
+        consumer: u32,
+        head: Option<Handle>,
+    ) -> Promise {
         let lane = self.books.lane(number);
         let bytes = match (head, lane.stored) {
             (Some(head), _) => self.books.messages[head.slot as usize].carried(),
@@ -222,6 +228,7 @@ impl Queue {
         let key = lane.engine;
         let known = self.books.engine.charge(key, charged);
         known.expect("the engine has just named it");
+        self.books.count(now, number, charged);
         Promise {
             consumer,
             name: self.consumers.promise(consumer),
@@ -396,7 +403,7 @@ impl Queue {
 ///
 /// Where time is what counts, that is what its key's messages have taken of late. If it were less, a key whose messages
 /// take long would get all places of a consumer before the first of its results shows what they cost.
-fn cost(charge: Charge, bytes: u64, expected: Cost) -> Cost {
+pub(super) fn cost(charge: Charge, bytes: u64, expected: Cost) -> Cost {
     match charge {
         Charge::Message => Cost::new(MESSAGE),
         Charge::Time => expected,

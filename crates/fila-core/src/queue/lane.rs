@@ -23,6 +23,7 @@ use super::aisle::Aisles;
 use super::dispatch::MESSAGE;
 use super::line::Line;
 use super::message::{Handle, carried, ready_since};
+use super::pace::Share;
 use crate::{ConsumerId, Definition, Delivering, KeySettings, Ordering};
 
 #[derive(Debug)]
@@ -66,6 +67,8 @@ pub(super) struct Lane {
     pub(super) is_held: bool,
     /// What a delivery takes, where time is what counts: a mean of the last ones.
     pub(super) expected: Cost,
+    /// What it got in the last minute.
+    pub(super) share: Share,
     pub(super) delivered: u64,
     pub(super) first_delivered: u64,
     /// How long those that were delivered for the first time have waited for it, together.
@@ -81,6 +84,8 @@ pub(super) struct Lane {
     pub(super) is_busy: bool,
     /// Whether it is in the list of lanes that may be forgotten.
     pub(super) is_listed: bool,
+    /// Whether the books have a list of its messages that wait for their time.
+    pub(super) has_delays: bool,
 }
 
 /// Messages that are in the store only.
@@ -156,6 +161,7 @@ impl Lane {
             is_blocked: false,
             is_held: false,
             expected: Cost::new(MESSAGE),
+            share: Share::default(),
             delivered: 0,
             first_delivered: 0,
             waited: Duration::ZERO,
@@ -166,6 +172,7 @@ impl Lane {
             is_active: false,
             is_busy: false,
             is_listed: false,
+            has_delays: false,
         }
     }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use fila_core::{
     Answer, BatchId, Broker, Buckets, Command, Committed, ConsumerId, Credit, Definition, Delivery,
-    Demand, Dismissal, Enqueued, Failure, KeyCursor, KeyStats, LeaseId, Load, LoadRequest,
-    LoadedMessages, MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings, SettleError,
-    Settlement, Throttle, Verdict,
+    Demand, Dismissal, Enqueued, Explanation, Failure, KeyCursor, KeyStats, LeaseId, Load,
+    LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings,
+    SettleError, Settlement, Throttle, Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, Entry, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
@@ -456,6 +456,20 @@ impl Shell {
         });
         match self.answers.remove(&ticket) {
             Some(Answer::Keys(keys, None)) => keys,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Asks why a key waits.
+    pub(crate) fn explain(&mut self, queue: QueueId, name: &str) -> Explanation {
+        let ticket = self.ticket();
+        self.tell(Command::Explain {
+            queue,
+            fairness_key: key(name),
+            ticket,
+        });
+        match self.answers.remove(&ticket) {
+            Some(Answer::Explained(explanation)) => *explanation,
             other => panic!("{other:?}"),
         }
     }

@@ -7,6 +7,7 @@
 mod admin;
 mod config;
 mod consume;
+mod explain;
 mod message;
 mod peek;
 mod produce;

@@ -217,7 +217,7 @@ fn hook_info(figures: &HookFigures) -> v1::HookInfo {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

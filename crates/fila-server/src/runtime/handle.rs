@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fila_core::{
     Answer, BatchId, Command, ConsumerId, Credit, Definition, Demand, EnqueueError, Enqueued,
-    KeyCursor, KeyStats, NewMessage, QueueStats, Refused, SettleError, Settlement,
+    Explanation, KeyCursor, KeyStats, NewMessage, QueueStats, Refused, SettleError, Settlement,
 };
-use fila_store::{Durability, ReadError, Timestamp, Version};
+use fila_store::{Durability, FairnessKey, ReadError, Timestamp, Version};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::catalogue::{Catalogue, QueueEntry};
@@ -290,6 +290,28 @@ impl Handle {
         self.put(queue, 0, Input::Command(command)).await?;
         match self.answer(reply).await? {
             Answer::Keys(keys, next) => Ok((keys, next)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Returns why a fairness key waits. Changes nothing, and takes a turn of nobody.
+    ///
+    /// # Errors
+    /// If the queue is gone, or the store takes no more writes.
+    pub async fn explain(
+        &self,
+        queue: &QueueEntry,
+        fairness_key: FairnessKey,
+    ) -> Result<Explanation, CallError> {
+        let (ticket, reply) = Ticket::call();
+        let command = Command::Explain {
+            queue: queue.id,
+            fairness_key,
+            ticket,
+        };
+        self.put(queue, 0, Input::Command(command)).await?;
+        match self.answer(reply).await? {
+            Answer::Explained(explanation) => Ok(*explanation),
             other => Err(self.unexpected(&other)),
         }
     }
