@@ -29,6 +29,7 @@ mod estate;
 mod handle;
 mod hook_calls;
 mod inbox;
+mod judge;
 mod name;
 mod peek;
 mod reader;

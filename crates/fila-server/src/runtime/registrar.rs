@@ -12,6 +12,7 @@ use tracing::{error, info};
 use super::catalogue::{Catalogue, Figures, QueueEntry};
 use super::error::CallError;
 use super::inbox::{Inbox, Input, Opening};
+use super::judge::Judge;
 use super::name::dead_letters_of;
 use super::recover::take_over;
 use super::shards::Shards;
@@ -49,6 +50,7 @@ pub(super) struct Registrar<E: Engine> {
     pub(super) queues_max: usize,
     pub(super) hook_settings: Arc<HookSettings>,
     pub(super) pool: Pool,
+    pub(super) judge: Arc<Judge>,
     /// How many queues each scheduler thread has. Locked for the whole of a change.
     pub(super) spread: Mutex<Vec<usize>>,
 }
@@ -117,6 +119,7 @@ impl<E: Engine> Registrar<E> {
             hooks,
         });
         self.shards.add(taken.shard);
+        self.judge.follow(entry.id, entry.hooks.as_ref());
         let (opened, is_open) = crossbeam_channel::bounded(0);
         self.inboxes[thread].put_now(Input::Open(Opening {
             queue: entry.id,
@@ -135,10 +138,10 @@ impl<E: Engine> Register for Registrar<E> {
     fn create(
         &self,
         name: &QueueName,
-        definition: Definition,
+        mut definition: Definition,
     ) -> Result<Arc<QueueEntry>, CallError> {
         // Outside of the lock: it takes a while.
-        let program = QueueHooks::program_of(&definition, None, &self.hook_settings)?;
+        let program = QueueHooks::program_of(&mut definition, None, &self.hook_settings)?;
         let mut spread = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
         if self.catalogue.find(name.as_str()).is_some() {
             return Err(CallError::QueueExists(name.clone()));
@@ -179,12 +182,13 @@ impl<E: Engine> Register for Registrar<E> {
         }
         let mut definition = Definition::clone(&entry.definition);
         change(&mut definition)?;
+        let before = entry.hooks.as_deref();
+        let with_definition = before.map(|hooks| (hooks, &*entry.definition));
+        let settings = &self.hook_settings;
+        let program = QueueHooks::program_of(&mut definition, with_definition, settings)?;
         if definition == *entry.definition {
             return Ok(entry);
         }
-        let before = entry.hooks.as_deref();
-        let with_definition = before.map(|hooks| (hooks, &*entry.definition));
-        let program = QueueHooks::program_of(&definition, with_definition, &self.hook_settings)?;
         let seen = Expected::Version(entry.version);
         let updated = self
             .engine
@@ -204,6 +208,8 @@ impl<E: Engine> Register for Registrar<E> {
             hooks,
             ..QueueEntry::clone(&entry)
         });
+        // Before the scheduler thread lets failures be judged.
+        self.judge.follow(entry.id, changed.hooks.as_ref());
         self.inboxes[entry.thread].put_now(Input::Command(Command::Update {
             queue: entry.id,
             definition: Box::new(Definition::clone(&definition)),
@@ -243,6 +249,7 @@ impl<E: Engine> Register for Registrar<E> {
             self.shards.remove(id);
         }
         for entry in &entries {
+            self.judge.follow(entry.id, None);
             self.retire_hooks(entry, None);
         }
         info!(queue = %entry.name, "queue deleted");
