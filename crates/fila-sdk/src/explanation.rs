@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use fila_proto::v1;
 
-use crate::peek::moment;
+use crate::moment::at as moment;
 use crate::{Admin, Error};
 
 impl Admin {

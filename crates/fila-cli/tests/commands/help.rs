@@ -28,6 +28,8 @@ fn every_command_has_help() {
         "config get",
         "config list",
         "config delete",
+        "hook",
+        "hook test",
         "enqueue",
         "consume",
         "peek",

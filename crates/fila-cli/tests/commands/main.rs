@@ -10,6 +10,7 @@ mod enqueueing;
 mod errors;
 mod explaining;
 mod help;
+mod hooks;
 mod keys;
 mod peeking;
 #[path = "../common/program.rs"]

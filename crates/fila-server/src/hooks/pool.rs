@@ -11,14 +11,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use fila_core::NewMessage;
+use fila_core::{Judgement, NewMessage};
 use fila_lua::{Hook, Watch};
 use tokio::sync::watch;
 use tracing::error;
 
 use super::desk::Desk;
 use super::lines::Lines;
-use super::queue_hooks::{Failed, Judged, QueueHooks, Verdict};
+use super::queue_hooks::{Failed, QueueHooks, Verdict};
 use super::watchdog;
 use crate::runtime_config::Entries;
 
@@ -61,7 +61,7 @@ impl Questions {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Verdict(Verdict),
-    Judged(Judged),
+    Judged(Judgement),
 }
 
 type Done = Box<dyn FnOnce(Vec<Answer>) + Send>;
@@ -114,7 +114,7 @@ impl Job {
                 let message = messages.get(self.answers.len());
                 message.map(|message| Answer::Verdict(self.hooks.stand_in(message)))
             }
-            Questions::Failure(_) => Some(Answer::Judged(Judged::Default)),
+            Questions::Failure(_) => Some(Answer::Judged(Judgement::Default)),
         };
         self.answers.extend(answer);
     }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fila_core::{Definition, HookFallback, NewMessage};
+use fila_core::{Definition, HookFallback, Judgement, NewMessage};
 use fila_lua::{
     Breaker, EnqueueInput, FailureAction, FailureInput, Hook, Limits, Sandbox, Scheduling, Script,
     ScriptError,
 };
-use fila_store::{FairnessKey, QueueId, QueueName, ThrottleKey};
+use fila_store::{DeathReason, FairnessKey, QueueId, QueueName, ThrottleKey};
 use tokio::sync::Semaphore;
 use tracing::{error, info, warn};
 
@@ -213,17 +213,6 @@ pub(crate) struct Failed {
     pub(crate) error: Arc<str>,
 }
 
-/// What becomes of a message that has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judged {
-    Retry {
-        delay: Duration,
-    },
-    DeadLetter,
-    /// What the queue does without a hook.
-    Default,
-}
-
 /// Counts a call in the line, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
@@ -297,23 +286,33 @@ impl QueueHooks {
         }
     }
 
-    /// Returns what makes the hooks that a changed definition asks for; none if it has no script.
+    /// Returns what makes the hooks that a changed definition asks for; none if it has no script. Says in the definition
+    /// whether they judge failures.
     ///
     /// # Errors
     /// If the script is another one, and does not load.
     pub(crate) fn program_of(
-        definition: &Definition,
+        definition: &mut Definition,
         before: Option<(&Self, &Definition)>,
         settings: &HookSettings,
     ) -> Result<Option<Program>, ScriptError> {
-        match (&definition.script, before) {
-            (None, _) => Ok(None),
+        let program = match (&definition.script, before) {
+            (None, _) => None,
             // Also one that is broken: a queue can be paused, whatever its script is.
             (Some(source), Some((hooks, old))) if old.script.as_ref() == Some(source) => {
-                Ok(Some(hooks.program.clone()))
+                Some(hooks.program.clone())
             }
-            (Some(source), _) => settings.compile(source).map(Some),
+            (Some(source), _) => Some(settings.compile(source)?),
+        };
+        match &program {
+            None => definition.failure_hook = false,
+            Some(Program::Loaded(loaded)) => {
+                definition.failure_hook = loaded.script.defines(Hook::OnFailure);
+            }
+            // What it would define is not known; it was when it was set.
+            Some(Program::Broken(_)) => {}
         }
+        Ok(program)
     }
 
     /// Says that the queue is gone, or has another script: `next`, if it has any.
@@ -440,11 +439,11 @@ impl QueueHooks {
 
     /// Asks what becomes of a message that has failed. If there is no answer, it is what the queue does without a hook:
     /// to refuse a failure would be to lose the message.
-    pub(super) fn judge(&self, sandbox: &mut Sandbox, failed: &Failed, now: Instant) -> Judged {
+    pub(super) fn judge(&self, sandbox: &mut Sandbox, failed: &Failed, now: Instant) -> Judgement {
         let book = &self.records.on_failure;
         if !book.admits(now) {
             book.stood_in_for(1);
-            return Judged::Default;
+            return Judgement::Default;
         }
         let answer = sandbox.on_failure(&FailureInput {
             headers: &failed.headers,
@@ -458,15 +457,17 @@ impl QueueHooks {
             Ok(action) => {
                 self.changed(Hook::OnFailure, book.succeeded(took), None);
                 match action {
-                    FailureAction::Retry { delay } => Judged::Retry { delay },
-                    FailureAction::DeadLetter => Judged::DeadLetter,
-                    _ => Judged::Default,
+                    FailureAction::Retry { delay } => Judgement::Retry { delay },
+                    FailureAction::DeadLetter => Judgement::DeadLetter {
+                        reason: DeathReason::Hook,
+                    },
+                    _ => Judgement::Default,
                 }
             }
             Err(error) => {
                 self.failed(Hook::OnFailure, now + took, took, error.to_string().into());
                 book.stood_in_for(1);
-                Judged::Default
+                Judgement::Default
             }
         }
     }

@@ -20,6 +20,7 @@ use super::error::StartError;
 use super::estate::Estate;
 use super::handle::{Handle, Offices, Shared};
 use super::inbox::{Inbox, Outbox, inbox};
+use super::judge::Judge;
 use super::peek::PEEKS;
 use super::reader::{Errand, READERS, Reader};
 use super::registrar::Registrar;
@@ -96,6 +97,10 @@ impl Runtime {
         let runtime_config = watch::Sender::new(Arc::new(config_writer::load(&*engine)?));
         let timeout = recovered.hook_settings.timeout();
         let pool = Pool::start(timeout, runtime_config.subscribe()).map_err(StartError::Thread)?;
+        let judge = Arc::new(Judge::new(pool.clone()));
+        for queue in recovered.catalogue.page("", "", usize::MAX) {
+            judge.follow(queue.id, queue.hooks.as_ref());
+        }
         let registrar = Registrar {
             engine: engine.clone(),
             shards: recovered.shards.clone(),
@@ -105,6 +110,7 @@ impl Runtime {
             queues_max: config.limits.queues.get(),
             hook_settings: recovered.hook_settings.clone(),
             pool: pool.clone(),
+            judge: judge.clone(),
             spread: Mutex::new(spread),
         };
         let buckets = Buckets::default();
@@ -158,6 +164,7 @@ impl Runtime {
         for number in 0..READERS {
             let reader: Reader<E> = Reader {
                 shards: recovered.shards.clone(),
+                judge: judge.clone(),
             };
             let errands = errands_of_readers.clone();
             let name = format!("fila-reader-{number}");

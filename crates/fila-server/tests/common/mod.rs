@@ -106,7 +106,7 @@ impl Rig {
             message_id: delivery.message_id.clone(),
             lease_id: delivery.lease_id,
             error: "as planned".to_owned(),
-            delay_ms: 0,
+            delay_ms: Some(0),
         };
         soon(self.messages.nack(request)).await.map(drop)
     }

@@ -565,3 +565,40 @@ async fn a_server_that_stops_answers_those_who_wait_for_a_hook() {
     let refused = soon(waiting).await.unwrap();
     assert_refused(refused, Code::Unavailable, "SHUTTING_DOWN");
 }
+
+#[tokio::test]
+async fn on_failure_is_told_what_failed_and_its_answer_is_what_happens() {
+    let mut rig = Rig::start().await;
+    let script = "function on_failure(msg)
+        if msg.headers['tenant'] == 'tell' then
+          error(table.concat({ msg.id, msg.queue, msg.attempts, msg.error }, ' '))
+        end
+        return { action = 'retry', delay_ms = 3600000 }
+    end";
+    rig.create_with("orders", with_script(script)).await;
+    enqueue(&mut rig, "orders", of_tenant("acme"))
+        .await
+        .unwrap();
+    let mut deliveries = rig.consume("orders", 1).await;
+    let delivery = deliveries.next().await;
+    rig.nack("orders", &delivery).await.unwrap();
+    while hook(&mut rig, "orders").await.calls_total == 0 {}
+    let told = enqueue(&mut rig, "orders", of_tenant("tell"))
+        .await
+        .unwrap();
+    let delivery = deliveries.next().await;
+    assert_eq!(delivery.message_id, told, "the other one waits for an hour");
+    rig.nack("orders", &delivery).await.unwrap();
+    // What the queue does by itself stands in for an answer: it is delivered again.
+    let again = deliveries.next().await;
+    assert_eq!(
+        (again.message_id.as_str(), again.attempt),
+        (told.as_str(), 2)
+    );
+    assert_eq!(rig.stats("orders").await.delayed, 1);
+    let shown = hook(&mut rig, "orders").await;
+    assert_eq!(shown.name, "on_failure");
+    assert_eq!((shown.calls_total, shown.fallbacks_total), (2, 1));
+    let error = format!("the hook failed: line 3: {told} orders 1 as planned");
+    assert_eq!(shown.last_error, error);
+}

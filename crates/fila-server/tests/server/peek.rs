@@ -108,6 +108,7 @@ async fn a_message_is_shown_with_all_that_is_known_of_it() {
         lease_until_ms: None,
         expires_at_ms: Some(at + 60_000),
         deduplication_id: "once".to_owned(),
+        history: None,
         throttle_keys: vec!["api".to_owned(), "api:eu".to_owned()],
     };
     assert_eq!(shown, expected);
@@ -150,7 +151,7 @@ async fn every_state_is_shown_with_its_time_and_keys_come_in_order() {
         message_id: held.message_id.clone(),
         lease_id: leased.lease_id,
         error: String::new(),
-        delay_ms: 40_000,
+        delay_ms: Some(40_000),
     };
     soon(rig.messages.nack(nack)).await.unwrap();
     let page = peek(&mut rig, request("orders")).await;

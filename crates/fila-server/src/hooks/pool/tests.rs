@@ -1,7 +1,7 @@
 use std::sync::mpsc::{Receiver, channel};
 
 use fila_core::HookFallback;
-use fila_store::{ConfigKey, FairnessKey, Payload, QueueId, QueueName, Version};
+use fila_store::{ConfigKey, DeathReason, FairnessKey, Payload, QueueId, QueueName, Version};
 
 use super::*;
 use crate::config::Config;
@@ -333,10 +333,11 @@ fn failures_are_judged_and_without_an_answer_left_to_the_queue() {
         }
     };
     let delay = Duration::from_secs(2);
-    assert_eq!(judge(2, "busy"), Judged::Retry { delay });
-    assert_eq!(judge(3, "busy"), Judged::DeadLetter);
+    assert_eq!(judge(2, "busy"), Judgement::Retry { delay });
+    let reason = DeathReason::Hook;
+    assert_eq!(judge(3, "busy"), Judgement::DeadLetter { reason });
     for _ in 0..4 {
-        assert_eq!(judge(1, "odd"), Judged::Default);
+        assert_eq!(judge(1, "odd"), Judgement::Default);
     }
     let figures = hooks.figures(Instant::now()).remove(0);
     assert_eq!(figures.name, "on_failure");
