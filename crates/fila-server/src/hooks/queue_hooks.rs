@@ -159,9 +159,8 @@ impl Default for Placement {
 impl Placement {
     /// Takes an answer, which `fila-lua` has checked. An empty key is the default one, as it is on the wire.
     fn of(answer: Scheduling) -> Result<Self, String> {
-        let default = Self::default();
         let key = match answer.fairness_key.is_empty() {
-            true => default.fairness_key,
+            true => Self::default().fairness_key,
             false => FairnessKey::new(answer.fairness_key).map_err(|error| error.to_string())?,
         };
         let throttle_keys = answer
@@ -171,7 +170,7 @@ impl Placement {
         let throttle_keys: Result<Arc<[ThrottleKey]>, _> = throttle_keys.collect();
         Ok(Self {
             fairness_key: key,
-            weight: NonZeroU32::new(answer.weight).unwrap_or(default.weight),
+            weight: NonZeroU32::new(answer.weight).unwrap_or(NonZeroU32::MIN),
             throttle_keys: throttle_keys.map_err(|error| error.to_string())?,
         })
     }
@@ -431,7 +430,7 @@ impl QueueHooks {
                 Verdict::Placed(placement)
             }
             Err(error) => {
-                self.failed(Hook::OnEnqueue, now + took, took, error.into());
+                self.failed(Hook::OnEnqueue, now + took, took, &error);
                 self.stand_in(message)
             }
         }
@@ -465,7 +464,7 @@ impl QueueHooks {
                 }
             }
             Err(error) => {
-                self.failed(Hook::OnFailure, now + took, took, error.to_string().into());
+                self.failed(Hook::OnFailure, now + took, took, &error.to_string());
                 book.stood_in_for(1);
                 Judgement::Default
             }
@@ -484,7 +483,7 @@ impl QueueHooks {
     /// Takes a call that does not end for one that has failed.
     pub(super) fn given_up(&self, hook: Hook, now: Instant, waited: Duration) {
         let error = format!("the hook did not end within {waited:?}; its thread was given up");
-        self.failed(hook, now, waited, error.into());
+        self.failed(hook, now, waited, &error);
     }
 
     pub(super) fn stand_in(&self, message: &NewMessage) -> Verdict {
@@ -503,9 +502,9 @@ impl QueueHooks {
         }
     }
 
-    fn failed(&self, hook: Hook, now: Instant, took: Duration, error: Arc<str>) {
-        let change = self.book(hook).failed(now, took, error.clone());
-        self.changed(hook, change, Some(&error));
+    fn failed(&self, hook: Hook, now: Instant, took: Duration, error: &str) {
+        let change = self.book(hook).failed(now, took, error.into());
+        self.changed(hook, change, Some(error));
     }
 
     /// Says in the log what has changed, once for each change and not once for each message.
