@@ -101,10 +101,18 @@ fn why(queue: &str, key: &str, explanation: &Explanation) -> String {
                 left(*until)
             )
         }
-        Waiting::Throttled { key, until } => {
-            let (key, left) = (printable(key), left(*until));
-            format!("waits for throttle `{key}`: there is a token for it {left}")
-        }
+        Waiting::Throttled { key, until } => match until {
+            Some(until) => {
+                let (key, left) = (printable(key), left(*until));
+                format!("waits for throttle `{key}`: there is a token for it {left}")
+            }
+            None => {
+                let key = printable(key);
+                format!("waits for throttle `{key}`, whose rate is 0; `fila config set throttle:{key}:rate` raises it")
+            }
+        },
+        Waiting::Judging => "waits for its failure hook to say what becomes of what has failed".to_owned(),
+        Waiting::TooManyDelayed => "waits until fewer messages of the queue wait for their time; limits.delayed_per_queue raises how many may".to_owned(),
         Waiting::ReadFailed { until } => {
             let left = left(*until);
             format!(
@@ -223,9 +231,8 @@ impl<'a> ExplanationJson<'a> {
     fn new(key: &'a str, explanation: &'a Explanation) -> Self {
         let waiting = &explanation.waiting;
         let until = match waiting {
-            Waiting::BackingOff { until }
-            | Waiting::Throttled { until, .. }
-            | Waiting::ReadFailed { until } => Some(*until),
+            Waiting::BackingOff { until } | Waiting::ReadFailed { until } => Some(*until),
+            Waiting::Throttled { until, .. } => *until,
             _ => None,
         };
         let (position, position_exact) = match waiting {
@@ -277,6 +284,8 @@ fn reason(waiting: &Waiting) -> &'static str {
         Waiting::AtCap { .. } => "at_cap",
         Waiting::BackingOff { .. } => "backing_off",
         Waiting::Throttled { .. } => "throttled",
+        Waiting::Judging => "judging",
+        Waiting::TooManyDelayed => "too_many_delayed",
         Waiting::ReadFailed { .. } => "read_failed",
         Waiting::Reading => "reading",
         Waiting::NoConsumers => "no_consumers",

@@ -20,6 +20,7 @@ mod message_json;
 mod output;
 mod peek;
 mod queue;
+mod redrive;
 mod server;
 mod signals;
 mod terminal;
@@ -88,6 +89,8 @@ enum Command {
     Peek(peek::Arguments),
     /// Tell why a fairness key waits, and when its next message will come
     Explain(explain::Arguments),
+    /// Move dead letters back to the queue that they come from
+    Redrive(redrive::Arguments),
     /// Watch the queues and fairness keys of a server, live
     Top(top::Arguments),
     /// See what fairness is, in under a minute: FIFO beside Fila, on a broker of its own
@@ -121,6 +124,7 @@ fn main() -> ExitCode {
         Command::Consume(consume) => consume::run(&general, consume),
         Command::Peek(peek) => peek::run(&general, &peek),
         Command::Explain(explain) => explain::run(&general, &explain),
+        Command::Redrive(redrive) => redrive::run(&general, &redrive),
         Command::Top(top) => top::run(&general, &top),
         Command::Demo(demo) => demo::run(&general, &demo),
         Command::Bench(bench) => bench::run(&general, &bench),

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use fila_sdk::{Message, Received};
+use fila_sdk::{History, Message, Received};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,8 +21,51 @@ pub(crate) struct ReceivedJson<'a> {
     attempt: u32,
     enqueued_at_ms: u64,
     headers: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<HistoryJson<'a>>,
     #[serde(flatten)]
     payload: PayloadJson<'a>,
+}
+
+/// What has gone wrong with a message, for programs.
+#[derive(Debug, Serialize)]
+pub(crate) struct HistoryJson<'a> {
+    last_error: &'a str,
+    first_failed_at_ms: u64,
+    last_failed_at_ms: u64,
+    /// Of dead letters only.
+    #[serde(flatten)]
+    death: Option<DeathJson<'a>>,
+}
+
+/// How a message became a dead letter, for programs.
+#[derive(Debug, Serialize)]
+struct DeathJson<'a> {
+    reason: &'static str,
+    queue: &'a str,
+    id: &'a str,
+    attempts: u32,
+    died_at_ms: u64,
+    enqueued_at_ms: u64,
+}
+
+impl<'a> From<&'a History> for HistoryJson<'a> {
+    fn from(history: &'a History) -> Self {
+        let death = history.death.as_ref().map(|death| DeathJson {
+            reason: death.reason.as_str(),
+            queue: &death.queue,
+            id: death.id.as_str(),
+            attempts: death.attempts,
+            died_at_ms: millis(death.died_at),
+            enqueued_at_ms: millis(death.enqueued_at),
+        });
+        Self {
+            last_error: &history.last_error,
+            first_failed_at_ms: millis(history.first_failed_at),
+            last_failed_at_ms: millis(history.last_failed_at),
+            death,
+        }
+    }
 }
 
 /// Text if it is text, else Base64.
@@ -53,6 +96,7 @@ impl<'a> From<&'a Received> for ReceivedJson<'a> {
             attempt: message.attempt,
             enqueued_at_ms: millis(message.enqueued_at),
             headers: &message.headers,
+            history: message.history.as_ref().map(HistoryJson::from),
             payload: PayloadJson::from(&message.payload[..]),
         }
     }
@@ -84,6 +128,8 @@ pub(crate) struct LineJson {
     _attempt: IgnoredAny,
     #[serde(rename = "enqueued_at_ms")]
     _enqueued_at_ms: IgnoredAny,
+    #[serde(rename = "history")]
+    _history: IgnoredAny,
 }
 
 impl LineJson {

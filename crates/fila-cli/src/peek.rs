@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::general::General;
-use crate::message_json::{PayloadJson, millis};
+use crate::message_json::{HistoryJson, PayloadJson, millis};
 use crate::output::{self, Align, Format, Table, bytes, count, duration};
 
 /// How much of a payload people see in the table.
@@ -53,6 +53,7 @@ struct PeekedJson<'a> {
     expires_at_ms: Option<u64>,
     deduplication_id: Option<&'a str>,
     throttle_keys: &'a [String],
+    history: Option<HistoryJson<'a>>,
     headers: &'a BTreeMap<String, String>,
     payload_bytes: u64,
     #[serde(flatten)]
@@ -69,7 +70,8 @@ pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failur
         if output.format == Format::Human {
             peek = peek.payload_max(PREVIEW_BYTES);
         }
-        let mut table = table();
+        let is_dead = arguments.queue.ends_with(".dlq");
+        let mut table = if is_dead { dead_table() } else { table() };
         let mut damaged = 0;
         let mut left = arguments.limit;
         let mut has_any = false;
@@ -81,6 +83,7 @@ pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failur
             has_any |= !page.messages.is_empty();
             match output.format {
                 Format::Json => output.list(page.messages.iter().map(PeekedJson::from), || "")?,
+                Format::Human if is_dead => add_dead(&mut table, &page),
                 Format::Human => add(&mut table, &page),
             }
             match page.next {
@@ -140,6 +143,49 @@ fn add(table: &mut Table, page: &PeekPage) {
     }
 }
 
+/// What people want to know of a dead letter: why it is one.
+fn dead_table() -> Table {
+    Table::new([
+        ("ID", Align::Left),
+        ("KEY", Align::Left),
+        ("STATE", Align::Left),
+        ("REASON", Align::Left),
+        ("ATTEMPTS", Align::Right),
+        ("DIED", Align::Right),
+        ("LAST ERROR", Align::Left),
+        ("PAYLOAD", Align::Left),
+    ])
+}
+
+fn add_dead(table: &mut Table, page: &PeekPage) {
+    let nothing = || "-".to_owned();
+    for message in &page.messages {
+        let history = message.history.as_ref();
+        let death = history.and_then(|history| history.death.as_ref());
+        let since = |died_at| page.now.duration_since(died_at).unwrap_or_default();
+        table.row([
+            message.id.as_str().to_owned(),
+            message.key.clone(),
+            state(message.state).to_owned(),
+            death.map_or_else(nothing, |death| death.reason.to_string()),
+            death.map_or_else(nothing, |death| count(death.attempts.into())),
+            death.map_or_else(nothing, |death| {
+                format!("{} ago", duration(since(death.died_at)))
+            }),
+            history.map_or_else(nothing, |history| cut(&history.last_error)),
+            preview(message),
+        ]);
+    }
+}
+
+fn cut(text: &str) -> String {
+    let most = PREVIEW_BYTES as usize;
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 fn preview(message: &Peeked) -> String {
     let mut text = String::from_utf8_lossy(&message.payload).into_owned();
     let is_cut = message.payload_bytes > message.payload.len() as u64;
@@ -179,6 +225,7 @@ impl<'a> From<&'a Peeked> for PeekedJson<'a> {
             expires_at_ms: message.expires_at.map(millis),
             deduplication_id: message.deduplication_id.as_deref(),
             throttle_keys: &message.throttle_keys,
+            history: message.history.as_ref().map(HistoryJson::from),
             headers: &message.headers,
             payload_bytes: message.payload_bytes,
             payload: PayloadJson::from(&message.payload[..]),

@@ -28,6 +28,13 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(millis))
 }
 
+/// Takes a rate: messages in a second, above 0.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    let rate: Option<f64> = text.parse().ok();
+    let rate = rate.filter(|rate| rate.is_finite() && *rate > 0.0);
+    rate.ok_or_else(|| "expected messages per second, as 50 or 0.5".to_owned())
+}
+
 /// Reads `name=value`.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {

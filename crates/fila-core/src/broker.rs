@@ -197,7 +197,11 @@ impl<T> Broker<T> {
                 // A store that takes no more writes is why nothing is delivered.
                 let answer = self.find_writable(queue).map(|number| {
                     let queue = &mut self.queues[number].queue;
-                    Answer::Explained(Box::new(queue.explain(self.now, &fairness_key)))
+                    Answer::Explained(Box::new(queue.explain(
+                        self.now,
+                        &mut self.gates,
+                        &fairness_key,
+                    )))
                 });
                 self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
             }

@@ -40,7 +40,7 @@ pub struct Explanation {
 pub enum Waiting {
     /// Nothing: no message of the key waits. Some may be with consumers.
     Empty,
-    /// Its messages are accepted, and are being stored.
+    /// Its messages are being stored, or others of it are being removed from the store first.
     Storing,
     /// An operator has paused the queue.
     QueuePaused,
@@ -51,18 +51,24 @@ pub enum Waiting {
         /// How many that is. In a strictly ordered queue it is one, until its acknowledgement is stored.
         cap: u32,
     },
+    /// A message of it has failed when as many of the queue's messages waited for their time as may, and has to be given
+    /// a place first.
+    TooManyDelayed,
     /// Its messages wait for their time: a delay they were sent with, or one after a failed delivery. In a strictly
     /// ordered queue it is the first one that does.
     BackingOff {
         /// When the first of them is due.
         until: Timestamp,
     },
-    /// All that it has wait for tokens of throttle keys.
+    /// Its messages have failed, and it is being decided what becomes of them.
+    Judging,
+    /// All that it has wait for tokens of throttle keys; in a strictly ordered queue, its first message does.
     Throttled {
-        /// Which has none for the message that is let through first.
+        /// Which one the message lacks that is let through first.
         key: ThrottleKey,
-        /// When that one will have enough.
-        until: Timestamp,
+        /// When the token comes that is for it. If others wait for the same key, it may be one or two tokens earlier or
+        /// later. None if none comes, since the rate is zero.
+        until: Option<Timestamp>,
     },
     /// Its messages could not be read from the store.
     ReadFailed {

@@ -15,7 +15,7 @@ use fila_core::{
 };
 use fila_store::{QueueId, Timestamp};
 
-use support::{Shell, key, message};
+use support::{Chance, START, Shell, key, message, nack, throttle_key, throttled};
 
 fn weigh(name: &str, weight: u32) -> fila_core::NewMessage {
     let mut new = message(name, "work");
@@ -46,18 +46,6 @@ fn position(explanation: &Explanation) -> Position {
     match explanation.waiting {
         Waiting::Runnable { position } => position,
         ref other => panic!("{other:?}"),
-    }
-}
-
-/// A few numbers that look random, the same every time.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
     }
 }
 
@@ -270,6 +258,177 @@ fn many_retries_and_deaths_later_the_first_moment_is_still_right() {
 }
 
 #[test]
+fn what_lacks_a_token_tells_of_which_throttle_and_until_when() {
+    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.throttle("api", 10.0, 1.0);
+    shell.enqueue_all(queue, vec![throttled("a", &["api"]); 5]);
+    assert_eq!(shell.deliveries.len(), 1);
+    for passed in 1..5 {
+        let explanation = shell.explain(queue, "a");
+        let until = Timestamp::from_millis(START + passed * 100);
+        let waiting = Waiting::Throttled {
+            key: throttle_key("api"),
+            until: Some(until),
+        };
+        assert_eq!(explanation.waiting, waiting);
+        let estimate = explanation.estimate.unwrap();
+        assert_eq!((estimate.at, estimate.basis), (until, Basis::Due));
+        // Not a millisecond before, and then.
+        shell.now = Timestamp::from_millis(until.as_millis() - 1);
+        shell.run();
+        assert_eq!(shell.deliveries.len() as u64, passed);
+        shell.now = until;
+        shell.run();
+        assert_eq!(shell.deliveries.len() as u64, passed + 1);
+    }
+    assert_eq!(shell.explain(queue, "a").waiting, Waiting::Empty);
+}
+
+#[test]
+fn who_waits_before_it_for_the_same_throttle_is_counted_in() {
+    // Whoever was called waits again, and may come back one place earlier or later than foreseen: two tokens, at most.
+    for (weight, tolerance) in [(1, 200), (3, 400)] {
+        let (mut shell, queue) = Shell::with_queue(Definition::default());
+        shell.subscribe(queue, Credit::Unlimited);
+        shell.throttle("api", 5.0, 1.0);
+        let names = ["a", "b", "c", "d", "e"];
+        for name in names {
+            let mut new = throttled(name, &["api"]);
+            let weight = if name == "c" { weight } else { 1 };
+            new.weight = NonZeroU32::new(weight).unwrap();
+            shell.enqueue_all(queue, vec![new; 12]);
+        }
+        // For a while, and then what is said is held against what happens.
+        for _ in 0..4 {
+            shell.advance(Duration::from_millis(1570));
+            shell.run();
+            shell.deliveries.clear();
+            let mut said = BTreeMap::new();
+            for name in names {
+                let Waiting::Throttled { key, until } = shell.explain(queue, name).waiting else {
+                    panic!("{name} has more");
+                };
+                assert_eq!(key, throttle_key("api"));
+                said.insert(name.to_owned(), until.unwrap());
+            }
+            while !said.is_empty() {
+                shell.advance(Duration::from_millis(1));
+                shell.run();
+                while let Some((_, delivery)) = shell.deliveries.pop_front() {
+                    if let Some(until) = said.remove(&name(&delivery)) {
+                        let error = shell.now.as_millis().abs_diff(until.as_millis());
+                        assert!(error <= tolerance, "{} by {error} ms", name(&delivery));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_throttle_that_gives_nothing_has_no_end() {
+    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.throttle("off", 0.0, 1.0);
+    shell.enqueue(queue, throttled("a", &["off"]));
+    let explanation = shell.explain(queue, "a");
+    let waiting = Waiting::Throttled {
+        key: throttle_key("off"),
+        until: None,
+    };
+    assert_eq!(explanation.waiting, waiting);
+    assert_eq!(explanation.estimate, None);
+}
+
+#[test]
+fn of_several_throttles_the_first_to_let_something_through_is_told() {
+    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let consumer = shell.subscribe(queue, Credit::Limited(100));
+    for (name, rate) in [("slow", 1.0), ("fast", 4.0), ("off", 0.0)] {
+        shell.throttle(name, rate, 1.0);
+    }
+    for throttle in ["off", "slow", "fast"] {
+        shell.enqueue_all(queue, vec![throttled("a", &[throttle]); 3]);
+    }
+    let explanation = shell.explain(queue, "a");
+    let waiting = Waiting::Throttled {
+        key: throttle_key("fast"),
+        until: Some(later(&shell, 250)),
+    };
+    assert_eq!(explanation.waiting, waiting);
+    // What it has beside those does not wait for them.
+    shell.tell(Command::Drain { consumer });
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    shell.enqueue(queue, message("a", "free"));
+    assert_eq!(position(&shell.explain(queue, "a")), Position::Exactly(0));
+    assert!(shell.next(consumer).is_some());
+}
+
+#[test]
+fn in_a_strict_line_the_first_waits_for_its_token_and_all_behind_it() {
+    let mut definition = Definition::default();
+    definition.ordering = Ordering::Key;
+    let (mut shell, queue) = Shell::with_queue(definition);
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.throttle("api", 2.0, 1.0);
+    shell.enqueue(queue, throttled("other", &["api"]));
+    shell.enqueue(queue, throttled("a", &["api"]));
+    shell.enqueue(queue, message("a", "free"));
+    let until = later(&shell, 500);
+    let waiting = Waiting::Throttled {
+        key: throttle_key("api"),
+        until: Some(until),
+    };
+    assert_eq!(shell.explain(queue, "a").waiting, waiting);
+    shell.deliveries.clear();
+    shell.now = until;
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 1);
+}
+
+#[test]
+fn what_has_failed_is_being_judged_until_somebody_says_what_becomes_of_it() {
+    for ordering in [Ordering::None, Ordering::Key] {
+        let mut definition = Definition::default();
+        definition.failure_hook = true;
+        definition.ordering = ordering;
+        let (mut shell, queue) = Shell::with_queue(definition);
+        shell.subscribe(queue, Credit::Unlimited);
+        shell.enqueue(queue, message("a", "work"));
+        let (_, delivery) = shell.deliveries.pop_front().unwrap();
+        let failed = nack(Duration::from_secs(1));
+        shell.settle(queue, delivery.lease, failed).unwrap();
+        let judging = shell.explain(queue, "a");
+        assert_eq!(judging.waiting, Waiting::Judging);
+        assert_eq!(judging.estimate, None);
+        // Nobody says anything: then the queue's own policy does.
+        shell.advance(shell.judging_time());
+        shell.run();
+        let later = shell.explain(queue, "a");
+        assert!(
+            matches!(later.waiting, Waiting::BackingOff { .. }),
+            "{later:?}"
+        );
+    }
+}
+
+#[test]
+fn a_key_whose_failure_found_no_room_waits_for_room() {
+    let mut settings = Settings::default();
+    settings.limits.delayed_per_queue = 1;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("queue", Definition::default());
+    shell.subscribe(queue, Credit::Limited(2));
+    enqueue(&mut shell, queue, "a", 1, 3);
+    let failed = nack(Duration::from_secs(60));
+    while let Some((_, delivery)) = shell.deliveries.pop_front() {
+        shell.settle(queue, delivery.lease, failed.clone()).unwrap();
+    }
+    assert_eq!(shell.explain(queue, "a").waiting, Waiting::TooManyDelayed);
+}
+
+#[test]
 fn a_head_in_the_store_is_being_read_when_its_turn_has_come() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
     enqueue(&mut shell, queue, "a", 1, 3);
@@ -319,7 +478,7 @@ fn without_consumers_or_their_demand_nothing_is_delivered() {
 #[test]
 fn a_position_is_how_many_others_come_before() {
     for seed in 1..60 {
-        let mut chance = Chance(seed << 32 | 0x9e37_79b9);
+        let mut chance = Chance(seed);
         let mut definition = Definition::default();
         definition.charge = [Charge::Message, Charge::Bytes][chance.below(2) as usize];
         let mut settings = Settings::default();
@@ -382,7 +541,7 @@ fn a_position_is_how_many_others_come_before() {
 fn others_get_no_more_than_the_bound_whatever_keys_come_back_or_leave() {
     let mut checks = 0;
     for seed in 1..80 {
-        let mut chance = Chance(seed << 32 | 0x9e37_79b9);
+        let mut chance = Chance(seed);
         let mut settings = Settings::default();
         let quantum = [1000, 1000, 3500, 400][chance.below(4) as usize];
         settings.quantum = drr::Quantum::new(quantum).unwrap();

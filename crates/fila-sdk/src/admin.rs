@@ -9,7 +9,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use crate::message::millis;
-use crate::{Client, Error};
+use crate::{Client, Error, RedriveBuilder};
 
 /// How many queues, keys or entries one request asks for.
 pub(crate) const PAGE: u32 = 1000;
@@ -31,7 +31,7 @@ impl Admin {
         Self { client }
     }
 
-    /// Creates a queue.
+    /// Creates a queue, and with it the one of its dead letters: of the same name, and `.dlq`.
     ///
     /// # Errors
     /// If the name is none or taken, a setting is out of range, or there are too many queues.
@@ -72,10 +72,10 @@ impl Admin {
         Ok(QueueInfo::from_wire(answer.await?.queue))
     }
 
-    /// Deletes a queue and its messages for ever.
+    /// Deletes a queue, its messages and its dead letters for ever.
     ///
     /// # Errors
-    /// If there is no such queue.
+    /// If there is no such queue, or it holds the dead letters of another one.
     pub async fn delete_queue(&self, name: &str) -> Result<(), Error> {
         let request = v1::DeleteQueueRequest {
             name: name.to_owned(),
@@ -165,6 +165,11 @@ impl Admin {
             admin.purge_queue(request).await
         });
         Ok(answer.await?.purged)
+    }
+
+    /// Moves dead letters back to the queue that they come from. `queue` is that of the dead letters, as `orders.dlq`.
+    pub fn redrive(&self, queue: &str) -> RedriveBuilder {
+        RedriveBuilder::new(self.client.clone(), queue)
     }
 
     /// Returns up to `limit` of the fairness keys of a queue that have messages.
@@ -290,6 +295,15 @@ pub struct QueueSettings {
     pub key_depth_max: Option<u64>,
     /// What messages get that name no time to live; zero, the default, for ever.
     pub message_ttl: Option<Duration>,
+    /// How many deliveries of a message may end badly before it becomes a dead letter; 10 by default, 0 for any number.
+    pub retry_attempts_max: Option<u32>,
+    /// How long a message waits after its first delivery that ended badly, and then twice as long after each; 1 s by
+    /// default.
+    pub retry_backoff: Option<Duration>,
+    /// The longest that it waits; 5 minutes by default.
+    pub retry_backoff_max: Option<Duration>,
+    /// By how much a wait may be longer or shorter, in hundredths of it; 10 by default.
+    pub retry_jitter_percent: Option<u32>,
     /// The queue's hooks in Lua, `on_enqueue`, `on_failure` or both; empty, the default, for none. Left out of lists.
     pub script: Option<String>,
     /// What stands in for the answer of `on_enqueue` if it gives none.
@@ -387,6 +401,31 @@ impl QueueSettings {
         self
     }
 
+    /// Says how many deliveries of a message may end badly before it becomes a dead letter; 0 for any number.
+    pub fn retry_attempts_max(mut self, attempts: u32) -> Self {
+        self.retry_attempts_max = Some(attempts);
+        self
+    }
+
+    /// Says how long a message waits after its first delivery that ended badly; zero to try again at once. The wait
+    /// doubles with every attempt.
+    pub fn retry_backoff(mut self, time: Duration) -> Self {
+        self.retry_backoff = Some(time);
+        self
+    }
+
+    /// Says how long a message waits at most before it is tried again.
+    pub fn retry_backoff_max(mut self, time: Duration) -> Self {
+        self.retry_backoff_max = Some(time);
+        self
+    }
+
+    /// Says by how much a wait may be longer or shorter, in hundredths of it, up to 100.
+    pub fn retry_jitter_percent(mut self, percent: u32) -> Self {
+        self.retry_jitter_percent = Some(percent);
+        self
+    }
+
     /// Gives the queue hooks in Lua; an empty script takes them away.
     pub fn script(mut self, source: impl Into<String>) -> Self {
         self.script = Some(source.into());
@@ -420,6 +459,10 @@ impl QueueSettings {
             depth_max: self.depth_max,
             key_depth_max: self.key_depth_max,
             message_ttl_ms: self.message_ttl.map(millis),
+            retry_attempts_max: self.retry_attempts_max,
+            retry_backoff_ms: self.retry_backoff.map(millis),
+            retry_backoff_max_ms: self.retry_backoff_max.map(millis),
+            retry_jitter_percent: self.retry_jitter_percent,
             script: self.script.clone(),
             hook_fallback: self.hook_fallback.map(|fallback| {
                 i32::from(match fallback {
@@ -452,6 +495,10 @@ impl From<v1::QueueSettings> for QueueSettings {
             depth_max: wire.depth_max,
             key_depth_max: wire.key_depth_max,
             message_ttl: wire.message_ttl_ms.map(Duration::from_millis),
+            retry_attempts_max: wire.retry_attempts_max,
+            retry_backoff: wire.retry_backoff_ms.map(Duration::from_millis),
+            retry_backoff_max: wire.retry_backoff_max_ms.map(Duration::from_millis),
+            retry_jitter_percent: wire.retry_jitter_percent,
             script: wire.script,
             hook_fallback: Some(match fallback {
                 v1::HookFallback::Default => HookFallback::Default,
@@ -588,6 +635,14 @@ pub struct QueueStats {
     /// How long the messages of these first deliveries waited for them, together: from acceptance, or from when their
     /// delay was over. What this grew by, divided by what `first_delivered_total` did, is the mean wait.
     pub waited_total: Duration,
+    /// Deliveries that ended badly, after which the message was to be delivered again.
+    pub retried_total: u64,
+    /// Messages that became dead letters.
+    pub dead_lettered_total: u64,
+    /// Times that a message was to become a dead letter and there was no room for it: it was kept, and tried again.
+    pub dead_letters_refused_total: u64,
+    /// Dead letters that went back to the queue that they had come from.
+    pub redriven_total: u64,
 }
 
 /// What an operator has set for a fairness key.
@@ -752,6 +807,10 @@ impl From<v1::QueueStats> for QueueStats {
             damaged_total: wire.damaged_total,
             first_delivered_total: wire.first_delivered_total,
             waited_total: Duration::from_millis(wire.waited_ms_total),
+            retried_total: wire.retried_total,
+            dead_lettered_total: wire.dead_lettered_total,
+            dead_letters_refused_total: wire.dead_letters_refused_total,
+            redriven_total: wire.redriven_total,
         }
     }
 }

@@ -181,7 +181,7 @@ impl Client {
     }
 
     /// Says what has become of a call that was made once.
-    fn failed(&self, status: Status, after: Duration) -> Error {
+    pub(crate) fn failed(&self, status: Status, after: Duration) -> Error {
         if let Some(refusal) = Refusal::from_status(&status) {
             return refusal.into();
         }

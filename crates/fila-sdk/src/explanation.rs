@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use fila_proto::v1;
 
-use crate::peek::moment;
+use crate::moment::at as moment;
 use crate::{Admin, Error};
 
 impl Admin {
@@ -67,7 +67,7 @@ pub struct Explanation {
 pub enum Waiting {
     /// Nothing: no message of the key waits. Some may be with consumers.
     Empty,
-    /// Its messages are accepted, and are being stored.
+    /// Its messages are being stored, or others of it are being removed from the store first.
     Storing,
     /// The queue is paused.
     QueuePaused,
@@ -83,13 +83,17 @@ pub enum Waiting {
         /// When the first of them is due.
         until: SystemTime,
     },
-    /// A throttle key of its messages has no tokens.
+    /// It has nothing to deliver but what waits for a token of a throttle key.
     Throttled {
         /// Which one.
         key: String,
-        /// When it will have some.
-        until: SystemTime,
+        /// When there will be a token for it; none if the rate is zero.
+        until: Option<SystemTime>,
     },
+    /// Its messages have failed, and it is being decided what becomes of them.
+    Judging,
+    /// A message of it has failed when as many of the queue's messages waited for their time as may.
+    TooManyDelayed,
     /// Its messages could not be read from the store.
     ReadFailed {
         /// When that is tried again.
@@ -179,8 +183,10 @@ impl From<&v1::ExplainKeyResponse> for Waiting {
             v1::WaitReason::BackingOff => Self::BackingOff { until },
             v1::WaitReason::Throttled => Self::Throttled {
                 key: wire.throttle_key.clone(),
-                until,
+                until: wire.until_ms.map(moment),
             },
+            v1::WaitReason::Judging => Self::Judging,
+            v1::WaitReason::TooManyDelayed => Self::TooManyDelayed,
             v1::WaitReason::ReadFailed => Self::ReadFailed { until },
             v1::WaitReason::Reading => Self::Reading,
             v1::WaitReason::NoConsumers => Self::NoConsumers,

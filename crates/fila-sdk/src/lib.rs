@@ -7,11 +7,13 @@ mod config;
 mod consumer;
 mod error;
 mod explanation;
+mod history;
 mod message;
 mod moment;
 mod peek;
 mod producer;
 mod queue;
+mod redrive;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod worker;
@@ -25,9 +27,11 @@ pub use config::{ConfigEntry, Expected};
 pub use consumer::{Consumer, ConsumerBuilder, Delivery, Received, Verdict};
 pub use error::{Error, ErrorCode, Refusal};
 pub use explanation::{Estimate, EstimateBasis, Explanation, Waiting};
+pub use history::{Death, DeathReason, History};
 pub use message::{Message, MessageId, Sent};
 pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};
 pub use queue::Queue;
+pub use redrive::{Redrive, RedriveBuilder, RedriveProgress};
 pub use worker::{Failure, Report, WorkerBuilder};
 
 /// The quick start, whose Rust is a test.

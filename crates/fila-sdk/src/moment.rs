@@ -1,6 +1,6 @@
-//! Moments to come.
+//! Moments to come, and moments that were.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
@@ -10,6 +10,11 @@ pub(crate) const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 /// Returns the moment when this time has passed, however long it is.
 pub(crate) fn after(now: Instant, time: Duration) -> Instant {
     now + time.min(FAR)
+}
+
+/// Returns the moment so many milliseconds after 1970 began.
+pub(crate) fn at(millis: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use fila_proto::v1;
 
 use crate::message::MessageId;
-use crate::{Client, Error};
+use crate::moment::at as moment;
+use crate::{Client, Error, History};
 
 /// The most messages that the server shows at once.
 const PAGE_MAX: u32 = 1000;
@@ -135,6 +136,8 @@ pub struct Peeked {
     pub expires_at: Option<SystemTime>,
     /// The id under which it is stored once, if its producer gave it one.
     pub deduplication_id: Option<String>,
+    /// What has gone wrong with it, if something has; for a dead letter, where it came from.
+    pub history: Option<History>,
     /// The token buckets that each of its deliveries takes from.
     pub throttle_keys: Vec<String>,
 }
@@ -194,6 +197,7 @@ impl From<v1::PeekedMessage> for Peeked {
             state,
             expires_at: wire.expires_at_ms.map(moment),
             deduplication_id: (!name.is_empty()).then_some(name),
+            history: wire.history.map(History::from),
             throttle_keys: wire.throttle_keys,
         }
     }
@@ -211,8 +215,4 @@ impl fmt::Debug for Peeked {
             .field("state", &self.state)
             .finish_non_exhaustive()
     }
-}
-
-pub(crate) fn moment(millis: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }

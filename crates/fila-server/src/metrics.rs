@@ -174,7 +174,7 @@ const QUEUE_GAUGES: [Figure; 8] = [
 ];
 
 /// What has happened since the server was started, for each queue.
-const QUEUE_COUNTERS: [Figure; 13] = [
+const QUEUE_COUNTERS: [Figure; 17] = [
     (("fila_messages_enqueued", "Messages stored"), None, |s| {
         s.totals.enqueued
     }),
@@ -240,6 +240,38 @@ const QUEUE_COUNTERS: [Figure; 13] = [
         ),
         None,
         |s| s.totals.damaged,
+    ),
+    (
+        (
+            "fila_messages_retried",
+            "Deliveries that ended badly, after which the message was to be delivered again",
+        ),
+        None,
+        |s| s.totals.retried,
+    ),
+    (
+        (
+            "fila_messages_dead_lettered",
+            "Messages that became dead letters",
+        ),
+        None,
+        |s| s.totals.dead_lettered,
+    ),
+    (
+        (
+            "fila_dead_letters_refused",
+            "Times that a message was kept, and tried again, because there was no room for one more dead letter",
+        ),
+        None,
+        |s| s.totals.dead_letters_refused,
+    ),
+    (
+        (
+            "fila_messages_redriven",
+            "Dead letters that went back to the queue that they had come from",
+        ),
+        None,
+        |s| s.totals.redriven,
     ),
 ];
 

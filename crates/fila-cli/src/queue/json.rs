@@ -33,6 +33,10 @@ struct SettingsJson<'a> {
     depth_max: Option<u64>,
     key_depth_max: Option<u64>,
     message_ttl_ms: Option<u64>,
+    retry_attempts_max: Option<u32>,
+    retry_backoff_ms: Option<u64>,
+    retry_backoff_max_ms: Option<u64>,
+    retry_jitter_percent: Option<u32>,
     /// Left out of queues without one, and of lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     script: Option<&'a str>,
@@ -76,6 +80,10 @@ struct StatsJson {
     damaged_total: u64,
     first_delivered_total: u64,
     waited_ms_total: u64,
+    retried_total: u64,
+    dead_lettered_total: u64,
+    dead_letters_refused_total: u64,
+    redriven_total: u64,
 }
 
 /// What is set for a fairness key.
@@ -112,6 +120,10 @@ impl<'a> From<&'a QueueSettings> for SettingsJson<'a> {
             depth_max: settings.depth_max,
             key_depth_max: settings.key_depth_max,
             message_ttl_ms: settings.message_ttl.map(millis),
+            retry_attempts_max: settings.retry_attempts_max,
+            retry_backoff_ms: settings.retry_backoff.map(millis),
+            retry_backoff_max_ms: settings.retry_backoff_max.map(millis),
+            retry_jitter_percent: settings.retry_jitter_percent,
             script: settings.script.as_deref().filter(|it| !it.is_empty()),
             hook_fallback: settings.hook_fallback.and_then(fallback),
         }
@@ -158,6 +170,10 @@ impl From<&QueueStats> for StatsJson {
             damaged_total: stats.damaged_total,
             first_delivered_total: stats.first_delivered_total,
             waited_ms_total: millis(stats.waited_total),
+            retried_total: stats.retried_total,
+            dead_lettered_total: stats.dead_lettered_total,
+            dead_letters_refused_total: stats.dead_letters_refused_total,
+            redriven_total: stats.redriven_total,
         }
     }
 }

@@ -31,6 +31,7 @@ enum Command {
   fila queue create orders
   fila queue create orders --visibility-timeout 30000    leased for 30 seconds
   fila queue create mails --ordering key --depth-max 1000000
+  fila queue create hooks --max-attempts 5 --retry-backoff 10s    dead letters go to `hooks.dlq`
   fila queue create orders --script hooks.lua            with hooks; try them with `fila hook test`")]
     Create {
         #[command(flatten)]
@@ -96,7 +97,7 @@ enum Command {
         #[command(flatten)]
         consent: Consent,
     },
-    /// Delete a queue and its messages for ever
+    /// Delete a queue, its messages and its dead letters for ever
     #[command(after_help = "Examples:
   fila queue delete orders
   fila queue delete orders --yes    without being asked; a script needs this")]
@@ -242,7 +243,9 @@ async fn delete(
     let depth = admin.queue(name).await?.stats.depth;
     let messages = count(depth);
     confirm(
-        &format!("Delete queue `{name}` and its {messages} messages for ever?"),
+        &format!(
+            "Delete queue `{name}` and its {messages} messages for ever, and its dead letters?"
+        ),
         consent.yes,
     )?;
     admin.delete_queue(name).await?;

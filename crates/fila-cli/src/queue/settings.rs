@@ -44,6 +44,22 @@ pub(super) struct SettingsFlags {
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     message_ttl: Option<Duration>,
 
+    /// How many deliveries of a message may fail before it is a dead letter; 0 for any number [server's default: 10]
+    #[arg(long, value_name = "NUMBER")]
+    max_attempts: Option<u32>,
+
+    /// How long a message waits after its first failure, and then twice as long after each [server's default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    retry_backoff: Option<Duration>,
+
+    /// The longest that a message waits after a failure [server's default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    retry_cap: Option<Duration>,
+
+    /// By how much such a wait is longer or shorter, in percent [server's default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=100))]
+    retry_jitter: Option<u32>,
+
     /// A file with the queue's hooks in Lua, `on_enqueue`, `on_failure` or both; `-` for the standard input
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -111,6 +127,10 @@ impl SettingsFlags {
         settings.depth_max = flags.depth_max;
         settings.key_depth_max = flags.key_depth_max;
         settings.message_ttl = flags.message_ttl;
+        settings.retry_attempts_max = flags.max_attempts;
+        settings.retry_backoff = flags.retry_backoff;
+        settings.retry_backoff_max = flags.retry_cap;
+        settings.retry_jitter_percent = flags.retry_jitter;
         settings.script = flags.script.as_deref().map(read_script).transpose()?;
         settings.hook_fallback = flags.hook_fallback.map(|fallback| match fallback {
             FallbackFlag::Default => HookFallback::Default,

@@ -115,6 +115,18 @@ fn settings(settings: &QueueSettings) -> Vec<(&'static str, String)> {
             },
         ),
         (
+            "max attempts",
+            limit(settings.retry_attempts_max.map(u64::from), "any"),
+        ),
+        ("retry backoff", time(settings.retry_backoff)),
+        ("retry cap", time(settings.retry_backoff_max)),
+        (
+            "retry jitter",
+            settings
+                .retry_jitter_percent
+                .map_or_else(unknown, |percent| format!("{percent} %")),
+        ),
+        (
             "hooks",
             match settings.script.as_deref() {
                 None => unknown(),
@@ -189,6 +201,13 @@ fn totals(stats: &QueueStats) -> Vec<(&'static str, String)> {
         ("expired", count(stats.expired_total)),
         ("purged", count(stats.purged_total)),
         ("damaged", count(stats.damaged_total)),
+        ("retried", count(stats.retried_total)),
+        ("dead-lettered", count(stats.dead_lettered_total)),
+        (
+            "dead letters refused",
+            count(stats.dead_letters_refused_total),
+        ),
+        ("redriven", count(stats.redriven_total)),
         (
             "mean wait",
             mean_wait(stats.waited_total, stats.first_delivered_total),

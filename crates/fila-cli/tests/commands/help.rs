@@ -33,6 +33,7 @@ fn every_command_has_help() {
         "enqueue",
         "consume",
         "peek",
+        "explain",
         "top",
         "demo",
         "bench",

@@ -8,6 +8,7 @@ mod config;
 mod consuming;
 mod enqueueing;
 mod errors;
+mod explaining;
 mod help;
 mod hooks;
 mod keys;

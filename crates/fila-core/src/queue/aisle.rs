@@ -165,10 +165,16 @@ impl Aisles {
         Some((head, &aisle.seats[aisle.seat]))
     }
 
-    /// Returns the seat at which an aisle waits.
-    pub(super) fn seat(&self, number: u32) -> &Seat {
+    /// Returns the seat at which an aisle waits, and the stamp of its waiting.
+    pub(super) fn seat(&self, number: u32) -> (&Seat, u64) {
         let aisle = &self.all[number as usize];
-        &aisle.seats[aisle.seat]
+        (&aisle.seats[aisle.seat], aisle.stamp)
+    }
+
+    /// Returns the aisles that are shut, in the order of their first messages.
+    pub(super) fn shut(&self) -> impl Iterator<Item = u32> {
+        let from = (Door::Shut, MessageId::from_number(0), 0);
+        self.heads.range(from..).map(|(_, _, number)| *number)
     }
 
     /// Returns the messages that stand in this line, in no order.

@@ -3,7 +3,7 @@
 //! Nothing here changes who is next. What is asked is answered from what is counted anyway, but for the position: for
 //! that, the deliveries to come are played through on a [forecast](drr::Drr::forecast) of the engine, [`FORESEEN`] of them
 //! at most. It is exact as long as keys neither come nor go, and results come in: a lane that has nothing left leaves, and
-//! one that comes to its cap goes on. Beyond that, the queue's virtual time tells about how far it is to the next visit.
+//! one that comes to its cap, or to the end of its tokens, is taken to go on: then fewer come before than was said. Beyond that, the queue's virtual time tells about how far it is to the next visit.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use foldhash::fast::RandomState;
 use super::Queue;
 use super::dispatch::{MESSAGE, cost};
 use super::lane::{Lane, Loading};
-use super::message::State;
+use super::message::{Handle, State};
+use crate::throttle::Gates;
 use crate::{
     Basis, Charge, Delivering, Estimate, Explanation, Ordering, Position, Recent, Waiting,
 };
@@ -23,9 +24,17 @@ use crate::{
 /// How many deliveries are foreseen one by one.
 const FORESEEN: u64 = 1000;
 
+/// How many sets of throttle keys are looked at to find the one that is let through first.
+const AISLES_MAX: usize = 64;
+
 impl Queue {
     /// Returns why a key waits. One that is not known has no messages.
-    pub(crate) fn explain(&mut self, now: Timestamp, key: &FairnessKey) -> Explanation {
+    pub(crate) fn explain(
+        &mut self,
+        now: Timestamp,
+        gates: &mut Gates,
+        key: &FairnessKey,
+    ) -> Explanation {
         self.books.pace.advance(now);
         let mut recent = Recent {
             over: self.books.pace.reach(now),
@@ -48,7 +57,7 @@ impl Queue {
             };
         };
         (recent.served, recent.ideal) = self.books.recent(number);
-        let waiting = self.waiting(number);
+        let waiting = self.waiting(now, gates, number);
         let lane = self.books.lane(number);
         let debt = self.books.engine.debt(lane.engine);
         Explanation {
@@ -66,7 +75,7 @@ impl Queue {
     }
 
     /// Returns what holds a lane up.
-    fn waiting(&mut self, number: u32) -> Waiting {
+    fn waiting(&mut self, now: Timestamp, gates: &mut Gates, number: u32) -> Waiting {
         let head = self.books.head(number);
         let lane = self.books.lane(number);
         let ready = lane.ready_count + lane.stored_count();
@@ -86,17 +95,17 @@ impl Queue {
         if lane.leased + lane.settling >= cap {
             return Waiting::AtCap { cap };
         }
-        let head_due = head
-            .filter(|_| self.definition.ordering == Ordering::Key)
-            .map(|head| &self.books.messages[head.slot as usize])
-            .filter(|message| matches!(message.state, State::Delayed))
-            .and_then(|message| message.meta.deliver_after);
-        let due = match ready {
-            0 => head_due.or_else(|| self.books.next_due(number)),
-            _ => head_due,
-        };
-        if let Some(until) = due {
-            return Waiting::BackingOff { until };
+        if lane.is_held {
+            return Waiting::TooManyDelayed;
+        }
+        if let Some(waiting) = self.off_time(number, head, ready) {
+            return waiting;
+        }
+        if let Some(waiting) = self.throttled(now, gates, number) {
+            return waiting;
+        }
+        if lane.removing > 0 {
+            return Waiting::Storing;
         }
         if lane.loading == Loading::Failed
             && let Some(until) = self.books.retry_of(number)
@@ -117,6 +126,46 @@ impl Queue {
         }
     }
 
+    /// Returns what a lane waits for whose messages are not due: all of them, or the first one of a strict line.
+    fn off_time(&self, number: u32, head: Option<Handle>, ready: u64) -> Option<Waiting> {
+        let judging = Some(Waiting::Judging);
+        let at = |until| Some(Waiting::BackingOff { until });
+        match self.definition.ordering {
+            Ordering::Key => {
+                let message = &self.books.messages[head?.slot as usize];
+                match message.state {
+                    State::Delayed => at(message.meta.deliver_after?),
+                    State::Failing { .. } => judging,
+                    State::Ready { .. } | State::Leased { .. } => None,
+                }
+            }
+            Ordering::None if ready > 0 => None,
+            Ordering::None => self.books.next_due(number).map_or(judging, at),
+        }
+    }
+
+    /// Returns which throttle a lane waits for that has nothing else to deliver.
+    fn throttled(&self, now: Timestamp, gates: &mut Gates, number: u32) -> Option<Waiting> {
+        let lane = self.books.lane(number);
+        let aisles = lane.aisles.as_ref()?;
+        let mut outlook = |aisle: u32| {
+            let (seat, stamp) = aisles.seat(aisle);
+            let (key, until) = gates.outlook(now, seat, stamp);
+            (key.clone(), until)
+        };
+        let (key, until) = match lane.held {
+            Some(aisle) => outlook(aisle),
+            None if lane.throttled == 0 || lane.deliverable() > 0 => return None,
+            // The one that is let through first; never is later than any time.
+            None => aisles
+                .shut()
+                .take(AISLES_MAX)
+                .map(outlook)
+                .min_by_key(|(_, until)| (until.is_none(), *until))?,
+        };
+        Some(Waiting::Throttled { key, until })
+    }
+
     /// Returns how many deliveries to others come before the next one to a lane that may run.
     fn position(&self, number: u32) -> Position {
         let books = &self.books;
@@ -133,8 +182,7 @@ impl Queue {
             }
             let lane = books.lane(next);
             let before = served.entry(next).or_default();
-            let has = (lane.ready_count + lane.stored_count())
-                .saturating_sub(lane.promises.len() as u64 + *before);
+            let has = lane.deliverable().saturating_sub(*before);
             // In a strict line there may be nothing but messages that wait for their time.
             if has > 0 {
                 let charged = self.next_cost(lane, *before);
@@ -155,7 +203,7 @@ impl Queue {
     fn next_cost(&self, lane: &Lane, after: u64) -> Cost {
         let place = usize::try_from(after).ok();
         let message = place
-            .filter(|_| lane.line.returned.is_empty())
+            .filter(|_| lane.line.returned.is_empty() && lane.aisles.is_none())
             .and_then(|place| lane.line.ready.get(place))
             .and_then(|handle| self.books.messages.get(handle.slot as usize));
         let bytes = match (message, lane.stored) {
@@ -221,7 +269,9 @@ impl Queue {
                 after(recent.over.checked_div(deliveries)?, Basis::KeyPace)
             }
             Waiting::BackingOff { until }
-            | Waiting::Throttled { until, .. }
+            | Waiting::Throttled {
+                until: Some(until), ..
+            }
             | Waiting::ReadFailed { until } => Some(Estimate {
                 at: (*until).max(now),
                 basis: Basis::Due,
@@ -231,6 +281,9 @@ impl Queue {
             | Waiting::Storing
             | Waiting::QueuePaused
             | Waiting::KeyPaused
+            | Waiting::Judging
+            | Waiting::TooManyDelayed
+            | Waiting::Throttled { until: None, .. }
             | Waiting::NoConsumers
             | Waiting::NoCredit => None,
         }

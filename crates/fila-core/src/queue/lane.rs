@@ -217,6 +217,12 @@ impl Lane {
         self.stored.map_or(0, |stored| stored.count)
     }
 
+    /// Returns how many of its messages wait for nothing but its turn.
+    pub(super) fn deliverable(&self) -> u64 {
+        let readable = if self.is_full { 0 } else { self.stored_count() };
+        (self.ready_count + readable).saturating_sub(self.promises.len() as u64 + self.throttled)
+    }
+
     /// Returns how many messages it has, but for those that are not durable yet.
     pub(super) fn depth(&self) -> u64 {
         self.ready_count + self.stored_count() + self.delayed + u64::from(self.leased)

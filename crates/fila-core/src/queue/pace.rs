@@ -127,7 +127,7 @@ impl Pace {
     }
 
     /// Returns how long it takes from one delivery to the next: in this slot and the one before if there were some, or
-    /// else in all of them.
+    /// else in all of them. One delivery alone tells nothing.
     pub(super) fn interval(&self, now: Timestamp) -> Option<Duration> {
         self.interval_over(now, 2)
             .or_else(|| self.interval_over(now, SLOTS))
@@ -141,10 +141,11 @@ impl Pace {
         let slots: Vec<&Slot> = slots.filter(|slot| slot.deliveries > 0).collect();
         let first = slots.iter().map(|slot| slot.first).min()?;
         let deliveries: u64 = slots.iter().map(|slot| slot.deliveries).sum();
-        let elapsed = now.since(first);
+        // Less than a millisecond is not seen.
+        let elapsed = now.since(first).max(Duration::from_millis(1));
         // The first of them is at the beginning, and the last one, in the mean, half an interval ago.
         let interval = elapsed.as_secs_f64() / (deliveries as f64 - 0.5);
-        (!elapsed.is_zero()).then(|| Duration::from_secs_f64(interval))
+        (deliveries > 1).then(|| Duration::from_secs_f64(interval))
     }
 }
 
@@ -370,8 +371,10 @@ mod tests {
         let mut pace = Pace::new(at(0));
         assert_eq!(pace.interval(at(0)), None);
         pace.charge(at(0), Cost::ONE, 1);
-        assert_eq!(pace.interval(at(0)), None, "no time has passed");
-        assert!(pace.interval(at(500)).is_some());
+        assert_eq!(pace.interval(at(500)), None, "one is not enough");
+        pace.charge(at(0), Cost::ONE, 1);
+        let interval = pace.interval(at(0)).unwrap();
+        assert!((600..700).contains(&interval.as_micros()), "{interval:?}");
         for millis in (0..30_000).step_by(1000) {
             pace.charge(at(millis), Cost::ONE, 1);
         }

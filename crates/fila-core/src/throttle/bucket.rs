@@ -96,6 +96,20 @@ impl Bucket {
         )
     }
 
+    /// Returns when the token comes that is so many away, if all before it are taken; never, if none comes.
+    pub(crate) fn arrival(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp> {
+        if self.throttle.rate == 0 {
+            return None;
+        }
+        self.fill(now);
+        let wanted = u128::from(tokens) * TOKEN;
+        let missing = wanted.saturating_sub(self.level);
+        let millis = missing.div_ceil(self.throttle.rate);
+        let millis = u64::try_from(millis).unwrap_or(u64::MAX);
+        let wait = std::time::Duration::from_millis(millis);
+        Some(self.at.saturating_add(wait))
+    }
+
     /// Returns what orders buckets by their speed.
     pub(crate) fn rate(&self) -> u128 {
         self.throttle.rate
@@ -213,6 +227,21 @@ mod tests {
             assert!(!bucket.take(at(5 + wait - 1)));
             assert!(bucket.take(at(5 + wait)));
         }
+    }
+
+    #[test]
+    fn a_token_that_is_further_than_the_burst_comes_when_those_before_are_taken() {
+        let mut bucket = bucket(10.0, 2.0);
+        assert_eq!(bucket.arrival(at(0), 2), Some(at(0)));
+        assert_eq!(bucket.when(at(0), 5), None);
+        let fifth = bucket.arrival(at(0), 5).unwrap();
+        assert_eq!(fifth, at(300));
+        let mut taken = 0;
+        for millis in 0..=300 {
+            taken += u64::from(bucket.take(at(millis))) + u64::from(bucket.take(at(millis)));
+            assert_eq!(taken >= 5, at(millis) >= fifth);
+        }
+        assert_eq!(self::bucket(0.0, 5.0).arrival(at(0), 1), None);
     }
 
     #[test]

@@ -17,6 +17,9 @@ const TURN: u64 = 1000;
 /// How many are called in one go, so that a throttle that is taken away does not stop everything else.
 const CALLS_MAX: usize = 1024;
 
+/// How many that wait are looked at to tell how many come before one.
+const FORESEEN: usize = 1000;
+
 /// Gates that nobody uses are looked for when there are so many, and then whenever their number has doubled.
 const SWEEP_MIN: usize = 64;
 
@@ -401,16 +404,18 @@ impl Gates {
         !self.due.is_empty()
     }
 
-    /// Returns the key of a seat's gate, and when its next token comes, as far as that is known.
+    /// Returns the key of the gate at which an aisle waits, and when the token comes that is for it, if those before it
+    /// take theirs; never, if none comes.
     pub(crate) fn outlook(
         &mut self,
         now: Timestamp,
         seat: &Seat,
+        stamp: u64,
     ) -> (&ThrottleKey, Option<Timestamp>) {
         let gate = &mut self.gates[*seat.gate as usize];
-        let held = gate.held(now);
+        let others = gate.held(now) + gate.live + gate.before(stamp);
         let when = match &gate.bucket {
-            Some(bucket) => bucket.lock().when(now, held + 1),
+            Some(bucket) => bucket.lock().arrival(now, others + 1),
             None => Some(now),
         };
         (&gate.key, when)
@@ -483,6 +488,31 @@ impl Gate {
         let token = bucket.lock().when(now, held + self.live + 1);
         let lapse = self.holds.iter().map(|hold| hold.until).min();
         [token, lapse].into_iter().flatten().min()
+    }
+
+    /// Returns how many are called before the aisle with this stamp, if all that are called wait again; all that wait, if
+    /// they are too many to be looked at.
+    fn before(&self, stamp: u64) -> u64 {
+        let mut urgent = self.urgent.iter().take(FORESEEN);
+        if let Some(place) = urgent.position(|waiter| waiter.stamp == stamp) {
+            return place as u64;
+        }
+        let urgent = self.urgent.len() as u64;
+        let Some(ring) = &self.ring else {
+            return urgent;
+        };
+        let mut forecast = ring.forecast();
+        for place in 0..FORESEEN {
+            let Some(key) = forecast.next_key() else {
+                break;
+            };
+            if self.waiters[key.index()].is_some_and(|waiter| waiter.stamp == stamp) {
+                return urgent + place as u64;
+            }
+            let known = forecast.charge(key, Cost::new(TURN));
+            known.expect("the forecast has just named it");
+        }
+        urgent + self.waiting as u64
     }
 
     /// Takes note that an aisle that was called, if it was, takes its token or passes it on; tells whether it was.

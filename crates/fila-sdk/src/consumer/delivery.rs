@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::lease::Lease;
-use crate::Error;
 use crate::message::MessageId;
+use crate::{Error, History};
 
 /// A message as its consumer gets it.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Received {
     pub attempt: u32,
     /// When it was stored.
     pub enqueued_at: SystemTime,
+    /// What has gone wrong with it, if something has; for a dead letter, where it came from.
+    pub history: Option<History>,
 }
 
 impl Received {
@@ -51,6 +53,7 @@ impl Received {
             payload: wire.payload,
             attempt: wire.attempt,
             enqueued_at: SystemTime::UNIX_EPOCH + Duration::from_millis(wire.enqueued_at_ms),
+            history: wire.history.map(History::from),
         }
     }
 }

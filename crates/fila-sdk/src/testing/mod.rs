@@ -80,6 +80,7 @@ pub fn received(message: impl Into<Message>) -> Received {
         payload: wire.payload,
         attempt: 1,
         enqueued_at: SystemTime::now(),
+        history: None,
     }
 }
 

@@ -339,6 +339,7 @@ impl Queue {
             attempt: stored.attempts,
             enqueued_at_ms: stored.enqueued_at_ms,
             lease_ms: time.as_millis() as u64,
+            history: None,
         };
         self.leases.insert(
             lease_id,

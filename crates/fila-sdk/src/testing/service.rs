@@ -248,6 +248,12 @@ fn report(queue: &mut Queue, now: Instant, id: u64, request: v1::WorkRequest) ->
 
 #[tonic::async_trait]
 impl FilaAdmin for Service {
+    type RedriveStream = Responses<v1::RedriveResponse>;
+
+    async fn redrive(&self, _: Request<v1::RedriveRequest>) -> Answer<Self::RedriveStream> {
+        unknown()
+    }
+
     async fn create_queue(
         &self,
         request: Request<v1::CreateQueueRequest>,

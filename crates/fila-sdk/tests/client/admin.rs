@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fila_sdk::{
-    Charge, ErrorCode, HookFallback, HookState, KeyChange, Message, Ordering, QueueSettings,
+    Charge, ErrorCode, EstimateBasis, HookFallback, HookState, KeyChange, Message, Ordering,
+    QueueSettings, Waiting,
 };
 
 use crate::rig::{Rig, soon};
@@ -137,6 +138,42 @@ async fn keys_are_listed_page_by_page_and_changed_one_by_one() {
     soon(change).await.unwrap();
     let change = admin.update_key("orders", "tenant-0007", KeyChange::concurrency(2));
     assert_eq!(soon(change).await.unwrap().concurrency, Some(2));
+}
+
+#[tokio::test]
+async fn a_key_that_waits_is_explained() {
+    let rig = Rig::start().await;
+    let orders = rig.queue("orders").await;
+    let admin = rig.client.admin();
+    let nobody = soon(admin.explain("orders", "nobody")).await.unwrap();
+    assert_eq!(nobody.waiting, Waiting::Empty);
+    assert_eq!((nobody.bound, nobody.estimate), (None, None));
+
+    let later = Duration::from_secs(3600);
+    let message = Message::new("").key("late").delay(later);
+    soon(orders.send(message)).await.unwrap();
+    let late = soon(admin.explain("orders", "late")).await.unwrap();
+    let Waiting::BackingOff { until } = late.waiting else {
+        panic!("{late:?}");
+    };
+    let wait = until.duration_since(late.now).unwrap();
+    assert!(wait <= later && wait > later / 2, "{late:?}");
+    let estimate = late.estimate.unwrap();
+    assert_eq!((estimate.at, estimate.basis), (until, EstimateBasis::Due));
+    assert_eq!((late.weight, late.delayed, late.debt), (1, 1, 0.0));
+
+    soon(orders.send(Message::new("").key("acme")))
+        .await
+        .unwrap();
+    let acme = soon(admin.explain("orders", "acme")).await.unwrap();
+    assert_eq!(acme.waiting, Waiting::NoConsumers);
+    soon(admin.update_key("orders", "acme", KeyChange::pause()))
+        .await
+        .unwrap();
+    let acme = soon(admin.explain("orders", "acme")).await.unwrap();
+    assert_eq!(acme.waiting, Waiting::KeyPaused);
+    let error = soon(admin.explain("nowhere", "acme")).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::QueueNotFound));
 }
 
 #[tokio::test]

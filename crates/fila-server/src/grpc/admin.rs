@@ -1,5 +1,7 @@
 //! `FilaAdmin`: queues and their fairness keys, and the runtime configuration.
 
+use std::pin::Pin;
+
 use fila_core::{Definition, KeyCursor};
 use fila_proto::v1::fila_admin_server::FilaAdmin;
 use fila_proto::v1::{
@@ -8,16 +10,19 @@ use fila_proto::v1::{
     GetConfigRequest, GetConfigResponse, InspectQueueRequest, InspectQueueResponse,
     ListConfigRequest, ListConfigResponse, ListKeysRequest, ListKeysResponse, ListQueuesRequest,
     ListQueuesResponse, PauseQueueRequest, PauseQueueResponse, PurgeQueueRequest,
-    PurgeQueueResponse, QueueSettings, ResumeQueueRequest, ResumeQueueResponse, ServerInfoRequest,
-    ServerInfoResponse, SetConfigRequest, SetConfigResponse, UpdateKeyRequest, UpdateKeyResponse,
-    UpdateQueueRequest, UpdateQueueResponse,
+    PurgeQueueResponse, QueueSettings, RedriveRequest, RedriveResponse, ResumeQueueRequest,
+    ResumeQueueResponse, ServerInfoRequest, ServerInfoResponse, SetConfigRequest,
+    SetConfigResponse, UpdateKeyRequest, UpdateKeyResponse, UpdateQueueRequest,
+    UpdateQueueResponse,
 };
 use fila_store::Version;
+use futures_util::{Stream, stream};
 use tonic::{Request, Response, Status};
 
 use super::config;
 use super::explain;
 use super::message::fairness_key;
+use super::redrive::Redrive;
 use super::refusal::Refusal;
 use super::settings::{Detail, KeyChange, apply, delivering, key_info, key_settings, queue_info};
 use crate::runtime::{Handle, State};
@@ -157,6 +162,20 @@ impl FilaAdmin for Admin {
         let queue = self.handle.queue(&request.into_inner().name)?;
         let purged = self.handle.purge(&queue).await?;
         Ok(Response::new(PurgeQueueResponse { purged }))
+    }
+
+    type RedriveStream = Pin<Box<dyn Stream<Item = Result<RedriveResponse, Status>> + Send>>;
+
+    async fn redrive(
+        &self,
+        request: Request<RedriveRequest>,
+    ) -> Result<Response<Self::RedriveStream>, Status> {
+        let redrive = Redrive::begin(&self.handle, request.into_inner()).await?;
+        let steps = stream::unfold(redrive, |mut redrive| async move {
+            let step = redrive.next().await?;
+            Some((step, redrive))
+        });
+        Ok(Response::new(Box::pin(steps)))
     }
 
     async fn list_keys(

@@ -42,12 +42,14 @@ fn set_reason(wire: &mut ExplainKeyResponse, waiting: &Waiting) {
             wire.cap = *cap;
             WaitReason::AtCap
         }
+        Waiting::Judging => WaitReason::Judging,
+        Waiting::TooManyDelayed => WaitReason::TooManyDelayed,
         Waiting::BackingOff { until: moment } => {
             until(*moment);
             WaitReason::BackingOff
         }
         Waiting::Throttled { key, until: moment } => {
-            until(*moment);
+            moment.map(until);
             wire.throttle_key = key.as_str().to_owned();
             WaitReason::Throttled
         }

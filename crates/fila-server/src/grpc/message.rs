@@ -10,7 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use fila_core::{BatchId, Delivery, Enqueued, NewMessage, ProducerId, Sequence, Ttl};
 use fila_proto::v1::{self, EnqueueResult, ErrorCode};
-use fila_store::{DeduplicationId, FairnessKey, Payload, QueueId, ThrottleKey};
+use fila_store::{
+    DeathReason, DeduplicationId, FairnessKey, History, Payload, QueueId, ThrottleKey,
+};
 
 use super::id;
 use super::refusal::{Refusal, out_of_range};
@@ -113,8 +115,35 @@ pub(super) fn batch_id(id: v1::BatchId) -> Result<BatchId, Refusal> {
     })
 }
 
+/// Returns what has gone wrong with a message as it is shown. `source` is the queue whose dead letters its queue holds.
+pub(super) fn history(source: Option<QueueId>, history: &History) -> v1::History {
+    let death = history.death.as_ref().map(|death| v1::Death {
+        reason: match death.reason {
+            DeathReason::AttemptsExhausted => v1::DeathReason::AttemptsExhausted,
+            DeathReason::Hook => v1::DeathReason::Hook,
+            _ => v1::DeathReason::Unspecified,
+        }
+        .into(),
+        queue: death.queue.to_string(),
+        message_id: source.map_or_else(String::new, |queue| id::encode(queue, death.message)),
+        attempts: death.attempts,
+        died_at_ms: death.died_at.as_millis(),
+        enqueued_at_ms: death.enqueued_at.as_millis(),
+    });
+    v1::History {
+        last_error: history.last_error.to_string(),
+        first_failed_at_ms: history.first_failed_at.as_millis(),
+        last_failed_at_ms: history.last_failed_at.as_millis(),
+        death,
+    }
+}
+
 /// Returns a delivery as its consumer gets it.
-pub(super) fn delivery(queue: QueueId, delivery: Delivery) -> v1::Delivery {
+pub(super) fn delivery(
+    queue: QueueId,
+    source: Option<QueueId>,
+    delivery: Delivery,
+) -> v1::Delivery {
     let (headers, payload) = delivery.payload.into_parts();
     v1::Delivery {
         message_id: id::encode(queue, delivery.message),
@@ -126,6 +155,7 @@ pub(super) fn delivery(queue: QueueId, delivery: Delivery) -> v1::Delivery {
         attempt: delivery.attempt,
         enqueued_at_ms: delivery.enqueued_at.as_millis(),
         lease_ms: u64::try_from(delivery.lease_time.as_millis()).unwrap_or(u64::MAX),
+        history: delivery.history.as_deref().map(|it| history(source, it)),
     }
 }
 

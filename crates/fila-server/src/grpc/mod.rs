@@ -11,6 +11,7 @@ mod explain;
 mod message;
 mod peek;
 mod produce;
+mod redrive;
 mod refusal;
 mod service;
 mod settings;

@@ -10,7 +10,7 @@ use fila_proto::v1::{self, PeekRequest, PeekResponse};
 use fila_store::{DeduplicationId, FairnessKey, Locator, MessageId, QueueId, Timestamp};
 
 use super::id;
-use super::message::{fairness_key, key_text};
+use super::message::{fairness_key, history, key_text};
 use super::refusal::Refusal;
 use crate::runtime::{PeekQuery, Peeked, PeekedMessage};
 
@@ -58,17 +58,24 @@ pub(super) fn parse(request: PeekRequest) -> Result<PeekQuery, Refusal> {
 }
 
 /// Returns what was found as it is shown.
-pub(super) fn response(queue: QueueId, now: Timestamp, peeked: Peeked) -> PeekResponse {
+pub(super) fn response(
+    queue: QueueId,
+    source: Option<QueueId>,
+    now: Timestamp,
+    peeked: Peeked,
+) -> PeekResponse {
     let messages = peeked.messages.into_iter();
     PeekResponse {
-        messages: messages.map(|shown| message(queue, shown)).collect(),
+        messages: messages
+            .map(|shown| message(queue, source, shown))
+            .collect(),
         next_page_token: peeked.next.as_ref().map(token).unwrap_or_default(),
         now_ms: now.as_millis(),
         damaged: u32::try_from(peeked.damaged).unwrap_or(u32::MAX),
     }
 }
 
-fn message(queue: QueueId, peeked: PeekedMessage) -> v1::PeekedMessage {
+fn message(queue: QueueId, source: Option<QueueId>, peeked: PeekedMessage) -> v1::PeekedMessage {
     let PeekedMessage {
         entry,
         headers,
@@ -98,6 +105,7 @@ fn message(queue: QueueId, peeked: PeekedMessage) -> v1::PeekedMessage {
             .deduplication_id
             .as_ref()
             .map_or_else(String::new, name),
+        history: meta.history.as_deref().map(|it| history(source, it)),
         throttle_keys: meta.throttle_keys.iter().map(ToString::to_string).collect(),
     }
 }

@@ -103,7 +103,10 @@ impl From<CallError> for Refusal {
             CallError::QueueExists(_) => ErrorCode::QueueExists,
             CallError::QueueChanged { .. } => ErrorCode::QueueChanged,
             CallError::Name(_) => ErrorCode::InvalidQueueName,
-            CallError::Invalid(_) => ErrorCode::InvalidArgument,
+            CallError::Invalid(_)
+            | CallError::DeadLetters { .. }
+            | CallError::TakesDeadLetters { .. }
+            | CallError::NoDeadLetters(_) => ErrorCode::InvalidArgument,
             CallError::TooManyQueues { .. } => ErrorCode::TooManyQueues,
             CallError::TooManyKeySettings { .. } => ErrorCode::TooManyKeySettings,
             CallError::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
@@ -115,6 +118,7 @@ impl From<CallError> for Refusal {
             CallError::ConfigChanged { .. } => ErrorCode::ConfigChanged,
             CallError::ConfigFull { .. } => ErrorCode::ConfigFull,
             CallError::Refused(refused) => return (*refused).into(),
+            CallError::Redrive(refused) => Self::from(refused.clone()).code,
             CallError::StoreUnavailable | CallError::ReadFailed => ErrorCode::StoreUnavailable,
             CallError::OutcomeUnknown => ErrorCode::OutcomeUnknown,
             CallError::ShuttingDown => ErrorCode::ShuttingDown,

@@ -253,6 +253,11 @@ impl FilaService for Messages {
         let query = peek::parse(request)?;
         let peeked = self.handle.peek(&queue, query).await?;
         let now = self.handle.clock().now();
-        Ok(Response::new(peek::response(queue.id, now, peeked)))
+        Ok(Response::new(peek::response(
+            queue.id,
+            queue.source,
+            now,
+            peeked,
+        )))
     }
 }

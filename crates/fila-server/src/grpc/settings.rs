@@ -59,6 +59,21 @@ pub(super) fn apply(
         let ttl = time("message_ttl_ms", millis, 0, longest)?;
         definition.message_ttl = (!ttl.is_zero()).then_some(ttl);
     }
+    if let Some(attempts) = settings.retry_attempts_max {
+        definition.retry.attempts_max = NonZeroU32::new(attempts);
+    }
+    if let Some(millis) = settings.retry_backoff_ms {
+        definition.retry.backoff = time("retry_backoff_ms", millis, 0, longest)?;
+    }
+    if let Some(millis) = settings.retry_backoff_max_ms {
+        definition.retry.backoff_max = time("retry_backoff_max_ms", millis, 0, longest)?;
+    }
+    if let Some(percent) = settings.retry_jitter_percent {
+        let percent = u8::try_from(percent).ok().filter(|percent| *percent <= 100);
+        definition.retry.jitter_percent = percent.ok_or_else(|| {
+            CallError::Invalid("retry_jitter_percent is out of range; 0 to 100 are allowed".into())
+        })?;
+    }
     if let Some(script) = &settings.script {
         definition.script = (!script.is_empty()).then(|| script.as_str().into());
     }
@@ -188,6 +203,10 @@ fn queue_settings(definition: &Definition, detail: Detail) -> v1::QueueSettings 
         depth_max: Some(definition.depth_max.unwrap_or(0)),
         key_depth_max: Some(definition.key_depth_max.unwrap_or(0)),
         message_ttl_ms: Some(definition.message_ttl.map_or(0, millis)),
+        retry_attempts_max: Some(definition.retry.attempts_max.map_or(0, NonZeroU32::get)),
+        retry_backoff_ms: Some(millis(definition.retry.backoff)),
+        retry_backoff_max_ms: Some(millis(definition.retry.backoff_max)),
+        retry_jitter_percent: Some(definition.retry.jitter_percent.into()),
         script: match detail {
             Detail::Summary => None,
             Detail::Full => Some(definition.script.as_deref().unwrap_or_default().to_owned()),
@@ -243,6 +262,10 @@ fn queue_stats(stats: &QueueStats) -> v1::QueueStats {
         damaged_total: stats.totals.damaged,
         first_delivered_total: stats.totals.first_delivered,
         waited_ms_total: millis(stats.totals.waited),
+        retried_total: stats.totals.retried,
+        dead_lettered_total: stats.totals.dead_lettered,
+        dead_letters_refused_total: stats.totals.dead_letters_refused,
+        redriven_total: stats.totals.redriven,
         throttled: stats.throttled,
     }
 }
@@ -293,6 +316,10 @@ mod tests {
             depth_max: Some(9),
             key_depth_max: Some(10),
             message_ttl_ms: Some(11),
+            retry_attempts_max: Some(12),
+            retry_backoff_ms: Some(13),
+            retry_backoff_max_ms: Some(14),
+            retry_jitter_percent: Some(15),
             script: Some("function on_enqueue(msg) return {} end".to_owned()),
             hook_fallback: Some(v1::HookFallback::Refuse.into()),
         };
@@ -325,6 +352,18 @@ mod tests {
             },
             v1::QueueSettings {
                 hook_fallback: Some(3),
+                ..settings.clone()
+            },
+            v1::QueueSettings {
+                retry_backoff_ms: Some(u64::MAX),
+                ..settings.clone()
+            },
+            v1::QueueSettings {
+                retry_backoff_max_ms: Some(u64::MAX),
+                ..settings.clone()
+            },
+            v1::QueueSettings {
+                retry_jitter_percent: Some(101),
                 ..settings
             },
         ] {

@@ -39,14 +39,14 @@ impl Shipment {
 
     /// Takes out what goes into the next frame of this queue's consumer.
     pub(super) fn frame_of(&mut self, queue: &QueueEntry, tracing: Tracing) -> Vec<v1::Delivery> {
-        let frame = self.frame(queue.id);
+        let frame = self.frame(queue.id, queue.source);
         for delivery in &frame {
             tracing.deliver(queue.name.as_str(), delivery);
         }
         frame
     }
 
-    fn frame(&mut self, queue: QueueId) -> Vec<v1::Delivery> {
+    fn frame(&mut self, queue: QueueId, source: Option<QueueId>) -> Vec<v1::Delivery> {
         let mut frame = Vec::with_capacity(self.0.len().min(FRAME_MESSAGES));
         let mut bytes = 0;
         while frame.len() < FRAME_MESSAGES && bytes < FRAME_BYTES {
@@ -55,7 +55,7 @@ impl Shipment {
             };
             let sizes = delivery.payload.sizes();
             bytes += sizes.headers as usize + sizes.body as usize;
-            frame.push(message::delivery(queue, delivery));
+            frame.push(message::delivery(queue, source, delivery));
         }
         frame
     }
@@ -92,12 +92,12 @@ mod tests {
         small.add(deliveries(1_000, 1));
         small.add(deliveries(1_000, 1));
         assert!(small.fills_a_frame());
-        assert_eq!(small.frame(queue).len(), FRAME_MESSAGES);
-        assert_eq!(small.frame(queue).len(), 2_000 - FRAME_MESSAGES);
-        assert!(small.is_empty() && small.frame(queue).is_empty());
+        assert_eq!(small.frame(queue, None).len(), FRAME_MESSAGES);
+        assert_eq!(small.frame(queue, None).len(), 2_000 - FRAME_MESSAGES);
+        assert!(small.is_empty() && small.frame(queue, None).is_empty());
 
         let mut large = Shipment::default();
         large.add(deliveries(3, 1 << 20));
-        assert_eq!(large.frame(queue).len(), 1);
+        assert_eq!(large.frame(queue, None).len(), 1);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use fila_core::{Definition, QueueStats};
 use fila_store::{QueueId, QueueName, Version};
 
+use super::name::source_of;
 use crate::hooks::{HookFigures, QueueHooks};
 
 /// A queue as it is being served.
@@ -25,6 +26,8 @@ pub struct QueueEntry {
     pub version: Version,
     /// What is set for it.
     pub definition: Arc<Definition>,
+    /// The queue whose dead letters are in this one, if they are.
+    pub source: Option<QueueId>,
     /// On which scheduler thread it lives.
     pub(super) thread: usize,
     pub(super) figures: Arc<Figures>,
@@ -37,6 +40,11 @@ impl QueueEntry {
     pub fn hooks(&self) -> Vec<HookFigures> {
         let hooks = self.hooks.as_ref();
         hooks.map_or_else(Vec::new, |hooks| hooks.figures(Instant::now()))
+    }
+
+    /// Returns the name of the queue whose dead letters are in this one, if they are.
+    pub fn dead_letters_of(&self) -> Option<&str> {
+        source_of(self.name.as_str())
     }
 
     /// Returns how the queue was when its scheduler thread last did something for it.
@@ -68,8 +76,10 @@ impl Catalogue {
         self.read(|queues| queues.get(name).cloned())
     }
 
+    /// Returns how many queues there are. Those of dead letters belong to the others, and are not counted.
     pub(super) fn len(&self) -> usize {
-        self.read(BTreeMap::len)
+        let is_counted = |name: &&Arc<str>| source_of(name).is_none();
+        self.read(|queues| queues.keys().filter(is_counted).count())
     }
 
     /// Returns up to `limit` queues whose names begin with `prefix` and come after `after`, in the order of their names.
@@ -113,6 +123,7 @@ mod tests {
                 name: QueueName::parse(name).unwrap(),
                 version: Version::new(1),
                 definition: Arc::default(),
+                source: None,
                 thread: 0,
                 figures: Arc::default(),
                 hooks: None,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use fila_core::{DefinitionError, Refused};
+use fila_core::{DefinitionError, EnqueueError, Refused};
 use fila_lua::ScriptError;
 use fila_store::{CommitError, ConfigKey, EngineError, OpenError, QueueName, ReadError, Version};
 
@@ -33,6 +33,30 @@ pub enum CallError {
     /// A setting, or something else in the call, is out of range. Says what is allowed.
     #[error("{0}")]
     Invalid(String),
+    /// The queue goes with another one.
+    #[error(
+        "queue `{name}` holds the dead letters of `{of}` and is deleted with it; to empty it, purge it"
+    )]
+    DeadLetters {
+        /// Which queue.
+        name: QueueName,
+        /// With which one.
+        of: String,
+    },
+    /// Nobody but its own queue puts anything in.
+    #[error("queue `{name}` takes dead letters of `{of}` only; send to that one")]
+    TakesDeadLetters {
+        /// Which queue.
+        name: QueueName,
+        /// Whose dead letters.
+        of: String,
+    },
+    /// The queue has no dead letters that could go back.
+    #[error("queue `{0}` holds no dead letters of another queue; name one that ends in `.dlq`")]
+    NoDeadLetters(QueueName),
+    /// The queue that dead letters are to go to does not take them.
+    #[error("the queue takes no more dead letters back: {0}")]
+    Redrive(EnqueueError),
     /// There are as many queues as there may be.
     #[error("there are {max} queues already; delete some, or raise limits.queues")]
     TooManyQueues {

@@ -1,15 +1,17 @@
 //! Taking over all queues of a store when the server starts.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use fila_core::Definition;
-use fila_store::{Engine, Queue};
-use tracing::info;
+use fila_store::{Engine, Queue, QueueId, QueueName};
+use tracing::{info, warn};
 
 use super::catalogue::{Catalogue, Figures, QueueEntry};
 use super::error::StartError;
 use super::inbox::{Inbox, Input, Opening};
+use super::name::{dead_letters_of, source_of};
 use super::recover::take_over;
 use super::registrar::least;
 use super::shards::Shards;
@@ -36,11 +38,12 @@ impl<E: Engine> Estate<E> {
     pub(super) fn take_over_all(&self) -> Result<Vec<usize>, StartError> {
         let began = Instant::now();
         let mut spread = vec![0; self.inboxes.len()];
-        let mut shares: Vec<Vec<Queue>> = vec![Vec::new(); self.inboxes.len()];
-        for queue in self.engine.queues()? {
+        let mut shares: Vec<Vec<Housed>> = Vec::new();
+        shares.resize_with(self.inboxes.len(), Vec::new);
+        for found in households(&*self.engine)? {
             let thread = least(&spread);
-            spread[thread] += 1;
-            shares[thread].push(queue);
+            spread[thread] += found.len();
+            shares[thread].extend(found);
         }
         let total: usize = spread.iter().sum();
         info!(queues = total, "taking over the queues of the store");
@@ -63,9 +66,14 @@ impl<E: Engine> Estate<E> {
         Ok(spread)
     }
 
-    fn take_over_share(&self, thread: usize, queues: Vec<Queue>) -> Result<Found, StartError> {
+    fn take_over_share(&self, thread: usize, queues: Vec<Housed>) -> Result<Found, StartError> {
         let mut found = Found::default();
-        for queue in queues {
+        for Housed {
+            queue,
+            source,
+            dead_letters,
+        } in queues
+        {
             let began = Instant::now();
             let name = queue.name;
             let definition = Definition::decode(&queue.definition);
@@ -73,7 +81,8 @@ impl<E: Engine> Estate<E> {
                 name: name.clone(),
                 source,
             })?;
-            let taken = take_over(&*self.engine, queue.id, definition.clone());
+            let dead_letters = dead_letters.map(|to| (to, name.clone()));
+            let taken = take_over(&*self.engine, queue.id, definition.clone(), dead_letters);
             let taken = taken.map_err(|source| StartError::Claim {
                 name: name.clone(),
                 source,
@@ -97,6 +106,7 @@ impl<E: Engine> Estate<E> {
                 name,
                 version: queue.version,
                 definition: Arc::new(definition),
+                source,
                 thread,
                 figures: Arc::new(Figures::default()),
                 hooks,
@@ -111,5 +121,75 @@ impl<E: Engine> Estate<E> {
             self.catalogue.put(entry);
         }
         Ok(found)
+    }
+}
+
+/// A queue, and where its dead letters go.
+#[derive(Debug)]
+struct Housed {
+    queue: Queue,
+    /// The queue whose dead letters are in this one.
+    source: Option<QueueId>,
+    /// The queue that the dead letters of this one are in.
+    dead_letters: Option<QueueId>,
+}
+
+/// Returns all queues, each together with the one of its dead letters and that one first: they are to be on one
+/// thread. A queue that has none yet gets one.
+fn households<E: Engine>(engine: &E) -> Result<Vec<Vec<Housed>>, StartError> {
+    let queues = engine.queues()?;
+    let (letters, queues): (Vec<Queue>, Vec<Queue>) = queues
+        .into_iter()
+        .partition(|queue| source_of(queue.name.as_str()).is_some());
+    let mut letters: HashMap<QueueName, Queue> = letters
+        .into_iter()
+        .map(|queue| (queue.name.clone(), queue))
+        .collect();
+    let mut households = Vec::with_capacity(queues.len());
+    for queue in queues {
+        let name = dead_letters_of(&queue.name);
+        let found = match name {
+            None => {
+                warn!(queue = %queue.name, "the queue's name is too long for a queue of dead letters; it has none");
+                None
+            }
+            Some(name) => Some(match letters.remove(&name) {
+                Some(found) => found,
+                None => {
+                    let created = engine.create_queue(&name, Definition::default().encode());
+                    let created = created.map_err(|source| StartError::Claim {
+                        name: name.clone(),
+                        source,
+                    })?;
+                    info!(queue = %name, "queue of dead letters created");
+                    created
+                }
+            }),
+        };
+        let dead_letters = found.as_ref().map(|found| found.id);
+        let source = Some(queue.id);
+        let found = found.map(|found| Housed {
+            source,
+            ..alone(found)
+        });
+        let mut household: Vec<Housed> = found.into_iter().collect();
+        household.push(Housed {
+            dead_letters,
+            ..alone(queue)
+        });
+        households.push(household);
+    }
+    // Those whose queue is gone, which no version of this server leaves behind.
+    let mut orphans: Vec<Queue> = letters.into_values().collect();
+    orphans.sort_by_key(|queue| queue.id);
+    households.extend(orphans.into_iter().map(|queue| vec![alone(queue)]));
+    Ok(households)
+}
+
+fn alone(queue: Queue) -> Housed {
+    Housed {
+        queue,
+        source: None,
+        dead_letters: None,
     }
 }

@@ -18,7 +18,7 @@ use super::config_writer::WriteConfig;
 use super::consumer::{Consumer, Place};
 use super::error::CallError;
 use super::inbox::{Inbox, Input, Lane, Subscription};
-use super::peek::{Browse, PeekQuery, Peeked};
+use super::peek::{Browse, Found, PeekQuery, Peeked};
 use super::registrar::Register;
 use super::status::{State, Status};
 use super::ticket::{Reply, Ticket};
@@ -122,6 +122,7 @@ impl Handle {
         messages: Vec<NewMessage>,
         batch_id: Option<BatchId>,
     ) -> Result<Vec<Result<Enqueued, EnqueueError>>, CallError> {
+        takes_messages(queue)?;
         let messages = self.schedule(queue, messages).await?;
         let bytes = bytes(&messages);
         let (ticket, reply) = Ticket::call();
@@ -169,6 +170,7 @@ impl Handle {
         frames: Vec<Frame>,
         replies: &mpsc::UnboundedSender<(u64, Reply)>,
     ) -> Result<(), CallError> {
+        takes_messages(queue)?;
         let bytes = frames.iter().map(|frame| bytes(&frame.messages)).sum();
         let commands = frames.into_iter().map(|frame| Command::Enqueue {
             queue: queue.id,
@@ -321,20 +323,8 @@ impl Handle {
     /// # Errors
     /// If the queue is gone, or the store cannot be read.
     pub async fn peek(&self, queue: &QueueEntry, query: PeekQuery) -> Result<Peeked, CallError> {
-        let browser = self.offices()?.browser;
-        let turn = self.0.peeks.clone().acquire_owned().await;
         let id = queue.id;
-        // The turn is over when it is all read and shown, whether or not the caller still waits.
-        let read = move || (browser.browse(id, &query), turn);
-        let read = tokio::task::spawn_blocking(read).await;
-        let (found, _turn) = read.map_err(|_| self.stopped())?;
-        let found = found.map_err(|failure| match failure {
-            ReadError::Fenced { .. } => CallError::Refused(Refused::QueueGone),
-            failure => {
-                tracing::error!(queue = %queue.name, error = %failure, "messages were not read for a peek");
-                CallError::ReadFailed
-            }
-        })?;
+        let found = self.browse(queue, query).await?;
         let messages = found.entries();
         let bytes = messages.len() * RESULT_BYTES;
         let (ticket, reply) = Ticket::call();
@@ -348,6 +338,28 @@ impl Handle {
             Answer::Peeked(told) => Ok(found.with(id, told)),
             other => Err(self.unexpected(&other)),
         }
+    }
+
+    /// Reads a page of what is stored of a queue.
+    pub(super) async fn browse(
+        &self,
+        queue: &QueueEntry,
+        query: PeekQuery,
+    ) -> Result<Found, CallError> {
+        let browser = self.offices()?.browser;
+        let turn = self.0.peeks.clone().acquire_owned().await;
+        let id = queue.id;
+        // The turn is over when it is all read and shown, whether or not the caller still waits.
+        let read = move || (browser.browse(id, &query), turn);
+        let read = tokio::task::spawn_blocking(read).await;
+        let (found, _turn) = read.map_err(|_| self.stopped())?;
+        found.map_err(|failure| match failure {
+            ReadError::Fenced { .. } => CallError::Refused(Refused::QueueGone),
+            failure => {
+                tracing::error!(queue = %queue.name, error = %failure, "messages were not read for a peek");
+                CallError::ReadFailed
+            }
+        })
     }
 
     /// Creates a queue.
@@ -436,12 +448,25 @@ impl Handle {
     }
 
     async fn put(&self, queue: &QueueEntry, bytes: usize, input: Input) -> Result<(), CallError> {
-        self.accepting()?;
-        let inbox = &self.0.inboxes[queue.thread];
-        inbox.put(Lane::Calls, bytes, input).await
+        self.put_in(queue, Lane::Calls, bytes, input).await
     }
 
-    async fn answer(&self, reply: oneshot::Receiver<Reply>) -> Result<Answer, CallError> {
+    pub(super) async fn put_in(
+        &self,
+        queue: &QueueEntry,
+        lane: Lane,
+        bytes: usize,
+        input: Input,
+    ) -> Result<(), CallError> {
+        self.accepting()?;
+        let inbox = &self.0.inboxes[queue.thread];
+        inbox.put(lane, bytes, input).await
+    }
+
+    pub(super) async fn answer(
+        &self,
+        reply: oneshot::Receiver<Reply>,
+    ) -> Result<Answer, CallError> {
         match reply.await {
             Ok(Reply::Answer(Answer::Refused(refused))) => Err(refused.into()),
             Ok(Reply::Answer(answer)) => Ok(answer),
@@ -459,7 +484,7 @@ impl Handle {
     }
 
     /// An answer of another kind than was asked for is a mistake of ours. It fails one call, not the server.
-    fn unexpected(&self, answer: &Answer) -> CallError {
+    pub(super) fn unexpected(&self, answer: &Answer) -> CallError {
         tracing::error!(
             ?answer,
             "the core gave another kind of answer than was asked for"
@@ -485,6 +510,17 @@ impl fmt::Debug for Handle {
     }
 }
 
-pub(super) fn bytes(messages: &[NewMessage]) -> usize {
+/// Refuses messages for a queue that takes dead letters only.
+fn takes_messages(queue: &QueueEntry) -> Result<(), CallError> {
+    match queue.dead_letters_of() {
+        None => Ok(()),
+        Some(of) => Err(CallError::TakesDeadLetters {
+            name: queue.name.clone(),
+            of: of.to_owned(),
+        }),
+    }
+}
+
+fn bytes(messages: &[NewMessage]) -> usize {
     messages.iter().map(NewMessage::buffered_bytes).sum()
 }

@@ -34,6 +34,7 @@ mod name;
 mod peek;
 mod reader;
 mod recover;
+mod redrive;
 mod registrar;
 mod scheduler;
 mod settings;
@@ -52,6 +53,7 @@ pub use error::{CallError, StartError};
 pub use handle::{Handle, Info};
 pub use name::{NameError, QueueNameRule};
 pub use peek::{PeekQuery, Peeked, PeekedMessage};
+pub use redrive::{RedriveQuery, Redriving};
 pub use start::{Runtime, Stopped};
 pub use status::State;
 

@@ -5,15 +5,30 @@ use fila_store::QueueName;
 /// The end of the names of queues that hold dead letters.
 const DEAD_LETTERS: &str = ".dlq";
 
+/// The longest name for a queue: there is room for the end of its dead letters' name.
+const LONGEST: usize = QueueName::MAX - DEAD_LETTERS.len();
+
+/// Returns the name of the queue whose dead letters are in the queue of this name, if it is such a queue.
+pub(super) fn source_of(name: &str) -> Option<&str> {
+    name.strip_suffix(DEAD_LETTERS)
+        .filter(|source| !source.is_empty())
+}
+
+/// Returns what the queue is called that holds the dead letters of this one. A queue of dead letters has none, and neither
+/// has one whose name is too long for that: it comes from before there were dead letters.
+pub(super) fn dead_letters_of(name: &QueueName) -> Option<QueueName> {
+    if source_of(name.as_str()).is_some() {
+        return None;
+    }
+    QueueName::parse(&format!("{name}{DEAD_LETTERS}")).ok()
+}
+
 /// Why a name was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
     /// It has no characters, or too many.
-    #[error(
-        "the queue's name has {found} bytes; 1 to {} are allowed",
-        QueueName::MAX
-    )]
+    #[error("the queue's name has {found} bytes; 1 to {} are allowed", LONGEST)]
     Length {
         /// How many it has.
         found: usize,
@@ -40,7 +55,8 @@ impl QueueNameRule {
     /// If it breaks the rule.
     pub fn parse(text: &str) -> Result<QueueName, NameError> {
         let length = NameError::Length { found: text.len() };
-        let name = QueueName::parse(text).map_err(|_| length)?;
+        let name = QueueName::parse(text).ok();
+        let name = name.filter(|_| text.len() <= LONGEST).ok_or(length)?;
         let allowed = |c: &char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(c);
         if let Some(found) = text.chars().find(|c| !allowed(c)) {
             return Err(NameError::Character { found });
@@ -58,16 +74,28 @@ mod tests {
 
     #[test]
     fn letters_digits_and_three_marks_make_a_name() {
-        for name in ["a", "orders.eu-west_1", "9", &"q".repeat(255)] {
+        for name in ["a", "orders.eu-west_1", "9", &"q".repeat(251)] {
             assert_eq!(QueueNameRule::parse(name).unwrap().as_str(), name);
         }
+    }
+
+    #[test]
+    fn a_queue_and_its_dead_letters_know_each_other_by_name() {
+        let orders = QueueName::parse("orders").unwrap();
+        let letters = dead_letters_of(&orders).unwrap();
+        assert_eq!(letters.as_str(), "orders.dlq");
+        assert_eq!(source_of(letters.as_str()), Some("orders"));
+        assert_eq!(dead_letters_of(&letters), None);
+        assert_eq!(source_of("orders"), None);
+        let long = QueueName::parse(&"q".repeat(252)).unwrap();
+        assert_eq!(dead_letters_of(&long), None);
     }
 
     #[test]
     fn anything_else_is_refused_with_what_is_wrong() {
         let cases = [
             ("", NameError::Length { found: 0 }),
-            (&"q".repeat(256), NameError::Length { found: 256 }),
+            (&"q".repeat(252), NameError::Length { found: 252 }),
             ("a b", NameError::Character { found: ' ' }),
             ("größe", NameError::Character { found: 'ö' }),
             ("a/../b", NameError::Character { found: '/' }),

@@ -89,9 +89,9 @@ impl<S: Shard> Browse for Shards<S> {
 /// What was stored when it was read.
 #[derive(Debug)]
 pub(super) struct Found {
-    messages: Vec<(Entry, Loaded)>,
+    pub(super) messages: Vec<(Entry, Loaded)>,
     damaged: Vec<Damaged>,
-    next: Option<Locator>,
+    pub(super) next: Option<Locator>,
     payload_bytes: Option<usize>,
 }
 

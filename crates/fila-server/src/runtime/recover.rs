@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fila_core::{Definition, Recovery};
-use fila_store::{Cursor, Damaged, Engine, EngineError, QueueId, ReadError, Shard};
+use fila_store::{Cursor, Damaged, Engine, EngineError, QueueId, QueueName, ReadError, Shard};
 use tracing::error;
 
 /// Rows per page. A page is of one moment, and a store in memory cannot be written to during it.
@@ -16,14 +16,19 @@ pub(super) struct Recovered<S> {
     pub(super) recovery: Recovery,
 }
 
-/// Claims a queue and reads what scheduling needs to know of its messages.
+/// Claims a queue and reads what scheduling needs to know of its messages. `dead_letters` is where those go that are not
+/// tried any more, and what the queue is called that they come from.
 pub(super) fn take_over<E: Engine>(
     engine: &E,
     queue: QueueId,
     definition: Definition,
+    dead_letters: Option<(QueueId, QueueName)>,
 ) -> Result<Recovered<E::Shard>, EngineError> {
     let shard = engine.claim(queue)?;
-    let recovery = read(&shard, definition)?;
+    let mut recovery = read(&shard, definition)?;
+    if let Some((to, name)) = dead_letters {
+        recovery.dead_letters(to, name);
+    }
     Ok(Recovered {
         shard: Arc::new(shard),
         recovery,

@@ -6,17 +6,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fila_core::{Command, Definition};
-use fila_store::{Engine, EngineError, Expected, QueueName, Version};
+use fila_store::{Engine, EngineError, Expected, Queue, QueueId, QueueName, Version};
 use tracing::{error, info};
 
 use super::catalogue::{Catalogue, Figures, QueueEntry};
 use super::error::CallError;
 use super::inbox::{Inbox, Input, Opening};
 use super::judge::Judge;
+use super::name::dead_letters_of;
 use super::recover::take_over;
 use super::shards::Shards;
 use super::status::Status;
-use crate::hooks::{HookSettings, Pool, QueueHooks};
+use crate::hooks::{HookSettings, Pool, Program, QueueHooks};
 
 /// A change of a definition. Refuses what the definition must not become.
 pub(super) type Change = Box<dyn FnOnce(&mut Definition) -> Result<(), CallError> + Send>;
@@ -79,6 +80,58 @@ impl<E: Engine> Registrar<E> {
         let found = self.catalogue.find(name);
         found.ok_or_else(|| CallError::UnknownQueue(name.to_owned()))
     }
+
+    fn create_in_store(
+        &self,
+        name: &QueueName,
+        definition: &Definition,
+    ) -> Result<Queue, CallError> {
+        let created = self.engine.create_queue(name, definition.encode());
+        created.map_err(|error| self.refused(name, error))
+    }
+
+    /// Opens a queue that was created, and puts it into the catalogue.
+    fn open(
+        &self,
+        queue: Queue,
+        definition: Definition,
+        program: Option<Program>,
+        (thread, source): (usize, Option<QueueId>),
+        dead_letters: Option<(QueueId, QueueName)>,
+    ) -> Result<Arc<QueueEntry>, CallError> {
+        let taken = take_over(&*self.engine, queue.id, definition.clone(), dead_letters);
+        let taken = taken.map_err(|error| self.refused(&queue.name, error))?;
+        let hooks = program.map(|program| {
+            let (fallback, settings) = (definition.hook_fallback, &self.hook_settings);
+            let name = queue.name.clone();
+            Arc::new(QueueHooks::new(
+                queue.id, name, program, fallback, settings, None,
+            ))
+        });
+        let entry = Arc::new(QueueEntry {
+            id: queue.id,
+            name: queue.name,
+            version: queue.version,
+            definition: Arc::new(definition),
+            source,
+            thread,
+            figures: Arc::new(Figures::default()),
+            hooks,
+        });
+        self.shards.add(taken.shard);
+        self.judge.follow(entry.id, entry.hooks.as_ref());
+        let (opened, is_open) = crossbeam_channel::bounded(0);
+        self.inboxes[thread].put_now(Input::Open(Opening {
+            queue: entry.id,
+            recovery: Box::new(taken.recovery),
+            figures: entry.figures.clone(),
+            opened: Some(opened),
+        }));
+        // Nothing is sent, the other end is dropped: when the queue is open, or the thread has stopped.
+        let _ = is_open.recv();
+        self.catalogue.put(entry.clone());
+        Ok(entry)
+    }
 }
 
 impl<E: Engine> Register for Registrar<E> {
@@ -97,40 +150,20 @@ impl<E: Engine> Register for Registrar<E> {
         if self.catalogue.len() >= max {
             return Err(CallError::TooManyQueues { max });
         }
-        let created = self.engine.create_queue(name, definition.encode());
-        let queue = created.map_err(|error| self.refused(name, error))?;
-        let taken = take_over(&*self.engine, queue.id, definition.clone());
-        let taken = taken.map_err(|error| self.refused(name, error))?;
         let thread = least(&spread);
+        // A queue without one gets it at the next start, so whatever happens in between does no harm.
+        let queue = self.create_in_store(name, &definition)?;
+        let mut dead_letters = None;
+        if let Some(letters) = dead_letters_of(name) {
+            let definition = Definition::default();
+            let created = self.create_in_store(&letters, &definition)?;
+            dead_letters = Some((created.id, name.clone()));
+            let source = Some(queue.id);
+            self.open(created, definition, None, (thread, source), None)?;
+            spread[thread] += 1;
+        }
+        let entry = self.open(queue, definition, program, (thread, None), dead_letters)?;
         spread[thread] += 1;
-        let hooks = program.map(|program| {
-            let (fallback, settings) = (definition.hook_fallback, &self.hook_settings);
-            let name = name.clone();
-            Arc::new(QueueHooks::new(
-                queue.id, name, program, fallback, settings, None,
-            ))
-        });
-        let entry = Arc::new(QueueEntry {
-            id: queue.id,
-            name: name.clone(),
-            version: queue.version,
-            definition: Arc::new(definition),
-            thread,
-            figures: Arc::new(Figures::default()),
-            hooks,
-        });
-        self.shards.add(taken.shard);
-        self.judge.follow(entry.id, entry.hooks.as_ref());
-        let (opened, is_open) = crossbeam_channel::bounded(0);
-        self.inboxes[thread].put_now(Input::Open(Opening {
-            queue: entry.id,
-            recovery: Box::new(taken.recovery),
-            figures: entry.figures.clone(),
-            opened: Some(opened),
-        }));
-        // Nothing is sent, the other end is dropped: when the queue is open, or the thread has stopped.
-        let _ = is_open.recv();
-        self.catalogue.put(entry.clone());
         info!(queue = %name, "queue created");
         Ok(entry)
     }
@@ -190,14 +223,35 @@ impl<E: Engine> Register for Registrar<E> {
     fn delete(&self, name: &str) -> Result<(), CallError> {
         let mut spread = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = self.find(name)?;
-        let deleted = self.engine.delete_queue(entry.id);
+        if let Some(of) = entry.dead_letters_of()
+            && self.catalogue.find(of).is_some()
+        {
+            let (name, of) = (entry.name.clone(), of.to_owned());
+            return Err(CallError::DeadLetters { name, of });
+        }
+        let letters = dead_letters_of(&entry.name);
+        let letters = letters.and_then(|name| self.catalogue.find(name.as_str()));
+        // All of them at once: a message that is on its way from one to the other is in neither.
+        let entries: Vec<_> = [Some(entry.clone()), letters]
+            .into_iter()
+            .flatten()
+            .collect();
+        let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+        let deleted = self.engine.delete_queues(&ids);
         deleted.map_err(|error| self.refused(&entry.name, error))?;
-        spread[entry.thread] -= 1;
-        self.catalogue.remove(&entry.name);
-        self.inboxes[entry.thread].put_now(Input::Command(Command::Close { queue: entry.id }));
-        self.shards.remove(entry.id);
-        self.judge.follow(entry.id, None);
-        self.retire_hooks(&entry, None);
+        spread[entry.thread] -= entries.len();
+        for entry in &entries {
+            self.catalogue.remove(&entry.name);
+        }
+        let close = ids.iter().map(|&queue| Command::Close { queue });
+        self.inboxes[entry.thread].put_now(Input::Commands(close.collect()));
+        for id in ids {
+            self.shards.remove(id);
+        }
+        for entry in &entries {
+            self.judge.follow(entry.id, None);
+            self.retire_hooks(entry, None);
+        }
         info!(queue = %entry.name, "queue deleted");
         Ok(())
     }

@@ -206,6 +206,7 @@ impl Scheduler {
             Command::Unsubscribe { consumer } => drop(self.outlets.remove(consumer)),
             Command::Close { queue } => drop(self.figures.remove(queue)),
             Command::Enqueue { messages, .. } => self.collected.messages += messages.len(),
+            Command::Redrive { messages, .. } => self.collected.messages += messages.len(),
             _ => {}
         }
         self.broker.handle(self.clock.now(), command);
@@ -335,6 +336,7 @@ fn weight(input: &Input) -> usize {
         Command::Enqueue { messages, .. } => messages.len(),
         Command::Settle { results, .. } => results.len(),
         Command::Peek { messages, .. } => messages.len(),
+        Command::Redrive { messages, .. } => messages.len(),
         _ => 1,
     };
     match input {

@@ -29,6 +29,10 @@ async fn a_queue_is_what_it_was_created_as() {
         depth_max: Some(10),
         key_depth_max: Some(0),
         message_ttl_ms: Some(60_000),
+        retry_attempts_max: Some(3),
+        retry_backoff_ms: Some(50),
+        retry_backoff_max_ms: Some(5_000),
+        retry_jitter_percent: Some(0),
         script: Some("function on_enqueue(msg) return {} end".to_owned()),
         hook_fallback: Some(HookFallback::LastGood.into()),
     };
@@ -166,7 +170,11 @@ async fn queues_are_listed_in_pages_in_the_order_of_their_names() {
             break;
         }
     }
-    assert_eq!(names, [vec!["a.1", "a.2"], vec!["a.3"]]);
+    // Each with the queue of its dead letters.
+    assert_eq!(
+        names,
+        [["a.1", "a.1.dlq"], ["a.2", "a.2.dlq"], ["a.3", "a.3.dlq"]]
+    );
 }
 
 #[tokio::test]

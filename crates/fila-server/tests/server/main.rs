@@ -8,6 +8,8 @@ mod batches;
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod common;
 mod config;
+mod dead_letters;
+mod explain;
 mod failure;
 mod hooks;
 mod leases;

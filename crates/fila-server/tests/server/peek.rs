@@ -108,6 +108,7 @@ async fn a_message_is_shown_with_all_that_is_known_of_it() {
         lease_until_ms: None,
         expires_at_ms: Some(at + 60_000),
         deduplication_id: "once".to_owned(),
+        history: None,
         throttle_keys: vec!["api".to_owned(), "api:eu".to_owned()],
     };
     assert_eq!(shown, expected);

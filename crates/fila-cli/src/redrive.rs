@@ -1,0 +1,123 @@
+//! `fila redrive`: dead letters back to the queue that they come from.
+
+use std::pin::pin;
+
+use clap::Args;
+use fila_sdk::RedriveProgress;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::general::General;
+use crate::output::{Progress, count};
+use crate::{signals, values};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  fila redrive orders.dlq --count 10
+  fila redrive orders.dlq --all --key acme --header region=eu
+  fila redrive orders.dlq --all --rate 50    fifty in a second
+
+Messages go through what every message goes through that is enqueued, the queue's hook too, and begin with
+their first attempt. Those that a consumer has are left. What was moved stays moved when this is stopped.")]
+#[command(group(clap::ArgGroup::new("amount").required(true)))]
+pub(crate) struct Arguments {
+    /// Which queue of dead letters
+    queue: String,
+
+    /// How many messages to move at most
+    #[arg(long, value_name = "NUMBER", group = "amount", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Move all that are there when it begins
+    #[arg(long, group = "amount")]
+    all: bool,
+
+    /// Only messages of this fairness key
+    #[arg(long)]
+    key: Option<String>,
+
+    /// Only messages with this header; may be repeated, and all must be there
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::header)]
+    header: Vec<(String, String)>,
+
+    /// How many messages to move in a second, at most
+    #[arg(long, value_name = "NUMBER", value_parser = values::rate)]
+    rate: Option<f64>,
+}
+
+/// How it went, for programs.
+#[derive(Debug, Serialize)]
+struct RedrivenJson<'a> {
+    queue: &'a str,
+    redriven: u64,
+    skipped_leased: u64,
+    seen: u64,
+    total: u64,
+}
+
+pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+    general.talk(Some(&arguments.queue), async |session| {
+        let mut redrive = session.client.admin().redrive(&arguments.queue);
+        if let Some(count) = arguments.count {
+            redrive = redrive.count(count);
+        }
+        if let Some(key) = &arguments.key {
+            redrive = redrive.key(key);
+        }
+        for (name, value) in &arguments.header {
+            redrive = redrive.header(name, value);
+        }
+        if let Some(rate) = arguments.rate {
+            redrive = redrive.rate(rate);
+        }
+        let mut stop = pin!(signals::shutdown());
+        let mut redrive = redrive.start().await?;
+        let mut bar = None;
+        let mut moved = 0;
+        let ended = loop {
+            let step = tokio::select! {
+                step = redrive.next() => step,
+                () = &mut stop => break Err(Failure::Interrupted),
+            };
+            match step {
+                Err(error) => break Err(error.into()),
+                Ok(None) => break Ok(()),
+                Ok(Some(progress)) => {
+                    let most = arguments.count.unwrap_or(u64::MAX).min(progress.total);
+                    let bar = bar.get_or_insert_with(|| Progress::new("redriving", Some(most)));
+                    bar.advance(progress.redriven - moved);
+                    moved = progress.redriven;
+                }
+            }
+        };
+        let progress = redrive.progress();
+        drop((redrive, bar));
+        // How far it got is worth knowing, whatever has ended it.
+        session
+            .output
+            .result(&arguments.json(progress), || arguments.summary(progress))?;
+        ended
+    })
+}
+
+impl Arguments {
+    fn json(&self, progress: RedriveProgress) -> RedrivenJson<'_> {
+        RedrivenJson {
+            queue: &self.queue,
+            redriven: progress.redriven,
+            skipped_leased: progress.skipped_leased,
+            seen: progress.seen,
+            total: progress.total,
+        }
+    }
+
+    fn summary(&self, progress: RedriveProgress) -> String {
+        let to = self.queue.strip_suffix(".dlq").unwrap_or(&self.queue);
+        let mut text = format!("redrove {} messages to `{to}`", count(progress.redriven));
+        if progress.skipped_leased > 0 {
+            let leased = count(progress.skipped_leased);
+            text += &format!("; {leased} were left, since a consumer has them");
+        }
+        text
+    }
+}

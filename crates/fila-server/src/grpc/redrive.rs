@@ -1,0 +1,112 @@
+//! `Redrive` at the edge: which dead letters a request asks for, how fast they go, and how far it is.
+
+use std::time::Duration;
+
+use fila_proto::v1::{RedriveRequest, RedriveResponse};
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::message::fairness_key;
+use super::refusal::Refusal;
+use crate::runtime::{Handle, RedriveQuery, Redriving};
+
+/// Messages that one step moves at most.
+const STEP: u64 = 256;
+
+/// How often something is moved, at least, if a rate is given and lets it.
+const STEPS_PER_SECOND: f64 = 20.0;
+
+/// A redrive whose caller listens.
+#[derive(Debug)]
+pub(super) struct Redrive {
+    redriving: Redriving,
+    left: u64,
+    rate: Option<f64>,
+    began: Instant,
+    total: u64,
+    is_over: bool,
+}
+
+impl Redrive {
+    /// Takes what a request asks for.
+    pub(super) async fn begin(handle: &Handle, request: RedriveRequest) -> Result<Self, Status> {
+        let RedriveRequest {
+            queue,
+            count,
+            fairness_key: key,
+            headers,
+            rate,
+        } = request;
+        if count == Some(0) {
+            let text = "count 0 is out of range; 1 or more are allowed, and none for all";
+            return Err(Refusal::invalid(text).into());
+        }
+        if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
+            let text = format!("rate {rate} is out of range; give messages per second above 0");
+            return Err(Refusal::invalid(text).into());
+        }
+        let key = key.map(fairness_key).transpose()?;
+        let queue = handle.queue(&queue)?;
+        let query = RedriveQuery {
+            fairness_key: key,
+            headers: headers.into_iter().collect(),
+        };
+        let redriving = handle.redrive(&queue, query)?;
+        let total = handle.inspect(&queue).await?.depth();
+        Ok(Self {
+            redriving,
+            left: count.unwrap_or(u64::MAX),
+            rate,
+            began: Instant::now(),
+            total,
+            is_over: false,
+        })
+    }
+
+    /// Moves some more, and says how far it is; nothing after the last.
+    pub(super) async fn next(&mut self) -> Option<Result<RedriveResponse, Status>> {
+        if self.is_over {
+            return None;
+        }
+        let before = self.redriving.progress().redriven;
+        let step = match self.rate {
+            None => STEP,
+            Some(rate) => {
+                tokio::time::sleep_until(self.began + due(before, rate)).await;
+                ((rate / STEPS_PER_SECOND) as u64).clamp(1, STEP)
+            }
+        };
+        let most = step.min(self.left);
+        if let Err(error) = self.redriving.step(most as usize).await {
+            self.is_over = true;
+            return Some(Err(error.into()));
+        }
+        let progress = self.redriving.progress();
+        self.left -= progress.redriven - before;
+        self.is_over = self.redriving.is_done() || self.left == 0;
+        Some(Ok(RedriveResponse {
+            redriven: progress.redriven,
+            skipped_leased: progress.leased,
+            seen: progress.seen,
+            total: self.total,
+            done: self.is_over,
+        }))
+    }
+}
+
+/// Returns when so many may have been moved.
+fn due(messages: u64, rate: f64) -> Duration {
+    Duration::try_from_secs_f64(messages as f64 / rate).unwrap_or(Duration::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_says_when_how_many_may_have_gone() {
+        assert_eq!(due(0, 5.0), Duration::ZERO);
+        assert_eq!(due(10, 5.0), Duration::from_secs(2));
+        assert!(due(u64::MAX, f64::MIN_POSITIVE) > Duration::from_secs(1 << 40));
+    }
+}

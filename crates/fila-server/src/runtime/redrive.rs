@@ -1,0 +1,263 @@
+//! Dead letters that go back to the queue that they come from.
+//!
+//! A redrive walks once through what is stored of the dead letters, a page at a time. Of each page it takes those that
+//! were asked for, lets them through what every new message goes through, and has the scheduler move them: in one
+//! round with their deletion, and durable before the next page is read. So it can end at any time and another one goes on
+//! with the rest; and it takes no more of a round than a page, behind all that calls and streams have in it.
+//!
+//! What becomes a dead letter while it walks is left for another redrive: otherwise one of messages that fail at once
+//! would have no end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fila_core::{Answer, Command, EnqueueError, RedriveError, RedriveStamp, Redriven};
+use fila_store::{Entry, FairnessKey, Loaded, Locator, MessageId, Payload, Timestamp};
+
+use super::catalogue::QueueEntry;
+use super::error::CallError;
+use super::handle::Handle;
+use super::inbox::{Input, Lane};
+use super::peek::{Found, PeekQuery};
+use super::ticket::Ticket;
+use crate::hooks::Verdict;
+
+/// Messages of one page. A round is about as large under load.
+const PAGE: usize = 256;
+
+/// Bytes that a message takes in an inbox, about.
+const MESSAGE_BYTES: usize = 512;
+
+/// How long to wait before a page is looked at again whose messages are being read for a consumer, and how often.
+const MOMENT: Duration = Duration::from_millis(5);
+const MOMENTS: u32 = 400;
+
+/// Which dead letters to redrive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RedriveQuery {
+    /// Only those of this key.
+    pub fairness_key: Option<FairnessKey>,
+    /// Only those that have all of these headers.
+    pub headers: Vec<(String, String)>,
+}
+
+impl RedriveQuery {
+    fn wants(&self, payload: &Payload) -> bool {
+        let has = |wanted: &(String, String)| payload.headers().contains(wanted);
+        self.headers.iter().all(has)
+    }
+}
+
+/// A redrive that is under way.
+#[derive(Debug)]
+pub struct Redriving {
+    handle: Handle,
+    from: Arc<QueueEntry>,
+    to: Arc<QueueEntry>,
+    query: RedriveQuery,
+    /// What has come later is left.
+    begun_at: Timestamp,
+    stamp: Option<RedriveStamp>,
+    after: Option<Locator>,
+    moments: u32,
+    is_done: bool,
+    progress: Progress,
+}
+
+/// How far a redrive is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Messages that were moved.
+    pub redriven: u64,
+    /// Messages that were left because a consumer has them.
+    pub leased: u64,
+    /// Messages that were looked at.
+    pub seen: u64,
+}
+
+/// What became of one page.
+#[derive(Debug, Default)]
+struct Outcome {
+    moved: u64,
+    leased: u64,
+    is_unfinished: bool,
+    refused: Option<EnqueueError>,
+}
+
+impl Handle {
+    /// Begins to move dead letters back to their queue.
+    ///
+    /// # Errors
+    /// If the queue does not hold dead letters, or those of a queue that is gone.
+    pub fn redrive(
+        &self,
+        from: &Arc<QueueEntry>,
+        query: RedriveQuery,
+    ) -> Result<Redriving, CallError> {
+        let none = || CallError::NoDeadLetters(from.name.clone());
+        let to = self.queue(from.dead_letters_of().ok_or_else(none)?)?;
+        Ok(Redriving {
+            handle: self.clone(),
+            from: from.clone(),
+            to,
+            query,
+            begun_at: self.clock().now(),
+            stamp: None,
+            after: None,
+            moments: 0,
+            is_done: false,
+            progress: Progress::default(),
+        })
+    }
+}
+
+impl Redriving {
+    /// Returns how far it is.
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Tells whether there is nothing more to look at.
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Looks at some more, and moves at most so many of them.
+    ///
+    /// # Errors
+    /// If a queue is gone, the store fails, or the other queue takes no more. What was moved stays moved.
+    ///
+    /// # Cancel safety
+    /// A page that was handed over is moved, whether or not anybody waits for that.
+    pub async fn step(&mut self, most: usize) -> Result<(), CallError> {
+        let stamp = match self.stamp {
+            Some(stamp) => stamp,
+            None => self.move_page(RedriveStamp::default(), Vec::new()).await?.1,
+        };
+        self.stamp = Some(stamp);
+        let found = self.read().await?;
+        let (mut last, mut candidates, mut seen) = (None, Vec::new(), 0);
+        let mut is_cut = false;
+        for (entry, loaded) in found.messages {
+            if candidates.len() >= most {
+                is_cut = true;
+                break;
+            }
+            last = Some(entry.locator());
+            seen += 1;
+            // What cannot be read is reported by whoever wants to deliver it.
+            if let Loaded::Found(payload) = loaded
+                && entry.meta.enqueued_at <= self.begun_at
+                && self.query.wants(&payload)
+            {
+                candidates.push((entry, payload));
+            }
+        }
+        let messages = self.admit(candidates).await?;
+        let mut outcome = Outcome::default();
+        if !messages.is_empty() {
+            let (results, stamp) = self.move_page(stamp, messages).await?;
+            self.stamp = Some(stamp);
+            outcome = Outcome::of(results);
+        }
+        self.progress.redriven += outcome.moved;
+        if let Some(refused) = outcome.refused {
+            return Err(CallError::Redrive(refused));
+        }
+        if outcome.is_unfinished && self.moments < MOMENTS {
+            // The same page again: what was moved is no longer in it.
+            self.moments += 1;
+            self.progress.seen += outcome.moved;
+            tokio::time::sleep(MOMENT).await;
+            return Ok(());
+        }
+        self.moments = 0;
+        self.progress.leased += outcome.leased;
+        self.progress.seen += seen;
+        self.is_done = !is_cut && found.next.is_none();
+        self.after = if is_cut { last } else { found.next };
+        Ok(())
+    }
+
+    /// Reads the next page.
+    async fn read(&self) -> Result<Found, CallError> {
+        let query = PeekQuery {
+            fairness_key: self.query.fairness_key.clone(),
+            after: self.after.clone(),
+            messages: PAGE,
+            payload_bytes: Some(0),
+        };
+        self.handle.browse(&self.from, query).await
+    }
+
+    /// Lets messages through what every new message of their queue goes through.
+    ///
+    /// The queue's `on_enqueue` says anew whose share a message uses, and by which throttles it goes. Without one a
+    /// message comes back under the key that it had.
+    async fn admit(&self, messages: Vec<(Entry, Payload)>) -> Result<Vec<Redriven>, CallError> {
+        // Its script may be another one by now.
+        let to = self.handle.queue(self.to.name.as_str())?;
+        let (messages, verdicts) = self.handle.schedule_again(&to, messages).await?;
+        let mut verdicts = verdicts.into_iter();
+        let admitted = messages.into_iter().map(|(entry, _)| {
+            let mut redriven = Redriven::new(entry);
+            match verdicts.next() {
+                Some(Verdict::Placed(placement)) => {
+                    redriven.fairness_key = placement.fairness_key;
+                    redriven.weight = placement.weight;
+                    redriven.throttle_keys = placement.throttle_keys;
+                }
+                Some(Verdict::Refused(error)) => {
+                    return Err(CallError::Redrive(EnqueueError::HookFailed { error }));
+                }
+                Some(Verdict::Unasked) | None => {}
+            }
+            Ok(redriven)
+        });
+        admitted.collect()
+    }
+
+    async fn move_page(
+        &self,
+        stamp: RedriveStamp,
+        messages: Vec<Redriven>,
+    ) -> Result<(Vec<Result<MessageId, RedriveError>>, RedriveStamp), CallError> {
+        let bytes = messages.len() * MESSAGE_BYTES;
+        let (ticket, reply) = Ticket::call();
+        let command = Command::Redrive {
+            queue: self.from.id,
+            to: self.to.id,
+            stamp,
+            messages,
+            ticket,
+        };
+        let input = Input::Command(command);
+        self.handle
+            .put_in(&self.from, Lane::Bulk, bytes, input)
+            .await?;
+        match self.handle.answer(reply).await? {
+            Answer::Redriven { results, stamp } => Ok((results, stamp)),
+            other => Err(self.handle.unexpected(&other)),
+        }
+    }
+}
+
+impl Outcome {
+    fn of(results: Vec<Result<MessageId, RedriveError>>) -> Self {
+        let mut outcome = Self::default();
+        for result in results {
+            match result {
+                Ok(_) => outcome.moved += 1,
+                Err(RedriveError::Leased) => outcome.leased += 1,
+                Err(RedriveError::Busy | RedriveError::Stale)
+                | Err(RedriveError::Refused(EnqueueError::BufferFull { .. })) => {
+                    outcome.is_unfinished = true;
+                }
+                Err(RedriveError::Refused(refused)) => outcome.refused = Some(refused),
+                // It was consumed, or another redrive has moved it.
+                Err(_) => {}
+            }
+        }
+        outcome
+    }
+}

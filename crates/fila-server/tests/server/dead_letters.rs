@@ -1,0 +1,454 @@
+//! Messages that fail too often: where they go, what is known of them there, and how they come back.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use fila_core::Definition;
+use fila_proto::v1::{
+    DeathReason, DeleteQueueRequest, EnqueueRequest, Message, NackRequest, PeekRequest,
+    PeekedMessage, ProduceRequest, QueueSettings, RedriveRequest, RedriveResponse,
+};
+use fila_server::runtime::Stopped;
+use fila_store::{Engine, FjallOptions, QueueName};
+use tonic::{Code, Status};
+
+use crate::common::{Rig, assert_refused, in_memory, message, on_disk, soon};
+
+fn trying(attempts: u32) -> QueueSettings {
+    QueueSettings {
+        retry_attempts_max: Some(attempts),
+        retry_backoff_ms: Some(0),
+        ..QueueSettings::default()
+    }
+}
+
+/// Lets so many deliveries of a queue fail.
+async fn fail(rig: &mut Rig, queue: &str, deliveries: usize) {
+    let mut consumer = rig.consume(queue, 1).await;
+    for _ in 0..deliveries {
+        let delivery = consumer.next().await;
+        let request = NackRequest {
+            queue: queue.to_owned(),
+            message_id: delivery.message_id,
+            lease_id: delivery.lease_id,
+            error: format!("attempt {} failed", delivery.attempt),
+            delay_ms: None,
+        };
+        soon(rig.messages.nack(request)).await.unwrap();
+    }
+}
+
+async fn peek(rig: &mut Rig, queue: &str) -> Vec<PeekedMessage> {
+    let request = PeekRequest {
+        queue: queue.to_owned(),
+        page_size: 1_000,
+        ..PeekRequest::default()
+    };
+    let page = soon(rig.messages.peek(request)).await.unwrap();
+    page.into_inner().messages
+}
+
+fn of(queue: &str) -> RedriveRequest {
+    RedriveRequest {
+        queue: queue.to_owned(),
+        ..RedriveRequest::default()
+    }
+}
+
+/// Redrives, and returns the last that was said of it.
+async fn redrive(rig: &mut Rig, request: RedriveRequest) -> Result<RedriveResponse, Status> {
+    let mut steps = soon(rig.admin.redrive(request)).await?.into_inner();
+    let mut last = RedriveResponse::default();
+    while let Some(step) = soon(steps.message()).await? {
+        assert!(step.redriven >= last.redriven && !last.done, "{step:?}");
+        last = step;
+    }
+    assert!(last.done);
+    Ok(last)
+}
+
+#[tokio::test]
+async fn a_message_that_fails_too_often_is_among_the_dead_letters_with_its_history() {
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", trying(3)).await;
+    let id = rig.enqueue("orders", "acme", "broken").await;
+    fail(&mut rig, "orders", 3).await;
+    let stats = rig.stats("orders").await;
+    assert_eq!((stats.depth, stats.dead_lettered_total), (0, 1));
+    assert_eq!((stats.nacked_total, stats.retried_total), (3, 2));
+    let shown = peek(&mut rig, "orders.dlq").await.remove(0);
+    assert_eq!(
+        (shown.fairness_key.as_str(), shown.attempts),
+        ("acme", 0),
+        "it is a new message there"
+    );
+    let history = shown.history.unwrap();
+    assert_eq!(history.last_error, "attempt 3 failed");
+    assert!(history.first_failed_at_ms <= history.last_failed_at_ms);
+    let death = history.death.unwrap();
+    assert_eq!(death.reason(), DeathReason::AttemptsExhausted);
+    assert_eq!((death.queue.as_str(), death.attempts), ("orders", 3));
+    assert_eq!(death.message_id, id);
+    assert!(death.enqueued_at_ms <= history.first_failed_at_ms);
+    // A consumer gets it with the same history, and can be done with it.
+    let mut consumer = rig.consume("orders.dlq", 1).await;
+    let delivery = consumer.next().await;
+    assert_eq!(&delivery.payload[..], b"broken");
+    let death = delivery.history.clone().unwrap().death.unwrap();
+    assert_eq!((death.message_id, death.attempts), (id, 3));
+    rig.ack("orders.dlq", &delivery).await.unwrap();
+    assert_eq!(rig.stats("orders.dlq").await.depth, 0);
+}
+
+#[tokio::test]
+async fn dead_letters_come_back_by_count_by_key_and_by_header() {
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", trying(1)).await;
+    for number in 0..6 {
+        let key = ["a", "b"][number % 2];
+        let mut sent = message(key, &number.to_string());
+        let region = ["eu", "us", "us"][number % 3];
+        sent.headers = [("region".to_owned(), region.to_owned())].into();
+        let request = EnqueueRequest {
+            queue: "orders".to_owned(),
+            message: Some(sent),
+        };
+        soon(rig.messages.enqueue(request)).await.unwrap();
+    }
+    fail(&mut rig, "orders", 6).await;
+    assert_eq!(rig.stats("orders.dlq").await.depth, 6);
+
+    let one = RedriveRequest {
+        count: Some(1),
+        ..of("orders.dlq")
+    };
+    let moved = redrive(&mut rig, one).await.unwrap();
+    assert_eq!((moved.redriven, moved.total), (1, 6));
+    let of_key = RedriveRequest {
+        fairness_key: Some("b".to_owned()),
+        headers: [("region".to_owned(), "us".to_owned())].into(),
+        ..of("orders.dlq")
+    };
+    // Of the three of key `b` (1, 3 and 5), those from the US.
+    assert_eq!(redrive(&mut rig, of_key).await.unwrap().redriven, 2);
+    let left: BTreeSet<_> = peek(&mut rig, "orders.dlq")
+        .await
+        .into_iter()
+        .collect_text();
+    assert_eq!(left, ["2", "3", "4"].map(str::to_owned).into());
+    assert_eq!(
+        redrive(&mut rig, of("orders.dlq")).await.unwrap().redriven,
+        3
+    );
+    let back = peek(&mut rig, "orders").await;
+    assert!(
+        back.iter()
+            .all(|it| it.attempts == 0 && it.history.is_none())
+    );
+    let back: BTreeSet<_> = back.into_iter().collect_text();
+    assert_eq!(back.len(), 6);
+    let stats = rig.stats("orders.dlq").await;
+    assert_eq!((stats.depth, stats.redriven_total), (0, 6));
+}
+
+trait Texts {
+    fn collect_text(self) -> BTreeSet<String>;
+}
+
+impl<I: Iterator<Item = PeekedMessage>> Texts for I {
+    fn collect_text(self) -> BTreeSet<String> {
+        let text = |it: PeekedMessage| String::from_utf8(it.payload.to_vec()).unwrap();
+        self.map(text).collect()
+    }
+}
+
+#[tokio::test]
+async fn what_a_consumer_has_is_left_and_all_else_comes_back_once() {
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", trying(1)).await;
+    for number in 0..1_000 {
+        let key = format!("k{}", number % 7);
+        rig.enqueue("orders", &key, &number.to_string()).await;
+    }
+    fail(&mut rig, "orders", 1_000).await;
+    let mut consumer = rig.consume("orders.dlq", 5).await;
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        held.push(consumer.next().await);
+    }
+    let moved = redrive(&mut rig, of("orders.dlq")).await.unwrap();
+    assert_eq!((moved.redriven, moved.skipped_leased), (995, 5));
+    assert_eq!((moved.seen, moved.total), (1_000, 1_000));
+    assert_eq!(rig.stats("orders.dlq").await.leased, 5);
+    for delivery in &held {
+        rig.ack("orders.dlq", delivery).await.unwrap();
+    }
+    let mut bodies = BTreeSet::new();
+    let mut consumer = rig.consume("orders", 1_000).await;
+    for _ in 0..995 {
+        let delivery = consumer.next().await;
+        assert_eq!(delivery.attempt, 1);
+        assert!(bodies.insert(delivery.payload.clone()), "it came twice");
+        rig.ack("orders", &delivery).await.unwrap();
+    }
+    bodies.extend(held.into_iter().map(|delivery| delivery.payload));
+    assert_eq!(bodies.len(), 1_000);
+    for queue in ["orders", "orders.dlq"] {
+        assert_eq!(rig.stats(queue).await.depth, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_rate_is_kept_and_a_redrive_that_is_dropped_ends() {
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", trying(1)).await;
+    for number in 0..40 {
+        rig.enqueue("orders", "a", &number.to_string()).await;
+    }
+    fail(&mut rig, "orders", 40).await;
+    let slow = RedriveRequest {
+        rate: Some(100.0),
+        count: Some(21),
+        ..of("orders.dlq")
+    };
+    let began = Instant::now();
+    assert_eq!(redrive(&mut rig, slow.clone()).await.unwrap().redriven, 21);
+    assert!(
+        began.elapsed() >= Duration::from_millis(150),
+        "5 at once, then the rest"
+    );
+    let slower = RedriveRequest {
+        rate: Some(0.001),
+        count: None,
+        ..slow
+    };
+    let mut steps = soon(rig.admin.redrive(slower)).await.unwrap().into_inner();
+    let first = soon(steps.message()).await.unwrap().unwrap();
+    assert_eq!((first.redriven, first.done), (1, false));
+    drop(steps);
+    assert_eq!(rig.stats("orders.dlq").await.depth, 18);
+}
+
+#[tokio::test]
+async fn what_cannot_be_redriven_is_refused_and_stays() {
+    let mut rig = Rig::start().await;
+    let settings = QueueSettings {
+        depth_max: Some(3),
+        ..trying(1)
+    };
+    rig.create_with("orders", settings).await;
+    for number in 0..5 {
+        rig.enqueue("orders", "a", &number.to_string()).await;
+        fail(&mut rig, "orders", 1).await;
+    }
+    let refused = redrive(&mut rig, of("orders")).await;
+    assert_refused(refused, Code::InvalidArgument, "INVALID_ARGUMENT");
+    let refused = redrive(&mut rig, of("nobody.dlq")).await;
+    assert_refused(refused, Code::NotFound, "QUEUE_NOT_FOUND");
+    let nothing = RedriveRequest {
+        count: Some(0),
+        ..of("orders.dlq")
+    };
+    let refused = redrive(&mut rig, nothing).await;
+    assert_refused(refused, Code::InvalidArgument, "INVALID_ARGUMENT");
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let odd = RedriveRequest {
+            rate: Some(rate),
+            ..of("orders.dlq")
+        };
+        let refused = redrive(&mut rig, odd).await;
+        assert_refused(refused, Code::InvalidArgument, "INVALID_ARGUMENT");
+    }
+    // The queue has room for three.
+    let refused = redrive(&mut rig, of("orders.dlq")).await;
+    assert_refused(refused, Code::ResourceExhausted, "QUEUE_FULL");
+    assert_eq!(rig.stats("orders").await.depth, 3);
+    assert_eq!(rig.stats("orders.dlq").await.depth, 2);
+}
+
+#[tokio::test]
+async fn dead_letters_belong_to_their_queue() {
+    let mut rig = Rig::with(in_memory()).await;
+    rig.create("orders").await;
+    let refused = rig
+        .messages
+        .enqueue(EnqueueRequest {
+            queue: "orders.dlq".to_owned(),
+            message: Some(Message::default()),
+        })
+        .await;
+    assert_refused(refused, Code::InvalidArgument, "INVALID_ARGUMENT");
+    let frame = ProduceRequest {
+        frame_id: 1,
+        queue: "orders.dlq".to_owned(),
+        messages: vec![message("a", "one")],
+        batch_id: None,
+    };
+    let frames = futures_util::stream::iter([frame]);
+    let mut answers = soon(rig.messages.produce(frames))
+        .await
+        .unwrap()
+        .into_inner();
+    let window = soon(answers.message()).await.unwrap().unwrap();
+    assert!(window.window > 0);
+    let answer = soon(answers.message()).await.unwrap().unwrap();
+    assert_eq!(
+        answer.results[0]
+            .error
+            .as_ref()
+            .unwrap()
+            .code()
+            .as_str_name(),
+        "INVALID_ARGUMENT"
+    );
+    let delete = |name: &str| DeleteQueueRequest {
+        name: name.to_owned(),
+    };
+    let refused = soon(rig.admin.delete_queue(delete("orders.dlq"))).await;
+    assert_refused(refused, Code::InvalidArgument, "INVALID_ARGUMENT");
+    soon(rig.admin.delete_queue(delete("orders")))
+        .await
+        .unwrap();
+    let gone = soon(rig.messages.peek(PeekRequest {
+        queue: "orders.dlq".to_owned(),
+        ..PeekRequest::default()
+    }))
+    .await;
+    assert_refused(gone, Code::NotFound, "QUEUE_NOT_FOUND");
+    rig.create("orders").await;
+    assert_eq!(rig.stats("orders.dlq").await.depth, 0);
+}
+
+#[tokio::test]
+async fn dead_letters_survive_a_restart_and_come_back_after_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    rig.create_with("orders", trying(2)).await;
+    for number in 0..20 {
+        rig.enqueue("orders", "a", &number.to_string()).await;
+    }
+    fail(&mut rig, "orders", 40).await;
+    assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    let shown = peek(&mut rig, "orders.dlq").await;
+    assert_eq!(shown.len(), 20);
+    let death = shown[0].history.clone().unwrap().death.unwrap();
+    assert_eq!((death.queue.as_str(), death.attempts), ("orders", 2));
+    assert_eq!(
+        redrive(&mut rig, of("orders.dlq")).await.unwrap().redriven,
+        20
+    );
+    // They can still die, on whatever thread they are now.
+    fail(&mut rig, "orders", 40).await;
+    assert_eq!(rig.stats("orders.dlq").await.depth, 20);
+    assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+}
+
+#[tokio::test]
+async fn a_queue_from_before_gets_its_dead_letters_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = on_disk(directory.path());
+    let engine = FjallOptions::new(&config.storage.path).open().unwrap();
+    let name = QueueName::parse("orders").unwrap();
+    let definition = Definition::default().encode();
+    engine.create_queue(&name, definition).unwrap();
+    drop(engine);
+    let mut rig = Rig::with(config).await;
+    assert_eq!(rig.stats("orders.dlq").await.depth, 0);
+    rig.enqueue("orders", "a", "one").await;
+    let update = fila_proto::v1::UpdateQueueRequest {
+        name: "orders".to_owned(),
+        settings: Some(trying(1)),
+        version: None,
+    };
+    soon(rig.admin.update_queue(update)).await.unwrap();
+    fail(&mut rig, "orders", 1).await;
+    assert_eq!(rig.stats("orders.dlq").await.depth, 1);
+    assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+}
+
+#[tokio::test]
+async fn a_full_queue_of_dead_letters_loses_nothing() {
+    let mut rig = Rig::start().await;
+    let settings = QueueSettings {
+        retry_backoff_max_ms: Some(1),
+        ..trying(1)
+    };
+    rig.create_with("orders", settings).await;
+    let full = QueueSettings {
+        depth_max: Some(1),
+        ..QueueSettings::default()
+    };
+    let update = fila_proto::v1::UpdateQueueRequest {
+        name: "orders.dlq".to_owned(),
+        settings: Some(full),
+        version: None,
+    };
+    soon(rig.admin.update_queue(update)).await.unwrap();
+    rig.enqueue("orders", "a", "one").await;
+    rig.enqueue("orders", "a", "two").await;
+    fail(&mut rig, "orders", 3).await;
+    let stats = rig.stats("orders").await;
+    assert_eq!((stats.depth, stats.dead_lettered_total), (1, 1));
+    // Twice by a nack, and once more if its consumer had it again when it left.
+    assert!(stats.dead_letters_refused_total >= 2, "{stats:?}");
+    let empty = fila_proto::v1::PurgeQueueRequest {
+        name: "orders.dlq".to_owned(),
+    };
+    soon(rig.admin.purge_queue(empty)).await.unwrap();
+    fail(&mut rig, "orders", 1).await;
+    assert_eq!(rig.stats("orders").await.depth, 0);
+    assert_eq!(rig.stats("orders.dlq").await.depth, 1);
+}
+
+#[tokio::test]
+async fn what_comes_back_goes_through_the_hook_of_its_queue() {
+    let mut rig = Rig::start().await;
+    let script = "function on_enqueue(msg)
+        if fila.get('refuse') then error('as planned') end
+        local tier = fila.get('tier:' .. msg.headers['tenant']) or 'free'
+        return { fairness_key = tier .. ' ' .. msg.payload_size, weight = 2 }
+    end
+    function on_failure(msg) return { action = 'dlq' } end";
+    let settings = QueueSettings {
+        script: Some(script.to_owned()),
+        hook_fallback: Some(fila_proto::v1::HookFallback::Refuse.into()),
+        ..QueueSettings::default()
+    };
+    rig.create_with("orders", settings).await;
+    let mut sent = message("mine", "hello");
+    let tenant = ("tenant".to_owned(), "acme".to_owned());
+    sent.headers = [tenant].into();
+    let request = EnqueueRequest {
+        queue: "orders".to_owned(),
+        message: Some(sent),
+    };
+    soon(rig.messages.enqueue(request)).await.unwrap();
+    fail(&mut rig, "orders", 1).await;
+    while rig.stats("orders.dlq").await.ready == 0 {}
+    let dead = peek(&mut rig, "orders.dlq").await.remove(0);
+    assert_eq!(dead.fairness_key, "free 5");
+    let set = |key: &str, value: &str| fila_proto::v1::SetConfigRequest {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        version: None,
+    };
+    soon(rig.admin.set_config(set("refuse", "yes")))
+        .await
+        .unwrap();
+    let refused = redrive(&mut rig, of("orders.dlq")).await;
+    assert_refused(refused, Code::FailedPrecondition, "HOOK_FAILED");
+    assert_eq!(rig.stats("orders.dlq").await.ready, 1);
+    let request = fila_proto::v1::DeleteConfigRequest {
+        key: "refuse".to_owned(),
+        version: None,
+    };
+    soon(rig.admin.delete_config(request)).await.unwrap();
+    soon(rig.admin.set_config(set("tier:acme", "gold")))
+        .await
+        .unwrap();
+    let done = redrive(&mut rig, of("orders.dlq")).await.unwrap();
+    assert_eq!(done.redriven, 1);
+    let back = peek(&mut rig, "orders").await.remove(0);
+    assert_eq!((back.fairness_key.as_str(), back.weight), ("gold 5", 2));
+}
