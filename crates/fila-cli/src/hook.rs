@@ -121,6 +121,8 @@ struct MessageJson {
     #[serde(alias = "attempt")]
     attempts: Option<u32>,
     error: Option<String>,
+    /// Of a message that has failed, as `fila peek --json` prints it.
+    history: Value,
 }
 
 /// A message as hooks are told of it.
@@ -168,7 +170,10 @@ impl MessageJson {
                 .id
                 .unwrap_or_else(|| "00000000-0000-8000-8000-000000000001".to_owned()),
             attempts: self.attempts.unwrap_or(1).max(1),
-            error: self.error.unwrap_or_else(|| "nacked".to_owned()),
+            error: self.error.unwrap_or_else(|| {
+                let last_error = self.history["last_error"].as_str();
+                last_error.unwrap_or("nacked").to_owned()
+            }),
         })
     }
 }
