@@ -12,7 +12,6 @@ use fila_lua::{
     EnqueueInput, FailureAction, FailureInput, Hook, HookError, Limits, Sandbox, Script,
 };
 use fila_server::config::ByteSize;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -95,6 +94,20 @@ fn size(text: &str) -> Result<ByteSize, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
+/// What `fila peek --json` and `fila consume --json` print of a message and hooks are not told.
+const PRINTED: [&str; 10] = [
+    "key",
+    "weight",
+    "throttle_keys",
+    "state",
+    "enqueued_at_ms",
+    "deliver_after_ms",
+    "lease_until_ms",
+    "expires_at_ms",
+    "deduplication_id",
+    "payload_bytes",
+];
+
 /// A message as it is read. A field that is not known is refused: it would be a mistyped one that is not heeded.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -108,25 +121,8 @@ struct MessageJson {
     #[serde(alias = "attempt")]
     attempts: Option<u32>,
     error: Option<String>,
-    // Printed by `fila peek --json` and `fila consume --json`, and not told to hooks.
-    #[serde(rename = "key")]
-    _key: IgnoredAny,
-    #[serde(rename = "weight")]
-    _weight: IgnoredAny,
-    #[serde(rename = "state")]
-    _state: IgnoredAny,
-    #[serde(rename = "enqueued_at_ms")]
-    _enqueued_at_ms: IgnoredAny,
-    #[serde(rename = "deliver_after_ms")]
-    _deliver_after_ms: IgnoredAny,
-    #[serde(rename = "lease_until_ms")]
-    _lease_until_ms: IgnoredAny,
-    #[serde(rename = "expires_at_ms")]
-    _expires_at_ms: IgnoredAny,
-    #[serde(rename = "deduplication_id")]
-    _deduplication_id: IgnoredAny,
-    #[serde(rename = "payload_bytes")]
-    _payload_bytes: IgnoredAny,
+    /// Of a message that has failed, as `fila peek --json` prints it.
+    history: Value,
 }
 
 /// A message as hooks are told of it.
@@ -141,6 +137,14 @@ struct Message {
 }
 
 impl MessageJson {
+    fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        let mut json: Value = serde_json::from_str(text)?;
+        if let Some(fields) = json.as_object_mut() {
+            fields.retain(|name, _| !PRINTED.contains(&name.as_str()));
+        }
+        serde_json::from_value(json)
+    }
+
     fn into_message(self) -> Result<Message, String> {
         let payload_size = match (self.payload, self.payload_base64, self.payload_size) {
             (None, None, size) => size.unwrap_or(0),
@@ -166,7 +170,10 @@ impl MessageJson {
                 .id
                 .unwrap_or_else(|| "00000000-0000-8000-8000-000000000001".to_owned()),
             attempts: self.attempts.unwrap_or(1).max(1),
-            error: self.error.unwrap_or_else(|| "nacked".to_owned()),
+            error: self.error.unwrap_or_else(|| {
+                let last_error = self.history["last_error"].as_str();
+                last_error.unwrap_or("nacked").to_owned()
+            }),
         })
     }
 }
@@ -228,6 +235,10 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
     for hook in hooks {
         match try_hook(&script, hook, &message, &config) {
             Ok(answer) => tried.push(answer),
+            // These name it themselves.
+            Err(error @ (HookError::Answer { .. } | HookError::Missing(_))) => {
+                errors.push(error.to_string());
+            }
             Err(error) => errors.push(format!("{hook}: {error}")),
         }
     }
@@ -242,8 +253,7 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
 
 fn read_message(path: &Path) -> Result<Message, Failure> {
     let text = values::text_file(path)?;
-    let read: Result<MessageJson, _> = serde_json::from_str(&text);
-    let read = read.map_err(|error| format!("is no message in JSON: {error}"));
+    let read = MessageJson::parse(&text).map_err(|error| format!("is no message in JSON: {error}"));
     let read = read.and_then(MessageJson::into_message);
     Ok(read.map_err(|wrong| anyhow!("`{}` {wrong}", path.display()))?)
 }

@@ -166,6 +166,17 @@ fn what_peek_prints_is_a_message() {
         "fairness_key": "acme", "weight": 1, "throttle_keys": ["api", "orders", "5"],
     });
     assert_eq!(answers(&said), [expected]);
+    let script = file(
+        "function on_failure(msg)
+           return { action = msg.error == 'odd' and 'retry' or 'dlq', delay_ms = msg.attempts }
+         end",
+    );
+    let path = script.path().to_str().unwrap();
+    let failed = r#"{"attempts": 7, "history": {"last_error": "odd"}}"#;
+    let arguments = ["hook", "test", path, "--message", "-", "--json"];
+    let said = server.run_with(&arguments, failed.as_bytes());
+    let expected = serde_json::json!({"action": "retry", "delay_ms": 7});
+    assert_eq!(answers(&said), [expected]);
 }
 
 #[test]

@@ -134,10 +134,10 @@ impl Queue {
             Ttl::For(time) => Some(time),
         };
         self.deduplication.forget_expired(context.now);
-        if let Some(id) = &message.deduplication_id {
-            if let Some(known) = self.deduplication.find(id, context.now) {
-                return Ok(Enqueued::Duplicate(known));
-            }
+        if let Some(id) = &message.deduplication_id
+            && let Some(known) = self.deduplication.find(id, context.now)
+        {
+            return Ok(Enqueued::Duplicate(known));
         }
         // What is stored already is not refused, so this comes after the look for it.
         if let Some(error) = &message.refusal {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fila_sdk::{
-    Charge, ErrorCode, EstimateBasis, KeyChange, Message, Ordering, QueueSettings, Waiting,
+    Charge, ErrorCode, EstimateBasis, HookFallback, HookState, KeyChange, Message, Ordering,
+    QueueSettings, Waiting,
 };
 
 use crate::rig::{Rig, soon};
@@ -20,13 +21,54 @@ async fn settings_come_back_as_they_were_given() {
         .deduplication_window(Duration::from_secs(90))
         .depth_max(1000)
         .key_depth_max(100)
-        .message_ttl(Duration::from_secs(3600));
+        .message_ttl(Duration::from_secs(3600))
+        .script("function on_enqueue(msg) return {} end")
+        .hook_fallback(HookFallback::LastGood);
     let created = soon(admin.create_queue("orders", settings.clone()))
         .await
         .unwrap();
     assert_eq!(created.settings, settings);
     let queue = soon(admin.queue("orders")).await.unwrap();
     assert_eq!((queue.name.as_str(), queue.settings), ("orders", settings));
+}
+
+#[tokio::test]
+async fn a_script_schedules_what_is_sent_and_says_how_it_fares() {
+    let rig = Rig::start().await;
+    let admin = rig.client.admin();
+    let script = "function on_enqueue(msg)
+        if not msg.headers['tenant'] then error('no tenant') end
+        return { fairness_key = msg.headers['tenant'] }
+    end";
+    let settings = QueueSettings::new()
+        .script(script)
+        .hook_fallback(HookFallback::Refuse);
+    soon(admin.create_queue("orders", settings)).await.unwrap();
+    let queue = rig.client.queue("orders");
+    let sent = queue.send(Message::new("x").key("mine").header("tenant", "acme"));
+    soon(sent).await.unwrap();
+    let keys = soon(admin.keys("orders", 10)).await.unwrap();
+    assert_eq!(keys[0].key, "acme");
+    let refused = soon(queue.send("x")).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::HookFailed));
+    let hook = soon(admin.queue("orders")).await.unwrap().hooks.remove(0);
+    assert_eq!(
+        (hook.name.as_str(), hook.state),
+        ("on_enqueue", HookState::Closed)
+    );
+    assert_eq!((hook.calls_total, hook.failures_total), (2, 1));
+    let error = hook.last_error.unwrap();
+    assert_eq!(error, "the hook failed: line 2: no tenant");
+    let broken = QueueSettings::new().script("return {");
+    let refused = soon(admin.update_queue("orders", broken, None))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::InvalidScript));
+    let without = QueueSettings::new().script("");
+    let updated = soon(admin.update_queue("orders", without, None))
+        .await
+        .unwrap();
+    assert!(updated.hooks.is_empty());
 }
 
 #[tokio::test]

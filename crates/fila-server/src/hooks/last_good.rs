@@ -5,7 +5,7 @@
 //! with a secret of this process: that two of some thousands share one is not to be expected, and cannot be arranged.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 
 use foldhash::quality::RandomState;
@@ -65,11 +65,7 @@ impl LastGood {
         let policy = headers
             .iter()
             .filter(|(name, _)| name != TRACEPARENT && name != TRACESTATE);
-        let numbers = policy.map(|header| {
-            let mut hasher = self.secret.build_hasher();
-            header.hash(&mut hasher);
-            hasher.finish()
-        });
+        let numbers = policy.map(|header| self.secret.hash_one(header));
         numbers.fold(0, u64::wrapping_add)
     }
 }

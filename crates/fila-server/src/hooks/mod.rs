@@ -30,4 +30,4 @@ mod watchdog;
 
 pub use book::{HookFigures, HookState};
 pub(crate) use pool::{Answer, Job, Pool, Questions};
-pub(crate) use queue_hooks::{Failed, HookSettings, Program, QueueHooks, Verdict};
+pub(crate) use queue_hooks::{About, Failed, HookSettings, Program, QueueHooks, Verdict};

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use fila_core::{Judgement, NewMessage};
 use fila_lua::{Hook, Watch};
+use fila_store::{Entry, Payload};
 use tokio::sync::watch;
 use tracing::error;
 
 use super::desk::Desk;
 use super::lines::Lines;
-use super::queue_hooks::{Failed, QueueHooks, Verdict};
+use super::queue_hooks::{About, Failed, QueueHooks, Verdict};
 use super::watchdog;
 use crate::runtime_config::Entries;
 
@@ -37,6 +38,8 @@ const GIVEN_UP_MAX: usize = 32;
 pub(crate) enum Questions {
     /// How these are to be scheduled.
     Enqueue(Arc<Vec<NewMessage>>),
+    /// How these dead letters are, which come back.
+    Redrive(Arc<Vec<(Entry, Payload)>>),
     /// What becomes of this one.
     Failure(Arc<Failed>),
 }
@@ -45,13 +48,14 @@ impl Questions {
     fn len(&self) -> usize {
         match self {
             Self::Enqueue(messages) => messages.len(),
+            Self::Redrive(messages) => messages.len(),
             Self::Failure(_) => 1,
         }
     }
 
     fn hook(&self) -> Hook {
         match self {
-            Self::Enqueue(_) => Hook::OnEnqueue,
+            Self::Enqueue(_) | Self::Redrive(_) => Hook::OnEnqueue,
             Self::Failure(_) => Hook::OnFailure,
         }
     }
@@ -109,13 +113,14 @@ impl Job {
     /// Answers the question that a call has not ended for.
     fn give_up(&mut self, now: Instant, waited: Duration) {
         self.hooks.given_up(self.questions.hook(), now, waited);
-        let answer = match &self.questions {
-            Questions::Enqueue(messages) => {
-                let message = messages.get(self.answers.len());
-                message.map(|message| Answer::Verdict(self.hooks.stand_in(message)))
+        let about = match &self.questions {
+            Questions::Enqueue(messages) => messages.get(self.answers.len()).map(About::from),
+            Questions::Redrive(messages) => messages.get(self.answers.len()).map(About::from),
+            Questions::Failure(_) => {
+                return self.answers.push(Answer::Judged(Judgement::Default));
             }
-            Questions::Failure(_) => Some(Answer::Judged(Judgement::Default)),
         };
+        let answer = about.map(|about| Answer::Verdict(self.hooks.stand_in(about)));
         self.answers.extend(answer);
     }
 }
@@ -392,7 +397,10 @@ impl Shared {
             let sandbox = desk.at_present();
             let answer = match &questions {
                 Questions::Enqueue(messages) => {
-                    Answer::Verdict(hooks.schedule(sandbox, &messages[place], now))
+                    Answer::Verdict(hooks.schedule(sandbox, (&messages[place]).into(), now))
+                }
+                Questions::Redrive(messages) => {
+                    Answer::Verdict(hooks.schedule(sandbox, (&messages[place]).into(), now))
                 }
                 Questions::Failure(failed) => Answer::Judged(hooks.judge(sandbox, failed, now)),
             };

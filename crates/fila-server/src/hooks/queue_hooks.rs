@@ -11,7 +11,9 @@ use fila_lua::{
     Breaker, EnqueueInput, FailureAction, FailureInput, Hook, Limits, Sandbox, Scheduling, Script,
     ScriptError,
 };
-use fila_store::{DeathReason, FairnessKey, QueueId, QueueName, ThrottleKey};
+use fila_store::{
+    DeathReason, Entry, FairnessKey, Payload, QueueId, QueueName, Sizes, ThrottleKey,
+};
 use tokio::sync::Semaphore;
 use tracing::{error, info, warn};
 
@@ -159,9 +161,8 @@ impl Default for Placement {
 impl Placement {
     /// Takes an answer, which `fila-lua` has checked. An empty key is the default one, as it is on the wire.
     fn of(answer: Scheduling) -> Result<Self, String> {
-        let default = Self::default();
         let key = match answer.fairness_key.is_empty() {
-            true => default.fairness_key,
+            true => Self::default().fairness_key,
             false => FairnessKey::new(answer.fairness_key).map_err(|error| error.to_string())?,
         };
         let throttle_keys = answer
@@ -171,7 +172,7 @@ impl Placement {
         let throttle_keys: Result<Arc<[ThrottleKey]>, _> = throttle_keys.collect();
         Ok(Self {
             fairness_key: key,
-            weight: NonZeroU32::new(answer.weight).unwrap_or(default.weight),
+            weight: NonZeroU32::new(answer.weight).unwrap_or(NonZeroU32::MIN),
             throttle_keys: throttle_keys.map_err(|error| error.to_string())?,
         })
     }
@@ -199,6 +200,40 @@ impl Verdict {
             }
             Self::Refused(error) => message.refusal = Some(error),
             Self::Unasked => {}
+        }
+    }
+}
+
+/// A message that is to be scheduled, as `on_enqueue` sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    pub(crate) headers: &'a [(String, String)],
+    pub(crate) sizes: Sizes,
+}
+
+impl<'a> From<&'a NewMessage> for About<'a> {
+    fn from(message: &'a NewMessage) -> Self {
+        Self {
+            headers: message.payload.headers(),
+            sizes: message.payload.sizes(),
+        }
+    }
+}
+
+impl About<'_> {
+    /// Returns how many bytes the message keeps in memory while it waits, about.
+    pub(crate) fn bytes(&self) -> usize {
+        const ITSELF: usize = 256;
+        ITSELF + self.sizes.headers as usize + self.sizes.body as usize
+    }
+}
+
+/// A dead letter on its way back, whose payload was not read.
+impl<'a> From<&'a (Entry, Payload)> for About<'a> {
+    fn from((entry, payload): &'a (Entry, Payload)) -> Self {
+        Self {
+            headers: payload.headers(),
+            sizes: entry.meta.sizes,
         }
     }
 }
@@ -388,24 +423,29 @@ impl QueueHooks {
     }
 
     /// Returns what stands in for the answers about these messages, if the hook would not be asked about any.
-    pub(crate) fn without_asking(
+    pub(crate) fn without_asking<'a, M>(
         &self,
-        messages: &[NewMessage],
+        messages: &'a [M],
         now: Instant,
-    ) -> Option<Vec<Verdict>> {
+    ) -> Option<Vec<Verdict>>
+    where
+        About<'a>: From<&'a M>,
+    {
         let is_shut = self.loaded().is_none() || self.records.on_enqueue.is_shut(now);
-        is_shut.then(|| messages.iter().map(|it| self.stand_in(it)).collect())
+        is_shut.then(|| {
+            let messages = messages.iter();
+            messages.map(|it| self.stand_in(it.into())).collect()
+        })
     }
 
     /// Asks how a message is to be scheduled, or says what stands in for the answer.
     pub(super) fn schedule(
         &self,
         sandbox: &mut Sandbox,
-        message: &NewMessage,
+        message: About<'_>,
         now: Instant,
     ) -> Verdict {
-        let headers = message.payload.headers();
-        let sizes = message.payload.sizes();
+        let About { headers, sizes } = message;
         if headers.len() > self.settings.headers_max
             || sizes.headers as usize > self.settings.header_bytes_max
         {
@@ -431,7 +471,7 @@ impl QueueHooks {
                 Verdict::Placed(placement)
             }
             Err(error) => {
-                self.failed(Hook::OnEnqueue, now + took, took, error.into());
+                self.failed(Hook::OnEnqueue, now + took, took, &error);
                 self.stand_in(message)
             }
         }
@@ -465,7 +505,7 @@ impl QueueHooks {
                 }
             }
             Err(error) => {
-                self.failed(Hook::OnFailure, now + took, took, error.to_string().into());
+                self.failed(Hook::OnFailure, now + took, took, &error.to_string());
                 book.stood_in_for(1);
                 Judgement::Default
             }
@@ -484,15 +524,15 @@ impl QueueHooks {
     /// Takes a call that does not end for one that has failed.
     pub(super) fn given_up(&self, hook: Hook, now: Instant, waited: Duration) {
         let error = format!("the hook did not end within {waited:?}; its thread was given up");
-        self.failed(hook, now, waited, error.into());
+        self.failed(hook, now, waited, &error);
     }
 
-    pub(super) fn stand_in(&self, message: &NewMessage) -> Verdict {
+    pub(super) fn stand_in(&self, message: About<'_>) -> Verdict {
         let last_error = self.records.on_enqueue.stood_in_for(1);
         match self.fallback {
             HookFallback::Default => Verdict::Placed(Placement::default()),
             HookFallback::LastGood => {
-                let known = self.records.last_good.find(message.payload.headers());
+                let known = self.records.last_good.find(message.headers);
                 Verdict::Placed(known.unwrap_or_default())
             }
             HookFallback::Refuse => Verdict::Refused(match (&self.program, last_error) {
@@ -503,9 +543,9 @@ impl QueueHooks {
         }
     }
 
-    fn failed(&self, hook: Hook, now: Instant, took: Duration, error: Arc<str>) {
-        let change = self.book(hook).failed(now, took, error.clone());
-        self.changed(hook, change, Some(&error));
+    fn failed(&self, hook: Hook, now: Instant, took: Duration, error: &str) {
+        let change = self.book(hook).failed(now, took, error.into());
+        self.changed(hook, change, Some(error));
     }
 
     /// Says in the log what has changed, once for each change and not once for each message.

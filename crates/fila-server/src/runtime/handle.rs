@@ -521,6 +521,6 @@ fn takes_messages(queue: &QueueEntry) -> Result<(), CallError> {
     }
 }
 
-pub(super) fn bytes(messages: &[NewMessage]) -> usize {
+fn bytes(messages: &[NewMessage]) -> usize {
     messages.iter().map(NewMessage::buffered_bytes).sum()
 }

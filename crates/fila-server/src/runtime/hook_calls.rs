@@ -10,15 +10,15 @@ use std::time::Instant;
 
 use fila_core::NewMessage;
 use fila_lua::Hook;
-use fila_store::QueueId;
+use fila_store::{Entry, Payload, QueueId};
 use foldhash::fast::RandomState;
 use tokio::sync::{mpsc, oneshot};
 
 use super::catalogue::QueueEntry;
 use super::error::CallError;
-use super::handle::{Frame, Handle, bytes};
+use super::handle::{Frame, Handle};
 use super::ticket::Reply;
-use crate::hooks::{Answer, Job, Questions, QueueHooks, Verdict};
+use crate::hooks::{About, Answer, Job, Questions, Verdict};
 
 /// Queues whose lines a stream keeps though nothing is in them.
 const IDLE_LINES_MAX: usize = 64;
@@ -37,43 +37,62 @@ impl Handle {
         queue: &QueueEntry,
         messages: Vec<NewMessage>,
     ) -> Result<Vec<NewMessage>, CallError> {
+        let (messages, verdicts) = self.ask(queue, messages, Questions::Enqueue).await?;
+        Ok(applied(messages, verdicts))
+    }
+
+    /// Lets the queue's `on_enqueue` say how dead letters are scheduled that come back to it, if it has one. Without one
+    /// there is nothing to say.
+    ///
+    /// # Errors
+    /// If too many calls wait for the hook, or the server stops.
+    pub(super) async fn schedule_again(
+        &self,
+        queue: &QueueEntry,
+        messages: Vec<(Entry, Payload)>,
+    ) -> Result<(Vec<(Entry, Payload)>, Vec<Verdict>), CallError> {
+        self.ask(queue, messages, Questions::Redrive).await
+    }
+
+    /// Asks the queue's `on_enqueue` about messages, and returns them with a verdict for each; none if there is no hook.
+    async fn ask<M: Clone>(
+        &self,
+        queue: &QueueEntry,
+        messages: Vec<M>,
+        questions: fn(Arc<Vec<M>>) -> Questions,
+    ) -> Result<(Vec<M>, Vec<Verdict>), CallError>
+    where
+        for<'a> About<'a>: From<&'a M>,
+    {
         let hooks = queue.hooks.as_ref();
         let Some(hooks) = hooks.filter(|hooks| hooks.defines(Hook::OnEnqueue)) else {
-            return Ok(messages);
+            return Ok((messages, Vec::new()));
         };
         if let Some(verdicts) = hooks.without_asking(&messages, Instant::now()) {
-            return Ok(applied(messages, verdicts));
+            return Ok((messages, verdicts));
         }
-        let _place = hooks.enter(bytes(&messages)).await.map_err(|crowded| {
+        let bytes = messages.iter().map(|it| About::from(it).bytes()).sum();
+        let _place = hooks.enter(bytes).await.map_err(|crowded| {
             let name = queue.name.clone();
             let max = crowded.max;
             CallError::HookCrowded { name, max }
         })?;
         let messages = Arc::new(messages);
-        let verdicts = self.ask(hooks, messages.clone()).await?;
+        let (done, answers) = oneshot::channel();
+        let questions = questions(messages.clone());
+        let job = Job::new(hooks.clone(), questions, move |answers| {
+            let verdicts = answers.into_iter().filter_map(|answer| match answer {
+                Answer::Verdict(verdict) => Some(verdict),
+                Answer::Judged(_) => None,
+            });
+            // If nobody waits any more, nobody is told.
+            let _ = done.send(verdicts.collect());
+        });
+        self.0.pool.submit(job);
+        let verdicts = answers.await.map_err(|_| self.stopped())?;
         // Nobody else has them, unless a worker was given up that still has.
         let messages = Arc::try_unwrap(messages).unwrap_or_else(|shared| Vec::clone(&shared));
-        Ok(applied(messages, verdicts))
-    }
-
-    async fn ask(
-        &self,
-        hooks: &Arc<QueueHooks>,
-        messages: Arc<Vec<NewMessage>>,
-    ) -> Result<Vec<Verdict>, CallError> {
-        let (done, answers) = oneshot::channel();
-        let questions = Questions::Enqueue(messages);
-        self.0
-            .pool
-            .submit(Job::new(hooks.clone(), questions, move |answers| {
-                let verdicts = answers.into_iter().filter_map(|answer| match answer {
-                    Answer::Verdict(verdict) => Some(verdict),
-                    Answer::Judged(_) => None,
-                });
-                // If nobody waits any more, nobody is told.
-                let _ = done.send(verdicts.collect());
-            }));
-        answers.await.map_err(|_| self.stopped())
+        Ok((messages, verdicts))
     }
 
     /// Returns how many sandboxes there are for hooks.

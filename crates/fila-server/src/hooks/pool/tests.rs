@@ -196,7 +196,7 @@ fn after_three_failures_a_script_is_left_alone_and_after_the_cooldown_it_is_trie
     let receiver = rig.config.subscribe();
     let mut desk = Desk::new(&receiver, &count);
     desk.sandbox(hooks.loaded().unwrap());
-    let verdict = hooks.schedule(desk.at_present(), &message("a"), later);
+    let verdict = hooks.schedule(desk.at_present(), (&message("a")).into(), later);
     assert!(matches!(verdict, Verdict::Placed(it) if it.fairness_key.as_bytes() == b"good"));
     assert_eq!(
         hooks.figures(later)[0].state,
