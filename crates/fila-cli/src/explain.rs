@@ -182,12 +182,17 @@ fn facts(explanation: &Explanation) -> Vec<(&'static str, String)> {
         }
     });
     if let Some(bound) = explanation.bound {
-        let bound = messages(bound);
         let once = match explanation.waiting {
             Waiting::Runnable { .. } => "",
             _ => ", once it may run",
         };
-        let bound = format!("others get at most {bound} before its next one{once}");
+        let bound = match bound {
+            0 => format!("others get nothing before its next one{once}"),
+            more => {
+                let more = messages(more);
+                format!("others get at most {more} before its next one{once}")
+            }
+        };
         facts.push(("bound", bound));
     }
     facts.push(("next", next(explanation)));

@@ -151,7 +151,7 @@ fn dead_table() -> Table {
         ("STATE", Align::Left),
         ("REASON", Align::Left),
         ("ATTEMPTS", Align::Right),
-        ("DIED", Align::Right),
+        ("DEAD FOR", Align::Right),
         ("LAST ERROR", Align::Left),
         ("PAYLOAD", Align::Left),
     ])
@@ -169,9 +169,7 @@ fn add_dead(table: &mut Table, page: &PeekPage) {
             state(message.state).to_owned(),
             death.map_or_else(nothing, |death| death.reason.to_string()),
             death.map_or_else(nothing, |death| count(death.attempts.into())),
-            death.map_or_else(nothing, |death| {
-                format!("{} ago", duration(since(death.died_at)))
-            }),
+            death.map_or_else(nothing, |death| duration(since(death.died_at))),
             history.map_or_else(nothing, |history| cut(&history.last_error)),
             preview(message),
         ]);

@@ -90,11 +90,15 @@ async fn look_once(session: &Session, arguments: &Arguments) -> Result<(), Failu
     let eye = Eye::new(client);
     let queue = match &arguments.queue {
         Some(name) => Some(eye.admin.queue(name).await?.name),
-        // Where there is one, it is the one.
-        None => match eye.admin.queues("").await?.as_slice() {
-            [only] => Some(only.name.clone()),
-            _ => None,
-        },
+        // Where there is one, it is the one; with its dead letters, that is.
+        None => {
+            let mut queues = eye.admin.queues("").await?;
+            queues.retain(|queue| !queue.name.ends_with(".dlq"));
+            match queues.as_slice() {
+                [only] => Some(only.name.clone()),
+                _ => None,
+            }
+        }
     };
     let before = eye.look(queue.clone()).await?;
     sleep(arguments.interval).await;

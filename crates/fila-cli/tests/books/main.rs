@@ -35,4 +35,5 @@ macro_rules! book {
 }
 
 book!(the_quick_start_goes_as_it_is_printed, "quickstart.md", 20);
+book!(the_concepts_go_as_they_are_printed, "concepts.md", 20);
 book!(throttling_goes_as_it_is_printed, "throttling.md", 10);

@@ -34,6 +34,7 @@ fn every_command_has_help() {
         "consume",
         "peek",
         "explain",
+        "redrive",
         "top",
         "demo",
         "bench",

@@ -17,4 +17,5 @@ mod peeking;
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod program;
 mod queues;
+mod redriving;
 mod rig;

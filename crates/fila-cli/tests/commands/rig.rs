@@ -177,25 +177,3 @@ pub(crate) fn without_times(text: &str) -> String {
     });
     lines.collect::<Vec<_>>().join("\n")
 }
-
-/// Returns sentences with `[time]` for times: theirs differ.
-pub(crate) fn without_moments(text: &str) -> String {
-    let mut words = text.split(' ').peekable();
-    let mut normal: Vec<&str> = Vec::new();
-    while let Some(word) = words.next() {
-        let is_unit = |next: &&str| {
-            let unit = next.trim_end_matches([',', ';', '\n']);
-            ["µs", "ms", "s", "min", "h"].contains(&unit) || next.starts_with("s;")
-        };
-        match words.peek() {
-            Some(unit) if word.parse::<f64>().is_ok() && is_unit(unit) => {
-                let rest = unit.trim_start_matches(char::is_alphabetic);
-                normal.push("[time]");
-                words.next();
-                normal.push(rest);
-            }
-            _ => normal.push(word),
-        }
-    }
-    normal.join(" ").replace("[time] ,", "[time],")
-}

@@ -78,8 +78,8 @@ impl Queue {
         let error = cause.text();
         let wish = match cause {
             Cause::Nacked { delay, .. } => *delay,
-            Cause::LeaseExpired => None,
-            Cause::ConsumerGone => Some(Duration::ZERO),
+            // It has waited for the length of its lease; that is enough.
+            Cause::LeaseExpired | Cause::ConsumerGone => Some(Duration::ZERO),
         };
         let books = &mut self.books;
         let message = &mut books.messages[slot as usize];

@@ -1,12 +1,12 @@
 //! Why a fairness key waits, over gRPC.
 
 use fila_proto::v1::{
-    EstimateBasis, ExplainKeyRequest, ExplainKeyResponse, PauseQueueRequest, UpdateKeyRequest,
-    WaitReason,
+    EnqueueRequest, EstimateBasis, ExplainKeyRequest, ExplainKeyResponse, PauseQueueRequest,
+    SetConfigRequest, UpdateKeyRequest, WaitReason,
 };
 use tonic::Code;
 
-use crate::common::{Rig, assert_refused, soon};
+use crate::common::{Rig, assert_refused, message, soon};
 
 fn request(queue: &str, key: &str) -> ExplainKeyRequest {
     ExplainKeyRequest {
@@ -97,6 +97,39 @@ async fn what_holds_a_key_up_is_told_with_its_figures() {
         WaitReason::QueuePaused
     );
     rig.ack("orders", &first).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_throttle_is_told_by_its_name_and_with_its_time() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    for (name, value) in [("rate", "0.001"), ("burst", "1")] {
+        let entry = SetConfigRequest {
+            key: format!("throttle:api:{name}"),
+            value: value.to_owned(),
+            version: None,
+        };
+        soon(rig.admin.set_config(entry)).await.unwrap();
+    }
+    for payload in ["first", "second"] {
+        let mut new = message("a", payload);
+        new.throttle_keys = vec!["api".to_owned()];
+        let enqueue = EnqueueRequest {
+            queue: "orders".to_owned(),
+            message: Some(new),
+        };
+        soon(rig.messages.enqueue(enqueue)).await.unwrap();
+    }
+    let mut deliveries = rig.consume("orders", 10).await;
+    assert_eq!(deliveries.next().await.payload, "first");
+    // The second one is found to lack a token in the same go, in which the first one went out.
+    let throttled = explain(&mut rig, "a").await;
+    assert_eq!(throttled.reason(), WaitReason::Throttled, "{throttled:?}");
+    assert_eq!(throttled.throttle_key, "api");
+    let wait = throttled.until_ms.unwrap() - throttled.now_ms;
+    assert!((900_000..=1_000_000).contains(&wait), "{throttled:?}");
+    assert_eq!(throttled.estimate_ms, throttled.until_ms);
+    assert_eq!(throttled.estimate_basis(), EstimateBasis::Due);
 }
 
 #[tokio::test]
