@@ -1,4 +1,4 @@
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use fila_core::HookFallback;
 use fila_store::{ConfigKey, DeathReason, FairnessKey, Payload, QueueId, QueueName, Version};
@@ -120,16 +120,16 @@ fn answers_are_in_the_order_of_the_questions() {
 
 #[test]
 fn queues_whose_scripts_spin_do_not_keep_others_from_being_answered() {
-    // Each call takes its whole limit, and there is enough of them for hours.
+    // A call takes a millisecond or more, and there are many more of them than anybody waits for.
     let rig = Rig::new(2, PATIENCE, Duration::from_millis(20));
     let spinning: Vec<_> = (0..4)
         .map(|number| {
-            // One that never fails often enough to be left alone.
+            // One that does not fail, or it would be left alone.
             let source = "function on_enqueue(msg)
-                local ok = pcall(function() local n = 0 while n < 3000 do n = n + 1 end end)
+                for number = 1, 30000 do end
                 return { fairness_key = 'slow' }
             end";
-            rig.submit(&rig.hooks(10 + number, source), &vec!["x"; 1 << 18])
+            rig.submit(&rig.hooks(10 + number, source), &vec!["x"; 1 << 15])
         })
         .collect();
     let quick = rig.hooks(1, TENANT);
@@ -138,23 +138,31 @@ fn queues_whose_scripts_spin_do_not_keep_others_from_being_answered() {
         assert_eq!(rig.keys(&quick, &[&name]), [name]);
     }
     for answers in &spinning {
-        assert!(answers.try_recv().is_err(), "it is far from done");
+        assert!(matches!(answers.try_recv(), Err(TryRecvError::Empty)));
     }
 }
 
 #[test]
 fn a_worker_that_does_not_come_back_is_replaced_and_its_messages_are_answered() {
-    let timeout = Duration::from_secs(1);
-    let rig = Rig::new(2, Duration::from_millis(20), timeout);
-    let spinning = rig.hooks(1, SPIN);
-    let answers = rig.submit(&spinning, &["a", "b"]);
-    assert_eq!(keys(&answers), ["default", "default"]);
+    let timeout = Duration::from_secs(2);
+    let rig = Rig::new(2, Duration::from_millis(300), timeout);
+    let spinning = rig.hooks(
+        1,
+        "function on_enqueue(msg)
+           while msg.headers['tenant'] == 'a' do end
+           return { fairness_key = msg.headers['tenant'] }
+         end",
+    );
+    let answers = keys(&rig.submit(&spinning, &["a", "b", "c"]));
+    assert_eq!(answers[0], "default");
+    assert_eq!(answers.len(), 3);
     let figures = spinning.figures(Instant::now());
     assert!(figures[0].failures >= 1);
     let error = figures[0].last_error.clone().unwrap();
     assert!(error.contains("did not end within"), "{error}");
     let quick = rig.hooks(2, TENANT);
-    assert_eq!(rig.keys(&quick, &["acme"]), ["acme"]);
+    // The machine may be so busy that even this is taken for lost, but not for ever.
+    until(|| rig.keys(&quick, &["acme"]) == ["acme"]);
     // It has come back, and left.
     until(|| rig.pool.0.given_up() == 0);
 }
