@@ -396,7 +396,7 @@ fn where_as_many_wait_as_may_a_failing_key_is_held_and_the_others_go_on() {
         },
         ticket,
     });
-    let mut work = |shell: &mut Shell| {
+    let work = |shell: &mut Shell| {
         let (mut good, mut waiting) = (0, 0);
         loop {
             shell.run();

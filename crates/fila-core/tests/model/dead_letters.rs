@@ -151,7 +151,7 @@ impl Simulation {
         let dying = dying.find(|letter| letter.id == id);
         dying
             .map(|letter| &mut letter.known)
-            .or(self.messages.get_mut(&id))
+            .or_else(|| self.messages.get_mut(&id))
     }
 
     /// Something happens among the dead letters.

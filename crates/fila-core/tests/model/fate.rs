@@ -165,7 +165,7 @@ impl Simulation {
         let mut expected = Vec::new();
         let mut settlements = Vec::new();
         for (lease, verdict) in results {
-            expected.push(self.take_result(lease, verdict.clone()));
+            expected.push(self.take_result(lease, &verdict));
             settlements.push(Settlement {
                 lease,
                 message: None,
@@ -191,7 +191,7 @@ impl Simulation {
     }
 
     /// Does to the model what a result does, and returns what has to come of it.
-    fn take_result(&mut self, lease: LeaseId, verdict: Verdict) -> Expected {
+    fn take_result(&mut self, lease: LeaseId, verdict: &Verdict) -> Expected {
         let now = self.shell.now;
         let Some((_, id)) = self.leases().find(|(held, _)| *held == lease) else {
             return Expected::Refused;
@@ -216,7 +216,7 @@ impl Simulation {
             }
             Verdict::Nack { delay, .. } => {
                 let attempts = known.attempts + 1;
-                self.fail(id, delay, true);
+                self.fail(id, *delay, true);
                 Expected::Attempted(id, attempts)
             }
             Verdict::Release => {
