@@ -18,6 +18,7 @@ use fila_store::{
     Payload, QueueId, QueueName, Shard, ThrottleKey, Timestamp,
 };
 
+#[allow(unused_imports, reason = "every test uses a part of it")]
 pub(crate) use self::chance::Chance;
 
 pub(crate) const START: u64 = 1_700_000_000_000;
