@@ -105,8 +105,10 @@ fn beside_parked(parked: usize) -> (u64, u64) {
     let buckets = Buckets::default();
     let name = ThrottleKey::parse("api").unwrap();
     buckets.set(NOW, &name, Throttle::new(0.001, 1.0).unwrap());
-    let mut settings = Settings::default();
-    settings.memory_budget = usize::MAX;
+    let mut settings = Settings {
+        memory_budget: usize::MAX,
+        ..Settings::default()
+    };
     settings.limits.buffered_bytes = usize::MAX;
     let mut broker = Broker::with_buckets(settings, buckets);
     let queue = QueueId::new(1);
@@ -147,7 +149,7 @@ fn beside_parked(parked: usize) -> (u64, u64) {
     for from in (0..parked).step_by(10_000) {
         // Half of them of one key, the others of a thousand.
         let of = |number: usize| {
-            key(if number % 2 == 0 {
+            key(if number.is_multiple_of(2) {
                 1
             } else {
                 2 + number % 1_000
