@@ -334,4 +334,41 @@ proptest! {
             model.audit();
         }
     }
+
+    #[test]
+    fn what_a_forecast_says_is_what_then_happens(
+        steps in steps(),
+        ahead in prop::collection::vec((prop_oneof![1u64..2000, any::<u64>()], 0u8..4), 1..100),
+    ) {
+        let mut model = Model {
+            engine: Drr::new(Quantum::new(1000).unwrap()),
+            keys: Vec::new(),
+            groups: Vec::new(),
+            standings: Vec::new(),
+            has_work: BTreeSet::new(),
+            parked: BTreeSet::new(),
+        };
+        for step in &steps {
+            model.play(step);
+        }
+        let foreseen = std::format!("{:?}", model.engine);
+        let mut engine = model.engine.clone();
+        let mut forecast = model.engine.forecast();
+        for (cost, chance) in ahead {
+            let next = forecast.next_key();
+            prop_assert_eq!(next, engine.next_key());
+            prop_assert_eq!(forecast.work(), engine.work());
+            let Some(key) = next else { break };
+            forecast.charge(key, Cost::new(cost)).unwrap();
+            engine.charge(key, Cost::new(cost)).unwrap();
+            if chance == 0 {
+                let tired = model.keys[cost as usize % model.keys.len()].0;
+                for key in [key, tired] {
+                    forecast.sleep(key).unwrap();
+                    engine.sleep(key).unwrap();
+                }
+            }
+        }
+        prop_assert_eq!(foreseen, std::format!("{:?}", model.engine));
+    }
 }

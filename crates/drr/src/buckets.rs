@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 
 use crate::calendar::Work;
-use crate::slot::{List, Place, Slot};
+use crate::slot::{List, Place, Slots};
 
 /// The furthest ahead a visit is filed, in ticks.
 pub(crate) const SPAN: i64 = 1 << 61;
@@ -83,7 +83,7 @@ impl Buckets {
 
     /// Files a slot whose visit is `lead` ticks ahead of the hand.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, slots: &mut [Slot], index: u32, lead: u64) {
+    pub(crate) fn insert<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32, lead: u64) {
         let slot = &mut slots[index as usize];
         let level = ((lead | 8).ilog2() - 3) / 2;
         slot.place = Place::ring(level);
@@ -102,7 +102,7 @@ impl Buckets {
     }
 
     /// Takes a slot out, wherever it is filed.
-    pub(crate) fn remove(&mut self, slots: &mut [Slot], index: u32) {
+    pub(crate) fn remove<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
         let slot = &slots[index as usize];
         let bucket = self.bucket(slot.place.level(), slot.due);
         self.lists[bucket].unlink(slots, index);
@@ -113,7 +113,7 @@ impl Buckets {
 
     /// Takes the first slot of the open bucket, if it has any.
     #[inline]
-    pub(crate) fn pop_open(&mut self, slots: &[Slot]) -> Option<u32> {
+    pub(crate) fn pop_open<S: Slots + ?Sized>(&mut self, slots: &S) -> Option<u32> {
         let list = &mut self.lists[self.open];
         if list.is_empty() {
             return None;
@@ -189,6 +189,9 @@ impl Buckets {
 }
 
 #[cfg(test)]
+use crate::slot::Slot;
+
+#[cfg(test)]
 impl Buckets {
     /// Checks every invariant of the module documentation, and returns all that is filed.
     pub(crate) fn audit(&self, slots: &[Slot], hand: u64) -> Vec<u32> {
@@ -235,7 +238,7 @@ mod tests {
         for (index, &(hand, due)) in visits.iter().enumerate() {
             slots.push(Slot::FREE);
             slots[index].due = due;
-            buckets.insert(&mut slots, index as u32, due - hand);
+            buckets.insert(&mut slots[..], index as u32, due - hand);
         }
         (buckets, slots)
     }

@@ -11,7 +11,7 @@
 //! - A listed slot has credit, unless a late settlement took it: then it moves on when it is visited.
 
 use crate::buckets::{Buckets, SPAN};
-use crate::slot::{List, NIL, Place, Slot};
+use crate::slot::{List, NIL, Place, Slot, Slots};
 use crate::units::{Scale, Visits, Weight};
 
 /// Time starts 16 rounds before the tick counter wraps, so that every use crosses the wrap at once.
@@ -25,6 +25,20 @@ pub struct Work {
     pub visits: u64,
     /// Calendar levels looked at to find the next occupied bucket; at most 30 for one search.
     pub probes: u64,
+}
+
+/// How many newcomers, and how many that are late, are counted to know what one has to wait for.
+const COUNTED_MAX: u32 = 1024;
+
+/// What a child of the ring waits for.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// Nothing: it is being served, and nobody comes between.
+    Guest,
+    /// Newcomers that came before it, so many.
+    Newcomer(u32),
+    /// Its tick, so far ahead of the present.
+    Ring(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -46,6 +60,8 @@ pub(crate) struct Calendar {
     /// Children that are late, and newcomers in order of arrival.
     late: List,
     fresh: List,
+    /// How many newcomers there are.
+    newcomers: u32,
     /// Whether the last turn that began was a guest's.
     after_guest: bool,
     buckets: Buckets,
@@ -65,6 +81,7 @@ impl Calendar {
             guest: NIL,
             late: List::EMPTY,
             fresh: List::EMPTY,
+            newcomers: 0,
             after_guest: false,
             buckets,
         }
@@ -73,6 +90,11 @@ impl Calendar {
     /// Returns how many children are in the ring.
     pub(crate) const fn runnable(&self) -> u32 {
         self.runnable
+    }
+
+    /// Returns the weight of the children in the ring.
+    pub(crate) const fn weight(&self) -> u64 {
+        self.weight
     }
 
     /// Puts a child that is away into the ring, or ahead of it if it sat out a pass.
@@ -98,6 +120,7 @@ impl Calendar {
             slot.due = self.clock;
             slot.place = Place::FRESH;
             self.fresh.push_back(slots, index);
+            self.newcomers += 1;
             return;
         }
         // It left in the middle of a turn: what it did not use brings its next visit closer, not more.
@@ -109,7 +132,7 @@ impl Calendar {
     }
 
     /// Takes a child out of the ring; its next visit stays due when it was.
-    pub(crate) fn leave(&mut self, slots: &mut [Slot], index: u32, scale: &Scale) {
+    pub(crate) fn leave<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32, scale: &Scale) {
         self.weight -= u64::from(slots[index as usize].weight.value());
         self.runnable -= 1;
         if self.turn == index {
@@ -165,22 +188,27 @@ impl Calendar {
 
     /// Returns the child whose turn it is.
     #[inline]
-    pub(crate) fn next(
+    pub(crate) fn next<S: Slots + ?Sized>(
         &mut self,
-        slots: &mut [Slot],
+        slots: &mut S,
         scale: &Scale,
         work: &mut Work,
     ) -> Option<u32> {
         // Within a turn there is nothing to decide, unless a newcomer has come.
         let nobody_new = self.guest & self.fresh.head() == NIL;
-        match slots.get(self.turn as usize) {
+        match slots.find(self.turn) {
             Some(slot) if slot.credit > 0 && nobody_new => Some(self.turn),
             _ => self.next_turn(slots, scale, work),
         }
     }
 
     /// Ends the turn that is over, and begins the next one.
-    fn next_turn(&mut self, slots: &mut [Slot], scale: &Scale, work: &mut Work) -> Option<u32> {
+    fn next_turn<S: Slots + ?Sized>(
+        &mut self,
+        slots: &mut S,
+        scale: &Scale,
+        work: &mut Work,
+    ) -> Option<u32> {
         if self.guest & self.fresh.head() != NIL
             && let Some(guest) = self.next_guest(slots, scale, work)
         {
@@ -207,7 +235,12 @@ impl Calendar {
 
     /// Returns the newcomer that is served before the ring goes on, if there is one and the ring can wait.
     #[cold]
-    fn next_guest(&mut self, slots: &mut [Slot], scale: &Scale, work: &mut Work) -> Option<u32> {
+    fn next_guest<S: Slots + ?Sized>(
+        &mut self,
+        slots: &mut S,
+        scale: &Scale,
+        work: &mut Work,
+    ) -> Option<u32> {
         self.end_guest(slots, scale);
         if self.guest != NIL {
             return Some(self.guest);
@@ -219,6 +252,7 @@ impl Calendar {
             return None;
         }
         self.guest = self.fresh.pop_front(slots);
+        self.newcomers -= 1;
         self.after_guest = true;
         slots[self.guest as usize].place = Place::GUEST;
         work.visits += 1;
@@ -226,7 +260,7 @@ impl Calendar {
     }
 
     /// Files the guest if its turn is over.
-    fn end_guest(&mut self, slots: &mut [Slot], scale: &Scale) {
+    fn end_guest<S: Slots + ?Sized>(&mut self, slots: &mut S, scale: &Scale) {
         if self.guest != NIL && slots[self.guest as usize].credit <= 0 {
             let guest = core::mem::replace(&mut self.guest, NIL);
             slots[guest as usize].advance(scale);
@@ -235,7 +269,7 @@ impl Calendar {
     }
 
     /// Files the child whose ring turn it was, if that is over.
-    fn end_turn(&mut self, slots: &mut [Slot], scale: &Scale) {
+    fn end_turn<S: Slots + ?Sized>(&mut self, slots: &mut S, scale: &Scale) {
         if self.turn != NIL && slots[self.turn as usize].credit <= 0 {
             let turn = core::mem::replace(&mut self.turn, NIL);
             slots[turn as usize].advance(scale);
@@ -248,9 +282,9 @@ impl Calendar {
     /// Ring turns move the clock by themselves, guests would not: an endless row of newcomers could hold
     /// the ring back for ever. So a guest moves it as if its service had been spread over everyone's
     /// share, until the ring's next visit is overdue and the two take turns.
-    pub(crate) fn guest_served(
+    pub(crate) fn guest_served<S: Slots + ?Sized>(
         &mut self,
-        slots: &[Slot],
+        slots: &S,
         amount: i64,
         scale: &Scale,
         work: &mut Work,
@@ -334,6 +368,114 @@ impl Calendar {
         u64::try_from(owed.max(0)).unwrap_or(u64::MAX)
     }
 
+    /// Returns the scaled cost that the others get at most before it is this child's turn, where none gets more than
+    /// `turn` in one, and a turn that begins with a quantum ends less than `reach` further.
+    ///
+    /// In the ring, no other is before the hand now, but for those that are late, and none is further than `8/7 · reach`
+    /// past it when the hand comes to the child's bucket, as the proof of B1 says. The clock, at which others come back,
+    /// is at most a tick past that.
+    pub(crate) fn bound(
+        &self,
+        slots: &[Slot],
+        index: u32,
+        turn: u64,
+        reach: u64,
+        scale: &Scale,
+    ) -> u128 {
+        let (others, weight) = self.others(slots, index);
+        if others == 0 {
+            return 0;
+        }
+        match self.wait(slots, index, scale) {
+            Wait::Guest => 0,
+            // Each that came before it, a ring turn before each of them and of this one, and whatever is under way.
+            Wait::Newcomer(before) => (2 * u128::from(before) + 2) * u128::from(turn),
+            Wait::Ring(ticks) => {
+                let ticks = (u128::from(ticks) + 1) * u128::from(weight);
+                let ticks = ticks + self.lateness(slots, index);
+                let earned = ticks * u128::from(scale.income_of_all(1));
+                earned + u128::from(others) * 8 * u128::from(reach) / 7
+            }
+        }
+    }
+
+    /// Returns how many others are in the ring, and their weight.
+    fn others(&self, slots: &[Slot], index: u32) -> (u32, u64) {
+        let slot = &slots[index as usize];
+        match slot.place {
+            Place::AWAY => (self.runnable, self.weight),
+            _ => (
+                self.runnable - 1,
+                self.weight - u64::from(slot.weight.value()),
+            ),
+        }
+    }
+
+    /// Returns what a child waits for; for one that is away, if it joined now.
+    fn wait(&self, slots: &[Slot], index: u32, scale: &Scale) -> Wait {
+        let mut slot = slots[index as usize].clone();
+        let is_away = slot.place == Place::AWAY;
+        match slot.place {
+            Place::AWAY => _ = self.recall(&mut slot),
+            Place::FRESH => return Wait::Newcomer(self.newcomers_before(slots, index)),
+            Place::GUEST if slot.credit > 0 => return Wait::Guest,
+            _ => {}
+        }
+        if slot.credit <= 0 {
+            slot.advance(scale); // its turn is over, or a settlement has taken what it had
+        }
+        let present = self.ring_lead(slots);
+        let lead = slot.due.wrapping_sub(self.clock).cast_signed();
+        if is_away && lead <= present {
+            return Wait::Newcomer(self.newcomers);
+        }
+        Wait::Ring(lead.saturating_sub(present).max(0).unsigned_abs())
+    }
+
+    /// Returns by how many ticks the others are late, times their weights. If there are too many to be looked at, the
+    /// rest is left out.
+    fn lateness(&self, slots: &[Slot], index: u32) -> u128 {
+        let present = self
+            .clock
+            .wrapping_add(self.ring_lead(slots).cast_unsigned());
+        let late = |other: u32| {
+            let slot = &slots[other as usize];
+            let ticks = present.wrapping_sub(slot.due).cast_signed().max(0);
+            u128::from(ticks.unsigned_abs()) * u128::from(slot.weight.value())
+        };
+        let mut sum = 0;
+        if self.turn != NIL && self.turn != index {
+            sum += late(self.turn);
+        }
+        let mut next = self.late.head();
+        for _ in 0..COUNTED_MAX {
+            if next == NIL {
+                break;
+            }
+            if next != index {
+                sum += late(next);
+            }
+            next = if next == self.late.tail() {
+                NIL
+            } else {
+                slots[next as usize].next
+            };
+        }
+        sum
+    }
+
+    /// Returns how many newcomers came before one of them; at most so many if that takes too long to count.
+    fn newcomers_before(&self, slots: &[Slot], index: u32) -> u32 {
+        let mut index = index;
+        for before in 0..COUNTED_MAX {
+            if index == self.fresh.head() {
+                return before;
+            }
+            index = slots[index as usize].prev;
+        }
+        self.newcomers - 1
+    }
+
     /// Gives a new child its place in time: level with the last in the ring, owing nothing.
     pub(crate) fn welcome(&self, slots: &mut [Slot], index: u32, scale: &Scale) {
         let due = self
@@ -383,12 +525,12 @@ impl Calendar {
     }
 
     /// Links a child under its next visit.
-    fn file(&mut self, slots: &mut [Slot], index: u32) {
+    fn file<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
         self.file_inline(slots, index);
     }
 
     #[inline(always)]
-    fn file_inline(&mut self, slots: &mut [Slot], index: u32) {
+    fn file_inline<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
         if self.buckets.is_empty() {
             let now = self.ring_lead(slots).cast_unsigned();
             self.hand = self.clock.wrapping_add(now);
@@ -409,7 +551,7 @@ impl Calendar {
 
     /// Returns how far the ring is behind the clock: the ticks, never positive, from the clock to a tick
     /// that no child in the ring is before.
-    fn ring_lead(&self, slots: &[Slot]) -> i64 {
+    fn ring_lead<S: Slots + ?Sized>(&self, slots: &S) -> i64 {
         if !self.buckets.is_empty() {
             return self.hand.wrapping_sub(self.clock).cast_signed();
         }
@@ -427,7 +569,7 @@ impl Calendar {
     }
 
     #[cold]
-    fn file_late(&mut self, slots: &mut [Slot], index: u32) {
+    fn file_late<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
         let slot = &mut slots[index as usize];
         let lead = slot.due.wrapping_sub(self.hand).cast_signed().max(-SPAN);
         slot.due = self.hand.wrapping_add(lead.cast_unsigned());
@@ -436,17 +578,25 @@ impl Calendar {
     }
 
     /// Takes a child out of the list that its place names.
-    fn unlink(&mut self, slots: &mut [Slot], index: u32) {
+    fn unlink<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
         match slots[index as usize].place {
             Place::LATE => self.late.unlink(slots, index),
-            Place::FRESH => self.fresh.unlink(slots, index),
+            Place::FRESH => {
+                self.fresh.unlink(slots, index);
+                self.newcomers -= 1;
+            }
             _ => self.buckets.remove(slots, index),
         }
     }
 
     /// Takes the next child with credit from the ring.
     #[inline]
-    fn take(&mut self, slots: &mut [Slot], scale: &Scale, work: &mut Work) -> Option<u32> {
+    fn take<S: Slots + ?Sized>(
+        &mut self,
+        slots: &mut S,
+        scale: &Scale,
+        work: &mut Work,
+    ) -> Option<u32> {
         loop {
             let index = if self.late.is_empty() {
                 self.pop_earliest(slots, work)?
@@ -465,7 +615,7 @@ impl Calendar {
 
     /// Takes the child whose visit is earliest, and moves the hand there.
     #[inline]
-    fn pop_earliest(&mut self, slots: &mut [Slot], work: &mut Work) -> Option<u32> {
+    fn pop_earliest<S: Slots + ?Sized>(&mut self, slots: &mut S, work: &mut Work) -> Option<u32> {
         let open = self.buckets.pop_open(slots);
         open.or_else(|| {
             self.hand = self.buckets.open_earliest(self.hand, work)?;
@@ -475,7 +625,7 @@ impl Calendar {
     }
 
     /// Returns the ticks from the clock to the ring's next visit (negative if it is overdue), if any.
-    fn earliest_lead(&self, slots: &[Slot], work: &mut Work) -> Option<i64> {
+    fn earliest_lead<S: Slots + ?Sized>(&self, slots: &S, work: &mut Work) -> Option<i64> {
         let start = if self.turn != NIL && slots[self.turn as usize].credit > 0 {
             self.hand // its own tick may be later: others in its bucket, or in finer ones, come before that
         } else if !self.late.is_empty() {
@@ -487,7 +637,7 @@ impl Calendar {
     }
 
     /// Returns whether the ring's next visit is due before the first newcomer came.
-    fn is_ring_earlier(&self, slots: &[Slot], work: &mut Work) -> bool {
+    fn is_ring_earlier<S: Slots + ?Sized>(&self, slots: &S, work: &mut Work) -> bool {
         let arrival = slots[self.fresh.head() as usize]
             .due
             .wrapping_sub(self.clock)
@@ -522,6 +672,8 @@ impl Calendar {
                 see(index);
             }
         }
+        let newcomers = crate::audit::members(&self.fresh, slots).len();
+        assert_eq!(self.newcomers as usize, newcomers);
         if self.turn != NIL {
             see(self.turn);
         }

@@ -4,12 +4,13 @@ use alloc::vec::Vec;
 
 use crate::buckets::Buckets;
 use crate::calendar::{Calendar, Work};
+use crate::forecast::Forecast;
 use crate::handle::{DisbandError, Group, Handle, Key, Moment, Node, Standing, State, Unknown};
 use crate::slot::{Flag, NIL, Place, Slot};
-use crate::units::{Cost, Quantum, Scale, Weight};
+use crate::units::{Cost, Costs, Quantum, Scale, Weight};
 
 /// The calendar of the keys and groups without a parent.
-const TOP: u32 = 0;
+pub(crate) const TOP: u32 = 0;
 
 /// A family tie of a slot. Slots beyond the end of the table have none.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,7 @@ const NO_KIN: Kin = Kin {
 /// See the [crate documentation](crate) for the algorithm and what it guarantees.
 #[derive(Clone, Debug)]
 pub struct Drr {
-    scale: Scale,
+    pub(crate) scale: Scale,
     pub(crate) slots: Vec<Slot>,
     free: u32,
     live: usize,
@@ -178,7 +179,7 @@ impl Drr {
     #[inline]
     pub fn next_key(&mut self) -> Option<Key> {
         let top = &mut self.calendars[TOP as usize];
-        let index = top.next(&mut self.slots, &self.scale, &mut self.work)?;
+        let index = top.next(&mut self.slots[..], &self.scale, &mut self.work)?;
         let slot = &self.slots[index as usize];
         if slot.has(Flag::Group) {
             return Some(self.next_in_group(index));
@@ -195,7 +196,7 @@ impl Drr {
         while self.slots[index as usize].has(Flag::Group) {
             let calendar = self.kin[index as usize].calendar as usize;
             index = self.calendars[calendar]
-                .next(&mut self.slots, &self.scale, &mut self.work)
+                .next(&mut self.slots[..], &self.scale, &mut self.work)
                 .expect("a group is in the ring while a child of it is in its own");
         }
         Key(Handle {
@@ -360,6 +361,43 @@ impl Drr {
             .cost(calendar.debt(&self.slots, index, &self.scale)))
     }
 
+    /// Returns how much cost its siblings get at most before the key or group is next: B2 in numbers.
+    ///
+    /// `largest` is the largest cost of a piece of work. From it follows what a turn comes to, at most the quantum and that;
+    /// where every piece costs the same, it is the quantum rounded up to whole pieces, which `costs` can say.
+    ///
+    /// For one that is in the ring this counts all that its siblings get until it is served, if no others join them and
+    /// no weight is changed; siblings may leave and come back. For a newcomer it counts whatever others do. For one that
+    /// is idle or parked it is what would hold if it could run now. What is given back by [`settle`](Self::settle)
+    /// comes on top.
+    ///
+    /// # Errors
+    /// If it was forgotten.
+    pub fn bound(
+        &self,
+        node: impl Into<Node>,
+        largest: Cost,
+        costs: Costs,
+    ) -> Result<u64, Unknown> {
+        let index = self.resolve(node.into().0)?;
+        let calendar = &self.calendars[self.calendar_of(index) as usize];
+        let (quantum, piece) = (self.quantum().value(), largest.value());
+        let turn = match costs {
+            Costs::Equal => quantum.div_ceil(piece) * piece,
+            Costs::Mixed => quantum + piece - 1,
+        };
+        let (turn, reach) = (Cost::new(turn), Cost::new(quantum + piece));
+        let scaled = |cost| self.scale.credit(cost).unsigned_abs();
+        let bound = calendar.bound(&self.slots, index, scaled(turn), scaled(reach), &self.scale);
+        Ok(self.scale.cost_below(bound))
+    }
+
+    /// Returns a forecast of who comes next, and who after that. It changes nothing here.
+    #[must_use]
+    pub fn forecast(&self) -> Forecast<'_> {
+        Forecast::new(self)
+    }
+
     /// Returns the quantum.
     #[must_use]
     pub const fn quantum(&self) -> Quantum {
@@ -382,6 +420,18 @@ impl Drr {
     #[must_use]
     pub fn is_runnable(&self) -> bool {
         self.calendars[TOP as usize].runnable() > 0
+    }
+
+    /// Returns how many keys and groups without a parent may run.
+    #[must_use]
+    pub fn runnable(&self) -> usize {
+        self.calendars[TOP as usize].runnable() as usize
+    }
+
+    /// Returns the weight of all of these together: a share is a weight out of this.
+    #[must_use]
+    pub fn runnable_weight(&self) -> u64 {
+        self.calendars[TOP as usize].weight()
     }
 
     /// Returns the moment that the next turn counts from; `None` if no key may run.
@@ -409,7 +459,7 @@ impl Drr {
     }
 
     #[inline]
-    fn resolve(&self, handle: Handle) -> Result<u32, Unknown> {
+    pub(crate) fn resolve(&self, handle: Handle) -> Result<u32, Unknown> {
         match self.slots.get(handle.index as usize) {
             Some(slot) if slot.generation == handle.generation => Ok(handle.index),
             _ => Err(Unknown),
@@ -522,7 +572,7 @@ impl Drr {
             let calendar = self.calendar_of(index) as usize;
             if self.slots[index as usize].place == Place::GUEST {
                 self.calendars[calendar].guest_served(
-                    &self.slots,
+                    &self.slots[..],
                     amount,
                     &self.scale,
                     &mut self.work,
@@ -558,7 +608,7 @@ impl Drr {
         let mut index = index;
         loop {
             let calendar = self.calendar_of(index) as usize;
-            self.calendars[calendar].leave(&mut self.slots, index, &self.scale);
+            self.calendars[calendar].leave(&mut self.slots[..], index, &self.scale);
             index = self.parent(index);
             if index == NIL || self.calendars[calendar].runnable() > 0 {
                 return;
@@ -570,7 +620,7 @@ impl Drr {
         }
     }
 
-    fn parent(&self, index: u32) -> u32 {
+    pub(crate) fn parent(&self, index: u32) -> u32 {
         match self.slots[index as usize].has(Flag::Nested) {
             true => self.kin[index as usize].parent,
             false => NIL,
@@ -578,7 +628,7 @@ impl Drr {
     }
 
     /// Returns the calendar that a slot is in.
-    fn calendar_of(&self, index: u32) -> u32 {
+    pub(crate) fn calendar_of(&self, index: u32) -> u32 {
         match self.parent(index) {
             NIL => TOP,
             parent => self.kin[parent as usize].calendar,

@@ -67,6 +67,17 @@
 //! most `Σ (wⱼ/wᵢ · Tᵢ + Tⱼ)`. Newcomers in turn cannot starve the ring, however many: they go first until
 //! they have had a round's worth, `Q · Σw`, and then take turns with it.
 //!
+//! [`Drr::bound`] says in numbers what this comes to for a key here and now. For one in the ring that is
+//!
+//! ```text
+//! Σ wⱼ · (tᵢ − h)  +  8/7 · Σ Tⱼ
+//! ```
+//!
+//! with `tᵢ` the tick of its next visit, `h` the hand, and the sums over the others: by (1) and (2) of the proof above,
+//! no other is before `h` now, and none is past `tᵢ + 8/7 · Tⱼ/wⱼ` when the hand has come to `tᵢ`. A key that leaves and
+//! comes back meanwhile begins at the clock, which is at most a tick past the earliest visit. Where the others stay,
+//! a [`Forecast`] says exactly who comes before a key.
+//!
 //! **B3, settled cost.** With at most `D` pieces of a key in flight whose true cost is not yet settled, B1
 //! widens by `D · (Lᵢ/wᵢ + Lⱼ/wⱼ)`: that much may be used and not yet charged, or charged and not yet given
 //! back. Nothing is lost or gained in the long run.
@@ -103,11 +114,13 @@ mod audit;
 mod buckets;
 mod calendar;
 mod engine;
+mod forecast;
 mod handle;
 mod slot;
 mod units;
 
 pub use calendar::Work;
 pub use engine::Drr;
+pub use forecast::Forecast;
 pub use handle::{DisbandError, Group, Key, Moment, Node, Standing, State, Unknown};
-pub use units::{Cost, Quantum, Weight};
+pub use units::{Cost, Costs, Quantum, Weight};

@@ -3,6 +3,8 @@
 //! Everything that a dispatch needs of a key is here, so a dispatch touches one line per key it visits.
 //! What only trees need (parents, calendars of groups) is kept elsewhere and costs flat use nothing.
 
+use core::ops::IndexMut;
+
 use crate::units::{CREDIT_FLOOR, Scale, Visits, Weight};
 
 /// "No slot": the end of a list, or an empty one.
@@ -162,6 +164,19 @@ impl Slot {
     }
 }
 
+/// Where slots are kept: in a row, or in a copy of one that is changed without changing it.
+pub(crate) trait Slots: IndexMut<usize, Output = Slot> {
+    /// Returns the slot of this index, if there is one.
+    fn find(&self, index: u32) -> Option<&Slot>;
+}
+
+impl Slots for [Slot] {
+    #[inline]
+    fn find(&self, index: u32) -> Option<&Slot> {
+        self.get(index as usize)
+    }
+}
+
 /// A first-in, first-out list through the slots, from which any member can be taken.
 ///
 /// The first member's `prev` and the last one's `next` mean nothing, so that taking the first touches no
@@ -183,7 +198,6 @@ impl List {
         self.head
     }
 
-    #[cfg(test)]
     pub(crate) const fn tail(&self) -> u32 {
         self.tail
     }
@@ -194,7 +208,7 @@ impl List {
     }
 
     #[inline]
-    pub(crate) fn push_back(&mut self, slots: &mut [Slot], index: u32) {
+    pub(crate) fn push_back<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
         if self.head == NIL {
             self.head = index;
         } else {
@@ -206,7 +220,7 @@ impl List {
 
     /// Takes the first member, which there must be.
     #[inline]
-    pub(crate) fn pop_front(&mut self, slots: &[Slot]) -> u32 {
+    pub(crate) fn pop_front<S: Slots + ?Sized>(&mut self, slots: &S) -> u32 {
         let index = self.head;
         self.head = if index == self.tail {
             NIL
@@ -216,7 +230,7 @@ impl List {
         index
     }
 
-    pub(crate) fn unlink(&mut self, slots: &mut [Slot], index: u32) {
+    pub(crate) fn unlink<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
         if self.head == index {
             self.pop_front(slots);
             return;

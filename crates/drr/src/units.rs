@@ -105,6 +105,15 @@ impl Cost {
     }
 }
 
+/// Whether one piece of work costs as much as another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Costs {
+    /// Every piece costs the same.
+    Equal,
+    /// Each has a cost of its own.
+    Mixed,
+}
+
 /// What a key of weight one may use in a round, and the most any key starts a turn with.
 ///
 /// The best quantum is the cost of a typical piece of work: a key then serves one piece per turn, and
@@ -178,6 +187,11 @@ impl Scale {
     /// Returns how much cost `credit` stands for, rounded up.
     pub(crate) const fn cost(&self, credit: u64) -> u64 {
         (credit >> self.shift) + ((credit & ((1 << self.shift) - 1) != 0) as u64)
+    }
+
+    /// Returns how much cost `credit` stands for, rounded down.
+    pub(crate) fn cost_below(&self, credit: u128) -> u64 {
+        u64::try_from(credit >> self.shift).unwrap_or(u64::MAX)
     }
 
     /// Returns the visits of a key of weight `weight`.
@@ -263,12 +277,16 @@ mod tests {
     }
 
     #[test]
-    fn credit_turns_back_into_cost_rounded_up() {
+    fn credit_turns_back_into_cost_rounded_up_or_down() {
         let scale = scale(10);
         assert_eq!(scale.cost(0), 0);
         assert_eq!(scale.cost(1), 1);
         assert_eq!(scale.cost(1 << 16), 1);
         assert_eq!(scale.cost((1 << 16) + 1), 2);
+        assert_eq!(scale.cost_below(0), 0);
+        assert_eq!(scale.cost_below((1 << 16) - 1), 0);
+        assert_eq!(scale.cost_below(3 << 16), 3);
+        assert_eq!(scale.cost_below(u128::MAX), u64::MAX);
         assert_eq!(
             self::scale(1 << 40).cost(17),
             17,

@@ -67,7 +67,7 @@ pub(crate) async fn stats(channel: &Channel, queue: &str) -> anyhow::Result<Queu
     stats.context("a queue has figures")
 }
 
-fn service(channel: &Channel) -> FilaServiceClient<Channel> {
+pub(crate) fn service(channel: &Channel) -> FilaServiceClient<Channel> {
     FilaServiceClient::new(channel.clone())
         .max_decoding_message_size(FRAME_MAX)
         .max_encoding_message_size(FRAME_MAX)
@@ -79,6 +79,17 @@ pub(crate) async fn produce(
     channel: &Channel,
     queue: &str,
     load: Load,
+    each: impl FnMut(u64),
+) -> anyhow::Result<Duration> {
+    produce_as(channel, queue, load, &Message::default(), each).await
+}
+
+/// Sends messages as [`produce`] does, each with what else this one has.
+pub(crate) async fn produce_as(
+    channel: &Channel,
+    queue: &str,
+    load: Load,
+    pattern: &Message,
     mut each: impl FnMut(u64),
 ) -> anyhow::Result<Duration> {
     let (sender, frames) = mpsc::channel(64);
@@ -102,7 +113,7 @@ pub(crate) async fn produce(
                 Message {
                     fairness_key: format!("tenant-{key}"),
                     payload: Bytes::copy_from_slice(&body),
-                    ..Message::default()
+                    ..pattern.clone()
                 }
             });
             let frame = ProduceRequest {

@@ -8,6 +8,7 @@
 
 mod backlog;
 mod client;
+mod policies;
 mod sdk;
 mod server;
 mod speed;
@@ -25,6 +26,8 @@ struct Arguments {
 enum Scenario {
     /// A backlog far beyond memory: filled, left alone, drained; in order, fairly, within the budget
     Backlog(backlog::Arguments),
+    /// What hooks and throttles cost, and how exactly rates are kept
+    Policies(policies::Arguments),
     /// What the SDK makes of the streams it uses, beside the same work by hand
     Sdk(speed::Arguments),
     /// Messages per second: in, out, and through
@@ -35,6 +38,7 @@ enum Scenario {
 async fn main() -> anyhow::Result<()> {
     match Arguments::parse().scenario {
         Scenario::Backlog(arguments) => backlog::run(arguments).await,
+        Scenario::Policies(arguments) => policies::run(arguments).await,
         Scenario::Sdk(arguments) => sdk::run(arguments).await,
         Scenario::Speed(arguments) => speed::run(arguments).await,
     }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 
@@ -53,6 +54,21 @@ impl Server {
         };
         let figures = figure("VmRSS:").zip(figure("VmHWM:"));
         figures.with_context(|| format!("{path} says nothing of memory"))
+    }
+
+    /// Returns the processor time that it has used so far.
+    pub(crate) fn processor_time(&self) -> anyhow::Result<Duration> {
+        // In ticks of 10 ms, as the kernel counts for programs.
+        const TICK: Duration = Duration::from_millis(10);
+        let path = format!("/proc/{}/stat", self.child.id());
+        let stat = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        // The name of the program may have spaces.
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        let mut fields = fields.split_whitespace().skip(11);
+        let mut ticks = || fields.next()?.parse::<u32>().ok();
+        let ticks = ticks().zip(ticks());
+        let (user, system) = ticks.with_context(|| format!("{path} says nothing of time"))?;
+        Ok(TICK * (user + system))
     }
 
     /// Ends it as a power switch would.

@@ -1,6 +1,6 @@
 //! The command `fila`.
 //!
-//! Every command is a module with its `Arguments` and its `run`. All but `server` are clients: they reach the server
+//! Every command is a module with its `Arguments` and its `run`. All but `server` and `hook` are clients: they reach the server
 //! through `fila-sdk` and nothing else ([`general`]), print through [`output`], and end with the codes of [`failure`].
 
 mod bars;
@@ -11,8 +11,10 @@ mod confirmation;
 mod consume;
 mod demo;
 mod enqueue;
+mod explain;
 mod failure;
 mod general;
+mod hook;
 mod key;
 mod message_json;
 mod output;
@@ -77,12 +79,16 @@ enum Command {
     Key(key::Arguments),
     /// Change what can change while the server runs: throttles, feature flags
     Config(config::Arguments),
+    /// Try the hooks of a queue, without a server
+    Hook(hook::Arguments),
     /// Put messages into a queue
     Enqueue(enqueue::Arguments),
     /// Take messages out of a queue, or run a command for each
     Consume(consume::Arguments),
     /// Look at messages without taking them
     Peek(peek::Arguments),
+    /// Tell why a fairness key waits, and when its next message will come
+    Explain(explain::Arguments),
     /// Move dead letters back to the queue that they come from
     Redrive(redrive::Arguments),
     /// Watch the queues and fairness keys of a server, live
@@ -113,9 +119,11 @@ fn main() -> ExitCode {
         Command::Queue(queue) => queue::run(&general, queue),
         Command::Key(key) => key::run(&general, key),
         Command::Config(config) => config::run(&general, config),
+        Command::Hook(hook) => hook::run(&general, hook),
         Command::Enqueue(enqueue) => enqueue::run(&general, &enqueue),
         Command::Consume(consume) => consume::run(&general, consume),
         Command::Peek(peek) => peek::run(&general, &peek),
+        Command::Explain(explain) => explain::run(&general, &explain),
         Command::Redrive(redrive) => redrive::run(&general, &redrive),
         Command::Top(top) => top::run(&general, &top),
         Command::Demo(demo) => demo::run(&general, &demo),

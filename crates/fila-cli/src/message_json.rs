@@ -120,6 +120,7 @@ pub(crate) struct LineJson {
     delay_ms: Option<u64>,
     ttl_ms: Option<u64>,
     deduplication_id: Option<String>,
+    throttle_keys: Vec<String>,
     // Of another life of the message, printed by `fila consume --json`.
     #[serde(rename = "id")]
     _id: IgnoredAny,
@@ -182,6 +183,9 @@ impl LineJson {
         }
         if let Some(id) = self.deduplication_id {
             message = message.deduplication_id(id);
+        }
+        for key in self.throttle_keys {
+            message = message.throttle_key(key);
         }
         Ok(message)
     }

@@ -113,7 +113,10 @@ impl Arguments {
 
     fn summary(&self, progress: RedriveProgress) -> String {
         let to = self.queue.strip_suffix(".dlq").unwrap_or(&self.queue);
-        let mut text = format!("redrove {} messages to `{to}`", count(progress.redriven));
+        let mut text = match progress.redriven {
+            1 => format!("redrove 1 message to `{to}`"),
+            more => format!("redrove {} messages to `{to}`", count(more)),
+        };
         if progress.skipped_leased > 0 {
             let leased = count(progress.skipped_leased);
             text += &format!("; {leased} were left, since a consumer has them");

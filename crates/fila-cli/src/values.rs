@@ -1,6 +1,12 @@
 //! Values as people write them on the command line.
 
+use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
+
+use anyhow::Context;
+
+use crate::failure::Failure;
 
 /// Reads `30000` (milliseconds), `250ms`, `30s`, `5m`, `2h` or `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -35,6 +41,15 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err(format!("`{text}` is no header; write it as NAME=VALUE")),
     }
+}
+
+/// Reads a file of text; the standard input if it is `-`.
+pub(crate) fn text_file(path: &Path) -> Result<String, Failure> {
+    let read = match path.as_os_str() == "-" {
+        true => io::read_to_string(io::stdin()),
+        false => fs::read_to_string(path),
+    };
+    Ok(read.with_context(|| format!("cannot read `{}`", path.display()))?)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! What a broker answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fila_store::MessageId;
 
-use crate::{KeyCursor, KeyStats, MessageStatus, QueueStats, Sequence};
+use crate::{Explanation, KeyCursor, KeyStats, MessageStatus, QueueStats, Sequence};
 
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Answer {
     Inspected(Box<QueueStats>),
     /// Some of the queue's keys, and where to go on; nowhere at the end.
     Keys(Vec<KeyStats>, Option<KeyCursor>),
+    /// Why the key waits.
+    Explained(Box<Explanation>),
     /// How each message is, in their order; none for those that are gone or not durable yet.
     Peeked(Vec<Option<MessageStatus>>),
     /// What became of each dead letter, in their order. What was moved is durable.
@@ -152,6 +155,14 @@ pub enum EnqueueError {
         /// The limit.
         max: usize,
     },
+    /// There are too many throttle keys.
+    #[error("the message names {found} throttle keys, {max} are allowed")]
+    TooManyThrottleKeys {
+        /// What it has.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The delay or the time to live is too long.
     #[error("{found:?} is too long a delay or time to live; {max:?} is the longest")]
     DelayTooLong {
@@ -205,6 +216,15 @@ pub enum EnqueueError {
     BufferFull {
         /// The limit.
         max: usize,
+    },
+    /// The queue's hook gave no answer, and the queue takes no message without one.
+    #[error(
+        "the queue refuses messages that its hook gives no answer for: {error}; mend the script, or change the queue's \
+         hook_fallback"
+    )]
+    HookFailed {
+        /// What the hook has failed of.
+        error: Arc<str>,
     },
     /// All ids of this owner are used up.
     #[error("all message ids are used up; restart the server")]

@@ -19,9 +19,10 @@ use self::rounds::{Collecting, OPERATIONS_MAX, UnderWay};
 use crate::effects::Garbage;
 use crate::memory::Memory;
 use crate::queue::{Context, Dying, Queue, Stores};
+use crate::throttle::Gates;
 use crate::{
-    Answer, BatchId, Command, ConsumerId, Demand, Dismissal, Effects, LoadToken, LoadedMessages,
-    NewMessage, QueueStats, Recovery, Refused, Settings, Settlement,
+    Answer, BatchId, Buckets, Command, ConsumerId, Demand, Dismissal, Effects, LoadToken,
+    LoadedMessages, NewMessage, QueueStats, Recovery, Refused, Settings, Settlement,
 };
 
 /// Any number of queues, on one scheduler thread.
@@ -44,6 +45,7 @@ pub struct Broker<T> {
     postponed: Vec<usize>,
     /// When to wake which queue.
     alarms: BTreeSet<(Timestamp, usize)>,
+    gates: Gates,
     collecting: Collecting<T>,
     under_way: Option<UnderWay<T>>,
     /// Bytes taken in and not confirmed, of both rounds.
@@ -76,7 +78,13 @@ struct Seat {
 impl<T> Broker<T> {
     /// Returns a broker without queues.
     pub fn new(settings: Settings) -> Self {
+        Self::with_buckets(settings, Buckets::default())
+    }
+
+    /// Returns a broker without queues that shares its throttles with others.
+    pub fn with_buckets(settings: Settings, buckets: Buckets) -> Self {
         Self {
+            gates: Gates::new(buckets),
             memory: Memory {
                 used: 0,
                 reserved: 0,
@@ -158,6 +166,7 @@ impl<T> Broker<T> {
                     self.touch(number);
                 }
             }
+            Command::Rethrottle { keys } => self.gates.rethrottle(&keys),
             Command::Purge { queue, ticket } => self.purge(queue, ticket),
             Command::Close { queue } => self.close(queue),
             Command::Inspect { queue, ticket } => {
@@ -177,6 +186,22 @@ impl<T> Broker<T> {
                     let queue = &mut self.queues[number].queue;
                     let (keys, next) = queue.keys(self.now, after, limit);
                     Answer::Keys(keys, next)
+                });
+                self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
+            }
+            Command::Explain {
+                queue,
+                fairness_key,
+                ticket,
+            } => {
+                // A store that takes no more writes is why nothing is delivered.
+                let answer = self.find_writable(queue).map(|number| {
+                    let queue = &mut self.queues[number].queue;
+                    Answer::Explained(Box::new(queue.explain(
+                        self.now,
+                        &mut self.gates,
+                        &fairness_key,
+                    )))
                 });
                 self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
             }
@@ -243,6 +268,9 @@ impl<T> Broker<T> {
             self.queues[number].alarm = None;
             self.touch(number);
         }
+        if self.failure.is_none() {
+            self.call_waiters();
+        }
         // What is touched from here on waits for the next poll.
         let mut touched = std::mem::take(&mut self.touched);
         for number in touched.drain(..) {
@@ -257,6 +285,26 @@ impl<T> Broker<T> {
         }
         touched.append(&mut self.touched);
         self.touched = touched;
+        self.gates.settle(self.now);
+    }
+
+    /// Lets those go on for whom there are tokens.
+    fn call_waiters(&mut self) {
+        for _ in 0..Gates::calls_max() {
+            let Some(call) = self.gates.call(self.now) else {
+                return;
+            };
+            let number = self.numbers.get(&call.waiter.queue).copied();
+            let has_come = number.is_some_and(|number| {
+                let queue = &mut self.queues[number].queue;
+                queue.called(&self.gates, &call)
+            });
+            match number {
+                Some(number) if has_come => self.touch(number),
+                // It was purged, or has expired, or went with its queue.
+                _ => self.gates.missed(&call),
+            }
+        }
     }
 
     fn serve(&mut self, number: usize) {
@@ -291,7 +339,14 @@ impl<T> Broker<T> {
         if !self.touched.is_empty() {
             return Some(self.now);
         }
-        self.alarms.first().map(|(moment, _)| *moment)
+        let alarm = self.alarms.first().map(|(moment, _)| *moment);
+        // Once nothing is stored any more, nothing is delivered either.
+        let look = match self.failure {
+            Some(_) => None,
+            None if self.gates.is_due() => Some(self.now),
+            None => self.gates.next_alarm(),
+        };
+        [alarm, look].into_iter().flatten().min()
     }
 
     /// Returns what is to be done, to be taken and left empty.
@@ -478,6 +533,7 @@ impl<T> Broker<T> {
             settings: &self.settings,
             memory: &mut self.memory,
             effects: &mut self.effects,
+            gates: &mut self.gates,
             buffered: &mut self.buffered,
             room: OPERATIONS_MAX.saturating_sub(self.collecting.operations),
             adopted: &mut self.collecting.adopted,

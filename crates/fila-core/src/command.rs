@@ -82,6 +82,12 @@ pub enum Command<T> {
         /// Which one.
         queue: QueueId,
     },
+    /// Follows throttles that have changed in the broker's [buckets](crate::Buckets): what waits for these keys is looked
+    /// at, right away.
+    Rethrottle {
+        /// Which ones.
+        keys: Vec<ThrottleKey>,
+    },
     /// Asks how a queue is. Answered by [`Answer::Inspected`](crate::Answer::Inspected).
     Inspect {
         /// Which one.
@@ -97,6 +103,15 @@ pub enum Command<T> {
         after: KeyCursor,
         /// How many places to look at.
         limit: usize,
+        /// Comes back with the answer.
+        ticket: T,
+    },
+    /// Asks why a fairness key waits. Answered by [`Answer::Explained`](crate::Answer::Explained); changes nothing.
+    Explain {
+        /// Of which queue.
+        queue: QueueId,
+        /// Which one. One without messages is explained, too.
+        fairness_key: FairnessKey,
         /// Comes back with the answer.
         ticket: T,
     },
@@ -198,6 +213,9 @@ pub struct NewMessage {
     pub deduplication_id: Option<DeduplicationId>,
     /// The token buckets that each of its deliveries takes from, all or none of them.
     pub throttle_keys: Arc<[ThrottleKey]>,
+    /// Why it is not to be taken, if its queue's hook gave no answer and the queue wants none without. It is told here
+    /// and not left out, because it has a place in its batch: what was stored of that before is not refused now.
+    pub refusal: Option<Arc<str>>,
 }
 
 impl NewMessage {
@@ -211,6 +229,7 @@ impl NewMessage {
             ttl: Ttl::Queue,
             deduplication_id: None,
             throttle_keys: Arc::new([]),
+            refusal: None,
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,6 +38,10 @@ pub struct Definition {
     pub delivery: Delivering,
     /// Fairness keys with settings of their own.
     pub keys: BTreeMap<FairnessKey, KeySettings>,
+    /// The source of the queue's hooks, if it has any. Nothing here runs it.
+    pub script: Option<Arc<str>>,
+    /// What stands in for the answer of a hook that gives none.
+    pub hook_fallback: HookFallback,
     /// What becomes of a delivery that has failed, unless somebody else decides that.
     pub retry: RetryPolicy,
     /// Whether somebody else decides it: see [`judges_failures`](Self::judges_failures).
@@ -56,6 +61,8 @@ impl Default for Definition {
             message_ttl: None,
             delivery: Delivering::Running,
             keys: BTreeMap::new(),
+            script: None,
+            hook_fallback: HookFallback::Default,
             retry: RetryPolicy::default(),
             failure_hook: false,
         }
@@ -95,6 +102,25 @@ pub enum Delivering {
     Running,
     /// It does not, until it is resumed.
     Paused,
+}
+
+/// What stands in for the answer of a hook that has failed, or is not asked because it keeps failing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookFallback {
+    /// The scheduling of a message without a hook that says nothing of itself.
+    #[default]
+    Default,
+    /// What the hook has last answered for the same headers; if that is not known, the default.
+    LastGood,
+    /// Nothing: the message is refused.
+    Refuse,
+}
+
+impl HookFallback {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What an operator has set for one fairness key.
@@ -137,6 +163,10 @@ struct Stored {
     delivery: Delivering,
     /// Keys are bytes, and JSON knows text only: hexadecimal.
     keys: BTreeMap<String, KeySettings>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    script: Option<String>,
+    #[serde(default, skip_serializing_if = "HookFallback::is_default")]
+    hook_fallback: HookFallback,
     /// Version 1 had none, and delivered again at once and for ever.
     #[serde(default)]
     retry: StoredRetry,
@@ -235,6 +265,8 @@ impl Definition {
                 .iter()
                 .map(|(key, settings)| (to_hex(key.as_bytes()), *settings))
                 .collect(),
+            script: self.script.as_deref().map(str::to_owned),
+            hook_fallback: self.hook_fallback,
             retry: self.retry.into(),
             failure_hook: self.failure_hook,
         };
@@ -269,6 +301,8 @@ impl Definition {
             message_ttl: stored.message_ttl_ms.map(Duration::from_millis),
             delivery: stored.delivery,
             keys,
+            script: stored.script.map(Into::into),
+            hook_fallback: stored.hook_fallback,
             retry: stored.retry.into(),
             failure_hook: stored.failure_hook,
         })
@@ -316,6 +350,8 @@ mod tests {
             message_ttl: Some(Duration::from_secs(9)),
             delivery: Delivering::Paused,
             keys: [(FairnessKey::new(vec![0, 255, b'a']).unwrap(), settings)].into(),
+            script: Some("function on_enqueue(msg)\n  return {}\nend".into()),
+            hook_fallback: HookFallback::LastGood,
             retry: RetryPolicy {
                 attempts_max: None,
                 backoff: Duration::from_millis(5),

@@ -31,6 +31,7 @@ mod broker;
 mod command;
 mod definition;
 mod effects;
+mod explanation;
 mod ids;
 mod limits;
 mod memory;
@@ -39,6 +40,7 @@ mod recovery;
 mod retry;
 mod stats;
 mod status;
+mod throttle;
 mod wheel;
 
 pub use answer::{
@@ -49,14 +51,18 @@ pub use broker::Broker;
 pub use command::{
     Command, Credit, Demand, Judgement, NewMessage, Redriven, Settlement, Ttl, Verdict,
 };
-pub use definition::{Charge, Definition, DefinitionError, Delivering, KeySettings, Ordering};
+pub use definition::{
+    Charge, Definition, DefinitionError, Delivering, HookFallback, KeySettings, Ordering,
+};
 pub use effects::{
     Committed, Delivery, Dismissal, Effects, Failure, FailureToken, Garbage, Load, LoadRequest,
     LoadToken, LoadedMessages, Round,
 };
+pub use explanation::{Basis, Estimate, Explanation, Position, Recent, Waiting};
 pub use ids::{ConsumerId, LeaseId};
 pub use limits::{Limits, Settings};
 pub use recovery::Recovery;
 pub use retry::RetryPolicy;
 pub use stats::{KeyCursor, KeyStats, QueueStats, Totals};
 pub use status::{MessageState, MessageStatus};
+pub use throttle::{Buckets, Throttle};

@@ -41,6 +41,8 @@ pub struct Limits {
     pub header_bytes: usize,
     /// Bytes of a fairness key.
     pub fairness_key_bytes: usize,
+    /// Throttle keys of one message.
+    pub throttle_keys: usize,
     /// The longest delay and time to live.
     pub delay: Duration,
     /// Fairness keys with messages in one queue.
@@ -72,6 +74,7 @@ impl Default for Limits {
             headers: 64,
             header_bytes: 16 << 10,
             fairness_key_bytes: 256,
+            throttle_keys: 16,
             delay: Duration::from_secs(365 * 24 * 3600),
             keys_per_queue: 1_000_000,
             depth_per_queue: 100_000_000,

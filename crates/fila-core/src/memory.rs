@@ -45,6 +45,11 @@ impl Memory {
         self.used + self.reserved < self.budget / 8 * 5
     }
 
+    /// Tells whether to read on past messages that wait for tokens: up to a quarter, so that they keep nobody else's out.
+    pub(crate) const fn has_room_to_park(&self) -> bool {
+        self.used + self.reserved < self.budget / 4
+    }
+
     /// Returns how much to read at once.
     pub(crate) fn chunk(&self) -> usize {
         const LEAST: usize = 16 << 10;

@@ -10,6 +10,8 @@ use fila_store::FairnessKey;
 pub struct QueueStats {
     /// Messages that may be delivered now, or when their key may run.
     pub ready: u64,
+    /// Of these, how many wait for a token; those in the store only are not known to.
+    pub throttled: u64,
     /// Messages that wait for their time, or to be judged after a failure.
     pub delayed: u64,
     /// Messages that are with a consumer.
@@ -89,6 +91,8 @@ pub struct KeyStats {
     pub is_paused: bool,
     /// Messages that may be delivered now, or when the key may run.
     pub ready: u64,
+    /// Of these, how many wait for a token; those in the store only are not known to.
+    pub throttled: u64,
     /// Messages that wait for their time.
     pub delayed: u64,
     /// Messages that are with a consumer.

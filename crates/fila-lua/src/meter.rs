@@ -153,7 +153,7 @@ impl Budget for Meter {
     target_os = "macos",
     target_os = "freebsd"
 ))]
-fn processor_time() -> Option<Duration> {
+pub(crate) fn processor_time() -> Option<Duration> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).ok()
 }
@@ -164,7 +164,7 @@ fn processor_time() -> Option<Duration> {
     target_os = "macos",
     target_os = "freebsd"
 )))]
-fn processor_time() -> Option<Duration> {
+pub(crate) fn processor_time() -> Option<Duration> {
     None
 }
 

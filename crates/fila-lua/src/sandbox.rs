@@ -115,6 +115,11 @@ impl Sandbox {
         self.cost
     }
 
+    /// Returns how many bytes the script and its data take, with what earlier calls have left to be collected.
+    pub fn memory(&self) -> usize {
+        self.vm.as_ref().map_or(0, Vm::memory)
+    }
+
     /// Returns a handle by which another thread sees how long a call has been running.
     pub fn watch(&self) -> Watch {
         self.watch.clone()

@@ -45,7 +45,9 @@ pub(crate) struct Vm {
     on_enqueue: Function,
     on_failure: Function,
     script: Function,
-    /// Bytes that the whole VM may take.
+    /// Bytes that it takes without a script,
+    memory_base: usize,
+    /// and that it may take.
     memory_max: usize,
 }
 
@@ -78,7 +80,8 @@ impl Vm {
             .set_mode(ChunkMode::Text)
             .call((stock, ours))?;
         lua.gc_collect()?;
-        let memory_max = lua.used_memory().saturating_add(memory_bytes);
+        let memory_base = lua.used_memory();
+        let memory_max = memory_base.saturating_add(memory_bytes);
         lua.set_memory_limit(memory_max)?;
         // The script's globals are an argument of its chunk, so that each call can have its own. What would otherwise
         // be its globals is empty. All on one line, so that lines are counted as the author does.
@@ -97,12 +100,18 @@ impl Vm {
             on_enqueue,
             on_failure,
             script,
+            memory_base,
             memory_max,
         })
     }
 
     pub(crate) fn instructions(&self) -> u64 {
         self.meter.instructions()
+    }
+
+    /// Returns how many bytes the script and its data take now, with what is not collected yet.
+    pub(crate) fn memory(&self) -> usize {
+        self.lua.used_memory().saturating_sub(self.memory_base)
     }
 
     /// Begins a call, and makes of the message what it is called with.

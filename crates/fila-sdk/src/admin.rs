@@ -304,6 +304,23 @@ pub struct QueueSettings {
     pub retry_backoff_max: Option<Duration>,
     /// By how much a wait may be longer or shorter, in hundredths of it; 10 by default.
     pub retry_jitter_percent: Option<u32>,
+    /// The queue's hooks in Lua, `on_enqueue`, `on_failure` or both; empty, the default, for none. Left out of lists.
+    pub script: Option<String>,
+    /// What stands in for the answer of `on_enqueue` if it gives none.
+    pub hook_fallback: Option<HookFallback>,
+}
+
+/// What stands in for the answer of `on_enqueue` if it has failed, or is not asked because it keeps failing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HookFallback {
+    /// Fairness key `default`, weight 1, no throttle keys.
+    #[default]
+    Default,
+    /// What was last answered for the same headers; if that is not known, the default.
+    LastGood,
+    /// None: the message is refused with [`HookFailed`](crate::ErrorCode::HookFailed).
+    Refuse,
 }
 
 /// In which order messages of one fairness key are delivered.
@@ -409,6 +426,18 @@ impl QueueSettings {
         self
     }
 
+    /// Gives the queue hooks in Lua; an empty script takes them away.
+    pub fn script(mut self, source: impl Into<String>) -> Self {
+        self.script = Some(source.into());
+        self
+    }
+
+    /// Says what stands in for the answer of `on_enqueue` if it gives none.
+    pub fn hook_fallback(mut self, fallback: HookFallback) -> Self {
+        self.hook_fallback = Some(fallback);
+        self
+    }
+
     pub(crate) fn to_wire(&self) -> v1::QueueSettings {
         v1::QueueSettings {
             visibility_timeout_ms: self.visibility_timeout.map(millis),
@@ -434,6 +463,14 @@ impl QueueSettings {
             retry_backoff_ms: self.retry_backoff.map(millis),
             retry_backoff_max_ms: self.retry_backoff_max.map(millis),
             retry_jitter_percent: self.retry_jitter_percent,
+            script: self.script.clone(),
+            hook_fallback: self.hook_fallback.map(|fallback| {
+                i32::from(match fallback {
+                    HookFallback::Default => v1::HookFallback::Default,
+                    HookFallback::LastGood => v1::HookFallback::LastGood,
+                    HookFallback::Refuse => v1::HookFallback::Refuse,
+                })
+            }),
         }
     }
 }
@@ -441,6 +478,7 @@ impl QueueSettings {
 impl From<v1::QueueSettings> for QueueSettings {
     fn from(wire: v1::QueueSettings) -> Self {
         let (ordering, charge) = (wire.ordering(), wire.charge());
+        let fallback = wire.hook_fallback();
         Self {
             visibility_timeout: wire.visibility_timeout_ms.map(Duration::from_millis),
             ordering: Some(match ordering {
@@ -461,6 +499,12 @@ impl From<v1::QueueSettings> for QueueSettings {
             retry_backoff: wire.retry_backoff_ms.map(Duration::from_millis),
             retry_backoff_max: wire.retry_backoff_max_ms.map(Duration::from_millis),
             retry_jitter_percent: wire.retry_jitter_percent,
+            script: wire.script,
+            hook_fallback: Some(match fallback {
+                v1::HookFallback::Default => HookFallback::Default,
+                v1::HookFallback::LastGood => HookFallback::LastGood,
+                v1::HookFallback::Refuse => HookFallback::Refuse,
+            }),
         }
     }
 }
@@ -481,6 +525,67 @@ pub struct QueueInfo {
     pub stats: QueueStats,
     /// Fairness keys that have settings of their own. Left out of lists.
     pub keys: Vec<KeySettings>,
+    /// How its hooks fare.
+    pub hooks: Vec<HookInfo>,
+}
+
+/// How a hook of a queue fares. Totals count since the server was started, or since there is a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HookInfo {
+    /// `on_enqueue` or `on_failure`.
+    pub name: String,
+    /// Whether it is asked.
+    pub state: HookState,
+    /// How many calls have failed since the last one that did not.
+    pub failures_in_a_row: u32,
+    /// How often it was called.
+    pub calls_total: u64,
+    /// How many of the calls gave no answer.
+    pub failures_total: u64,
+    /// Messages that got what stands in for an answer.
+    pub fallbacks_total: u64,
+    /// How long all calls took, together.
+    pub busy_total: Duration,
+    /// What the last call that failed has failed of, with the line of the script.
+    pub last_error: Option<String>,
+    /// While it is not asked: in how long it will be asked again.
+    pub asked_again_in: Option<Duration>,
+}
+
+/// Whether a hook is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HookState {
+    /// It is.
+    Closed,
+    /// It is not: it has failed too often in a row.
+    Open,
+    /// It is asked about one message, and what comes of that decides.
+    HalfOpen,
+    /// It is not: its script, which an earlier server took, does not load.
+    Broken,
+}
+
+impl From<v1::HookInfo> for HookInfo {
+    fn from(wire: v1::HookInfo) -> Self {
+        Self {
+            state: match wire.state() {
+                v1::HookState::Closed => HookState::Closed,
+                v1::HookState::Open => HookState::Open,
+                v1::HookState::HalfOpen => HookState::HalfOpen,
+                v1::HookState::Broken => HookState::Broken,
+            },
+            name: wire.name,
+            failures_in_a_row: wire.failures_in_a_row,
+            calls_total: wire.calls_total,
+            failures_total: wire.failures_total,
+            fallbacks_total: wire.fallbacks_total,
+            busy_total: Duration::from_micros(wire.busy_us_total),
+            last_error: Some(wire.last_error).filter(|error| !error.is_empty()),
+            asked_again_in: wire.asked_again_in_ms.map(Duration::from_millis),
+        }
+    }
 }
 
 /// How a queue is. Totals count since the server was started.
@@ -493,6 +598,8 @@ pub struct QueueStats {
     pub ready: u64,
     /// Messages that wait for their time.
     pub delayed: u64,
+    /// Of the ready ones, how many wait for a token of a throttle. Those in the store only are not known to.
+    pub throttled: u64,
     /// Messages that a consumer has.
     pub leased: u64,
     /// Of the ready ones, how many are in the store only.
@@ -615,6 +722,8 @@ pub struct KeyInfo {
     pub delayed: u64,
     /// Messages that a consumer has.
     pub leased: u64,
+    /// Of the ready ones, how many wait for a token of a throttle. Those in the store only are not known to.
+    pub throttled: u64,
     /// Deliveries, since the key was last idle for long or the server was started; so are the other totals.
     pub delivered_total: u64,
     /// Messages that were processed.
@@ -669,6 +778,7 @@ impl From<v1::QueueInfo> for QueueInfo {
             version: wire.version,
             stats: wire.stats.unwrap_or_default().into(),
             keys: wire.keys.into_iter().map(KeySettings::from).collect(),
+            hooks: wire.hooks.into_iter().map(HookInfo::from).collect(),
         }
     }
 }
@@ -679,6 +789,7 @@ impl From<v1::QueueStats> for QueueStats {
             depth: wire.depth,
             ready: wire.ready,
             delayed: wire.delayed,
+            throttled: wire.throttled,
             leased: wire.leased,
             stored_only: wire.stored_only,
             bytes: wire.bytes,
@@ -724,6 +835,7 @@ impl From<v1::KeyInfo> for KeyInfo {
             ready: wire.ready,
             delayed: wire.delayed,
             leased: wire.leased,
+            throttled: wire.throttled,
             delivered_total: wire.delivered_total,
             acked_total: wire.acked_total,
             nacked_total: wire.nacked_total,

@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod consumer;
 mod error;
+mod explanation;
 mod history;
 mod message;
 mod moment;
@@ -18,13 +19,14 @@ pub mod testing;
 mod worker;
 
 pub use admin::{
-    Admin, Charge, KeyChange, KeyInfo, KeySettings, Ordering, QueueInfo, QueueSettings, QueueStats,
-    ServerInfo,
+    Admin, Charge, HookFallback, HookInfo, HookState, KeyChange, KeyInfo, KeySettings, Ordering,
+    QueueInfo, QueueSettings, QueueStats, ServerInfo,
 };
 pub use client::{Client, ClientBuilder};
 pub use config::{ConfigEntry, Expected};
 pub use consumer::{Consumer, ConsumerBuilder, Delivery, Received, Verdict};
 pub use error::{Error, ErrorCode, Refusal};
+pub use explanation::{Estimate, EstimateBasis, Explanation, Waiting};
 pub use history::{Death, DeathReason, History};
 pub use message::{Message, MessageId, Sent};
 pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};

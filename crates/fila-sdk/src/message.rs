@@ -95,6 +95,16 @@ impl Message {
         self
     }
 
+    /// Adds a token bucket that each of its deliveries takes from. May be called several times: a delivery takes a token of
+    /// each, or none.
+    ///
+    /// A bucket is set by the runtime configuration, as `throttle:<key>:rate` and `throttle:<key>:burst`; one that is not set
+    /// holds nobody.
+    pub fn throttle_key(mut self, key: impl Into<String>) -> Self {
+        self.wire.throttle_keys.push(key.into());
+        self
+    }
+
     /// Returns what it takes in buffers, about.
     pub(crate) fn size(&self) -> usize {
         size(&self.wire)
@@ -106,6 +116,8 @@ pub(crate) fn size(message: &v1::Message) -> usize {
     let headers = message.headers.iter();
     let headers = headers.map(|(name, value)| name.len() + value.len());
     let names = message.fairness_key.len() + message.deduplication_id.len();
+    let throttles = message.throttle_keys.iter().map(String::len);
+    let names = names + throttles.sum::<usize>();
     ITSELF + message.payload.len() + names + headers.sum::<usize>()
 }
 

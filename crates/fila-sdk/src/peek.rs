@@ -138,6 +138,8 @@ pub struct Peeked {
     pub deduplication_id: Option<String>,
     /// What has gone wrong with it, if something has; for a dead letter, where it came from.
     pub history: Option<History>,
+    /// The token buckets that each of its deliveries takes from.
+    pub throttle_keys: Vec<String>,
 }
 
 /// Where a message is in its life.
@@ -196,6 +198,7 @@ impl From<v1::PeekedMessage> for Peeked {
             expires_at: wire.expires_at_ms.map(moment),
             deduplication_id: (!name.is_empty()).then_some(name),
             history: wire.history.map(History::from),
+            throttle_keys: wire.throttle_keys,
         }
     }
 }

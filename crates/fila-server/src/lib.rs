@@ -5,7 +5,9 @@
 
 pub mod config;
 mod grpc;
+mod hooks;
 mod http;
+mod message_id;
 mod metrics;
 pub mod runtime;
 pub mod runtime_config;

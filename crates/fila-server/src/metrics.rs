@@ -1,8 +1,8 @@
 //! What the server counts, and under which names it shows it.
 //!
 //! Numbers are counted as things happen and read when somebody scrapes. Figures of queues are those that their
-//! scheduler threads have published last. The only label is the queue's name, and `limits.queues` bounds how many there
-//! are; fairness keys, tenants and messages are never labels. The client library adds `_total` to the names of
+//! scheduler threads have published last. The only labels are the queue's name, of which `limits.queues` bounds how many
+//! there are, and which of the two hooks it is; fairness keys, tenants and messages are never labels. The client library adds `_total` to the names of
 //! counters and the unit to the names of all.
 
 use std::fmt;
@@ -18,7 +18,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::runtime::{Handle, QueueEntry, State};
+use crate::runtime::{Handle, HookFigures, HookState, QueueEntry, State};
 
 /// A metric's name, and its help text.
 type Metric = (&'static str, &'static str);
@@ -73,10 +73,53 @@ const WAITED: Metric = (
     "How long messages have waited for their first deliveries, together",
 );
 
+const HOOK_SANDBOXES: Metric = (
+    "fila_hook_sandboxes",
+    "Sandboxes in which scripts are ready to run",
+);
+const HOOK_BUSY: Metric = ("fila_hook_busy", "How long calls of hooks took, together");
+
+type HookFigure = (Metric, MetricType, fn(&HookFigures) -> u64);
+
+/// What is shown of each hook of each queue.
+const HOOK_FIGURES: [HookFigure; 4] = [
+    (
+        (
+            "fila_hook_open",
+            "1 if the hook is not asked, because it keeps failing or its script does not load, else 0",
+        ),
+        MetricType::Gauge,
+        |hook| {
+            u64::from(matches!(
+                hook.state,
+                HookState::Open { .. } | HookState::Broken
+            ))
+        },
+    ),
+    (
+        ("fila_hook_calls", "Calls of hooks"),
+        MetricType::Counter,
+        |hook| hook.calls,
+    ),
+    (
+        ("fila_hook_failures", "Calls of hooks that gave no answer"),
+        MetricType::Counter,
+        |hook| hook.failures,
+    ),
+    (
+        (
+            "fila_hook_fallbacks",
+            "Messages that got what stands in for a hook's answer",
+        ),
+        MetricType::Counter,
+        |hook| hook.fallbacks,
+    ),
+];
+
 type Figure = (Metric, Option<Unit>, fn(&QueueStats) -> u64);
 
 /// What is so now, for each queue.
-const QUEUE_GAUGES: [Figure; 7] = [
+const QUEUE_GAUGES: [Figure; 8] = [
     (
         (
             "fila_queue_ready_messages",
@@ -92,6 +135,14 @@ const QUEUE_GAUGES: [Figure; 7] = [
         ),
         None,
         |s| s.delayed,
+    ),
+    (
+        (
+            "fila_queue_throttled_messages",
+            "Ready messages that wait for a token of a throttle",
+        ),
+        None,
+        |s| s.throttled,
     ),
     (
         (
@@ -349,7 +400,8 @@ impl Collector for ServerCollector {
         for figure in QUEUE_COUNTERS {
             encode_queues(&mut encoder, figure, MetricType::Counter, &queues)?;
         }
-        encode_waited(&mut encoder, &queues)
+        encode_waited(&mut encoder, &queues)?;
+        encode_hooks(&mut encoder, &queues)
     }
 }
 
@@ -371,6 +423,7 @@ impl ServerCollector {
         gauge(encoder, CONFIG_SIZE, bytes, config.bytes() as u64)?;
         let changes = metrics.config_changes.load(Ordering::Relaxed);
         counter(encoder, CONFIG_CHANGES, changes)?;
+        gauge(encoder, HOOK_SANDBOXES, None, self.0.sandboxes() as u64)?;
         let swept = metrics.swept_rows.load(Ordering::Relaxed);
         counter(encoder, SWEPT_ROWS, swept)
     }
@@ -418,6 +471,41 @@ fn encode_waited(
         let waited = stats.totals.waited.as_secs_f64();
         let mut metric = family.encode_family(&labels)?;
         metric.encode_counter::<NoLabelSet, _, u64>(&waited, None)?;
+    }
+    Ok(())
+}
+
+fn encode_hooks(
+    encoder: &mut DescriptorEncoder<'_>,
+    queues: &[(Arc<QueueEntry>, QueueStats)],
+) -> fmt::Result {
+    let hooks: Vec<(&str, HookFigures)> = queues
+        .iter()
+        .flat_map(|(queue, _)| {
+            let hooks = queue.hooks().into_iter();
+            hooks.map(|hook| (queue.name.as_str(), hook))
+        })
+        .collect();
+    for ((name, help), kind, value) in HOOK_FIGURES {
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for (queue, hook) in &hooks {
+            let labels = [("queue", *queue), ("hook", hook.name)];
+            let mut metric = family.encode_family(&labels)?;
+            match kind {
+                MetricType::Counter => {
+                    metric.encode_counter::<NoLabelSet, _, u64>(&value(hook), None)?;
+                }
+                _ => metric.encode_gauge(&i64::try_from(value(hook)).unwrap_or(i64::MAX))?,
+            }
+        }
+    }
+    let (name, help) = HOOK_BUSY;
+    let unit = Some(&Unit::Seconds);
+    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
+    for (queue, hook) in &hooks {
+        let labels = [("queue", *queue), ("hook", hook.name)];
+        let mut metric = family.encode_family(&labels)?;
+        metric.encode_counter::<NoLabelSet, _, u64>(&hook.busy.as_secs_f64(), None)?;
     }
     Ok(())
 }

@@ -56,6 +56,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         "server",
         "scheduler",
         "storage",
+        "lua",
         "limits",
         "telemetry",
     ]);

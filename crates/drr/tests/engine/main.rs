@@ -7,6 +7,7 @@ mod forgetting;
 mod newcomers;
 mod settlement;
 mod trees;
+mod waiting;
 mod weights;
 
 use drr::{Cost, DisbandError, Drr, Key, Quantum, State, Unknown, Weight};

@@ -80,6 +80,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ID")]
     deduplication_id: Option<String>,
 
+    /// A throttle key: deliveries take a token of its bucket; may be repeated
+    #[arg(long, value_name = "KEY")]
+    throttle_key: Vec<String>,
+
     /// Send everything so many times; `{n}` in --key and --deduplication-id is then replaced by 1, 2, 3, …
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["lines", "json_lines"])]
     count: Option<u64>,
@@ -177,6 +181,9 @@ impl Arguments {
         }
         if let Some(id) = &self.deduplication_id {
             message = message.deduplication_id(filled(id));
+        }
+        for key in &self.throttle_key {
+            message = message.throttle_key(key);
         }
         message
     }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use fila_sdk::{Charge, KeySettings, Ordering, QueueInfo, QueueSettings, QueueStats};
+use fila_sdk::{
+    Charge, HookFallback, HookInfo, HookState, KeySettings, Ordering, QueueInfo, QueueSettings,
+    QueueStats,
+};
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -10,15 +13,18 @@ pub(super) struct QueueJson<'a> {
     name: &'a str,
     paused: bool,
     version: u64,
-    settings: SettingsJson,
+    settings: SettingsJson<'a>,
     stats: StatsJson,
+    /// Left out of queues without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<HookJson<'a>>,
     /// Left out of lists, where it is not known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     keys: Vec<KeySettingsJson<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct SettingsJson {
+struct SettingsJson<'a> {
     visibility_timeout_ms: Option<u64>,
     ordering: Option<&'static str>,
     key_concurrency: Option<u32>,
@@ -31,12 +37,31 @@ struct SettingsJson {
     retry_backoff_ms: Option<u64>,
     retry_backoff_max_ms: Option<u64>,
     retry_jitter_percent: Option<u32>,
+    /// Left out of queues without one, and of lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    script: Option<&'a str>,
+    hook_fallback: Option<&'static str>,
+}
+
+/// How a hook fares.
+#[derive(Debug, Serialize)]
+struct HookJson<'a> {
+    name: &'a str,
+    state: Option<&'static str>,
+    failures_in_a_row: u32,
+    calls_total: u64,
+    failures_total: u64,
+    fallbacks_total: u64,
+    busy_us_total: u64,
+    last_error: Option<&'a str>,
+    asked_again_in_ms: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
 struct StatsJson {
     depth: u64,
     ready: u64,
+    throttled: u64,
     delayed: u64,
     leased: u64,
     stored_only: u64,
@@ -78,13 +103,14 @@ impl<'a> From<&'a QueueInfo> for QueueJson<'a> {
             version: queue.version,
             settings: (&queue.settings).into(),
             stats: (&queue.stats).into(),
+            hooks: queue.hooks.iter().map(HookJson::from).collect(),
             keys: queue.keys.iter().map(KeySettingsJson::from).collect(),
         }
     }
 }
 
-impl From<&QueueSettings> for SettingsJson {
-    fn from(settings: &QueueSettings) -> Self {
+impl<'a> From<&'a QueueSettings> for SettingsJson<'a> {
+    fn from(settings: &'a QueueSettings) -> Self {
         Self {
             visibility_timeout_ms: settings.visibility_timeout.map(millis),
             ordering: settings.ordering.and_then(ordering),
@@ -98,6 +124,24 @@ impl From<&QueueSettings> for SettingsJson {
             retry_backoff_ms: settings.retry_backoff.map(millis),
             retry_backoff_max_ms: settings.retry_backoff_max.map(millis),
             retry_jitter_percent: settings.retry_jitter_percent,
+            script: settings.script.as_deref().filter(|it| !it.is_empty()),
+            hook_fallback: settings.hook_fallback.and_then(fallback),
+        }
+    }
+}
+
+impl<'a> From<&'a HookInfo> for HookJson<'a> {
+    fn from(hook: &'a HookInfo) -> Self {
+        Self {
+            name: &hook.name,
+            state: hook_state(hook.state),
+            failures_in_a_row: hook.failures_in_a_row,
+            calls_total: hook.calls_total,
+            failures_total: hook.failures_total,
+            fallbacks_total: hook.fallbacks_total,
+            busy_us_total: u64::try_from(hook.busy_total.as_micros()).unwrap_or(u64::MAX),
+            last_error: hook.last_error.as_deref(),
+            asked_again_in_ms: hook.asked_again_in.map(millis),
         }
     }
 }
@@ -107,6 +151,7 @@ impl From<&QueueStats> for StatsJson {
         Self {
             depth: stats.depth,
             ready: stats.ready,
+            throttled: stats.throttled,
             delayed: stats.delayed,
             leased: stats.leased,
             stored_only: stats.stored_only,
@@ -159,6 +204,27 @@ pub(super) fn charge(charge: Charge) -> Option<&'static str> {
         Charge::Message => Some("message"),
         Charge::Bytes => Some("bytes"),
         Charge::Time => Some("time"),
+        _ => None,
+    }
+}
+
+/// None for one that this program does not know yet.
+pub(super) fn fallback(fallback: HookFallback) -> Option<&'static str> {
+    match fallback {
+        HookFallback::Default => Some("default"),
+        HookFallback::LastGood => Some("last_good"),
+        HookFallback::Refuse => Some("refuse"),
+        _ => None,
+    }
+}
+
+/// None for one that this program does not know yet.
+pub(super) fn hook_state(state: HookState) -> Option<&'static str> {
+    match state {
+        HookState::Closed => Some("closed"),
+        HookState::Open => Some("open"),
+        HookState::HalfOpen => Some("half_open"),
+        HookState::Broken => Some("broken"),
         _ => None,
     }
 }

@@ -31,7 +31,8 @@ enum Command {
   fila queue create orders
   fila queue create orders --visibility-timeout 30000    leased for 30 seconds
   fila queue create mails --ordering key --depth-max 1000000
-  fila queue create hooks --max-attempts 5 --retry-backoff 10s    dead letters go to `hooks.dlq`")]
+  fila queue create hooks --max-attempts 5 --retry-backoff 10s    dead letters go to `hooks.dlq`
+  fila queue create orders --script hooks.lua            with hooks; try them with `fila hook test`")]
     Create {
         #[command(flatten)]
         name: Name,
@@ -58,12 +59,16 @@ enum Command {
     /// Change settings of a queue; they act on what is in it, too
     #[command(after_help = "Examples:
   fila queue update orders --visibility-timeout 5m
-  fila queue update orders --key-concurrency 4 --version 7    only if nobody has changed it since")]
+  fila queue update orders --key-concurrency 4 --version 7    only if nobody has changed it since
+  fila queue update orders --script hooks.lua --hook-fallback last-good")]
     Update {
         #[command(flatten)]
         name: Name,
         #[command(flatten)]
         settings: SettingsFlags,
+        /// Take the queue's hooks away
+        #[arg(long, conflicts_with = "script")]
+        no_script: bool,
         /// Change nothing if the queue is not at this version
         #[arg(long, value_name = "NUMBER")]
         version: Option<u64>,
@@ -130,7 +135,11 @@ struct Done<'a> {
 pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
     let command = arguments.command;
     // What is wrong with a command is said before the server is asked for anything.
-    if let Command::Update { settings, .. } = &command
+    if let Command::Update {
+        settings,
+        no_script: false,
+        ..
+    } = &command
         && settings.is_empty()
     {
         let text =
@@ -143,7 +152,7 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
         let output = session.output;
         match command {
             Command::Create { name, settings } => {
-                let queue = admin.create_queue(&name.name, settings.into()).await?;
+                let queue = admin.create_queue(&name.name, settings.read()?).await?;
                 output.result(&QueueJson::from(&queue), || {
                     format!("created queue `{}`", queue.name)
                 })
@@ -156,9 +165,13 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
             Command::Update {
                 name,
                 settings,
+                no_script,
                 version,
             } => {
-                let settings = settings.into();
+                let mut settings = settings.read()?;
+                if no_script {
+                    settings.script = Some(String::new());
+                }
                 let queue = admin.update_queue(&name.name, settings, version).await?;
                 output.result(&QueueJson::from(&queue), || {
                     format!("queue `{}` is at version {}", queue.name, queue.version)

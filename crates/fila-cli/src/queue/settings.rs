@@ -1,10 +1,12 @@
 //! The settings of a queue as flags.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fila_sdk::{Charge, Ordering, QueueSettings};
+use fila_sdk::{Charge, HookFallback, Ordering, QueueSettings};
 
+use crate::failure::Failure;
 use crate::values;
 
 /// A flag for every setting. Times are milliseconds, or have a unit.
@@ -57,6 +59,14 @@ pub(super) struct SettingsFlags {
     /// By how much such a wait is longer or shorter, in percent [server's default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=100))]
     retry_jitter: Option<u32>,
+
+    /// A file with the queue's hooks in Lua, `on_enqueue`, `on_failure` or both; `-` for the standard input
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+
+    /// What stands in for the answer of `on_enqueue` if it gives none [server's default: default]
+    #[arg(long, value_enum, value_name = "ANSWER")]
+    hook_fallback: Option<FallbackFlag>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,6 +75,16 @@ enum OrderingFlag {
     None,
     /// Strictly: one at a time, and what is delivered again keeps its place
     Key,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FallbackFlag {
+    /// Fairness key `default`, weight 1, no throttle keys
+    Default,
+    /// What was last answered for the same headers; if that is not known, the default
+    LastGood,
+    /// None: the message is refused
+    Refuse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -84,9 +104,14 @@ impl SettingsFlags {
     }
 }
 
-impl From<SettingsFlags> for QueueSettings {
-    fn from(flags: SettingsFlags) -> Self {
-        let mut settings = Self::new();
+impl SettingsFlags {
+    /// Returns the settings, with the script that a file has.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(super) fn read(self) -> Result<QueueSettings, Failure> {
+        let flags = self;
+        let mut settings = QueueSettings::new();
         settings.visibility_timeout = flags.visibility_timeout;
         settings.ordering = flags.ordering.map(|ordering| match ordering {
             OrderingFlag::None => Ordering::None,
@@ -106,6 +131,25 @@ impl From<SettingsFlags> for QueueSettings {
         settings.retry_backoff = flags.retry_backoff;
         settings.retry_backoff_max = flags.retry_cap;
         settings.retry_jitter_percent = flags.retry_jitter;
-        settings
+        settings.script = flags.script.as_deref().map(read_script).transpose()?;
+        settings.hook_fallback = flags.hook_fallback.map(|fallback| match fallback {
+            FallbackFlag::Default => HookFallback::Default,
+            FallbackFlag::LastGood => HookFallback::LastGood,
+            FallbackFlag::Refuse => HookFallback::Refuse,
+        });
+        Ok(settings)
     }
+}
+
+/// Reads a script. An empty one would take the hooks away, which is said in another way.
+fn read_script(path: &Path) -> Result<String, Failure> {
+    let source = values::text_file(path)?;
+    if source.trim().is_empty() {
+        let text = format!(
+            "`{}` is empty; to take the hooks away use --no-script",
+            path.display()
+        );
+        return Err(Failure::Usage(text));
+    }
+    Ok(source)
 }

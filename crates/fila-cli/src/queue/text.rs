@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fila_sdk::{KeySettings, QueueInfo, QueueSettings, QueueStats};
+use fila_sdk::{HookInfo, KeySettings, QueueInfo, QueueSettings, QueueStats};
 
-use super::json::{charge, ordering};
+use super::json::{charge, fallback, hook_state, ordering};
 use crate::output::{Align, Table, bytes, count, duration, printable};
 
 /// Returns queues as a table.
@@ -45,6 +45,17 @@ pub(super) fn inspect(queue: &QueueInfo) -> String {
     );
     text += "\nsettings\n";
     text += &block(settings(&queue.settings));
+    if !queue.hooks.is_empty() {
+        text += "\nhooks\n";
+        for line in hooks(&queue.hooks).to_string().lines() {
+            text += &format!("  {line}\n");
+        }
+        for hook in &queue.hooks {
+            if let Some(error) = &hook.last_error {
+                text += &format!("  {} failed last: {}\n", hook.name, printable(error));
+            }
+        }
+    }
     text += "\nmessages\n";
     text += &block(messages(&queue.stats));
     text += "\nsince the server was started\n";
@@ -115,13 +126,60 @@ fn settings(settings: &QueueSettings) -> Vec<(&'static str, String)> {
                 .retry_jitter_percent
                 .map_or_else(unknown, |percent| format!("{percent} %")),
         ),
+        (
+            "hooks",
+            match settings.script.as_deref() {
+                None => unknown(),
+                Some("") => "none".to_owned(),
+                Some(script) => format!("a script of {} lines", script.lines().count()),
+            },
+        ),
+        (
+            "hook fallback",
+            settings
+                .hook_fallback
+                .and_then(fallback)
+                .map_or_else(unknown, str::to_owned),
+        ),
     ]
+}
+
+fn hooks(hooks: &[HookInfo]) -> Table {
+    let mut table = Table::new([
+        ("HOOK", Align::Left),
+        ("BREAKER", Align::Left),
+        ("CALLS", Align::Right),
+        ("FAILED", Align::Right),
+        ("FALLBACKS", Align::Right),
+        ("MEAN TIME", Align::Right),
+    ]);
+    for hook in hooks {
+        let state = hook_state(hook.state).map_or_else(unknown, |state| state.replace('_', " "));
+        let state = match hook.asked_again_in {
+            Some(wait) => format!("{state}, tried again in {}", duration(wait)),
+            None => state,
+        };
+        let calls = u32::try_from(hook.calls_total).unwrap_or(u32::MAX);
+        table.row([
+            hook.name.clone(),
+            state,
+            count(hook.calls_total),
+            count(hook.failures_total),
+            count(hook.fallbacks_total),
+            match calls {
+                0 => "-".to_owned(),
+                calls => duration(hook.busy_total / calls),
+            },
+        ]);
+    }
+    table
 }
 
 fn messages(stats: &QueueStats) -> Vec<(&'static str, String)> {
     vec![
         ("depth", count(stats.depth)),
         ("ready", count(stats.ready)),
+        ("throttled", count(stats.throttled)),
         ("delayed", count(stats.delayed)),
         ("leased", count(stats.leased)),
         ("stored only", count(stats.stored_only)),

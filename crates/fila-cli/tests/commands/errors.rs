@@ -17,6 +17,7 @@ fn a_server_that_is_not_there() {
         &["enqueue", "orders", "x"],
         &["consume", "orders"],
         &["peek", "orders"],
+        &["explain", "orders", "acme"],
         &["bench"],
     ] {
         let said = run(fila().args(arguments).args(["--addr", &address]), b"");
@@ -62,6 +63,7 @@ fn a_queue_that_is_not_there() {
         &["enqueue", "mails", "x"],
         &["consume", "mails"],
         &["peek", "mails"],
+        &["explain", "mails", "acme"],
     ] {
         failures.push(server.fails(arguments));
     }

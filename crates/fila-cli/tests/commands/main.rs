@@ -8,7 +8,9 @@ mod config;
 mod consuming;
 mod enqueueing;
 mod errors;
+mod explaining;
 mod help;
+mod hooks;
 mod keys;
 mod peeking;
 #[path = "../common/program.rs"]

@@ -1,12 +1,13 @@
 //! What a delivery costs, counted.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use fila_store::{Epoch, FairnessKey, Generation, Payload};
+use fila_store::{Epoch, FairnessKey, Generation, Payload, ThrottleKey};
 
 use super::*;
 use crate::Committed;
-use crate::{Credit, Definition, Delivering, KeySettings, Verdict};
+use crate::{Credit, Definition, Delivering, KeySettings, Throttle, Verdict};
 
 const NOW: Timestamp = Timestamp::from_millis(1);
 
@@ -96,4 +97,100 @@ fn a_delivery_takes_two_steps_with_one_key_and_with_a_hundred_thousand() {
         let visits = visits(active, paused);
         assert!(visits <= 2_000, "{active} and {paused}: {visits}");
     }
+}
+
+/// Returns how many keys the engine looked at for a thousand deliveries, and how many were called to a bucket, while so many
+/// messages wait for its tokens.
+fn beside_parked(parked: usize) -> (u64, u64) {
+    let buckets = Buckets::default();
+    let name = ThrottleKey::parse("api").unwrap();
+    buckets.set(NOW, &name, Throttle::new(0.001, 1.0).unwrap());
+    let mut settings = Settings {
+        memory_budget: usize::MAX,
+        ..Settings::default()
+    };
+    settings.limits.buffered_bytes = usize::MAX;
+    let mut broker = Broker::with_buckets(settings, buckets);
+    let queue = QueueId::new(1);
+    let generation = Generation::new(0);
+    let definition = Definition::default();
+    let recovery = Recovery::new(queue, Epoch::FIRST, generation, definition);
+    broker.open(NOW, recovery);
+    let consumer = ConsumerId::new(1);
+    let demand = Demand {
+        credit: Credit::Unlimited,
+        in_flight_max: 10,
+    };
+    broker.handle(
+        NOW,
+        Command::Subscribe {
+            queue,
+            consumer,
+            demand,
+            ticket: (),
+        },
+    );
+    let payload = Payload::new(Vec::new(), "").unwrap();
+    let free = NewMessage::new(key(0), payload);
+    let throttle_keys: Arc<[ThrottleKey]> = Arc::new([name]);
+    let enqueue = |broker: &mut Broker<()>, messages| {
+        broker.handle(
+            NOW,
+            Command::Enqueue {
+                queue,
+                messages,
+                batch_id: None,
+                ticket: (),
+            },
+        );
+        commit(broker);
+        broker.poll(NOW);
+    };
+    for from in (0..parked).step_by(10_000) {
+        // Half of them of one key, the others of a thousand.
+        let of = |number: usize| {
+            key(if number.is_multiple_of(2) {
+                1
+            } else {
+                2 + number % 1_000
+            })
+        };
+        let messages = (from..parked.min(from + 10_000)).map(|number| NewMessage {
+            fairness_key: of(number),
+            throttle_keys: throttle_keys.clone(),
+            ..free.clone()
+        });
+        enqueue(&mut broker, messages.collect());
+    }
+    // The one token that there was.
+    let lucky = broker.effects().deliveries.drain(..).count();
+    assert_eq!(lucky, parked.min(1));
+    let (before, (_, calls)) = (broker.queues[0].queue.work(), broker.gates.work());
+    for _ in 0..1_000 {
+        enqueue(&mut broker, vec![free.clone()]);
+        let (_, delivery) = broker.effects().deliveries.remove(0);
+        let results = vec![Settlement {
+            lease: delivery.lease,
+            message: None,
+            verdict: Verdict::Ack,
+        }];
+        broker.handle(
+            NOW,
+            Command::Settle {
+                queue,
+                results,
+                ticket: (),
+            },
+        );
+        commit(&mut broker);
+    }
+    let stats = broker.queues[0].queue.stats();
+    assert_eq!(stats.throttled as usize, parked - lucky);
+    let visits = broker.queues[0].queue.work().visits - before.visits;
+    (visits, broker.gates.work().1 - calls)
+}
+
+#[test]
+fn a_million_messages_that_wait_for_tokens_cost_nothing_per_delivery() {
+    assert_eq!(beside_parked(1_000_000), beside_parked(0));
 }

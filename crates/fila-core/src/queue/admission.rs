@@ -7,6 +7,7 @@ use fila_store::{FairnessKey, MessageId, Meta, Payload, Timestamp};
 
 use super::batch_row::{BatchRow, Part};
 use super::batches::Sent;
+use super::line::Join;
 use super::message::{Message, State, carried, ready_since};
 use super::{Context, Queue};
 use crate::limits::Limits;
@@ -133,10 +134,17 @@ impl Queue {
             Ttl::For(time) => Some(time),
         };
         self.deduplication.forget_expired(context.now);
-        if let Some(id) = &message.deduplication_id {
-            if let Some(known) = self.deduplication.find(id, context.now) {
-                return Ok(Enqueued::Duplicate(known));
-            }
+        if let Some(id) = &message.deduplication_id
+            && let Some(known) = self.deduplication.find(id, context.now)
+        {
+            return Ok(Enqueued::Duplicate(known));
+        }
+        // What is stored already is not refused, so this comes after the look for it.
+        if let Some(error) = &message.refusal {
+            let error = error.clone();
+            return Err(EnqueueError::HookFailed { error });
+        }
+        if message.deduplication_id.is_some() {
             self.batches.forget_expired(context.now);
             let max = limits.deduplication_ids_per_queue;
             if self.remembered() >= max {
@@ -264,11 +272,23 @@ impl Queue {
         meta: Meta,
         payload: Payload,
     ) {
+        // A dead letter keeps its throttle keys for when it goes back, and takes no tokens until then.
+        let is_dead = meta
+            .history
+            .as_ref()
+            .is_some_and(|history| history.death.is_some());
+        let aisle = match is_dead {
+            true => None,
+            false => self
+                .books
+                .enter_aisle(context.gates, lane, &meta.throttle_keys),
+        };
         let since = ready_since(&meta);
         let was_delivered = meta.attempts > 0;
         let mut message = Message {
             id,
             lane,
+            aisle,
             meta,
             payload: Some(payload),
             state: State::Ready { since },
@@ -291,10 +311,7 @@ impl Queue {
         books.arm(slot, moment);
         // What waits for its time waits outside of the line, unless the line is strict.
         if !is_early || self.definition.ordering == Ordering::Key {
-            let handle = books.messages[slot as usize].handle(slot);
-            let ready = &mut books.lane_mut(lane).ready;
-            debug_assert!(ready.back().is_none_or(|last| last.id < id));
-            ready.push_back(handle);
+            books.line_up(slot, Join::Behind);
         } else {
             books.away.insert(id, slot);
         }
@@ -321,6 +338,9 @@ fn check(limits: &Limits, message: &NewMessage) -> Result<Weight, EnqueueError> 
     let key = message.fairness_key.as_bytes().len();
     if let Some((found, max)) = over(key, limits.fairness_key_bytes) {
         return Err(EnqueueError::FairnessKeyTooLong { found, max });
+    }
+    if let Some((found, max)) = over(message.throttle_keys.len(), limits.throttle_keys) {
+        return Err(EnqueueError::TooManyThrottleKeys { found, max });
     }
     let ttl = match message.ttl {
         Ttl::Queue | Ttl::Forever => Duration::ZERO,

@@ -4,35 +4,49 @@
 //! next, and the figures. After every change of a lane [`Books::refresh`] tells the engine what the lane may do.
 //! Nothing here walks over keys or messages.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
 
-use drr::{Drr, Weight};
-use fila_store::{FairnessKey, MessageId, Timestamp};
+use drr::{Cost, Drr, Weight};
+use fila_store::{FairnessKey, MessageId, ThrottleKey, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
 use super::lane::{Lane, Loading};
+use super::line::Join;
 use super::message::{Handle, Message, State};
+use super::pace::Pace;
 use crate::memory::Memory;
+use crate::throttle::Gates;
 use crate::wheel::Wheel;
 use crate::{Definition, KeySettings, LeaseId, Ordering, QueueStats, Settings};
 
 /// How many lanes that may be forgotten are looked at when a new one comes.
 const FORGET_STEPS: usize = 2;
 
+/// How many messages that do not wait for their time any more a lane's list of them may hold, beside as many as do.
+const DELAYS_SLACK: u64 = 16;
+
 #[derive(Debug)]
 pub(super) struct Books {
     /// Which books these are: a purge begins new ones.
     pub(super) serial: u64,
+    ordering: Ordering,
     pub(super) engine: Drr,
     /// At the index of their engine keys.
     pub(super) lanes: Vec<Option<Lane>>,
     pub(super) keys: HashMap<FairnessKey, u32, RandomState>,
     pub(super) messages: Slab<Message>,
-    /// Messages in memory that are not in the ready stretch of their lane: leased, delayed, or back from that.
+    /// Messages in memory that are not in the ready stretch of their lane: leased, delayed, or back from that, or in an
+    /// aisle.
     pub(super) away: HashMap<MessageId, u32, RandomState>,
     pub(super) leases: HashMap<LeaseId, u32, RandomState>,
     pub(super) wheel: Wheel,
+    /// What waits for its time, by lane. What no longer does is dropped when it comes to the front.
+    delays: HashMap<u32, BinaryHeap<Reverse<(Timestamp, Handle)>>, RandomState>,
+    /// What was delivered in the last minute.
+    pub(super) pace: Pace,
     /// Gauges; totals are the queue's.
     pub(super) stats: QueueStats,
     /// Messages in the queue, with those that are not durable yet.
@@ -53,9 +67,15 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn new(serial: u64, settings: &Settings, now: Timestamp) -> Self {
+    pub(super) fn new(
+        serial: u64,
+        ordering: Ordering,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Self {
         Self {
             serial,
+            ordering,
             engine: Drr::new(settings.quantum),
             lanes: Vec::new(),
             keys: HashMap::default(),
@@ -63,6 +83,8 @@ impl Books {
             away: HashMap::default(),
             leases: HashMap::default(),
             wheel: Wheel::new(now),
+            delays: HashMap::default(),
+            pace: Pace::new(now),
             stats: QueueStats::default(),
             depth: 0,
             used: 0,
@@ -132,11 +154,18 @@ impl Books {
     ) {
         let lane = self.lane_mut(number);
         let before = lane.weight_in_force();
+        let is_in_ring = lane.is_awake && !lane.is_parked;
         lane.weight = weight.unwrap_or(lane.weight);
         lane.settings = settings.unwrap_or(lane.settings);
         let after = lane.weight_in_force();
         let engine = lane.engine;
         if before != after {
+            if is_in_ring {
+                let lane = self.lanes[number as usize].as_mut();
+                lane.expect("it was found above")
+                    .share
+                    .settle(&self.pace, before);
+            }
             let known = self.engine.set_weight(engine, after);
             known.expect("a lane's key is registered");
         }
@@ -148,16 +177,26 @@ impl Books {
             .as_mut()
             .expect("whoever has its number keeps a lane");
         let promised = lane.promises.len();
-        let waiting = (lane.ready_count + lane.stored_count()).saturating_sub(promised as u64);
+        let readable = if lane.is_full { 0 } else { lane.stored_count() };
+        let waiting = (lane.ready_count + readable).saturating_sub(promised as u64);
         let cap = lane.cap(definition);
         let has_work = match definition.ordering {
-            Ordering::None => waiting > 0,
+            Ordering::None => waiting > lane.throttled,
             // What waits for its time stands in line, and holds up what is behind it.
             Ordering::Key => waiting + lane.delayed > 0,
         };
         let may_run = lane.may_deliver(cap.saturating_sub(promised as u32))
-            && lane.loading != Loading::Failed;
+            && lane.loading != Loading::Failed
+            && !lane.is_slow;
         let engine = lane.engine;
+        match (lane.is_awake && !lane.is_parked, has_work && may_run) {
+            (false, true) => lane.share.join(&self.pace),
+            (true, false) => {
+                let weight = lane.weight_in_force();
+                lane.share.settle(&self.pace, weight);
+            }
+            (true, true) | (false, false) => {}
+        }
         if may_run == lane.is_parked {
             lane.is_parked = !may_run;
             let known = if may_run {
@@ -178,9 +217,15 @@ impl Books {
         }
         if !has_work && lane.ready_count + lane.delayed == 0 {
             // Nothing but handles that find no message any more.
-            lane.ready.clear();
-            lane.returned.clear();
+            lane.line.clear();
         }
+        if lane.has_delays {
+            lane.has_delays = lane.delayed > 0;
+            self.tidy_delays(number);
+        }
+        let lane = self.lanes[number as usize]
+            .as_mut()
+            .expect("it was found above");
         let is_active = lane.depth() > 0;
         if is_active != lane.is_active {
             lane.is_active = is_active;
@@ -222,6 +267,37 @@ impl Books {
             self.lane_mut(number).is_held = false;
             self.refresh(number, definition);
         }
+    }
+
+    /// Takes note of what a delivery is charged, for whoever wants to know who gets what.
+    pub(super) fn count(&mut self, now: Timestamp, number: u32, charged: Cost) {
+        self.pace
+            .charge(now, charged, self.engine.runnable_weight());
+        let lane = self.lanes[number as usize].as_mut();
+        let lane = lane.expect("whoever has its number keeps a lane");
+        lane.share.charge(&self.pace, charged);
+    }
+
+    /// Returns what a lane got in the last minute, and what it should have got.
+    pub(super) fn recent(&mut self, number: u32) -> (u64, u64) {
+        let lane = self.lanes[number as usize].as_mut();
+        let lane = lane.expect("whoever has its number keeps a lane");
+        if lane.is_awake && !lane.is_parked {
+            let weight = lane.weight_in_force();
+            lane.share.settle(&self.pace, weight);
+        } else {
+            lane.share.advance(&self.pace);
+        }
+        (lane.share.served(), lane.share.ideal())
+    }
+
+    /// Returns when a lane whose read has failed tries again; of many, the last moment at which one does.
+    pub(super) fn retry_of(&self, number: u32) -> Option<Timestamp> {
+        const LOOKED_AT: usize = 1024;
+        let mut failed = self.failed_loads.iter().take(LOOKED_AT);
+        let found = failed.find(|(_, lane)| *lane == number);
+        let (moment, _) = found.or_else(|| self.failed_loads.back())?;
+        Some(*moment)
     }
 
     /// Forgets some lanes that have nothing, and nothing to make good for.
@@ -288,6 +364,7 @@ impl Books {
 
     /// Drops a message that is ready or delayed from memory. Its lane is to be refreshed.
     pub(super) fn remove(&mut self, memory: &mut Memory, slot: u32) -> Message {
+        self.let_go_if_head(slot);
         let message = self.messages.remove(slot as usize);
         self.away.remove(&message.id);
         debug_assert!(self.away.len() <= self.messages.len());
@@ -311,9 +388,85 @@ impl Books {
                 self.stats.leased -= 1;
             }
         }
+        self.leave_aisle(&message);
         self.depth -= 1;
         self.stats.bytes -= message.carried();
         message
+    }
+
+    /// Lets a strict line go on if this message, which is about to leave, is the one that holds it up for a token.
+    fn let_go_if_head(&mut self, slot: u32) {
+        let message = &self.messages[slot as usize];
+        let (number, id) = (message.lane, message.id);
+        if self.lane(number).held.is_some() && self.head(number).is_some_and(|it| it.id == id) {
+            self.let_go(number);
+        }
+    }
+
+    /// Lets a strict line go on that was held up for want of a token.
+    pub(super) fn let_go(&mut self, number: u32) {
+        let lane = self.lane_mut(number);
+        if let (Some(aisle), Some(aisles)) = (lane.held.take(), &mut lane.aisles) {
+            aisles.open(aisle);
+            lane.throttled = 0;
+            self.stats.throttled -= 1;
+        }
+    }
+
+    /// Takes note that a message is gone that was in an aisle.
+    fn leave_aisle(&mut self, message: &Message) {
+        let Some(aisle) = message.aisle else {
+            return;
+        };
+        let lane = self.lanes[message.lane as usize]
+            .as_mut()
+            .expect("a message is in a lane");
+        let aisles = lane.aisles.as_mut().expect("and its aisle is there");
+        if self.ordering == Ordering::None
+            && matches!(message.state, State::Ready { .. })
+            && aisles.lose(&self.messages, aisle)
+        {
+            lane.throttled -= 1;
+            self.stats.throttled -= 1;
+        }
+        lane.is_full = false;
+        aisles.leave(aisle);
+        if aisles.is_empty() {
+            lane.aisles = None;
+        }
+    }
+
+    /// Returns the aisle of a message that takes tokens; none if it takes none.
+    pub(super) fn enter_aisle(
+        &mut self,
+        gates: &mut Gates,
+        lane: u32,
+        keys: &Arc<[ThrottleKey]>,
+    ) -> Option<u32> {
+        if keys.is_empty() {
+            return None;
+        }
+        let aisles = &mut self.lane_mut(lane).aisles;
+        Some(aisles.get_or_insert_default().enter(gates, keys))
+    }
+
+    /// Lets a message stand in line, to be delivered when its turn comes. Its lane is to be refreshed.
+    pub(super) fn line_up(&mut self, slot: u32, join: Join) {
+        let message = &self.messages[slot as usize];
+        let (handle, aisle) = (message.handle(slot), message.aisle);
+        let lane = self.lanes[message.lane as usize]
+            .as_mut()
+            .expect("a message is in a lane");
+        let (Some(aisle), Ordering::None) = (aisle, self.ordering) else {
+            lane.line.join(handle, join);
+            return;
+        };
+        self.away.insert(handle.id, slot);
+        let aisles = lane.aisles.as_mut().expect("and its aisle is there");
+        if aisles.join(&self.messages, aisle, handle, join) {
+            lane.throttled += 1;
+            self.stats.throttled += 1;
+        }
     }
 
     /// Sets memory apart for what a read may bring.
@@ -351,35 +504,78 @@ impl Books {
         if let Some(moment) = moment {
             message.timer = Some(self.wheel.set(moment, slot));
         }
+        if let (State::Delayed, Some(until)) = (&message.state, message.meta.deliver_after) {
+            let (number, handle) = (message.lane, message.handle(slot));
+            let delays = self.delays.entry(number).or_default();
+            delays.push(Reverse((until, handle)));
+            self.lane_mut(number).has_delays = true;
+        }
     }
 
-    /// Returns the first message of a lane that is in memory, and drops what is in front of it and gone.
+    /// Drops what does not wait for its time any more from the front of a lane's list, and all of it from a list that is
+    /// mostly that.
+    fn tidy_delays(&mut self, number: u32) {
+        let waiting = self.lane(number).delayed;
+        let Some(delays) = self.delays.get_mut(&number) else {
+            return;
+        };
+        let messages = &self.messages;
+        let is_live = |(until, handle): &(Timestamp, Handle)| {
+            messages.get(handle.slot as usize).is_some_and(|message| {
+                message.id == handle.id
+                    && matches!(message.state, State::Delayed)
+                    && message.meta.deliver_after == Some(*until)
+            })
+        };
+        if waiting == 0 {
+            self.delays.remove(&number);
+        } else if delays.len() as u64 > 2 * waiting + DELAYS_SLACK {
+            delays.retain(|Reverse(entry)| is_live(entry));
+        } else {
+            while delays.peek().is_some_and(|Reverse(entry)| !is_live(entry)) {
+                delays.pop();
+            }
+        }
+    }
+
+    /// Returns when the first message of a lane is due of those that wait for their time.
+    pub(super) fn next_due(&self, number: u32) -> Option<Timestamp> {
+        let delays = self.delays.get(&number)?;
+        delays.peek().map(|Reverse((until, _))| *until)
+    }
+
+    /// Returns the first message of a lane that is in memory and not in an aisle that is shut.
     pub(super) fn head(&mut self, number: u32) -> Option<Handle> {
         let lane = self.lanes[number as usize]
             .as_mut()
             .expect("whoever has its number keeps a lane");
-        let messages = &self.messages;
-        let is_live = |handle: &Handle| {
-            messages
-                .get(handle.slot as usize)
-                .is_some_and(|message| message.id == handle.id)
+        let head = lane.line.head(&self.messages);
+        let Some(aisles) = &mut lane.aisles else {
+            return head;
         };
-        while lane.ready.front().is_some_and(|handle| !is_live(handle)) {
-            lane.ready.pop_front();
+        let aside = aisles.head(&self.messages);
+        [head, aside].into_iter().flatten().min()
+    }
+
+    /// Returns those that stand in the same line as this message and may have no payload, in no order.
+    pub(super) fn beside(
+        &self,
+        number: u32,
+        head: Handle,
+    ) -> Box<dyn Iterator<Item = Handle> + '_> {
+        let lane = self.lane(number);
+        let aisle = self.messages[head.slot as usize].aisle;
+        match (aisle, &lane.aisles, self.ordering) {
+            (Some(aisle), Some(aisles), Ordering::None) => Box::new(aisles.standing(aisle)),
+            _ => Box::new(lane.line.returned.iter().map(|handle| handle.0)),
         }
-        while lane
-            .returned
-            .peek()
-            .is_some_and(|handle| !is_live(&handle.0))
-        {
-            lane.returned.pop();
-        }
-        match (lane.ready.front(), lane.returned.peek()) {
-            (Some(&ready), Some(&returned)) => Some(ready.min(returned.0)),
-            (Some(&ready), None) => Some(ready),
-            (None, Some(&returned)) => Some(returned.0),
-            (None, None) => None,
-        }
+    }
+
+    /// Returns the first message of a lane that waits for a token.
+    pub(super) fn shut_head(&mut self, number: u32) -> Option<Handle> {
+        let lane = self.lanes[number as usize].as_mut()?;
+        let (head, _) = lane.aisles.as_mut()?.shut_head(&self.messages)?;
+        Some(head)
     }
 
     /// Returns where the message of this id is in memory, if it is one of this lane and there.
@@ -392,8 +588,9 @@ impl Books {
     pub(super) fn slot_of(&self, lane: &Lane, id: MessageId) -> Option<u32> {
         let slot = self.away.get(&id).copied().or_else(|| {
             // In the order of ids, with those that have gone.
-            let place = lane.ready.binary_search_by_key(&id, |handle| handle.id);
-            place.ok().map(|place| lane.ready[place].slot)
+            let ready = &lane.line.ready;
+            let place = ready.binary_search_by_key(&id, |handle| handle.id);
+            place.ok().map(|place| ready[place].slot)
         })?;
         let message = self.messages.get(slot as usize)?;
         (message.id == id).then_some(slot)
@@ -401,12 +598,18 @@ impl Books {
 
     /// Takes the first message out of its lane's line. It is the one that [`head`](Self::head) has returned.
     pub(super) fn pop(&mut self, number: u32, head: Handle) {
-        let lane = self.lane_mut(number);
-        if lane.ready.front() == Some(&head) {
-            lane.ready.pop_front();
-            self.away.insert(head.id, head.slot);
-        } else {
-            lane.returned.pop();
+        let aisle = self.messages[head.slot as usize].aisle;
+        let lane = self.lanes[number as usize]
+            .as_mut()
+            .expect("whoever has its number keeps a lane");
+        self.away.insert(head.id, head.slot);
+        match (aisle, self.ordering) {
+            (Some(aisle), Ordering::None) => {
+                let aisles = lane.aisles.as_mut().expect("its aisle is there");
+                aisles.pop(&self.messages, aisle, head);
+                lane.is_full = false;
+            }
+            _ => lane.line.pop(head),
         }
     }
 

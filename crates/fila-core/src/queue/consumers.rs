@@ -84,6 +84,15 @@ impl Consumers {
         None
     }
 
+    /// Tells whether some consumer may be sent something. One that may not any more is perhaps still listed.
+    pub(super) fn has_willing(&self) -> bool {
+        let is_willing = |&slot: &u32| {
+            let consumer = self.all.get(slot as usize);
+            consumer.is_some_and(Consumer::is_willing)
+        };
+        self.willing.front().is_some_and(is_willing)
+    }
+
     /// Promises a delivery to the consumer whose turn it is, and returns its name.
     pub(super) fn promise(&mut self, slot: u32) -> ConsumerId {
         debug_assert_eq!(self.willing.front(), Some(&slot));

@@ -3,11 +3,14 @@
 use drr::Cost;
 use fila_store::Timestamp;
 
+use super::aisle::Take;
 use super::failing::Cause;
 use super::lane::{Loading, Promise};
+use super::line::Join;
 use super::message::{Handle, State};
 use super::{Context, Queue};
 use crate::memory::Memory;
+use crate::throttle::Waiter;
 use crate::{Charge, Delivering, Delivery, LeaseId, Ordering};
 
 /// What a message costs if every message costs the same: thousandths of a message.
@@ -68,7 +71,7 @@ impl Queue {
         let message = &mut self.books.messages[slot as usize];
         let since = message.meta.deliver_after.unwrap_or(now);
         message.state = State::Ready { since };
-        let (number, handle) = (message.lane, message.handle(slot));
+        let number = message.lane;
         let expires_at = message.meta.expires_at;
         self.books.stats.delayed -= 1;
         self.books.stats.ready += 1;
@@ -76,7 +79,7 @@ impl Queue {
         lane.delayed -= 1;
         lane.ready_count += 1;
         match self.definition.ordering {
-            Ordering::None => lane.returned.push(std::cmp::Reverse(handle)),
+            Ordering::None => self.books.line_up(slot, Join::Between),
             // It stands in line, perhaps at the head.
             Ordering::Key => lane.is_blocked = false,
         }
@@ -109,7 +112,10 @@ impl Queue {
             let number = key.index() as u32;
             match self.outlook(number) {
                 Outlook::Ready(head) => {
-                    let promise = self.promise(number, consumer, Some(head));
+                    if !self.pass(context, number, head, Take::Tokens) {
+                        continue; // somebody else's turn, or another message's
+                    }
+                    let promise = self.promise(context.now, number, consumer, Some(head));
                     self.deliver(context, number, head, promise);
                     self.load_ahead(context, number);
                 }
@@ -119,19 +125,66 @@ impl Queue {
                 }
                 Outlook::Empty => self.books.refresh(number, &self.definition),
                 Outlook::Stored(head) => {
+                    if head.is_some_and(|it| !self.pass(context, number, it, Take::Nothing)) {
+                        continue;
+                    }
                     if !self.ensure_load(context, number, head) {
                         if self.books.lane(number).loading == Loading::Failed {
                             continue; // it is out of the ring for a while
                         }
                         return; // until some of what is being read is there
                     }
-                    let promise = self.promise(number, consumer, head);
+                    let promise = self.promise(context.now, number, consumer, head);
                     let lane = self.books.lane_mut(number);
                     lane.promises.push_back(promise);
+                    // What comes may lack a token: then all that were promised would be broken.
+                    lane.is_slow = lane.aisles.is_some();
                     self.books.refresh(number, &self.definition);
                 }
             }
         }
+    }
+
+    /// Tells whether there are tokens for a delivery of this message, and takes them if asked to. If there are none, its
+    /// aisle waits for them from now on.
+    fn pass<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        head: Handle,
+        take: Take,
+    ) -> bool {
+        let Some(aisle) = self.books.messages[head.slot as usize].aisle else {
+            return true;
+        };
+        let queue = self.id;
+        let lane = self.books.lane_mut(number);
+        let weight = lane.weight_in_force();
+        let aisles = lane.aisles.as_mut().expect("its aisle is there");
+        let passed = aisles.try_pass(context.gates, context.now, aisle, take, |seat, stamp| {
+            let waiter = Waiter {
+                queue,
+                lane: number,
+                aisle,
+                seat,
+                stamp,
+            };
+            (waiter, weight)
+        });
+        let Err(count) = passed else {
+            return true;
+        };
+        let count = match self.definition.ordering {
+            Ordering::None => count,
+            Ordering::Key => {
+                lane.held = Some(aisle);
+                1
+            }
+        };
+        lane.throttled += count;
+        self.books.stats.throttled += count;
+        self.books.refresh(number, &self.definition);
+        false
     }
 
     /// Returns what stands between a lane and its next delivery.
@@ -139,7 +192,7 @@ impl Queue {
         let head = self.books.head(number);
         let lane = self.books.lane(number);
         let Some(head) = head else {
-            return if lane.stored.is_some() {
+            return if lane.stored.is_some() && !lane.is_full {
                 Outlook::Stored(None)
             } else {
                 Outlook::Empty
@@ -157,7 +210,13 @@ impl Queue {
     }
 
     /// Charges a lane whose turn it is, and promises its message to a consumer.
-    fn promise(&mut self, number: u32, consumer: u32, head: Option<Handle>) -> Promise {
+    fn promise(
+        &mut self,
+        now: Timestamp,
+        number: u32,
+        consumer: u32,
+        head: Option<Handle>,
+    ) -> Promise {
         let lane = self.books.lane(number);
         let bytes = match (head, lane.stored) {
             (Some(head), _) => self.books.messages[head.slot as usize].carried(),
@@ -169,6 +228,7 @@ impl Queue {
         let key = lane.engine;
         let known = self.books.engine.charge(key, charged);
         known.expect("the engine has just named it");
+        self.books.count(now, number, charged);
         Promise {
             consumer,
             name: self.consumers.promise(consumer),
@@ -199,25 +259,37 @@ impl Queue {
                 Outlook::Empty
             };
             match outlook {
+                // Otherwise it waits for a token, and perhaps another one does not.
                 Outlook::Ready(head) => {
-                    self.books.lane_mut(number).promises.pop_front();
-                    self.deliver(context, number, head, promise);
+                    if self.pass(context, number, head, Take::Tokens) {
+                        self.books.lane_mut(number).promises.pop_front();
+                        self.deliver(context, number, head, promise);
+                    }
                 }
                 Outlook::Stored(head) if self.ensure_load(context, number, head) => return,
                 Outlook::Stored(_) | Outlook::Blocked | Outlook::Empty => {
-                    self.break_promise(number);
+                    self.break_promise(number, is_wanted);
                 }
             }
         }
     }
 
     /// Takes back the first promise of a lane. The turn is paid for: like a delivery to a consumer that has gone, it
-    /// comes to nothing, and a lane that got it back could save turns up.
-    fn break_promise(&mut self, number: u32) {
-        if let Some(promise) = self.books.lane_mut(number).promises.pop_front()
-            && self.consumers.awaits(promise.consumer, promise.name)
-        {
+    /// comes to nothing, and a lane that got it back could save turns up. What was read only to wait for a token is
+    /// another matter: nobody could know.
+    fn break_promise(&mut self, number: u32, is_wanted: bool) {
+        let lane = self.books.lane_mut(number);
+        let Some(promise) = lane.promises.pop_front() else {
+            return;
+        };
+        let (engine, is_throttled) = (lane.engine, lane.throttled > 0);
+        if is_wanted {
             self.consumers.disappoint(promise.consumer);
+            if is_throttled {
+                let nothing = Cost::new(0);
+                let known = self.books.engine.settle(engine, promise.charged, nothing);
+                known.expect("a lane's key is registered");
+            }
         }
     }
 
@@ -315,9 +387,12 @@ impl Queue {
             }
             self.books.failed_loads.pop_front();
             if let Some(lane) = &mut self.books.lanes[number as usize]
-                && lane.loading == Loading::Failed
+                && (lane.loading == Loading::Failed || lane.is_full)
             {
-                lane.loading = Loading::Nothing;
+                if lane.loading == Loading::Failed {
+                    lane.loading = Loading::Nothing;
+                }
+                lane.is_full = false;
                 self.books.refresh(number, &self.definition);
             }
         }
@@ -328,7 +403,7 @@ impl Queue {
 ///
 /// Where time is what counts, that is what its key's messages have taken of late. If it were less, a key whose messages
 /// take long would get all places of a consumer before the first of its results shows what they cost.
-fn cost(charge: Charge, bytes: u64, expected: Cost) -> Cost {
+pub(super) fn cost(charge: Charge, bytes: u64, expected: Cost) -> Cost {
     match charge {
         Charge::Message => Cost::new(MESSAGE),
         Charge::Time => expected,

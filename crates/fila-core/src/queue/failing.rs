@@ -19,13 +19,13 @@
 //!   same, and its key delivers nothing until there is room again: so there are never more than the bound and what was
 //!   leased, and keys whose messages do not fail do not notice.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fila_store::{Death, DeathReason, ErrorText, History, Meta, Origin, QueueId, Timestamp};
 
 use super::admission::earliest;
+use super::line::Join;
 use super::message::State;
 use super::{Context, Queue};
 use crate::{Failure, FailureToken, Judgement, Ordering};
@@ -78,8 +78,8 @@ impl Queue {
         let error = cause.text();
         let wish = match cause {
             Cause::Nacked { delay, .. } => *delay,
-            Cause::LeaseExpired => None,
-            Cause::ConsumerGone => Some(Duration::ZERO),
+            // It has waited for the length of its lease; that is enough.
+            Cause::LeaseExpired | Cause::ConsumerGone => Some(Duration::ZERO),
         };
         let books = &mut self.books;
         let message = &mut books.messages[slot as usize];
@@ -106,7 +106,7 @@ impl Queue {
         };
         self.writes.batch.update(message.id, message.meta.clone());
         let after = message.footprint();
-        let (number, handle) = (message.lane, message.handle(slot));
+        let number = message.lane;
         let (locator, is_expired) = (message.locator(), message.is_expired(now));
         let id = message.id;
         books.resize(context.memory, before, after);
@@ -116,7 +116,7 @@ impl Queue {
         lane.leased -= 1;
         lane.delayed += 1;
         if self.definition.ordering == Ordering::Key {
-            lane.returned.push(Reverse(handle));
+            books.line_up(slot, Join::Between);
         }
         if is_expired {
             return self.expire(context, slot);
@@ -229,7 +229,7 @@ impl Queue {
         } else {
             message.meta.expires_at
         };
-        let (number, handle) = (message.lane, message.handle(slot));
+        let number = message.lane;
         let lane = books.lane_mut(number);
         if is_early {
             // It was counted as delayed before.
@@ -240,7 +240,7 @@ impl Queue {
             lane.delayed -= 1;
             lane.ready_count += 1;
             match self.definition.ordering {
-                Ordering::None => lane.returned.push(Reverse(handle)),
+                Ordering::None => books.line_up(slot, Join::Between),
                 // It stands in line, perhaps at the head.
                 Ordering::Key => lane.is_blocked = false,
             }
@@ -275,6 +275,7 @@ impl Queue {
         });
         let mut meta = Meta::new(message.meta.fairness_key.clone(), now);
         meta.weight = message.meta.weight;
+        meta.throttle_keys = message.meta.throttle_keys.clone();
         meta.deduplication_id = message.meta.deduplication_id.clone();
         meta.sizes = message.meta.sizes;
         meta.history = Some(Arc::new(history));

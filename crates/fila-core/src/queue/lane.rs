@@ -8,20 +8,22 @@
 //! stored       in the store only; begins after all of the above, and is read back from there
 //! ```
 //!
-//! While there is a stored stretch, new messages join it: order needs it, and so does the bound on memory. A message
-//! that leaves the line for another reason than its turn leaves a handle behind that no longer finds it; handles are
-//! looked at when their turn comes, and all dropped when the lane is empty.
+//! While there is a stored stretch, new messages join it: order needs it, and so does the bound on memory. Messages that
+//! take tokens from buckets stand in lines of their own beside this one, see [`aisle`](super::aisle), unless the queue is
+//! strictly ordered; the first of all lines that are open is the next. When the lane is empty, all handles are dropped.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use drr::{Cost, Weight};
 use fila_store::{FairnessKey, MessageId, Meta, Timestamp};
 
+use super::aisle::Aisles;
 use super::dispatch::MESSAGE;
+use super::line::Line;
 use super::message::{Handle, carried, ready_since};
+use super::pace::Share;
 use crate::{ConsumerId, Definition, Delivering, KeySettings, Ordering};
 
 #[derive(Debug)]
@@ -31,11 +33,20 @@ pub(super) struct Lane {
     /// What producers said last.
     pub(super) weight: Weight,
     pub(super) settings: KeySettings,
-    pub(super) ready: VecDeque<Handle>,
-    pub(super) returned: BinaryHeap<Reverse<Handle>>,
+    pub(super) line: Line,
+    /// Messages that take tokens; none if there are none.
+    pub(super) aisles: Option<Box<Aisles>>,
     pub(super) stored: Option<Stored>,
-    /// Live messages in `ready` and `returned` that are ready.
+    /// Live messages in lines that are ready.
     pub(super) ready_count: u64,
+    /// Of these, how many stand in aisles that are shut; in a strictly ordered lane the head, if it waits for a token.
+    pub(super) throttled: u64,
+    /// In a strictly ordered lane: the aisle whose head waits for a token, and everybody behind it.
+    pub(super) held: Option<u32>,
+    /// The next message in the store would have to wait for a token, and there is no room for more of those.
+    pub(super) is_full: bool,
+    /// A delivery is owed whose message may lack a token, too: no more are promised until it is read.
+    pub(super) is_slow: bool,
     pub(super) delayed: u64,
     pub(super) leased: u32,
     /// Accepted, and not yet durable.
@@ -56,6 +67,8 @@ pub(super) struct Lane {
     pub(super) is_held: bool,
     /// What a delivery takes, where time is what counts: a mean of the last ones.
     pub(super) expected: Cost,
+    /// What it got in the last minute.
+    pub(super) share: Share,
     pub(super) delivered: u64,
     pub(super) first_delivered: u64,
     /// How long those that were delivered for the first time have waited for it, together.
@@ -71,6 +84,8 @@ pub(super) struct Lane {
     pub(super) is_busy: bool,
     /// Whether it is in the list of lanes that may be forgotten.
     pub(super) is_listed: bool,
+    /// Whether the books have a list of its messages that wait for their time.
+    pub(super) has_delays: bool,
 }
 
 /// Messages that are in the store only.
@@ -127,10 +142,14 @@ impl Lane {
             engine,
             weight,
             settings,
-            ready: VecDeque::new(),
-            returned: BinaryHeap::new(),
+            line: Line::default(),
+            aisles: None,
             stored: None,
             ready_count: 0,
+            throttled: 0,
+            held: None,
+            is_full: false,
+            is_slow: false,
             delayed: 0,
             leased: 0,
             uncommitted: 0,
@@ -142,6 +161,7 @@ impl Lane {
             is_blocked: false,
             is_held: false,
             expected: Cost::new(MESSAGE),
+            share: Share::default(),
             delivered: 0,
             first_delivered: 0,
             waited: Duration::ZERO,
@@ -152,6 +172,7 @@ impl Lane {
             is_active: false,
             is_busy: false,
             is_listed: false,
+            has_delays: false,
         }
     }
 
@@ -186,6 +207,7 @@ impl Lane {
     pub(super) fn may_deliver(&self, cap: u32) -> bool {
         !self.is_paused()
             && !self.is_blocked
+            && self.held.is_none()
             && !self.is_held
             && self.removing == 0
             && self.leased + self.settling < cap
@@ -193,6 +215,12 @@ impl Lane {
 
     pub(super) fn stored_count(&self) -> u64 {
         self.stored.map_or(0, |stored| stored.count)
+    }
+
+    /// Returns how many of its messages wait for nothing but its turn.
+    pub(super) fn deliverable(&self) -> u64 {
+        let readable = if self.is_full { 0 } else { self.stored_count() };
+        (self.ready_count + readable).saturating_sub(self.promises.len() as u64 + self.throttled)
     }
 
     /// Returns how many messages it has, but for those that are not durable yet.

@@ -16,8 +16,8 @@ use fila_store::{
 use super::lane::{Loading, Stretch};
 use super::message::{Handle, State, carried, ready_since};
 use super::{Context, Queue};
-use crate::LoadedMessages;
 use crate::effects::{Load, LoadRequest, LoadToken};
+use crate::{LoadedMessages, Ordering};
 
 /// The most messages to read at once.
 const CHUNK: usize = 512;
@@ -65,7 +65,8 @@ impl Queue {
         let lane = self.books.lane(number);
         if lane.stored.is_some()
             && lane.loading == Loading::Nothing
-            && lane.ready.len() < CHUNK / 2
+            && lane.ready_count < CHUNK as u64 / 2
+            && !lane.is_full
             && self.books.loads < LOADS_MAX
             && context.memory.has_room_ahead()
         {
@@ -97,8 +98,7 @@ impl Queue {
         let most = context.memory.chunk();
         let mut wanted = vec![head];
         let mut bytes = 0;
-        let others = self.books.lane(number).returned.iter().map(|other| other.0);
-        for other in others.take(CHUNK) {
+        for other in self.books.beside(number, head).take(CHUNK) {
             let Some(message) = self.books.messages.get(other.slot as usize) else {
                 continue;
             };
@@ -159,6 +159,7 @@ impl Queue {
         let number = token.lane;
         let lane = self.books.lane_mut(number);
         let purpose = std::mem::replace(&mut lane.loading, Loading::Nothing);
+        lane.is_slow = false;
         let reserved = std::mem::take(&mut lane.reserved);
         self.books.release(context.memory, reserved);
         match (purpose, found) {
@@ -236,7 +237,7 @@ impl Queue {
         };
         // What lies behind was perhaps not confirmed when this was read.
         let mut last = stretch.last;
-        let mut is_stopped = false;
+        let (mut is_stopped, mut is_full) = (false, false);
         let is_ours = |id: MessageId, last: MessageId| id > stored.after && id <= last;
         let mut taken = 0;
         let mut damaged = 0;
@@ -248,6 +249,11 @@ impl Queue {
                 // It stays where it is, and what is behind it, too. Other keys do not notice.
                 last = MessageId::from_number(message.id.get() - 1);
                 is_stopped = true;
+                break;
+            }
+            if !self.has_room_to_park(context, number, &message.meta) {
+                last = MessageId::from_number(message.id.get() - 1);
+                (is_stopped, is_full) = (true, true);
                 break;
             }
             taken += 1;
@@ -288,7 +294,9 @@ impl Queue {
         }
         let lane = self.books.lane_mut(number);
         lane.stored = (stored.count > 0).then_some(stored);
-        if is_stopped && taken == 0 {
+        if is_full {
+            self.park(context.now, number);
+        } else if is_stopped && taken == 0 {
             self.load_later(context.now, number);
         }
     }
@@ -297,6 +305,24 @@ impl Queue {
     fn has_room_to_wait<T>(&self, context: &Context<'_, T>, meta: &Meta) -> bool {
         let is_early = meta.deliver_after.is_some_and(|due| due > context.now);
         !is_early || self.books.stats.delayed < context.settings.limits.delayed_per_queue
+    }
+
+    /// Tells whether a message that was read need not wait for a token, as far as that is known, or there is room in
+    /// memory for one more that does.
+    fn has_room_to_park<T>(&self, context: &Context<'_, T>, number: u32, meta: &Meta) -> bool {
+        context.memory.has_room_to_park()
+            || self.definition.ordering == Ordering::Key
+            || match &self.books.lane(number).aisles {
+                Some(aisles) => !aisles.is_shut(&meta.throttle_keys),
+                None => true,
+            }
+    }
+
+    /// Reads no more of a lane until one of those goes out that wait for a token, or for a while.
+    fn park(&mut self, now: Timestamp, number: u32) {
+        self.books.lane_mut(number).is_full = true;
+        let moment = now.saturating_add(RETRY);
+        self.books.failed_loads.push_back((moment, number));
     }
 
     /// Deletes a message that was read back too late.

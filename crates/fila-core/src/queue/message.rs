@@ -15,6 +15,8 @@ use crate::wheel::Timer;
 pub(super) struct Message {
     pub(super) id: MessageId,
     pub(super) lane: u32,
+    /// Its aisle in that lane, if it takes tokens.
+    pub(super) aisle: Option<u32>,
     pub(super) meta: Meta,
     pub(super) payload: Option<Payload>,
     pub(super) state: State,

@@ -23,16 +23,20 @@
 //! - `depth = ready + delayed + leased + accepted and not yet durable`.
 
 mod admission;
+mod aisle;
 mod batch_row;
 mod batches;
 mod books;
 mod consumers;
 mod deduplication;
 mod dispatch;
+mod explaining;
 mod failing;
 mod lane;
+mod line;
 mod loading;
 mod message;
+mod pace;
 mod peeking;
 mod redriving;
 mod settling;
@@ -52,6 +56,7 @@ pub(crate) use self::settling::Stores;
 use crate::effects::Garbage;
 use crate::memory::Memory;
 use crate::recovery::DeadLetters;
+use crate::throttle::{Call, Gates};
 use crate::{
     ConsumerId, Definition, Demand, Dismissal, Effects, KeySettings, QueueStats, Recovery, Refused,
     Settings, Totals,
@@ -63,6 +68,7 @@ pub(crate) struct Context<'a, T> {
     pub(crate) settings: &'a Settings,
     pub(crate) memory: &'a mut Memory,
     pub(crate) effects: &'a mut Effects<T>,
+    pub(crate) gates: &'a mut Gates,
     /// Bytes that have been taken and are not confirmed.
     pub(crate) buffered: &'a mut usize,
     /// How many operations the round that is collected has room for.
@@ -115,6 +121,7 @@ pub(crate) struct Writes {
 
 impl Queue {
     pub(crate) fn open(now: Timestamp, settings: &Settings, mut recovery: Recovery) -> Self {
+        let ordering = recovery.definition.ordering;
         let mut queue = Self {
             id: recovery.queue,
             epoch: recovery.epoch,
@@ -125,7 +132,7 @@ impl Queue {
             consumers: Consumers::default(),
             deduplication: Deduplication::default(),
             batches: recovery.batches,
-            books: Box::new(Books::new(0, settings, now)),
+            books: Box::new(Books::new(0, ordering, settings, now)),
             dead_letters: recovery.dead_letters,
             redrives: 0,
             totals: Totals::default(),
@@ -241,6 +248,29 @@ impl Queue {
         self.resync.is_some()
     }
 
+    /// Lets an aisle go on for which there is a token; tells whether it has waited for that.
+    pub(crate) fn called(&mut self, gates: &Gates, call: &Call) -> bool {
+        let number = call.waiter.lane;
+        let Some(Some(lane)) = self.books.lanes.get_mut(number as usize) else {
+            return false;
+        };
+        let called = match &mut lane.aisles {
+            Some(aisles) => aisles.called(gates, call),
+            None => None,
+        };
+        let Some(count) = called else {
+            return false;
+        };
+        let count = match lane.held.take() {
+            Some(_) => 1,
+            None => count,
+        };
+        lane.throttled -= count;
+        self.books.stats.throttled -= count;
+        self.books.refresh(number, &self.definition);
+        true
+    }
+
     /// Empties the queue, and returns how many messages there were. Constant work but for the consumers: the old books
     /// are for somebody else to throw away.
     ///
@@ -252,7 +282,8 @@ impl Queue {
             self.writes.is_purge = true;
         }
         let purged = self.books.depth;
-        let books = Books::new(self.books.serial + 1, context.settings, context.now);
+        let (serial, ordering) = (self.books.serial + 1, self.definition.ordering);
+        let books = Books::new(serial, ordering, context.settings, context.now);
         let old = std::mem::replace(&mut self.books, Box::new(books));
         old.leave(context.memory);
         context.effects.garbage.push(Garbage(old));

@@ -38,7 +38,11 @@ impl Queue {
     /// Returns for how long the first message of a lane that is ready has been so, as far as that is known without
     /// reading or searching.
     fn head_waiting(&mut self, now: Timestamp, number: u32) -> Option<Duration> {
-        let Some(head) = self.books.head(number) else {
+        let head = self
+            .books
+            .head(number)
+            .or_else(|| self.books.shut_head(number));
+        let Some(head) = head else {
             let stored = self.books.lane(number).stored?;
             return Some(now.since(stored.since));
         };
@@ -108,6 +112,7 @@ fn key_stats(lane: &Lane, head_waiting: Option<Duration>) -> KeyStats {
         weight: lane.weight_in_force().value(),
         is_paused: lane.is_paused(),
         ready: lane.ready_count + lane.stored_count(),
+        throttled: lane.throttled,
         delayed: lane.delayed,
         leased: u64::from(lane.leased),
         delivered: lane.delivered,

@@ -1,10 +1,9 @@
 //! How deliveries end: by a result, by time, or with their consumer.
 
-use std::cmp::Reverse;
-
 use drr::Cost;
 
 use super::failing::Cause;
+use super::line::Join;
 use super::message::State;
 use super::{Context, Queue};
 use crate::{Charge, SettleError, Settlement, Verdict};
@@ -87,13 +86,13 @@ impl Queue {
         let moment = message.meta.expires_at;
         // Its time had come when it was delivered, and does not go back.
         message.state = State::Ready { since: context.now };
-        let (number, handle) = (message.lane, message.handle(slot));
+        let number = message.lane;
         books.stats.leased -= 1;
         books.stats.ready += 1;
         let lane = books.lane_mut(number);
         lane.leased -= 1;
         lane.ready_count += 1;
-        lane.returned.push(Reverse(handle));
+        books.line_up(slot, Join::Between);
         books.arm(slot, moment);
         if is_expired {
             self.expire(context, slot);

@@ -20,29 +20,7 @@ use fila_store::{DeduplicationId, FairnessKey, MessageId, QueueId, Timestamp};
 
 use self::dead_letters::Cellar;
 use self::producers::{Copies, Place, Producer};
-use crate::support::Shell;
-
-/// Numbers that look random and are the same for the same seed.
-pub(crate) struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
+use crate::support::{Chance, Shell};
 
 /// What the model knows of a message that is stored.
 #[derive(Clone, Debug)]

@@ -2,19 +2,24 @@
 
 #![allow(dead_code, reason = "every test uses a part of it")]
 
+mod chance;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use fila_core::{
-    Answer, BatchId, Broker, Command, Committed, ConsumerId, Credit, Definition, Delivery, Demand,
-    Dismissal, Enqueued, Failure, KeyCursor, KeyStats, LeaseId, Load, LoadRequest, LoadedMessages,
-    MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings, SettleError, Settlement,
-    Verdict,
+    Answer, BatchId, Broker, Buckets, Command, Committed, ConsumerId, Credit, Definition, Delivery,
+    Demand, Dismissal, Enqueued, Explanation, Failure, KeyCursor, KeyStats, LeaseId, Load,
+    LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings,
+    SettleError, Settlement, Throttle, Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, Entry, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
-    Payload, QueueId, QueueName, Shard, Timestamp,
+    Payload, QueueId, QueueName, Shard, ThrottleKey, Timestamp,
 };
+
+#[allow(unused_imports, reason = "every test uses a part of it")]
+pub(crate) use self::chance::Chance;
 
 pub(crate) const START: u64 = 1_700_000_000_000;
 
@@ -42,6 +47,9 @@ pub(crate) struct Shell {
     /// Failures that are to be judged.
     pub(crate) failures: VecDeque<Failure>,
     settings: Settings,
+    buckets: Buckets,
+    /// Rate and burst of all keys that are throttled.
+    throttles: BTreeMap<String, (f64, f64)>,
     tickets: u64,
     consumers: u64,
 }
@@ -50,11 +58,12 @@ impl Shell {
     pub(crate) fn new(settings: Settings) -> Self {
         let disk = MemoryDisk::default();
         let engine = MemoryEngine::open(&disk).unwrap();
+        let buckets = Buckets::default();
         Self {
             disk,
             engine,
             shards: BTreeMap::new(),
-            broker: Broker::new(settings.clone()),
+            broker: Broker::with_buckets(settings.clone(), buckets.clone()),
             now: Timestamp::from_millis(START),
             answers: BTreeMap::new(),
             deliveries: VecDeque::new(),
@@ -66,6 +75,8 @@ impl Shell {
             loads: VecDeque::new(),
             failures: VecDeque::new(),
             settings,
+            buckets,
+            throttles: BTreeMap::new(),
             tickets: 0,
             consumers: 0,
         }
@@ -141,11 +152,35 @@ impl Shell {
         self.deliveries.clear();
         self.dismissed.clear();
         self.engine = MemoryEngine::open(&self.disk).unwrap();
-        self.broker = Broker::new(self.settings.clone());
+        self.buckets = Buckets::default();
+        for (key, &(rate, burst)) in &self.throttles {
+            let throttle = Throttle::new(rate, burst).unwrap();
+            self.buckets.resume(self.now, &throttle_key(key), throttle);
+        }
+        self.broker = Broker::with_buckets(self.settings.clone(), self.buckets.clone());
         for queue in self.engine.queues().unwrap() {
             let definition = Definition::decode(&queue.definition).unwrap();
             self.open(queue.id, &queue.name, definition);
         }
+    }
+
+    /// Sets the rate and the burst of a throttle key, for all who wait.
+    pub(crate) fn throttle(&mut self, key: &str, rate: f64, burst: f64) {
+        let throttle = Throttle::new(rate, burst).unwrap();
+        self.throttles.insert(key.to_owned(), (rate, burst));
+        self.buckets.set(self.now, &throttle_key(key), throttle);
+        self.rethrottle(key);
+    }
+
+    pub(crate) fn unthrottle(&mut self, key: &str) {
+        self.throttles.remove(key);
+        self.buckets.remove(&throttle_key(key));
+        self.rethrottle(key);
+    }
+
+    fn rethrottle(&mut self, key: &str) {
+        let keys = vec![throttle_key(key)];
+        self.tell(Command::Rethrottle { keys });
     }
 
     /// Starts again with other settings.
@@ -426,6 +461,20 @@ impl Shell {
         }
     }
 
+    /// Asks why a key waits.
+    pub(crate) fn explain(&mut self, queue: QueueId, name: &str) -> Explanation {
+        let ticket = self.ticket();
+        self.tell(Command::Explain {
+            queue,
+            fairness_key: key(name),
+            ticket,
+        });
+        match self.answers.remove(&ticket) {
+            Some(Answer::Explained(explanation)) => *explanation,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) fn stats(&mut self, queue: QueueId) -> QueueStats {
         let ticket = self.ticket();
         self.tell(Command::Inspect { queue, ticket });
@@ -438,6 +487,18 @@ impl Shell {
 
 pub(crate) fn key(name: &str) -> FairnessKey {
     FairnessKey::new(name.to_owned()).unwrap()
+}
+
+pub(crate) fn throttle_key(name: &str) -> ThrottleKey {
+    ThrottleKey::parse(name).unwrap()
+}
+
+/// Returns a message that takes tokens of these keys.
+pub(crate) fn throttled(name: &str, keys: &[&str]) -> NewMessage {
+    NewMessage {
+        throttle_keys: keys.iter().map(|key| throttle_key(key)).collect(),
+        ..message(name, "throttled")
+    }
 }
 
 pub(crate) fn message(name: &str, body: impl Into<bytes::Bytes>) -> NewMessage {

@@ -41,6 +41,7 @@ pub(crate) struct Producer {
 }
 
 /// What goes into the line.
+#[expect(clippy::large_enum_variant, reason = "nearly all are messages")]
 #[derive(Debug)]
 pub(crate) enum Put {
     Message(Waiting),

@@ -95,11 +95,12 @@ impl Queue {
     pub(super) fn info(&self) -> v1::QueueInfo {
         v1::QueueInfo {
             name: self.name.clone(),
-            settings: Some(self.settings),
+            settings: Some(self.settings.clone()),
             paused: self.paused,
             version: 1,
             stats: Some(self.stats_now()),
             keys: Vec::new(),
+            hooks: Vec::new(),
         }
     }
 

@@ -353,6 +353,13 @@ impl FilaAdmin for Service {
         unknown()
     }
 
+    async fn explain_key(
+        &self,
+        _: Request<v1::ExplainKeyRequest>,
+    ) -> Answer<v1::ExplainKeyResponse> {
+        unknown()
+    }
+
     async fn set_config(
         &self,
         request: Request<v1::SetConfigRequest>,

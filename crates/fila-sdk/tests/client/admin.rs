@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use fila_sdk::{Charge, DeathReason, ErrorCode, KeyChange, Message, Ordering, QueueSettings};
+use fila_sdk::{
+    Charge, DeathReason, ErrorCode, EstimateBasis, HookFallback, HookState, KeyChange, Message,
+    Ordering, QueueSettings, Waiting,
+};
 
 use crate::rig::{Rig, soon};
 
@@ -22,13 +25,54 @@ async fn settings_come_back_as_they_were_given() {
         .retry_attempts_max(3)
         .retry_backoff(Duration::from_secs(2))
         .retry_backoff_max(Duration::from_secs(20))
-        .retry_jitter_percent(5);
+        .retry_jitter_percent(5)
+        .script("function on_enqueue(msg) return {} end")
+        .hook_fallback(HookFallback::LastGood);
     let created = soon(admin.create_queue("orders", settings.clone()))
         .await
         .unwrap();
     assert_eq!(created.settings, settings);
     let queue = soon(admin.queue("orders")).await.unwrap();
     assert_eq!((queue.name.as_str(), queue.settings), ("orders", settings));
+}
+
+#[tokio::test]
+async fn a_script_schedules_what_is_sent_and_says_how_it_fares() {
+    let rig = Rig::start().await;
+    let admin = rig.client.admin();
+    let script = "function on_enqueue(msg)
+        if not msg.headers['tenant'] then error('no tenant') end
+        return { fairness_key = msg.headers['tenant'] }
+    end";
+    let settings = QueueSettings::new()
+        .script(script)
+        .hook_fallback(HookFallback::Refuse);
+    soon(admin.create_queue("orders", settings)).await.unwrap();
+    let queue = rig.client.queue("orders");
+    let sent = queue.send(Message::new("x").key("mine").header("tenant", "acme"));
+    soon(sent).await.unwrap();
+    let keys = soon(admin.keys("orders", 10)).await.unwrap();
+    assert_eq!(keys[0].key, "acme");
+    let refused = soon(queue.send("x")).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::HookFailed));
+    let hook = soon(admin.queue("orders")).await.unwrap().hooks.remove(0);
+    assert_eq!(
+        (hook.name.as_str(), hook.state),
+        ("on_enqueue", HookState::Closed)
+    );
+    assert_eq!((hook.calls_total, hook.failures_total), (2, 1));
+    let error = hook.last_error.unwrap();
+    assert_eq!(error, "the hook failed: line 2: no tenant");
+    let broken = QueueSettings::new().script("return {");
+    let refused = soon(admin.update_queue("orders", broken, None))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::InvalidScript));
+    let without = QueueSettings::new().script("");
+    let updated = soon(admin.update_queue("orders", without, None))
+        .await
+        .unwrap();
+    assert!(updated.hooks.is_empty());
 }
 
 #[tokio::test]
@@ -94,7 +138,7 @@ async fn dead_letters_have_a_history_and_come_back() {
         let message = Message::new(number.to_string()).key("acme");
         soon(orders.send(message)).await.unwrap();
     }
-    let mut consumer = soon(orders.consumer().start()).await.unwrap();
+    let mut consumer = orders.consumer().subscribe();
     for _ in 0..3 {
         let order = soon(consumer.next()).await.unwrap().unwrap();
         soon(order.nack("no such address")).await.unwrap();
@@ -142,6 +186,42 @@ async fn keys_are_listed_page_by_page_and_changed_one_by_one() {
     soon(change).await.unwrap();
     let change = admin.update_key("orders", "tenant-0007", KeyChange::concurrency(2));
     assert_eq!(soon(change).await.unwrap().concurrency, Some(2));
+}
+
+#[tokio::test]
+async fn a_key_that_waits_is_explained() {
+    let rig = Rig::start().await;
+    let orders = rig.queue("orders").await;
+    let admin = rig.client.admin();
+    let nobody = soon(admin.explain("orders", "nobody")).await.unwrap();
+    assert_eq!(nobody.waiting, Waiting::Empty);
+    assert_eq!((nobody.bound, nobody.estimate), (None, None));
+
+    let later = Duration::from_secs(3600);
+    let message = Message::new("").key("late").delay(later);
+    soon(orders.send(message)).await.unwrap();
+    let late = soon(admin.explain("orders", "late")).await.unwrap();
+    let Waiting::BackingOff { until } = late.waiting else {
+        panic!("{late:?}");
+    };
+    let wait = until.duration_since(late.now).unwrap();
+    assert!(wait <= later && wait > later / 2, "{late:?}");
+    let estimate = late.estimate.unwrap();
+    assert_eq!((estimate.at, estimate.basis), (until, EstimateBasis::Due));
+    assert_eq!((late.weight, late.delayed, late.debt), (1, 1, 0.0));
+
+    soon(orders.send(Message::new("").key("acme")))
+        .await
+        .unwrap();
+    let acme = soon(admin.explain("orders", "acme")).await.unwrap();
+    assert_eq!(acme.waiting, Waiting::NoConsumers);
+    soon(admin.update_key("orders", "acme", KeyChange::pause()))
+        .await
+        .unwrap();
+    let acme = soon(admin.explain("orders", "acme")).await.unwrap();
+    assert_eq!(acme.waiting, Waiting::KeyPaused);
+    let error = soon(admin.explain("nowhere", "acme")).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::QueueNotFound));
 }
 
 #[tokio::test]

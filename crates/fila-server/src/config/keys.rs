@@ -17,6 +17,8 @@ pub enum Section {
     Scheduler,
     /// `[storage]`
     Storage,
+    /// `[lua]`
+    Lua,
     /// `[limits]`
     Limits,
     /// `[telemetry]`
@@ -25,10 +27,11 @@ pub enum Section {
 
 impl Section {
     /// All sections, in the order in which they are printed.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Server,
         Self::Scheduler,
         Self::Storage,
+        Self::Lua,
         Self::Limits,
         Self::Telemetry,
     ];
@@ -40,6 +43,7 @@ impl Section {
             Self::Server => "server",
             Self::Scheduler => "scheduler",
             Self::Storage => "storage",
+            Self::Lua => "lua",
             Self::Limits => "limits",
             Self::Telemetry => "telemetry",
         }
@@ -52,6 +56,7 @@ impl Section {
             Self::Server => "Where the server listens, and how it starts and stops.",
             Self::Scheduler => "Who decides whose turn it is, and in what grain.",
             Self::Storage => "Where messages are kept, and how safely.",
+            Self::Lua => "What hooks may take, and when they are no longer asked.",
             Self::Limits => "What a client may at most ask for; beyond it the answer is a refusal.",
             Self::Telemetry => "What the server says of itself.",
         }

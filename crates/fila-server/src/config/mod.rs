@@ -32,7 +32,7 @@ pub use error::{ConfigError, Place, Problem};
 pub use keys::{Key, Section};
 pub use loader::Loader;
 pub use sections::{
-    Config, LimitsConfig, SchedulerConfig, ServerConfig, StorageConfig, TelemetryConfig,
+    Config, LimitsConfig, LuaConfig, SchedulerConfig, ServerConfig, StorageConfig, TelemetryConfig,
 };
 pub use values::{LogFilter, LogFormat, NotALogFilter, StorageEngine};
 

@@ -21,6 +21,8 @@ pub struct Config {
     pub scheduler: SchedulerConfig,
     /// Where messages are kept, and how safely.
     pub storage: StorageConfig,
+    /// What hooks may take, and when they are no longer asked.
+    pub lua: LuaConfig,
     /// What a client may at most ask for.
     pub limits: LimitsConfig,
     /// What the server says of itself.
@@ -67,6 +69,20 @@ pub struct StorageConfig {
     pub cache: ByteSize,
     /// How often rows of purged and deleted queues are swept.
     pub sweep_interval: Duration,
+}
+
+/// What hooks may take, and when they are no longer asked.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LuaConfig {
+    /// How long a hook may run for one message.
+    pub default_timeout: Duration,
+    /// How much memory a script may take.
+    pub default_memory_limit_bytes: ByteSize,
+    /// How many failures in a row open a hook's circuit breaker.
+    pub circuit_breaker_threshold: NonZeroU32,
+    /// How long an open circuit breaker keeps a hook from being asked.
+    pub circuit_breaker_cooldown: Duration,
 }
 
 /// What a client may at most ask for. Beyond it the answer is a refusal that names the limit.
@@ -166,6 +182,17 @@ impl Default for StorageConfig {
             memory_budget: ByteSize::mib(256),
             cache: ByteSize::mib(32),
             sweep_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Default for LuaConfig {
+    fn default() -> Self {
+        Self {
+            default_timeout: Duration::from_millis(10),
+            default_memory_limit_bytes: ByteSize::mib(1),
+            circuit_breaker_threshold: nonzero_u32(3),
+            circuit_breaker_cooldown: Duration::from_secs(10),
         }
     }
 }

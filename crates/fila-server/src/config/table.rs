@@ -26,6 +26,10 @@ const fn storage(name: &'static str, field: &'static dyn Field, doc: &'static st
     key(Section::Storage, name, field, doc)
 }
 
+const fn lua(name: &'static str, field: &'static dyn Field, doc: &'static str) -> Key {
+    key(Section::Lua, name, field, doc)
+}
+
 const fn limits(name: &'static str, field: &'static dyn Field, doc: &'static str) -> Key {
     key(Section::Limits, name, field, doc)
 }
@@ -48,7 +52,7 @@ const fn key(
     }
 }
 
-pub(super) static KEYS: [Key; 40] = [
+pub(super) static KEYS: [Key; 44] = [
     server(
         "address",
         &ADDRESS,
@@ -130,6 +134,42 @@ pub(super) static KEYS: [Key; 40] = [
             at: |c| &mut c.storage.sweep_interval,
         },
         "How often rows of purged and deleted queues are swept.",
+    ),
+    lua(
+        "default_timeout_ms",
+        &Millis {
+            min: 1,
+            max: 1000,
+            at: |c| &mut c.lua.default_timeout,
+        },
+        "How long a hook may run for one message, in time of its thread.",
+    ),
+    lua(
+        "default_memory_limit_bytes",
+        &Size {
+            min: ByteSize::kib(64),
+            max: ByteSize::mib(32),
+            at: |c| &mut c.lua.default_memory_limit_bytes,
+        },
+        "How much memory a script and its data may take.",
+    ),
+    lua(
+        "circuit_breaker_threshold",
+        &Whole {
+            min: 1,
+            max: MILLION,
+            at: |c| &mut c.lua.circuit_breaker_threshold,
+        },
+        "How many failures in a row open a hook's circuit breaker.",
+    ),
+    lua(
+        "circuit_breaker_cooldown_ms",
+        &Millis {
+            min: 1,
+            max: 24 * HOUR_MS,
+            at: |c| &mut c.lua.circuit_breaker_cooldown,
+        },
+        "How long an open circuit breaker keeps a hook from being asked.",
     ),
     limits(
         "payload_bytes",

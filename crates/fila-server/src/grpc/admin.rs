@@ -6,19 +6,21 @@ use fila_core::{Definition, KeyCursor};
 use fila_proto::v1::fila_admin_server::FilaAdmin;
 use fila_proto::v1::{
     CreateQueueRequest, CreateQueueResponse, DeleteConfigRequest, DeleteConfigResponse,
-    DeleteQueueRequest, DeleteQueueResponse, ErrorCode, GetConfigRequest, GetConfigResponse,
-    InspectQueueRequest, InspectQueueResponse, ListConfigRequest, ListConfigResponse,
-    ListKeysRequest, ListKeysResponse, ListQueuesRequest, ListQueuesResponse, PauseQueueRequest,
-    PauseQueueResponse, PurgeQueueRequest, PurgeQueueResponse, QueueSettings, RedriveRequest,
-    RedriveResponse, ResumeQueueRequest, ResumeQueueResponse, ServerInfoRequest,
-    ServerInfoResponse, SetConfigRequest, SetConfigResponse, UpdateKeyRequest, UpdateKeyResponse,
-    UpdateQueueRequest, UpdateQueueResponse,
+    DeleteQueueRequest, DeleteQueueResponse, ErrorCode, ExplainKeyRequest, ExplainKeyResponse,
+    GetConfigRequest, GetConfigResponse, InspectQueueRequest, InspectQueueResponse,
+    ListConfigRequest, ListConfigResponse, ListKeysRequest, ListKeysResponse, ListQueuesRequest,
+    ListQueuesResponse, PauseQueueRequest, PauseQueueResponse, PurgeQueueRequest,
+    PurgeQueueResponse, QueueSettings, RedriveRequest, RedriveResponse, ResumeQueueRequest,
+    ResumeQueueResponse, ServerInfoRequest, ServerInfoResponse, SetConfigRequest,
+    SetConfigResponse, UpdateKeyRequest, UpdateKeyResponse, UpdateQueueRequest,
+    UpdateQueueResponse,
 };
 use fila_store::Version;
 use futures_util::{Stream, stream};
 use tonic::{Request, Response, Status};
 
 use super::config;
+use super::explain;
 use super::message::fairness_key;
 use super::redrive::Redrive;
 use super::refusal::Refusal;
@@ -41,6 +43,17 @@ impl Admin {
             Ok(())
         };
         self.handle.update_queue(queue, None, change).await?;
+        Ok(())
+    }
+
+    /// Refuses a fairness key that no message can have.
+    fn check_key(&self, key: &str) -> Result<(), Refusal> {
+        let max = self.handle.limits().fairness_key_bytes.as_usize();
+        let found = key.len();
+        if found > max {
+            let text = format!("the fairness key has {found} bytes, {max} are allowed");
+            return Err(Refusal::new(ErrorCode::FairnessKeyTooLong, text));
+        }
         Ok(())
     }
 }
@@ -202,11 +215,7 @@ impl FilaAdmin for Admin {
             concurrency,
         } = request.into_inner();
         let limits = self.handle.limits();
-        let (found, max) = (key.len(), limits.fairness_key_bytes.as_usize());
-        if found > max {
-            let text = format!("the fairness key has {found} bytes, {max} are allowed");
-            return Err(Refusal::new(ErrorCode::FairnessKeyTooLong, text).into());
-        }
+        self.check_key(&key)?;
         let (found, max) = (weight.unwrap_or(0), drr::Weight::MAX.value());
         if found > max {
             let text = format!("weight {found} is out of range; 1 to {max} are allowed");
@@ -224,6 +233,20 @@ impl FilaAdmin for Admin {
         let settings = queue.definition.keys.get(&key).copied().unwrap_or_default();
         let key = key_settings(&key, &settings);
         Ok(Response::new(UpdateKeyResponse { key: Some(key) }))
+    }
+
+    async fn explain_key(
+        &self,
+        request: Request<ExplainKeyRequest>,
+    ) -> Result<Response<ExplainKeyResponse>, Status> {
+        let ExplainKeyRequest {
+            queue,
+            fairness_key: key,
+        } = request.into_inner();
+        self.check_key(&key)?;
+        let queue = self.handle.queue(&queue)?;
+        let explanation = self.handle.explain(&queue, fairness_key(key)?).await?;
+        Ok(Response::new(explain::to_wire(&explanation)))
     }
 
     async fn set_config(

@@ -10,7 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use fila_core::{BatchId, Delivery, Enqueued, NewMessage, ProducerId, Sequence, Ttl};
 use fila_proto::v1::{self, EnqueueResult, ErrorCode};
-use fila_store::{DeathReason, DeduplicationId, FairnessKey, History, Payload, QueueId};
+use fila_store::{
+    DeathReason, DeduplicationId, FairnessKey, History, Payload, QueueId, ThrottleKey,
+};
 
 use super::id;
 use super::refusal::{Refusal, out_of_range};
@@ -31,6 +33,13 @@ pub(super) fn fairness_key(text: String) -> Result<FairnessKey, Refusal> {
     FairnessKey::new(bytes).map_err(out_of_range(ErrorCode::FairnessKeyTooLong))
 }
 
+/// Takes the throttle keys of a message. How many there may be is the broker's to say.
+fn throttle_keys(texts: &[String]) -> Result<Arc<[ThrottleKey]>, Refusal> {
+    let keys = texts.iter().map(|text| ThrottleKey::parse(text));
+    let keys: Result<Arc<[ThrottleKey]>, _> = keys.collect();
+    keys.map_err(out_of_range(ErrorCode::InvalidThrottleKey))
+}
+
 /// Takes a message as its producer gives it.
 pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessage, Refusal> {
     let v1::Message {
@@ -41,6 +50,7 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
         delay_ms,
         ttl_ms,
         deduplication_id,
+        throttle_keys,
     } = message;
     let mut headers: Vec<(String, String)> = headers.into_iter().collect();
     trace.add_to(&mut headers);
@@ -76,7 +86,8 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
             Some(millis) => Ttl::For(Duration::from_millis(millis)),
         },
         deduplication_id,
-        throttle_keys: Arc::new([]),
+        refusal: None,
+        throttle_keys: self::throttle_keys(&throttle_keys)?,
     })
 }
 

@@ -7,7 +7,7 @@
 mod admin;
 mod config;
 mod consume;
-mod id;
+mod explain;
 mod message;
 mod peek;
 mod produce;
@@ -28,6 +28,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 pub(crate) use trace::Tracing;
 
 use crate::config::LimitsConfig;
+use crate::message_id as id;
 use crate::runtime::Handle;
 
 /// The least that a request may have, in bytes, whatever the limits of a message are.

@@ -106,6 +106,7 @@ fn message(queue: QueueId, source: Option<QueueId>, peeked: PeekedMessage) -> v1
             .as_ref()
             .map_or_else(String::new, name),
         history: meta.history.as_deref().map(|it| history(source, it)),
+        throttle_keys: meta.throttle_keys.iter().map(ToString::to_string).collect(),
     }
 }
 

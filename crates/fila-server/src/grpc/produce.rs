@@ -20,7 +20,7 @@ use super::consume::stopped;
 use super::message::{self, Batch, Outcome};
 use super::refusal::{Refusal, unreadable};
 use super::trace::{CallTrace, Tracing};
-use crate::runtime::{Frame, Handle, QueueEntry, Replies, Reply, State};
+use crate::runtime::{Frame, Handle, HookedFrames, QueueEntry, Replies, Reply, State};
 
 /// Messages that are handed over together, about: the last frame may go beyond it.
 const MESSAGES_AT_ONCE: usize = 256;
@@ -38,7 +38,7 @@ pub(super) struct Producing {
     unconfirmed: usize,
     waiting: HashMap<u64, Waiting, RandomState>,
     next_number: u64,
-    to_replies: mpsc::UnboundedSender<(u64, Reply)>,
+    hooked: HookedFrames,
     replies: Replies,
     state: watch::Receiver<State>,
     /// Answers that are to be sent. All are before any other frame is read.
@@ -84,6 +84,7 @@ impl Producing {
         let window = handle.limits().produce_window.get() as usize;
         let state = handle.state();
         Self {
+            hooked: HookedFrames::new(handle.clone(), to_replies),
             handle,
             tracing,
             trace,
@@ -93,7 +94,6 @@ impl Producing {
             unconfirmed: 0,
             waiting: HashMap::default(),
             next_number: 0,
-            to_replies,
             replies,
             state,
             ready: VecDeque::new(),
@@ -220,7 +220,7 @@ impl Producing {
             return;
         };
         let numbers: Vec<u64> = frames.iter().map(|frame| frame.number).collect();
-        let handed = self.handle.produce(&queue, frames, &self.to_replies).await;
+        let handed = self.hooked.produce(queue, frames).await;
         if let Err(error) = handed {
             let refusal = Refusal::from(error);
             for number in numbers {
@@ -238,6 +238,7 @@ impl Producing {
                 }
             }
             Reply::Answer(Answer::Refused(refused)) => self.refuse(number, &refused.into()),
+            Reply::Refused(error) => self.refuse(number, &error.into()),
             Reply::Answer(_) | Reply::Stopped => {
                 self.refuse(number, &self.handle.stopped().into());
             }

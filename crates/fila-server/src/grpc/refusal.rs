@@ -71,8 +71,10 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::DelayTooLong
         | ErrorCode::BatchTooLarge
         | ErrorCode::DeduplicationIdTooLong
+        | ErrorCode::InvalidThrottleKey
         | ErrorCode::InvalidConfig
-        | ErrorCode::ConfigTooLarge => Code::InvalidArgument,
+        | ErrorCode::ConfigTooLarge
+        | ErrorCode::InvalidScript => Code::InvalidArgument,
         ErrorCode::QueueNotFound | ErrorCode::QueueDeleted | ErrorCode::ConfigNotFound => {
             Code::NotFound
         }
@@ -88,7 +90,7 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::BufferFull
         | ErrorCode::TooManyKeySettings
         | ErrorCode::ConfigFull => Code::ResourceExhausted,
-        ErrorCode::LeaseNotFound => Code::FailedPrecondition,
+        ErrorCode::LeaseNotFound | ErrorCode::HookFailed => Code::FailedPrecondition,
         ErrorCode::StoreUnavailable | ErrorCode::ShuttingDown => Code::Unavailable,
         ErrorCode::OutcomeUnknown => Code::Unknown,
     }
@@ -108,6 +110,8 @@ impl From<CallError> for Refusal {
             CallError::TooManyQueues { .. } => ErrorCode::TooManyQueues,
             CallError::TooManyKeySettings { .. } => ErrorCode::TooManyKeySettings,
             CallError::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
+            CallError::Script(_) => ErrorCode::InvalidScript,
+            CallError::HookCrowded { .. } => ErrorCode::BufferFull,
             CallError::InvalidConfig(_) => ErrorCode::InvalidConfig,
             CallError::ConfigTooLarge { .. } => ErrorCode::ConfigTooLarge,
             CallError::UnknownConfig(_) => ErrorCode::ConfigNotFound,
@@ -159,6 +163,7 @@ impl From<EnqueueError> for Refusal {
                 ErrorCode::HeadersTooLarge
             }
             EnqueueError::FairnessKeyTooLong { .. } => ErrorCode::FairnessKeyTooLong,
+            EnqueueError::TooManyThrottleKeys { .. } => ErrorCode::InvalidThrottleKey,
             EnqueueError::DelayTooLong { .. } => ErrorCode::DelayTooLong,
             EnqueueError::InvalidWeight { .. } => ErrorCode::InvalidWeight,
             EnqueueError::QueueFull { .. } => ErrorCode::QueueFull,
@@ -167,6 +172,7 @@ impl From<EnqueueError> for Refusal {
             EnqueueError::TooManyDelayed { .. } => ErrorCode::TooManyDelayed,
             EnqueueError::TooManyDeduplicationIds { .. } => ErrorCode::TooManyDeduplicationIds,
             EnqueueError::BufferFull { .. } => ErrorCode::BufferFull,
+            EnqueueError::HookFailed { .. } => ErrorCode::HookFailed,
             EnqueueError::IdsExhausted => ErrorCode::StoreUnavailable,
             _ => ErrorCode::Unspecified,
         };

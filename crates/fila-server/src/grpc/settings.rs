@@ -3,12 +3,14 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{Charge, Definition, Delivering, KeySettings, KeyStats, Ordering, QueueStats};
+use fila_core::{
+    Charge, Definition, Delivering, HookFallback, KeySettings, KeyStats, Ordering, QueueStats,
+};
 use fila_proto::v1;
 use fila_store::FairnessKey;
 
 use super::message::key_text;
-use crate::runtime::{CallError, QueueEntry};
+use crate::runtime::{CallError, HookFigures, HookState, QueueEntry};
 
 /// Changes a definition as a request asks for: what is absent keeps its value.
 ///
@@ -71,6 +73,21 @@ pub(super) fn apply(
         definition.retry.jitter_percent = percent.ok_or_else(|| {
             CallError::Invalid("retry_jitter_percent is out of range; 0 to 100 are allowed".into())
         })?;
+    }
+    if let Some(script) = &settings.script {
+        definition.script = (!script.is_empty()).then(|| script.as_str().into());
+    }
+    if settings.hook_fallback.is_some() {
+        let allowed = "hook_fallback is HOOK_FALLBACK_DEFAULT, HOOK_FALLBACK_LAST_GOOD or \
+                       HOOK_FALLBACK_REFUSE";
+        let unknown = || CallError::Invalid(allowed.to_owned());
+        let fallback = settings.hook_fallback;
+        let fallback = fallback.and_then(|n| v1::HookFallback::try_from(n).ok());
+        definition.hook_fallback = match fallback.ok_or_else(unknown)? {
+            v1::HookFallback::Default => HookFallback::Default,
+            v1::HookFallback::LastGood => HookFallback::LastGood,
+            v1::HookFallback::Refuse => HookFallback::Refuse,
+        };
     }
     Ok(())
 }
@@ -153,15 +170,16 @@ pub(super) fn queue_info(queue: &QueueEntry, stats: &QueueStats, detail: Detail)
     };
     v1::QueueInfo {
         name: queue.name.to_string(),
-        settings: Some(queue_settings(definition)),
+        settings: Some(queue_settings(definition, detail)),
         paused: definition.delivery == Delivering::Paused,
         version: queue.version.get(),
         stats: Some(queue_stats(stats)),
         keys,
+        hooks: queue.hooks().iter().map(hook_info).collect(),
     }
 }
 
-fn queue_settings(definition: &Definition) -> v1::QueueSettings {
+fn queue_settings(definition: &Definition, detail: Detail) -> v1::QueueSettings {
     let ordering = match definition.ordering {
         Ordering::None => v1::Ordering::None,
         Ordering::Key => v1::Ordering::Key,
@@ -170,6 +188,11 @@ fn queue_settings(definition: &Definition) -> v1::QueueSettings {
         Charge::Message => v1::Charge::Message,
         Charge::Bytes => v1::Charge::Bytes,
         Charge::Time => v1::Charge::Time,
+    };
+    let fallback = match definition.hook_fallback {
+        HookFallback::Default => v1::HookFallback::Default,
+        HookFallback::LastGood => v1::HookFallback::LastGood,
+        HookFallback::Refuse => v1::HookFallback::Refuse,
     };
     v1::QueueSettings {
         visibility_timeout_ms: Some(millis(definition.visibility_timeout)),
@@ -184,10 +207,36 @@ fn queue_settings(definition: &Definition) -> v1::QueueSettings {
         retry_backoff_ms: Some(millis(definition.retry.backoff)),
         retry_backoff_max_ms: Some(millis(definition.retry.backoff_max)),
         retry_jitter_percent: Some(definition.retry.jitter_percent.into()),
+        script: match detail {
+            Detail::Summary => None,
+            Detail::Full => Some(definition.script.as_deref().unwrap_or_default().to_owned()),
+        },
+        hook_fallback: Some(fallback.into()),
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+/// Returns how a hook fares, as it is shown.
+fn hook_info(figures: &HookFigures) -> v1::HookInfo {
+    let (state, asked_again_in) = match figures.state {
+        HookState::Closed => (v1::HookState::Closed, None),
+        HookState::Open { asked_again_in } => (v1::HookState::Open, Some(asked_again_in)),
+        HookState::HalfOpen => (v1::HookState::HalfOpen, None),
+        HookState::Broken => (v1::HookState::Broken, None),
+    };
+    v1::HookInfo {
+        name: figures.name.to_owned(),
+        state: state.into(),
+        failures_in_a_row: figures.failures_in_a_row,
+        calls_total: figures.calls,
+        failures_total: figures.failures,
+        fallbacks_total: figures.fallbacks,
+        busy_us_total: u64::try_from(figures.busy.as_micros()).unwrap_or(u64::MAX),
+        last_error: figures.last_error.as_deref().unwrap_or_default().to_owned(),
+        asked_again_in_ms: asked_again_in.map(millis),
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -217,6 +266,7 @@ fn queue_stats(stats: &QueueStats) -> v1::QueueStats {
         dead_lettered_total: stats.totals.dead_lettered,
         dead_letters_refused_total: stats.totals.dead_letters_refused,
         redriven_total: stats.totals.redriven,
+        throttled: stats.throttled,
     }
 }
 
@@ -245,6 +295,7 @@ pub(super) fn key_info(key: &KeyStats) -> v1::KeyInfo {
         first_delivered_total: key.first_delivered,
         waited_ms_total: millis(key.waited),
         head_waiting_ms: key.head_waiting.map(millis),
+        throttled: key.throttled,
     }
 }
 
@@ -269,12 +320,14 @@ mod tests {
             retry_backoff_ms: Some(13),
             retry_backoff_max_ms: Some(14),
             retry_jitter_percent: Some(15),
+            script: Some("function on_enqueue(msg) return {} end".to_owned()),
+            hook_fallback: Some(v1::HookFallback::Refuse.into()),
         };
         let mut definition = Definition::default();
         apply(&asked, YEAR, &mut definition).unwrap();
-        assert_eq!(queue_settings(&definition), asked);
+        assert_eq!(queue_settings(&definition, Detail::Full), asked);
         apply(&v1::QueueSettings::default(), YEAR, &mut definition).unwrap();
-        assert_eq!(queue_settings(&definition), asked);
+        assert_eq!(queue_settings(&definition, Detail::Full), asked);
     }
 
     #[test]
@@ -283,27 +336,31 @@ mod tests {
         for odd in [
             v1::QueueSettings {
                 visibility_timeout_ms: Some(0),
-                ..settings
+                ..settings.clone()
             },
             v1::QueueSettings {
                 message_ttl_ms: Some(u64::MAX),
-                ..settings
+                ..settings.clone()
             },
             v1::QueueSettings {
                 ordering: Some(9),
-                ..settings
+                ..settings.clone()
             },
             v1::QueueSettings {
                 charge: Some(-1),
-                ..settings
+                ..settings.clone()
+            },
+            v1::QueueSettings {
+                hook_fallback: Some(3),
+                ..settings.clone()
             },
             v1::QueueSettings {
                 retry_backoff_ms: Some(u64::MAX),
-                ..settings
+                ..settings.clone()
             },
             v1::QueueSettings {
                 retry_backoff_max_ms: Some(u64::MAX),
-                ..settings
+                ..settings.clone()
             },
             v1::QueueSettings {
                 retry_jitter_percent: Some(101),

@@ -243,6 +243,7 @@ impl Working {
                 }
             }
             Reply::Answer(Answer::Refused(refused)) => self.refuse(leases, &refused.into()),
+            Reply::Refused(error) => self.refuse(leases, &error.into()),
             Reply::Answer(_) | Reply::Stopped => {
                 let refusal = self.handle.stopped().into();
                 self.refuse(leases, &refusal);

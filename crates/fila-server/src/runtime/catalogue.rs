@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 use fila_core::{Definition, QueueStats};
 use fila_store::{QueueId, QueueName, Version};
 
 use super::name::source_of;
+use crate::hooks::{HookFigures, QueueHooks};
 
 /// A queue as it is being served.
 #[derive(Clone, Debug)]
@@ -29,9 +31,17 @@ pub struct QueueEntry {
     /// On which scheduler thread it lives.
     pub(super) thread: usize,
     pub(super) figures: Arc<Figures>,
+    /// If it has a script.
+    pub(super) hooks: Option<Arc<QueueHooks>>,
 }
 
 impl QueueEntry {
+    /// Returns how its hooks fare, now.
+    pub fn hooks(&self) -> Vec<HookFigures> {
+        let hooks = self.hooks.as_ref();
+        hooks.map_or_else(Vec::new, |hooks| hooks.figures(Instant::now()))
+    }
+
     /// Returns the name of the queue whose dead letters are in this one, if they are.
     pub fn dead_letters_of(&self) -> Option<&str> {
         source_of(self.name.as_str())
@@ -116,6 +126,7 @@ mod tests {
                 source: None,
                 thread: 0,
                 figures: Arc::default(),
+                hooks: None,
             }));
         }
         catalogue

@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 
 use super::error::{CallError, StartError};
 use super::status::Status;
+use super::throttles::Throttling;
 use crate::config::{ByteSize, LimitsConfig};
 use crate::metrics::Metrics;
 use crate::runtime_config::{self, Entries, Entry};
@@ -44,6 +45,7 @@ pub(super) struct ConfigWriter<E: Engine> {
     pub(super) limits: LimitsConfig,
     pub(super) status: Arc<Status>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) throttling: Throttling,
     /// Locked for the whole of a change.
     pub(super) turn: Mutex<()>,
 }
@@ -123,8 +125,12 @@ impl<E: Engine> ConfigWriter<E> {
         Ok(())
     }
 
-    fn publish(&self, next: Entries) {
-        self.state.send_replace(Arc::new(next));
+    fn publish(&self, now: &Entries, next: Entries) {
+        let next = Arc::new(next);
+        self.state.send_replace(next.clone());
+        if !Arc::ptr_eq(now.throttles(), next.throttles()) {
+            self.throttling.follow(now.throttles(), next.throttles());
+        }
         self.metrics.config_changed();
     }
 }
@@ -159,7 +165,7 @@ impl<E: Engine> WriteConfig for ConfigWriter<E> {
         let set = self.engine.set_config(&key, seen, value.clone().into());
         let version = set.map_err(|error| self.refused(&key, &error))?;
         let entry = Arc::new(Entry::new(key, value, version));
-        self.publish(now.with(entry.clone()));
+        self.publish(&now, now.with(entry.clone()));
         info!(
             key = %entry.key,
             value_bytes = entry.value.len(),
@@ -189,7 +195,7 @@ impl<E: Engine> WriteConfig for ConfigWriter<E> {
         }
         let removed = self.engine.remove_config(key, Expected::Version(found));
         removed.map_err(|error| self.refused(key, &error))?;
-        self.publish(now.without(key));
+        self.publish(&now, now.without(key));
         info!(
             %key,
             old_value_bytes = old.value.len(),

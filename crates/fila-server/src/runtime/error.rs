@@ -3,13 +3,14 @@
 use std::io;
 
 use fila_core::{DefinitionError, EnqueueError, Refused};
+use fila_lua::ScriptError;
 use fila_store::{CommitError, ConfigKey, EngineError, OpenError, QueueName, ReadError, Version};
 
 use super::NameError;
 use crate::runtime_config::InvalidEntry;
 
 /// Why a call was refused as a whole.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// There is no queue of this name.
@@ -73,6 +74,19 @@ pub enum CallError {
     /// There are as many consumers as there may be.
     #[error("there are {max} consumers already; close some, or raise limits.consumers")]
     TooManyConsumers {
+        /// The limit.
+        max: usize,
+    },
+    /// The script of a queue's hooks does not load.
+    #[error("script is refused: {0}")]
+    Script(#[from] ScriptError),
+    /// As many calls wait for the hook of a queue as may.
+    #[error(
+        "{max} calls wait for the hook of queue `{name}`, the limit; try again in a moment, or let the script do less"
+    )]
+    HookCrowded {
+        /// Which queue.
+        name: QueueName,
         /// The limit.
         max: usize,
     },

@@ -15,6 +15,7 @@ use super::name::{dead_letters_of, source_of};
 use super::recover::take_over;
 use super::registrar::least;
 use super::shards::Shards;
+use crate::hooks::{HookSettings, QueueHooks};
 
 /// What all threads of a server share of its queues.
 pub(super) struct Estate<E: Engine> {
@@ -22,6 +23,7 @@ pub(super) struct Estate<E: Engine> {
     pub(super) shards: Arc<Shards<E::Shard>>,
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) inboxes: Arc<[Inbox]>,
+    pub(super) hook_settings: Arc<HookSettings>,
 }
 
 /// What was found in the store.
@@ -91,6 +93,14 @@ impl<E: Engine> Estate<E> {
             if messages > 0 {
                 info!(queue = %name, messages, took = ?began.elapsed(), "queue taken over");
             }
+            let settings = &self.hook_settings;
+            let hooks = definition.script.as_deref().map(|source| {
+                let program = settings.recover(&name, source);
+                let (name, fallback) = (name.clone(), definition.hook_fallback);
+                Arc::new(QueueHooks::new(
+                    queue.id, name, program, fallback, settings, None,
+                ))
+            });
             let entry = Arc::new(QueueEntry {
                 id: queue.id,
                 name,
@@ -99,6 +109,7 @@ impl<E: Engine> Estate<E> {
                 source,
                 thread,
                 figures: Arc::new(Figures::default()),
+                hooks,
             });
             self.shards.add(taken.shard);
             self.inboxes[thread].put_now(Input::Open(Opening {

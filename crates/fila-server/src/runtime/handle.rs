@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fila_core::{
     Answer, BatchId, Command, ConsumerId, Credit, Definition, Demand, EnqueueError, Enqueued,
-    KeyCursor, KeyStats, NewMessage, QueueStats, Refused, SettleError, Settlement,
+    Explanation, KeyCursor, KeyStats, NewMessage, QueueStats, Refused, SettleError, Settlement,
 };
-use fila_store::{Durability, ReadError, Timestamp, Version};
+use fila_store::{Durability, FairnessKey, ReadError, Timestamp, Version};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::catalogue::{Catalogue, QueueEntry};
@@ -24,6 +24,7 @@ use super::status::{State, Status};
 use super::ticket::{Reply, Ticket};
 use super::{Clock, QueueNameRule};
 use crate::config::LimitsConfig;
+use crate::hooks::Pool;
 use crate::metrics::Metrics;
 use crate::runtime_config::Entries;
 
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     pub(super) config_turn: Arc<Semaphore>,
     /// Who may read for a peek.
     pub(super) peeks: Arc<Semaphore>,
+    /// Who runs hooks.
+    pub(super) pool: Pool,
     pub(super) status: Arc<Status>,
     pub(super) clock: Clock,
     pub(super) limits: LimitsConfig,
@@ -108,8 +111,8 @@ impl Handle {
         self.0.catalogue.page(prefix, after, limit)
     }
 
-    /// Puts messages into a queue, and returns when those that were taken are durable. What is known of a batch with an
-    /// id is not stored again.
+    /// Puts messages into a queue, scheduled as its hook says if it has one, and returns when those that were taken are
+    /// durable. What is known of a batch with an id is not stored again.
     ///
     /// # Errors
     /// If the call is refused as a whole.
@@ -120,6 +123,7 @@ impl Handle {
         batch_id: Option<BatchId>,
     ) -> Result<Vec<Result<Enqueued, EnqueueError>>, CallError> {
         takes_messages(queue)?;
+        let messages = self.schedule(queue, messages).await?;
         let bytes = bytes(&messages);
         let (ticket, reply) = Ticket::call();
         let command = Command::Enqueue {
@@ -158,7 +162,8 @@ impl Handle {
         }
     }
 
-    /// Hands frames of messages over, each answered under its number. All are of this queue.
+    /// Hands frames of messages over, each answered under its number. All are of this queue, and what its hook says of
+    /// them is done already.
     pub(crate) async fn produce(
         &self,
         queue: &QueueEntry,
@@ -287,6 +292,28 @@ impl Handle {
         self.put(queue, 0, Input::Command(command)).await?;
         match self.answer(reply).await? {
             Answer::Keys(keys, next) => Ok((keys, next)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Returns why a fairness key waits. Changes nothing, and takes a turn of nobody.
+    ///
+    /// # Errors
+    /// If the queue is gone, or the store takes no more writes.
+    pub async fn explain(
+        &self,
+        queue: &QueueEntry,
+        fairness_key: FairnessKey,
+    ) -> Result<Explanation, CallError> {
+        let (ticket, reply) = Ticket::call();
+        let command = Command::Explain {
+            queue: queue.id,
+            fairness_key,
+            ticket,
+        };
+        self.put(queue, 0, Input::Command(command)).await?;
+        match self.answer(reply).await? {
+            Answer::Explained(explanation) => Ok(*explanation),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -443,6 +470,7 @@ impl Handle {
         match reply.await {
             Ok(Reply::Answer(Answer::Refused(refused))) => Err(refused.into()),
             Ok(Reply::Answer(answer)) => Ok(answer),
+            Ok(Reply::Refused(error)) => Err(error),
             Ok(Reply::Stopped) | Err(_) => Err(self.stopped()),
         }
     }

@@ -13,6 +13,8 @@
 //! deliveries into channels that are bounded by what was asked for. While one round is being stored the next is
 //! collected. Nothing here knows gRPC or HTTP.
 //!
+//! Messages of a queue with a script pass the [hooks](crate::hooks) before they come to its inbox.
+//!
 //! The runtime configuration is beside all that: a state that anybody reads and one writer replaces, after the store.
 
 mod catalogue;
@@ -25,7 +27,9 @@ mod credit;
 mod error;
 mod estate;
 mod handle;
+mod hook_calls;
 mod inbox;
+mod judge;
 mod name;
 mod peek;
 mod reader;
@@ -38,8 +42,10 @@ mod shards;
 mod start;
 mod status;
 mod sweeper;
+mod throttles;
 mod ticket;
 
+pub use crate::hooks::{HookFigures, HookState};
 pub use catalogue::QueueEntry;
 pub use clock::Clock;
 pub use consumer::{Consumer, Outgoing};
@@ -52,4 +58,5 @@ pub use start::{Runtime, Stopped};
 pub use status::State;
 
 pub(crate) use handle::Frame;
+pub(crate) use hook_calls::HookedFrames;
 pub(crate) use ticket::{Replies, Reply};

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
-use fila_core::{Failure, Garbage, Judgement, Load, LoadRequest, LoadedMessages};
+use fila_core::{Failure, Garbage, Load, LoadRequest, LoadedMessages};
 use fila_store::{Engine, ReadError, Shard};
 use tracing::error;
 
+use super::judge::Judge;
 use super::scheduler::Event;
 use super::shards::Shards;
 
@@ -28,6 +29,7 @@ pub(super) enum Errand {
 #[derive(Debug)]
 pub(super) struct Reader<E: Engine> {
     pub(super) shards: Arc<Shards<E::Shard>>,
+    pub(super) judge: Arc<Judge>,
 }
 
 impl<E: Engine> Reader<E> {
@@ -59,11 +61,8 @@ impl<E: Engine> Reader<E> {
                     });
                 }
                 Errand::Judge(failure, events) => {
-                    let _ = events.send(Event::Judged {
-                        queue: failure.queue,
-                        token: failure.token,
-                        judgement: Judgement::Default,
-                    });
+                    let shard = self.shards.of(failure.queue);
+                    self.judge.judge(failure, shard.as_deref(), events);
                 }
                 Errand::Drop(garbage) => drop(garbage),
             }

@@ -20,6 +20,7 @@ use super::handle::Handle;
 use super::inbox::{Input, Lane};
 use super::peek::{Found, PeekQuery};
 use super::ticket::Ticket;
+use crate::hooks::Verdict;
 
 /// Messages of one page. A round is about as large under load.
 const PAGE: usize = 256;
@@ -191,11 +192,29 @@ impl Redriving {
 
     /// Lets messages through what every new message of their queue goes through.
     ///
-    /// This is where the queue's `on_enqueue` hook belongs: it says anew whose share a message uses, and by which
-    /// throttles it goes. Without one a message comes back under the key that it had.
+    /// The queue's `on_enqueue` says anew whose share a message uses, and by which throttles it goes. Without one a
+    /// message comes back under the key that it had.
     async fn admit(&self, messages: Vec<(Entry, Payload)>) -> Result<Vec<Redriven>, CallError> {
-        let admitted = messages.into_iter().map(|(entry, _)| Redriven::new(entry));
-        Ok(admitted.collect())
+        // Its script may be another one by now.
+        let to = self.handle.queue(self.to.name.as_str())?;
+        let (messages, verdicts) = self.handle.schedule_again(&to, messages).await?;
+        let mut verdicts = verdicts.into_iter();
+        let admitted = messages.into_iter().map(|(entry, _)| {
+            let mut redriven = Redriven::new(entry);
+            match verdicts.next() {
+                Some(Verdict::Placed(placement)) => {
+                    redriven.fairness_key = placement.fairness_key;
+                    redriven.weight = placement.weight;
+                    redriven.throttle_keys = placement.throttle_keys;
+                }
+                Some(Verdict::Refused(error)) => {
+                    return Err(CallError::Redrive(EnqueueError::HookFailed { error }));
+                }
+                Some(Verdict::Unasked) | None => {}
+            }
+            Ok(redriven)
+        });
+        admitted.collect()
     }
 
     async fn move_page(

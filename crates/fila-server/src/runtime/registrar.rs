@@ -12,10 +12,12 @@ use tracing::{error, info};
 use super::catalogue::{Catalogue, Figures, QueueEntry};
 use super::error::CallError;
 use super::inbox::{Inbox, Input, Opening};
+use super::judge::Judge;
 use super::name::dead_letters_of;
 use super::recover::take_over;
 use super::shards::Shards;
 use super::status::Status;
+use crate::hooks::{HookSettings, Pool, Program, QueueHooks};
 
 /// A change of a definition. Refuses what the definition must not become.
 pub(super) type Change = Box<dyn FnOnce(&mut Definition) -> Result<(), CallError> + Send>;
@@ -46,6 +48,9 @@ pub(super) struct Registrar<E: Engine> {
     pub(super) status: Arc<Status>,
     pub(super) inboxes: Arc<[Inbox]>,
     pub(super) queues_max: usize,
+    pub(super) hook_settings: Arc<HookSettings>,
+    pub(super) pool: Pool,
+    pub(super) judge: Arc<Judge>,
     /// How many queues each scheduler thread has. Locked for the whole of a change.
     pub(super) spread: Mutex<Vec<usize>>,
 }
@@ -61,6 +66,14 @@ impl<E: Engine> Registrar<E> {
             self.status.fail("the store takes no more writes");
         }
         CallError::of_catalogue(name, failure)
+    }
+
+    /// Lets go of what is kept for the script of a queue that has another one now, or none.
+    fn retire_hooks(&self, entry: &QueueEntry, next: Option<&QueueHooks>) {
+        if let Some(hooks) = &entry.hooks {
+            hooks.retire(next);
+            self.pool.sweep();
+        }
     }
 
     fn find(&self, name: &str) -> Result<Arc<QueueEntry>, CallError> {
@@ -82,11 +95,19 @@ impl<E: Engine> Registrar<E> {
         &self,
         queue: Queue,
         definition: Definition,
+        program: Option<Program>,
         (thread, source): (usize, Option<QueueId>),
         dead_letters: Option<(QueueId, QueueName)>,
     ) -> Result<Arc<QueueEntry>, CallError> {
         let taken = take_over(&*self.engine, queue.id, definition.clone(), dead_letters);
         let taken = taken.map_err(|error| self.refused(&queue.name, error))?;
+        let hooks = program.map(|program| {
+            let (fallback, settings) = (definition.hook_fallback, &self.hook_settings);
+            let name = queue.name.clone();
+            Arc::new(QueueHooks::new(
+                queue.id, name, program, fallback, settings, None,
+            ))
+        });
         let entry = Arc::new(QueueEntry {
             id: queue.id,
             name: queue.name,
@@ -95,8 +116,10 @@ impl<E: Engine> Registrar<E> {
             source,
             thread,
             figures: Arc::new(Figures::default()),
+            hooks,
         });
         self.shards.add(taken.shard);
+        self.judge.follow(entry.id, entry.hooks.as_ref());
         let (opened, is_open) = crossbeam_channel::bounded(0);
         self.inboxes[thread].put_now(Input::Open(Opening {
             queue: entry.id,
@@ -115,8 +138,10 @@ impl<E: Engine> Register for Registrar<E> {
     fn create(
         &self,
         name: &QueueName,
-        definition: Definition,
+        mut definition: Definition,
     ) -> Result<Arc<QueueEntry>, CallError> {
+        // Outside of the lock: it takes a while.
+        let program = QueueHooks::program_of(&mut definition, None, &self.hook_settings)?;
         let mut spread = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
         if self.catalogue.find(name.as_str()).is_some() {
             return Err(CallError::QueueExists(name.clone()));
@@ -134,10 +159,10 @@ impl<E: Engine> Register for Registrar<E> {
             let created = self.create_in_store(&letters, &definition)?;
             dead_letters = Some((created.id, name.clone()));
             let source = Some(queue.id);
-            self.open(created, definition, (thread, source), None)?;
+            self.open(created, definition, None, (thread, source), None)?;
             spread[thread] += 1;
         }
-        let entry = self.open(queue, definition, (thread, None), dead_letters)?;
+        let entry = self.open(queue, definition, program, (thread, None), dead_letters)?;
         spread[thread] += 1;
         info!(queue = %name, "queue created");
         Ok(entry)
@@ -157,6 +182,10 @@ impl<E: Engine> Register for Registrar<E> {
         }
         let mut definition = Definition::clone(&entry.definition);
         change(&mut definition)?;
+        let before = entry.hooks.as_deref();
+        let with_definition = before.map(|hooks| (hooks, &*entry.definition));
+        let settings = &self.hook_settings;
+        let program = QueueHooks::program_of(&mut definition, with_definition, settings)?;
         if definition == *entry.definition {
             return Ok(entry);
         }
@@ -165,17 +194,28 @@ impl<E: Engine> Register for Registrar<E> {
             .engine
             .update_queue(entry.id, seen, definition.encode());
         let version = updated.map_err(|error| self.refused(&entry.name, error))?;
+        let hooks = program.map(|program| {
+            let (fallback, settings) = (definition.hook_fallback, &self.hook_settings);
+            let name = entry.name.clone();
+            Arc::new(QueueHooks::new(
+                entry.id, name, program, fallback, settings, before,
+            ))
+        });
         let definition = Arc::new(definition);
         let changed = Arc::new(QueueEntry {
             version,
             definition: definition.clone(),
+            hooks,
             ..QueueEntry::clone(&entry)
         });
+        // Before the scheduler thread lets failures be judged.
+        self.judge.follow(entry.id, changed.hooks.as_ref());
         self.inboxes[entry.thread].put_now(Input::Command(Command::Update {
             queue: entry.id,
             definition: Box::new(Definition::clone(&definition)),
         }));
         self.catalogue.put(changed.clone());
+        self.retire_hooks(&entry, changed.hooks.as_deref());
         info!(queue = %entry.name, version = version.get(), "queue updated");
         Ok(changed)
     }
@@ -207,6 +247,10 @@ impl<E: Engine> Register for Registrar<E> {
         self.inboxes[entry.thread].put_now(Input::Commands(close.collect()));
         for id in ids {
             self.shards.remove(id);
+        }
+        for entry in &entries {
+            self.judge.follow(entry.id, None);
+            self.retire_hooks(entry, None);
         }
         info!(queue = %entry.name, "queue deleted");
         Ok(())

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use fila_core::Broker;
+use fila_core::{Broker, Buckets};
 use fila_store::{Engine, FjallOptions, MemoryDisk, MemoryEngine};
 use tokio::sync::{Semaphore, watch};
 use tracing::{error, info};
@@ -20,6 +20,7 @@ use super::error::StartError;
 use super::estate::Estate;
 use super::handle::{Handle, Offices, Shared};
 use super::inbox::{Inbox, Outbox, inbox};
+use super::judge::Judge;
 use super::peek::PEEKS;
 use super::reader::{Errand, READERS, Reader};
 use super::registrar::Registrar;
@@ -28,7 +29,9 @@ use super::settings::settings;
 use super::shards::Shards;
 use super::status::{Status, Witness};
 use super::sweeper::Sweeper;
+use super::throttles::Throttling;
 use crate::config::{Config, StorageEngine};
+use crate::hooks::{HookSettings, Pool};
 use crate::metrics::Metrics;
 
 /// A broker and its threads. Dropping it tells them to stop, and does not wait for them.
@@ -88,8 +91,16 @@ impl Runtime {
             shards: Arc::new(Shards::new()),
             catalogue: Arc::new(Catalogue::default()),
             inboxes: inboxes.into(),
+            hook_settings: Arc::new(HookSettings::new(config)),
         };
         let spread = recovered.take_over_all()?;
+        let runtime_config = watch::Sender::new(Arc::new(config_writer::load(&*engine)?));
+        let timeout = recovered.hook_settings.timeout();
+        let pool = Pool::start(timeout, runtime_config.subscribe()).map_err(StartError::Thread)?;
+        let judge = Arc::new(Judge::new(pool.clone()));
+        for queue in recovered.catalogue.page("", "", usize::MAX) {
+            judge.follow(queue.id, queue.hooks.as_ref());
+        }
         let registrar = Registrar {
             engine: engine.clone(),
             shards: recovered.shards.clone(),
@@ -97,10 +108,20 @@ impl Runtime {
             status: status.clone(),
             inboxes: recovered.inboxes.clone(),
             queues_max: config.limits.queues.get(),
+            hook_settings: recovered.hook_settings.clone(),
+            pool: pool.clone(),
+            judge: judge.clone(),
             spread: Mutex::new(spread),
         };
-        let runtime_config = watch::Sender::new(Arc::new(config_writer::load(&*engine)?));
+        let buckets = Buckets::default();
+        let throttling = Throttling {
+            buckets: buckets.clone(),
+            inboxes: recovered.inboxes.clone(),
+            clock,
+        };
+        throttling.resume(runtime_config.borrow().throttles());
         let writer = ConfigWriter {
+            throttling,
             engine: engine.clone(),
             state: runtime_config.clone(),
             limits: config.limits.clone(),
@@ -120,6 +141,7 @@ impl Runtime {
             config: runtime_config,
             config_turn: Arc::new(Semaphore::new(1)),
             peeks: Arc::new(Semaphore::new(PEEKS)),
+            pool,
             status: status.clone(),
             clock,
             limits: config.limits.clone(),
@@ -142,6 +164,7 @@ impl Runtime {
         for number in 0..READERS {
             let reader: Reader<E> = Reader {
                 shards: recovered.shards.clone(),
+                judge: judge.clone(),
             };
             let errands = errands_of_readers.clone();
             let name = format!("fila-reader-{number}");
@@ -163,7 +186,7 @@ impl Runtime {
             })?;
             let scheduler = Scheduler {
                 number,
-                broker: Broker::new(settings(config)),
+                broker: Broker::with_buckets(settings(config), buckets.clone()),
                 clock,
                 inbox: outbox,
                 events: events_to_take,
@@ -235,6 +258,7 @@ impl Runtime {
         shared.status.stop();
         let offices = shared.offices.lock();
         drop(offices.unwrap_or_else(PoisonError::into_inner).take());
+        shared.pool.stop();
         for inbox in &*shared.inboxes {
             inbox.stop();
         }

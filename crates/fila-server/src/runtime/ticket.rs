@@ -8,11 +8,15 @@ use std::fmt;
 use fila_core::Answer;
 use tokio::sync::{mpsc, oneshot};
 
+use super::error::CallError;
+
 /// What came of a command.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// The core's answer.
     Answer(Answer),
+    /// The call was refused before it was a command.
+    Refused(CallError),
     /// The server stopped before it took the command.
     Stopped,
 }

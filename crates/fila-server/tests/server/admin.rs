@@ -1,9 +1,10 @@
 //! Queues and fairness keys, as operators handle them.
 
 use fila_proto::v1::{
-    Charge, ConsumeRequest, CreateQueueRequest, DeleteQueueRequest, InspectQueueRequest,
-    ListKeysRequest, ListQueuesRequest, Ordering, PauseQueueRequest, PurgeQueueRequest,
-    QueueSettings, ResumeQueueRequest, ServerInfoRequest, UpdateKeyRequest, UpdateQueueRequest,
+    Charge, ConsumeRequest, CreateQueueRequest, DeleteQueueRequest, HookFallback,
+    InspectQueueRequest, ListKeysRequest, ListQueuesRequest, Ordering, PauseQueueRequest,
+    PurgeQueueRequest, QueueSettings, ResumeQueueRequest, ServerInfoRequest, UpdateKeyRequest,
+    UpdateQueueRequest,
 };
 use tonic::Code;
 
@@ -32,8 +33,10 @@ async fn a_queue_is_what_it_was_created_as() {
         retry_backoff_ms: Some(50),
         retry_backoff_max_ms: Some(5_000),
         retry_jitter_percent: Some(0),
+        script: Some("function on_enqueue(msg) return {} end".to_owned()),
+        hook_fallback: Some(HookFallback::LastGood.into()),
     };
-    rig.create_with("orders", settings).await;
+    rig.create_with("orders", settings.clone()).await;
     let shown = rig.inspect("orders").await;
     assert_eq!(shown.settings, Some(settings));
     assert_eq!((shown.name.as_str(), shown.paused), ("orders", false));

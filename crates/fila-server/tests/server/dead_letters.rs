@@ -400,3 +400,55 @@ async fn a_full_queue_of_dead_letters_loses_nothing() {
     assert_eq!(rig.stats("orders").await.depth, 0);
     assert_eq!(rig.stats("orders.dlq").await.depth, 1);
 }
+
+#[tokio::test]
+async fn what_comes_back_goes_through_the_hook_of_its_queue() {
+    let mut rig = Rig::start().await;
+    let script = "function on_enqueue(msg)
+        if fila.get('refuse') then error('as planned') end
+        local tier = fila.get('tier:' .. msg.headers['tenant']) or 'free'
+        return { fairness_key = tier .. ' ' .. msg.payload_size, weight = 2 }
+    end
+    function on_failure(msg) return { action = 'dlq' } end";
+    let settings = QueueSettings {
+        script: Some(script.to_owned()),
+        hook_fallback: Some(fila_proto::v1::HookFallback::Refuse.into()),
+        ..QueueSettings::default()
+    };
+    rig.create_with("orders", settings).await;
+    let mut sent = message("mine", "hello");
+    let tenant = ("tenant".to_owned(), "acme".to_owned());
+    sent.headers = [tenant].into();
+    let request = EnqueueRequest {
+        queue: "orders".to_owned(),
+        message: Some(sent),
+    };
+    soon(rig.messages.enqueue(request)).await.unwrap();
+    fail(&mut rig, "orders", 1).await;
+    while rig.stats("orders.dlq").await.ready == 0 {}
+    let dead = peek(&mut rig, "orders.dlq").await.remove(0);
+    assert_eq!(dead.fairness_key, "free 5");
+    let set = |key: &str, value: &str| fila_proto::v1::SetConfigRequest {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        version: None,
+    };
+    soon(rig.admin.set_config(set("refuse", "yes")))
+        .await
+        .unwrap();
+    let refused = redrive(&mut rig, of("orders.dlq")).await;
+    assert_refused(refused, Code::FailedPrecondition, "HOOK_FAILED");
+    assert_eq!(rig.stats("orders.dlq").await.ready, 1);
+    let request = fila_proto::v1::DeleteConfigRequest {
+        key: "refuse".to_owned(),
+        version: None,
+    };
+    soon(rig.admin.delete_config(request)).await.unwrap();
+    soon(rig.admin.set_config(set("tier:acme", "gold")))
+        .await
+        .unwrap();
+    let done = redrive(&mut rig, of("orders.dlq")).await.unwrap();
+    assert_eq!(done.redriven, 1);
+    let back = peek(&mut rig, "orders").await.remove(0);
+    assert_eq!((back.fairness_key.as_str(), back.weight), ("gold 5", 2));
+}

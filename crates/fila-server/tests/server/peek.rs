@@ -85,6 +85,7 @@ async fn a_message_is_shown_with_all_that_is_known_of_it() {
         headers: [("kind".to_owned(), "test".to_owned())].into(),
         ttl_ms: Some(60_000),
         deduplication_id: "once".to_owned(),
+        throttle_keys: vec!["api".to_owned(), "api:eu".to_owned()],
         ..message("a", "payload")
     };
     let id = enqueue(&mut rig, "orders", whole).await;
@@ -108,6 +109,7 @@ async fn a_message_is_shown_with_all_that_is_known_of_it() {
         expires_at_ms: Some(at + 60_000),
         deduplication_id: "once".to_owned(),
         history: None,
+        throttle_keys: vec!["api".to_owned(), "api:eu".to_owned()],
     };
     assert_eq!(shown, expected);
     assert!(page.messages.is_empty());

@@ -17,35 +17,60 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What the shell says when a command has ended.
 const PROMPT: &str = "--- the command has ended ---";
 
-/// A command, and what it prints.
+/// Something that a book does.
 #[derive(Debug)]
-pub(crate) struct Step {
-    /// Where it is in the document, counted from 1.
-    line: usize,
-    command: String,
-    shown: Vec<String>,
+pub(crate) enum Step {
+    /// Writes a file.
+    File { name: String, text: String },
+    /// Types a command.
+    Command {
+        /// Where it is in the document, counted from 1.
+        line: usize,
+        command: String,
+        /// What it prints.
+        shown: Vec<String>,
+    },
 }
 
-/// Returns the commands of all blocks that are marked as `console`.
+/// Where in a document a line is.
+enum Place {
+    Text,
+    Console,
+    File,
+}
+
+/// Returns the commands of all blocks that are marked as `console`, and the files.
 pub(crate) fn steps(book: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
-    let mut is_inside = false;
+    let mut place = Place::Text;
     for (line, text) in (1..).zip(book.lines()) {
-        match (is_inside, text) {
-            (false, "```console") => is_inside = true,
-            (false, _) => {}
-            (true, "```") => is_inside = false,
-            (true, text) => match text.strip_prefix("$ ") {
-                Some(command) => steps.push(Step {
+        match (&place, text) {
+            (Place::Text, "```console") => place = Place::Console,
+            (Place::Text, text) => {
+                let name = text.strip_prefix("```").and_then(|it| it.split_once(' '));
+                if let Some((_, name)) = name {
+                    place = Place::File;
+                    steps.push(Step::File {
+                        name: name.to_owned(),
+                        text: String::new(),
+                    });
+                }
+            }
+            (_, "```") => place = Place::Text,
+            (Place::File, text) => {
+                if let Some(Step::File { text: file, .. }) = steps.last_mut() {
+                    file.push_str(text);
+                    file.push('\n');
+                }
+            }
+            (Place::Console, text) => match (text.strip_prefix("$ "), steps.last_mut()) {
+                (Some(command), _) => steps.push(Step::Command {
                     line,
                     command: command.to_owned(),
                     shown: Vec::new(),
                 }),
-                None => {
-                    let step = steps.last_mut();
-                    let step = step.unwrap_or_else(|| panic!("line {line}: nobody prints this"));
-                    step.shown.push(text.to_owned());
-                }
+                (None, Some(Step::Command { shown, .. })) => shown.push(text.to_owned()),
+                (None, _) => panic!("line {line}: nobody prints this"),
             },
         }
     }
@@ -58,11 +83,12 @@ pub(crate) struct Shell {
     printed: Receiver<String>,
     known: Bindings,
     port: String,
-    _directory: TempDir,
+    book: &'static str,
+    directory: TempDir,
 }
 
 impl Shell {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(book: &'static str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let port = {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -99,33 +125,44 @@ impl Shell {
             printed,
             known: Bindings::default(),
             port,
-            _directory: directory,
+            book,
+            directory,
         }
     }
 
-    /// Types a command and compares what comes back.
+    /// Does a step, and compares what comes back.
     pub(crate) fn play(&mut self, step: &Step) {
-        let place = format!("docs/quickstart.md, line {}: `{}`", step.line, step.command);
+        let (line, command, shown) = match step {
+            Step::File { name, text } => {
+                return std::fs::write(self.directory.path().join(name), text).unwrap();
+            }
+            Step::Command {
+                line,
+                command,
+                shown,
+            } => (line, command, shown),
+        };
+        let place = format!("docs/{}, line {line}: `{command}`", self.book);
         // What a command reads is its own, and not what is typed next.
-        match step.command.strip_suffix('&') {
+        match command.strip_suffix('&') {
             Some(command) => {
                 writeln!(self.typed, "{command} < /dev/null &").unwrap();
-                let found = self.read(&place, Until::Lines(step.shown.len()));
-                self.compare(step, &place, &found);
+                let found = self.read(&place, Until::Lines(shown.len()));
+                self.compare(shown, &place, &found);
             }
             None => {
-                let command = self.known.fill(&step.command);
+                let command = self.known.fill(command);
                 writeln!(self.typed, "{{ {command}\n}} < /dev/null; echo '{PROMPT}'").unwrap();
                 let found = self.read(&place, Until::Prompt);
-                self.compare(step, &place, &found);
+                self.compare(shown, &place, &found);
             }
         }
     }
 
-    fn compare(&mut self, step: &Step, place: &str, found: &[String]) {
+    fn compare(&mut self, shown: &[String], place: &str, found: &[String]) {
         let port = format!("127.0.0.1:{}", self.port);
         let found = found.join("\n").replace(&port, "127.0.0.1:5555");
-        let shown = step.shown.join("\n");
+        let shown = shown.join("\n");
         assert!(
             self.known
                 .matches_lines(&squeezed(&shown), &squeezed(&found)),

@@ -1,4 +1,4 @@
-//! Message ids on the wire: UUIDs of version 8 (RFC 9562), made of the queue's number and the message's, and back.
+//! Message ids as users see them: UUIDs of version 8 (RFC 9562), made of the queue's number and the message's, and back.
 //!
 //! ```text
 //! qqqqqqqq-qqqq-8qqm-Vmmm-mmmmmmmmmmmm      58 bits of q, 64 of m, around version 8 and variant V
@@ -17,7 +17,7 @@ const LENGTH: usize = 36;
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
 /// Returns the UUID of a message, as text.
-pub(super) fn encode(queue: QueueId, message: MessageId) -> String {
+pub(crate) fn encode(queue: QueueId, message: MessageId) -> String {
     // The 60 bits around the version, which is between the 48th and the 49th of them.
     let queue = queue.get() & ((1 << QUEUE_BITS) - 1);
     let head = queue << MESSAGE_HIGH_BITS | message.get() >> MESSAGE_LOW_BITS;
@@ -37,7 +37,7 @@ pub(super) fn encode(queue: QueueId, message: MessageId) -> String {
 }
 
 /// Returns which message of which queue a UUID names, unless it is none of ours.
-pub(super) fn decode(text: &str) -> Option<(QueueId, MessageId)> {
+pub(crate) fn decode(text: &str) -> Option<(QueueId, MessageId)> {
     if text.len() != LENGTH {
         return None;
     }

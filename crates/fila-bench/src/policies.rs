@@ -1,0 +1,269 @@
+//! What hooks and throttles cost, and how exactly rates are kept.
+//!
+//! Costs are processor time of the server for each message, which other programs on the machine disturb less than the
+//! clock; each is measured beside the same work without. Nothing is synced: what is compared is computing.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use fila_proto::v1::{Message, WorkRequest};
+use fila_sdk::{Client, Expected, QueueSettings};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+
+use crate::client::{self, Load};
+use crate::server::Server;
+
+/// As the concepts show it: everything that a hook can say.
+const SCRIPT: &str = r#"
+function on_enqueue(msg)
+  return {
+    fairness_key = msg.headers["tenant"] or "default",
+    weight = tonumber(msg.headers["priority"]) or 1,
+    throttle_keys = { msg.headers["endpoint"] }
+  }
+end
+"#;
+
+/// So many that nobody waits.
+const BOUNDLESS: &str = "1000000000000";
+
+const RATES: [u32; 4] = [1, 10, 1_000, 100_000];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// A tenth of the messages and of the time
+    #[arg(long)]
+    quick: bool,
+}
+
+/// A server, and ways to it.
+struct Rig {
+    server: Server,
+    channel: Channel,
+    client: Client,
+    queues: u32,
+    _directory: tempfile::TempDir,
+}
+
+impl Rig {
+    async fn start() -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let settings = ["storage.durability=memory", "storage.memory_budget=1 GiB"];
+        let server = Server::start(directory.path(), &settings.map(str::to_owned))?;
+        Ok(Self {
+            channel: client::connect(&server.address).await?,
+            client: Client::connect(&server.address).await?,
+            server,
+            queues: 0,
+            _directory: directory,
+        })
+    }
+
+    async fn queue(&mut self, settings: QueueSettings) -> anyhow::Result<String> {
+        self.queues += 1;
+        let name = format!("queue-{}", self.queues);
+        self.client.admin().create_queue(&name, settings).await?;
+        Ok(name)
+    }
+
+    async fn throttle(&self, key: &str, rate: &str, burst: &str) -> anyhow::Result<()> {
+        let admin = self.client.admin();
+        for (what, value) in [("burst", burst), ("rate", rate)] {
+            let name = format!("throttle:{key}:{what}");
+            admin.set_config(&name, value, Expected::Any).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends messages into a new queue and takes them out again; returns the processor time of each of them, in
+    /// microseconds: in, and out.
+    async fn cost(
+        &mut self,
+        settings: QueueSettings,
+        load: Load,
+        pattern: &Message,
+    ) -> anyhow::Result<(f64, f64)> {
+        let queue = self.queue(settings).await?;
+        let each = |time: Duration| time.as_secs_f64() * 1e6 / load.messages as f64;
+        let begun = self.server.processor_time()?;
+        client::produce_as(&self.channel, &queue, load, pattern, |_| {}).await?;
+        let filled = self.server.processor_time()?;
+        client::consume(&self.channel, &queue, load, 256, |_| {}).await?;
+        let drained = self.server.processor_time()?;
+        Ok((each(filled - begun), each(drained - filled)))
+    }
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let scale = if arguments.quick { 10 } else { 1 };
+    costs(scale).await?;
+    rates(Duration::from_secs(20) / scale).await
+}
+
+async fn costs(scale: u32) -> anyhow::Result<()> {
+    let load = Load {
+        messages: 200_000 / u64::from(scale),
+        keys: 10,
+        size: 256,
+        outstanding: 1000,
+        frame: 100,
+    };
+    let rounds = 3;
+    let headers = [("tenant", "acme"), ("priority", "3"), ("endpoint", "/mail")];
+    let plain = Message {
+        headers: headers
+            .map(|(name, value)| (name.into(), value.into()))
+            .into(),
+        ..Message::default()
+    };
+    let throttled = |keys: &[&str]| Message {
+        throttle_keys: keys.iter().map(ToString::to_string).collect(),
+        ..plain.clone()
+    };
+    let one_key = Load { keys: 1, ..load };
+    let mut rig = Rig::start().await?;
+    for key in ["a", "b", "c"] {
+        rig.throttle(key, BOUNDLESS, BOUNDLESS).await?;
+    }
+    println!(
+        "processor time of the server in µs per message, the least of {rounds} rounds; {} messages, 3 headers, nothing synced",
+        load.messages
+    );
+    println!("{:<44} {:>8} {:>8} {:>8}", "", "in", "out", "more");
+    let mut base = 0.0;
+    for (what, settings, load, pattern) in [
+        ("plain", QueueSettings::new(), load, plain.clone()),
+        (
+            "with a throttle key",
+            QueueSettings::new(),
+            load,
+            throttled(&["a"]),
+        ),
+        (
+            "with three throttle keys",
+            QueueSettings::new(),
+            load,
+            throttled(&["a", "b", "c"]),
+        ),
+        (
+            "plain, one fairness key",
+            QueueSettings::new(),
+            one_key,
+            plain.clone(),
+        ),
+        (
+            "with a hook that names key, weight, throttle",
+            QueueSettings::new().script(SCRIPT),
+            one_key,
+            plain.clone(),
+        ),
+    ] {
+        let mut least = (f64::MAX, f64::MAX);
+        for _ in 0..rounds {
+            let (into, out) = rig.cost(settings.clone(), load, &pattern).await?;
+            least = (least.0.min(into), least.1.min(out));
+        }
+        let sum = least.0 + least.1;
+        if what.starts_with("plain") {
+            base = sum;
+        }
+        println!(
+            "{what:<44} {:>8.2} {:>8.2} {:>8.2}",
+            least.0,
+            least.1,
+            sum - base
+        );
+    }
+    Ok(())
+}
+
+async fn rates(time: Duration) -> anyhow::Result<()> {
+    println!("\na backlog at a throttle, {time:?} each; messages/s");
+    println!(
+        "{:>12} {:>8} {:>12} {:>8}",
+        "configured", "burst", "achieved", "of it"
+    );
+    for rate in RATES {
+        let mut rig = Rig::start().await?;
+        let burst = (rate / 10).max(1);
+        let queue = rig.queue(QueueSettings::new()).await?;
+        let wanted = u64::from(burst) + (f64::from(rate) * time.as_secs_f64() * 1.2) as u64 + 10;
+        let load = Load {
+            messages: wanted,
+            keys: 1,
+            size: 16,
+            outstanding: 1000,
+            frame: 100,
+        };
+        let pattern = Message {
+            throttle_keys: vec!["rate".to_owned()],
+            ..Message::default()
+        };
+        client::produce_as(&rig.channel, &queue, load, &pattern, |_| {}).await?;
+        rig.throttle("rate", &rate.to_string(), &burst.to_string())
+            .await?;
+        let taken = take_for(&rig.channel, &queue, time).await?;
+        // What comes after the burst comes at the rate.
+        let mut before = 0;
+        let from = taken.iter().position(|(_, count)| {
+            before += count;
+            before > burst as usize
+        });
+        let after = &taken[from.unwrap_or(taken.len())..];
+        let (Some((first, _)), Some((last, _))) = (after.first(), after.last()) else {
+            println!("{rate:>12} {burst:>8} {:>12} {:>8}", "none", "");
+            continue;
+        };
+        let counted: usize = after[1..].iter().map(|(_, count)| count).sum();
+        let elapsed = last.duration_since(*first).as_secs_f64();
+        let achieved = counted as f64 / elapsed;
+        let most = f64::from(burst) + f64::from(rate) * time.as_secs_f64();
+        let total: usize = taken.iter().map(|(_, count)| count).sum();
+        ensure!(
+            total as f64 <= most * 1.02 + 2.0,
+            "{total} came, {most} were allowed"
+        );
+        println!(
+            "{rate:>12} {burst:>8} {achieved:>12.1} {:>7.1}%",
+            achieved / f64::from(rate) * 100.0
+        );
+    }
+    Ok(())
+}
+
+/// Takes and acknowledges messages for so long; returns when how many came.
+async fn take_for(
+    channel: &Channel,
+    queue: &str,
+    time: Duration,
+) -> anyhow::Result<Vec<(Instant, usize)>> {
+    let (sender, requests) = mpsc::channel(64);
+    let first = WorkRequest {
+        queue: queue.to_owned(),
+        credit: 8192,
+        ..WorkRequest::default()
+    };
+    sender.send(first).await?;
+    let mut service = client::service(channel);
+    let call = service.work(ReceiverStream::new(requests));
+    let mut responses = call.await?.into_inner();
+    let end = tokio::time::Instant::now() + time;
+    let mut taken = Vec::new();
+    while let Ok(response) = tokio::time::timeout_at(end, responses.message()).await {
+        let response = response?.context("the stream has ended")?;
+        if response.deliveries.is_empty() {
+            continue;
+        }
+        let count = response.deliveries.len();
+        taken.push((Instant::now(), count));
+        let report = WorkRequest {
+            credit: count as u32,
+            acks: response.deliveries.iter().map(|it| it.lease_id).collect(),
+            ..WorkRequest::default()
+        };
+        sender.send(report).await.context("the stream has ended")?;
+    }
+    Ok(taken)
+}

@@ -1,0 +1,400 @@
+//! What was delivered in the last minute, to whom, and to whom it should have been.
+//!
+//! Time is cut into slots of ten seconds, and six of them are kept: the present one and the five before it. A delivery
+//! adds its cost to the present slot of its queue and of its lane.
+//!
+//! What a lane *should* have got is what a fluid server would have given it: of each delivery, its weight out of the
+//! weights of all lanes in the ring. Nobody adds that up lane by lane. The queue has a *virtual time* that each delivery
+//! moves on by `cost / Σ weights`; a lane of weight `w` that was in the ring while it went from `a` to `b` should have
+//! got `w · (b − a)`. So a lane notes when it joins, and settles when it leaves, when its weight changes, or when
+//! somebody asks. (The same idea carries weighted fair queueing: [Parekh and Gallager, *A Generalized Processor Sharing
+//! Approach to Flow Control*, 1993](https://doi.org/10.1109/90.234856).)
+//!
+//! # What always holds
+//! - Virtual time is exact but for its last bit: what a division leaves over is carried on.
+//! - What lanes should have got comes to what was delivered while any was in the ring.
+//! - A delivery costs the same however many lanes there are, and allocates nothing. A lane takes 80 bytes for this.
+
+use std::time::Duration;
+
+use drr::{Cost, Weight};
+use fila_store::Timestamp;
+
+/// How many slots are kept, and how long one is, in milliseconds.
+const SLOTS: u32 = 6;
+const SLOT: u64 = 10_000;
+
+/// Fractions of virtual time, as a power of two: of a thousandth of a message for a weight of one.
+const FRACTION: u32 = 16;
+
+/// What lanes count in, as a power of two: 8 thousandths of a message. A slot then holds 34 million messages.
+const UNIT: u32 = 3;
+
+/// What a queue delivers, and how fast.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// From when on it is counted.
+    since: Timestamp,
+    /// Which slot is the present one, counted from 1970; their numbers last until the year 3300.
+    slot: u32,
+    slots: [Slot; SLOTS as usize],
+    /// Wraps.
+    virtual_time: u64,
+    /// What is left of the last division, for a ring of this weight.
+    carry: u64,
+    /// The largest cost of a delivery so far.
+    largest: Cost,
+}
+
+/// What a queue has delivered in ten seconds.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    cost: u64,
+    deliveries: u64,
+    /// When the first of them was.
+    first: Timestamp,
+    /// The virtual time at which it began.
+    began: u64,
+}
+
+impl Pace {
+    pub(super) fn new(now: Timestamp) -> Self {
+        let nothing = Slot {
+            cost: 0,
+            deliveries: 0,
+            first: now,
+            began: 0,
+        };
+        Self {
+            since: now,
+            slot: slot_at(now),
+            slots: [nothing; SLOTS as usize],
+            virtual_time: 0,
+            carry: 0,
+            largest: Cost::ONE,
+        }
+    }
+
+    /// Takes note of a delivery to a lane of the ring, all lanes of which together have `weight`.
+    pub(super) fn charge(&mut self, now: Timestamp, cost: Cost, weight: u64) {
+        self.advance(now);
+        let slot = &mut self.slots[place(self.slot)];
+        if slot.deliveries == 0 {
+            slot.first = now;
+        }
+        slot.deliveries += 1;
+        slot.cost += cost.value();
+        let weight = weight.max(1);
+        // The weight may have changed since: what is carried is then a bit more or less than it was.
+        let moved = (cost.value() << FRACTION).saturating_add(self.carry % weight);
+        self.virtual_time = self.virtual_time.wrapping_add(moved / weight);
+        self.carry = moved % weight;
+        self.largest = self.largest.max(cost);
+    }
+
+    /// Moves on to the slot of this moment.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        let slot = slot_at(now);
+        let passed = slot.saturating_sub(self.slot);
+        for number in 0..passed.min(SLOTS) {
+            self.slots[place(slot - number)] = Slot {
+                cost: 0,
+                deliveries: 0,
+                first: now,
+                began: self.virtual_time,
+            };
+        }
+        self.slot = self.slot.max(slot);
+    }
+
+    /// Returns how long the slots reach back.
+    pub(super) fn reach(&self, now: Timestamp) -> Duration {
+        let first = u64::from((self.slot + 1).saturating_sub(SLOTS)) * SLOT;
+        now.since(Timestamp::from_millis(first).max(self.since))
+    }
+
+    /// Returns what was delivered in that time.
+    pub(super) fn total(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.cost).sum()
+    }
+
+    pub(super) fn deliveries(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.deliveries).sum()
+    }
+
+    pub(super) fn largest(&self) -> Cost {
+        self.largest
+    }
+
+    /// Returns how long it takes from one delivery to the next: in this slot and the one before if there were some, or
+    /// else in all of them. One delivery alone tells nothing.
+    pub(super) fn interval(&self, now: Timestamp) -> Option<Duration> {
+        self.interval_over(now, 2)
+            .or_else(|| self.interval_over(now, SLOTS))
+    }
+
+    fn interval_over(&self, now: Timestamp, slots: u32) -> Option<Duration> {
+        let slots = (0..slots).map(|back| {
+            let slot = self.slot.saturating_sub(back);
+            &self.slots[place(slot)]
+        });
+        let slots: Vec<&Slot> = slots.filter(|slot| slot.deliveries > 0).collect();
+        let first = slots.iter().map(|slot| slot.first).min()?;
+        let deliveries: u64 = slots.iter().map(|slot| slot.deliveries).sum();
+        // Less than a millisecond is not seen.
+        let elapsed = now.since(first).max(Duration::from_millis(1));
+        // The first of them is at the beginning, and the last one, in the mean, half an interval ago.
+        let interval = elapsed.as_secs_f64() / (deliveries as f64 - 0.5);
+        (deliveries > 1).then(|| Duration::from_secs_f64(interval))
+    }
+}
+
+/// What one lane gets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Share {
+    /// Which slot of the queue is the last that something was added to.
+    slot: u32,
+    /// In units.
+    served: [u32; SLOTS as usize],
+    ideal: [u32; SLOTS as usize],
+    /// What is less than a unit, in thousandths and in their fractions.
+    served_rest: u32,
+    ideal_rest: u32,
+    /// The virtual time up to which it has been settled, or at which it has joined the ring.
+    settled: u64,
+    /// The virtual time of its last delivery, if there was one.
+    delivered: u64,
+}
+
+impl Share {
+    /// Takes note of a delivery, which the queue's pace has taken note of.
+    pub(super) fn charge(&mut self, pace: &Pace, cost: Cost) {
+        self.advance(pace);
+        let cost = cost.value() + u64::from(self.served_rest);
+        let served = &mut self.served[place(self.slot)];
+        *served = served.saturating_add(u32::try_from(cost >> UNIT).unwrap_or(u32::MAX));
+        self.served_rest = (cost & ((1 << UNIT) - 1)) as u32;
+        self.delivered = pace.virtual_time;
+    }
+
+    /// Takes note that the lane has joined the ring.
+    pub(super) fn join(&mut self, pace: &Pace) {
+        self.settled = pace.virtual_time;
+    }
+
+    /// Takes note of what a lane that is in the ring should have got up to now.
+    pub(super) fn settle(&mut self, pace: &Pace, weight: Weight) {
+        self.advance(pace);
+        // How long ago something was, in virtual time; all that counts is within a minute.
+        let ago = |moment: u64| pace.virtual_time.wrapping_sub(moment);
+        let mut end = 0;
+        for back in 0..SLOTS {
+            let number = place(self.slot.saturating_sub(back));
+            let began = ago(pace.slots[number].began);
+            let length = began.min(ago(self.settled)).saturating_sub(end);
+            end = began;
+            let earned = u128::from(length) * u128::from(weight.value());
+            let earned = earned + u128::from(self.ideal_rest);
+            let units = u32::try_from(earned >> (FRACTION + UNIT)).unwrap_or(u32::MAX);
+            self.ideal[number] = self.ideal[number].saturating_add(units);
+            self.ideal_rest = (earned & ((1 << (FRACTION + UNIT)) - 1)) as u32;
+        }
+        self.settled = pace.virtual_time;
+    }
+
+    /// Forgets what is more than a minute ago.
+    pub(super) fn advance(&mut self, pace: &Pace) {
+        let passed = (pace.slot - self.slot).min(SLOTS);
+        for number in 0..passed {
+            let number = place(pace.slot - number);
+            self.served[number] = 0;
+            self.ideal[number] = 0;
+        }
+        self.slot = pace.slot;
+    }
+
+    /// Returns what it got, in thousandths of a message.
+    pub(super) fn served(&self) -> u64 {
+        let units: u64 = self.served.iter().map(|&units| u64::from(units)).sum();
+        (units << UNIT) + u64::from(self.served_rest)
+    }
+
+    /// Returns what it should have got.
+    pub(super) fn ideal(&self) -> u64 {
+        let units: u64 = self.ideal.iter().map(|&units| u64::from(units)).sum();
+        (units << UNIT) + u64::from(self.ideal_rest >> FRACTION)
+    }
+
+    /// Returns how much virtual time has passed since its last delivery: in thousandths of a message for a weight of
+    /// one. Means nothing if there was none.
+    pub(super) fn since_delivery(&self, pace: &Pace) -> u64 {
+        pace.virtual_time.wrapping_sub(self.delivered) >> FRACTION
+    }
+}
+
+/// Returns the number of the slot of a moment.
+fn slot_at(moment: Timestamp) -> u32 {
+    u32::try_from(moment.as_millis() / SLOT).unwrap_or(u32::MAX)
+}
+
+/// Returns where the slot of this number is kept.
+const fn place(slot: u32) -> usize {
+    (slot % SLOTS) as usize
+}
+
+const _: () = assert!(size_of::<Share>() == 80, "there may be a million of them");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 1_700_000_000_000;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(START + millis)
+    }
+
+    fn weight(value: u64) -> Weight {
+        Weight::new(value).unwrap()
+    }
+
+    #[test]
+    fn what_lanes_should_have_got_comes_to_what_was_delivered() {
+        let mut pace = Pace::new(at(0));
+        let weights = [1, 3, 7, 1000].map(weight);
+        let mut shares = weights.map(|_| Share::default());
+        shares.iter_mut().for_each(|share| share.join(&pace));
+        for millis in 0..50_000 {
+            pace.charge(at(millis), Cost::new(1 + millis % 977), 1011);
+        }
+        for (share, weight) in shares.iter_mut().zip(weights) {
+            share.settle(&pace, weight);
+            let ideal = pace.total() * u64::from(weight.value()) / 1011;
+            assert!(share.ideal().abs_diff(ideal) <= 16, "{weight:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_delivered_while_a_lane_was_in_the_ring_counts_for_it() {
+        let mut pace = Pace::new(at(0));
+        let mut share = Share::default();
+        pace.charge(at(0), Cost::new(8000), 1);
+        share.join(&pace);
+        pace.charge(at(1), Cost::new(8000), 2);
+        share.settle(&pace, weight(1));
+        assert_eq!(share.ideal(), 4000);
+        pace.charge(at(2), Cost::new(8000), 1);
+        share.join(&pace);
+        pace.charge(at(3), Cost::new(8000), 4);
+        share.settle(&pace, weight(3));
+        assert_eq!(share.ideal(), 4000 + 6000);
+    }
+
+    #[test]
+    fn a_slot_is_forgotten_after_a_minute_and_not_before() {
+        let mut pace = Pace::new(at(0));
+        let mut share = Share::default();
+        share.join(&pace);
+        for slot in 0..6 {
+            pace.charge(at(slot * 10_000), Cost::new(16), 2);
+            share.charge(&pace, Cost::new(16));
+        }
+        share.settle(&pace, weight(1));
+        assert_eq!((pace.total(), pace.deliveries()), (96, 6));
+        assert_eq!((share.served(), share.ideal()), (96, 48));
+        assert_eq!(pace.reach(at(55_000)), Duration::from_secs(55));
+        pace.advance(at(60_000));
+        share.advance(&pace);
+        assert_eq!((pace.total(), pace.deliveries()), (80, 5));
+        assert_eq!((share.served(), share.ideal()), (80, 40));
+        assert_eq!(pace.reach(at(63_000)), Duration::from_secs(53));
+        pace.advance(at(1_000_000));
+        share.advance(&pace);
+        assert_eq!((pace.total(), pace.deliveries()), (0, 0));
+        assert_eq!((share.served(), share.ideal()), (0, 0));
+        assert_eq!(pace.interval(at(1_000_000)), None);
+    }
+
+    #[test]
+    fn a_lane_that_is_looked_at_once_a_minute_is_settled_slot_by_slot() {
+        let mut pace = Pace::new(at(0));
+        let mut share = Share::default();
+        share.join(&pace);
+        for second in 0..60 {
+            pace.charge(at(second * 1000), Cost::new(800), 10);
+        }
+        share.settle(&pace, weight(5));
+        assert_eq!(share.ideal(), 24_000);
+        // Ten seconds go in every slot, not all in the last one.
+        for slots in 1..=6 {
+            pace.advance(at(59_999 + slots * 10_000));
+            share.advance(&pace);
+            assert_eq!(share.ideal(), 24_000 - slots * 4000);
+        }
+    }
+
+    #[test]
+    fn what_is_smaller_than_a_unit_is_not_lost() {
+        let mut pace = Pace::new(at(0));
+        let mut share = Share::default();
+        share.join(&pace);
+        for _ in 0..1000 {
+            pace.charge(at(0), Cost::new(3), 1_000_000);
+            share.charge(&pace, Cost::new(3));
+        }
+        assert_eq!(share.served(), 3000);
+        for _ in 0..1000 {
+            pace.charge(at(0), Cost::new(999), 1_000_000);
+            share.settle(&pace, weight(65_536));
+        }
+        let ideal = 1_002_000 * 65_536 / 1_000_000;
+        assert!(share.ideal().abs_diff(ideal) <= 8, "{}", share.ideal());
+    }
+
+    #[test]
+    fn virtual_time_may_wrap() {
+        let mut pace = Pace::new(at(0));
+        pace.virtual_time = u64::MAX - 5;
+        pace.advance(at(10_000));
+        let mut share = Share::default();
+        share.join(&pace);
+        pace.charge(at(10_000), Cost::new(800), 2);
+        share.settle(&pace, weight(1));
+        assert_eq!(share.ideal(), 400);
+        share.charge(&pace, Cost::ONE);
+        pace.charge(at(10_000), Cost::new(1000), 2);
+        assert_eq!(share.since_delivery(&pace), 500);
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_last_ten_to_twenty_seconds_if_there_was_any() {
+        let mut pace = Pace::new(at(0));
+        assert_eq!(pace.interval(at(0)), None);
+        pace.charge(at(0), Cost::ONE, 1);
+        assert_eq!(pace.interval(at(500)), None, "one is not enough");
+        pace.charge(at(0), Cost::ONE, 1);
+        let interval = pace.interval(at(0)).unwrap();
+        assert!((600..700).contains(&interval.as_micros()), "{interval:?}");
+        for millis in (0..30_000).step_by(1000) {
+            pace.charge(at(millis), Cost::ONE, 1);
+        }
+        for millis in (30_000..50_000).step_by(10) {
+            pace.charge(at(millis), Cost::ONE, 1);
+        }
+        let fast = pace.interval(at(50_000 - 1)).unwrap();
+        assert!(fast.as_micros().abs_diff(10_000) < 50, "{fast:?}");
+        // Nothing for a while: all that is known.
+        let now = at(75_000);
+        pace.advance(now);
+        let slow = pace.interval(now).unwrap();
+        assert!((20..30).contains(&slow.as_millis()), "{slow:?}");
+    }
+
+    #[test]
+    fn the_largest_cost_is_kept() {
+        let mut pace = Pace::new(at(0));
+        pace.charge(at(0), Cost::new(70), 1);
+        pace.charge(at(0), Cost::new(7), 1);
+        assert_eq!(pace.largest(), Cost::new(70));
+    }
+}

@@ -1,0 +1,335 @@
+//! Token buckets.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fila_store::{ThrottleKey, Timestamp};
+use foldhash::fast::RandomState;
+
+/// A token. Buckets are filled in fractions of it, so that no rate is too low and nothing is lost to rounding.
+const TOKEN: u128 = 1 << 64;
+
+/// How fast the messages of a throttle key may be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Throttle {
+    /// What comes in a millisecond, in fractions of a token.
+    rate: u128,
+    /// What a bucket holds.
+    burst: u128,
+}
+
+impl Throttle {
+    /// Returns a throttle of so many tokens per second, and so many at once. Nothing if the rate is negative, the burst
+    /// is less than 1, or one of them is no finite number.
+    ///
+    /// With a rate of 0 nothing passes, whatever the burst is.
+    pub fn new(per_second: f64, burst: f64) -> Option<Self> {
+        if !(per_second.is_finite() && per_second >= 0.0 && burst.is_finite() && burst >= 1.0) {
+            return None;
+        }
+        let token = TOKEN as f64;
+        // The last bit is rounded up: a token that is late by a hair would come a millisecond later.
+        let rate = per_second / 1000.0 * token * (1.0 + f64::EPSILON);
+        Some(Self {
+            rate: rate.ceil() as u128,
+            burst: (burst * token) as u128,
+        })
+    }
+}
+
+/// The tokens of one throttle key.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    throttle: Throttle,
+    level: u128,
+    /// As of when.
+    at: Timestamp,
+}
+
+impl Bucket {
+    fn fill(&mut self, now: Timestamp) {
+        // Brokers read their clocks one after the other: a moment that has passed fills nothing.
+        if now > self.at {
+            let elapsed = u128::from(now.as_millis() - self.at.as_millis());
+            let filled = self.throttle.rate.saturating_mul(elapsed);
+            self.level = self.level.saturating_add(filled).min(self.throttle.burst);
+            self.at = now;
+        }
+    }
+
+    /// Returns how many tokens there are.
+    pub(crate) fn tokens(&mut self, now: Timestamp) -> u64 {
+        if self.throttle.rate == 0 {
+            return 0;
+        }
+        self.fill(now);
+        (self.level / TOKEN) as u64
+    }
+
+    /// Takes a token, if there is one.
+    pub(crate) fn take(&mut self, now: Timestamp) -> bool {
+        let is_there = self.tokens(now) > 0;
+        if is_there {
+            self.level -= TOKEN;
+        }
+        is_there
+    }
+
+    /// Puts back a token that was taken and not used.
+    pub(crate) fn give_back(&mut self) {
+        self.level = (self.level + TOKEN).min(self.throttle.burst);
+    }
+
+    /// Returns when there will be so many tokens, if nobody takes any; never, if the bucket does not hold so many.
+    pub(crate) fn when(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp> {
+        let wanted = u128::from(tokens) * TOKEN;
+        if self.throttle.rate == 0 || wanted > self.throttle.burst {
+            return None;
+        }
+        self.fill(now);
+        let missing = wanted.saturating_sub(self.level);
+        let millis = missing.div_ceil(self.throttle.rate);
+        let millis = u64::try_from(millis).unwrap_or(u64::MAX);
+        Some(
+            self.at
+                .saturating_add(std::time::Duration::from_millis(millis)),
+        )
+    }
+
+    /// Returns when the token comes that is so many away, if all before it are taken; never, if none comes.
+    pub(crate) fn arrival(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp> {
+        if self.throttle.rate == 0 {
+            return None;
+        }
+        self.fill(now);
+        let wanted = u128::from(tokens) * TOKEN;
+        let missing = wanted.saturating_sub(self.level);
+        let millis = missing.div_ceil(self.throttle.rate);
+        let millis = u64::try_from(millis).unwrap_or(u64::MAX);
+        let wait = std::time::Duration::from_millis(millis);
+        Some(self.at.saturating_add(wait))
+    }
+
+    /// Returns what orders buckets by their speed.
+    pub(crate) fn rate(&self) -> u128 {
+        self.throttle.rate
+    }
+}
+
+/// A bucket that brokers share.
+#[derive(Debug)]
+pub(crate) struct SharedBucket(Mutex<Bucket>);
+
+impl SharedBucket {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Bucket> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The buckets of all throttle keys that are throttled. Copies are the same.
+///
+/// Brokers on several threads share them, since a throttle is for all queues. What one broker does with them depends on
+/// nothing but what it is told, as long as it is alone.
+#[derive(Clone, Debug, Default)]
+pub struct Buckets(Arc<Mutex<HashMap<ThrottleKey, Arc<SharedBucket>, RandomState>>>);
+
+impl Buckets {
+    /// Throttles a key from now on. A bucket that is new is full; one that is there keeps the tokens it has, as far as
+    /// it holds them.
+    ///
+    /// The brokers are to be told by [`Command::Rethrottle`](crate::Command::Rethrottle).
+    pub fn set(&self, now: Timestamp, key: &ThrottleKey, throttle: Throttle) {
+        let mut buckets = self.lock();
+        match buckets.get(key) {
+            Some(bucket) => {
+                let mut bucket = bucket.lock();
+                bucket.fill(now);
+                bucket.throttle = throttle;
+                bucket.level = bucket.level.min(throttle.burst);
+            }
+            None => drop(buckets.insert(key.clone(), shared(now, throttle, throttle.burst))),
+        }
+    }
+
+    /// Throttles a key that was throttled before this process began: its bucket is empty. Whatever it gave before, it
+    /// gives no second burst.
+    pub fn resume(&self, now: Timestamp, key: &ThrottleKey, throttle: Throttle) {
+        self.lock().insert(key.clone(), shared(now, throttle, 0));
+    }
+
+    /// Throttles a key no longer.
+    pub fn remove(&self, key: &ThrottleKey) {
+        self.lock().remove(key);
+    }
+
+    pub(crate) fn find(&self, key: &ThrottleKey) -> Option<Arc<SharedBucket>> {
+        self.lock().get(key).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ThrottleKey, Arc<SharedBucket>, RandomState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn shared(at: Timestamp, throttle: Throttle, level: u128) -> Arc<SharedBucket> {
+    Arc::new(SharedBucket(Mutex::new(Bucket {
+        throttle,
+        level,
+        at,
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn bucket(rate: f64, burst: f64) -> Bucket {
+        let throttle = Throttle::new(rate, burst).unwrap();
+        Bucket {
+            throttle,
+            level: throttle.burst,
+            at: at(0),
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_no_rate_or_burst_are_refused() {
+        for (rate, burst) in [
+            (-1.0, 1.0),
+            (f64::NAN, 1.0),
+            (f64::INFINITY, 1.0),
+            (1.0, 0.5),
+        ] {
+            assert_eq!(Throttle::new(rate, burst), None);
+        }
+        assert_eq!(Throttle::new(1.0, f64::NAN), None);
+        assert!(Throttle::new(f64::MAX, f64::MAX).is_some());
+    }
+
+    #[test]
+    fn a_bucket_says_to_the_millisecond_when_its_next_token_comes() {
+        for (rate, wait) in [
+            (1000.0, 1),
+            (10.0, 100),
+            (3.0, 334),
+            (0.1, 10_000),
+            (7.0, 143),
+        ] {
+            let mut bucket = bucket(rate, 1.0);
+            assert!(bucket.take(at(5)));
+            assert_eq!(bucket.when(at(5), 1), Some(at(5 + wait)), "{rate}");
+            assert!(!bucket.take(at(5 + wait - 1)));
+            assert!(bucket.take(at(5 + wait)));
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_further_than_the_burst_comes_when_those_before_are_taken() {
+        let mut bucket = bucket(10.0, 2.0);
+        assert_eq!(bucket.arrival(at(0), 2), Some(at(0)));
+        assert_eq!(bucket.when(at(0), 5), None);
+        let fifth = bucket.arrival(at(0), 5).unwrap();
+        assert_eq!(fifth, at(300));
+        let mut taken = 0;
+        for millis in 0..=300 {
+            taken += u64::from(bucket.take(at(millis))) + u64::from(bucket.take(at(millis)));
+            assert_eq!(taken >= 5, at(millis) >= fifth);
+        }
+        assert_eq!(self::bucket(0.0, 5.0).arrival(at(0), 1), None);
+    }
+
+    #[test]
+    fn a_rate_of_zero_lets_nothing_through_and_no_token_comes_beyond_the_burst() {
+        let mut closed = bucket(0.0, 5.0);
+        assert!(!closed.take(at(u64::MAX)));
+        assert_eq!(closed.when(at(0), 1), None);
+        let mut small = bucket(1.0, 2.5);
+        assert_eq!(
+            (small.tokens(at(1_000_000)), small.when(at(0), 3)),
+            (2, None)
+        );
+    }
+
+    #[test]
+    fn the_largest_and_the_smallest_numbers_do_no_harm() {
+        let mut huge = bucket(f64::MAX, f64::MAX);
+        assert!(huge.take(at(u64::MAX)));
+        assert!(huge.tokens(at(u64::MAX)) > 1 << 40);
+        let mut tiny = bucket(f64::MIN_POSITIVE, 1.0);
+        assert!(tiny.take(at(0)));
+        assert!(tiny.when(at(0), 1) > Some(at(u64::MAX / 2)));
+    }
+
+    #[test]
+    fn a_changed_throttle_keeps_the_tokens_and_gives_no_new_burst() {
+        let buckets = Buckets::default();
+        let key = ThrottleKey::parse("api").unwrap();
+        let throttle = |rate, burst| Throttle::new(rate, burst).unwrap();
+        buckets.set(at(0), &key, throttle(1.0, 10.0));
+        let bucket = buckets.find(&key).unwrap();
+        for _ in 0..9 {
+            assert!(bucket.lock().take(at(0)));
+        }
+        buckets.set(at(0), &key, throttle(1000.0, 20.0));
+        assert_eq!(bucket.lock().tokens(at(0)), 1);
+        assert_eq!(bucket.lock().tokens(at(3)), 4);
+        buckets.set(at(3), &key, throttle(1000.0, 2.0));
+        assert_eq!(bucket.lock().tokens(at(3)), 2);
+    }
+
+    #[test]
+    fn a_throttle_of_before_begins_without_tokens() {
+        let buckets = Buckets::default();
+        let key = ThrottleKey::parse("api").unwrap();
+        buckets.resume(at(100), &key, Throttle::new(10.0, 20.0).unwrap());
+        let bucket = buckets.find(&key).unwrap();
+        assert!(!bucket.lock().take(at(199)));
+        assert!(bucket.lock().take(at(200)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_window_gives_more_than_its_burst_and_its_rate(
+            rate in 0.001..5_000.0_f64,
+            burst in 1.0..50.0_f64,
+            steps in prop::collection::vec(0..400_u64, 1..300),
+        ) {
+            let mut bucket = bucket(rate, burst);
+            let mut now = 0;
+            let mut taken = Vec::new();
+            for step in steps {
+                now += step;
+                while bucket.take(at(now)) {
+                    taken.push(now);
+                }
+            }
+            for (index, from) in taken.iter().enumerate().step_by(7) {
+                for (count, to) in (1_u64..).zip(&taken[index..]) {
+                    let most = burst + rate * (to - from) as f64 / 1000.0;
+                    prop_assert!(count as f64 <= most + 1e-6, "{count} of {most}");
+                }
+            }
+        }
+
+        #[test]
+        fn whoever_takes_all_that_comes_gets_the_whole_rate(
+            rate in 0.5..50_000.0_f64,
+        ) {
+            let mut bucket = bucket(rate, rate.max(1.0));
+            while bucket.take(at(0)) {}
+            let mut taken = 0_u64;
+            for now in 1..=10_000 {
+                while bucket.take(at(now)) {
+                    taken += 1;
+                }
+            }
+            prop_assert!(taken as f64 > rate * 10.0 - 1.5, "{taken} of {}", rate * 10.0);
+        }
+    }
+}

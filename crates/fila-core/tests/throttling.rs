@@ -1,0 +1,429 @@
+#![cfg(test)] // helpers may unwrap, as tests do
+//! Throttles, from outside: who is delivered when, by a clock that is a number.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fila_core::{
+    Command, Credit, Definition, Delivery, Limits, NewMessage, Ordering, Settings, Ttl, Verdict,
+};
+use fila_store::QueueId;
+use support::{START, Shell, key, message, throttled};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Goes on millisecond by millisecond; returns what was delivered, with the time since the start.
+fn watch(shell: &mut Shell, millis: u64) -> Vec<(u64, Delivery)> {
+    let mut seen = Vec::new();
+    for _ in 0..millis {
+        shell.run();
+        let now = shell.now.as_millis() - START;
+        seen.extend(shell.deliveries.drain(..).map(|(_, it)| (now, it)));
+        shell.advance(MS);
+    }
+    seen
+}
+
+fn times(seen: &[(u64, Delivery)]) -> Vec<u64> {
+    seen.iter().map(|(time, _)| *time).collect()
+}
+
+fn names(seen: &[(u64, Delivery)]) -> Vec<String> {
+    let name = |it: &Delivery| String::from_utf8_lossy(it.fairness_key.as_bytes()).into_owned();
+    seen.iter().map(|(_, it)| name(it)).collect()
+}
+
+fn count_by_name(seen: &[(u64, Delivery)]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for name in names(seen) {
+        *counts.entry(name).or_default() += 1;
+    }
+    counts
+}
+
+fn many(shell: &mut Shell, queue: QueueId, count: usize, message: &NewMessage) {
+    for chunk in vec![message.clone(); count].chunks(1000) {
+        let results = shell.enqueue_all(queue, chunk.to_vec());
+        assert!(results.iter().all(Result::is_ok));
+    }
+}
+
+fn open(definition: Definition) -> (Shell, QueueId) {
+    let (mut shell, queue) = Shell::with_queue(definition);
+    shell.subscribe(queue, Credit::Unlimited);
+    (shell, queue)
+}
+
+fn strict() -> Definition {
+    let mut definition = Definition::default();
+    definition.ordering = Ordering::Key;
+    definition
+}
+
+/// Fails if any window has more deliveries than burst and rate allow.
+fn check_windows(times: &[u64], rate: f64, burst: f64) {
+    for (index, from) in times.iter().enumerate() {
+        for (count, to) in (1_u64..).zip(&times[index..]) {
+            let most = burst + rate * (to - from) as f64 / 1000.0;
+            assert!(count as f64 <= most + 1e-6, "{count} from {from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn a_burst_goes_at_once_and_the_rest_at_the_rate_to_the_millisecond() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("api", 10.0, 3.0);
+    many(&mut shell, queue, 6, &throttled("a", &["api"]));
+    let seen = watch(&mut shell, 1_000);
+    assert_eq!(times(&seen), [0, 0, 0, 100, 200, 300]);
+}
+
+#[test]
+fn a_key_that_is_not_throttled_holds_nobody() {
+    let (mut shell, queue) = open(Definition::default());
+    many(&mut shell, queue, 100, &throttled("a", &["api", "other"]));
+    assert_eq!(watch(&mut shell, 1).len(), 100);
+}
+
+#[test]
+fn a_message_takes_all_its_tokens_or_none() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("fast", 1_000.0, 10.0);
+    shell.throttle("slow", 1.0, 1.0);
+    many(&mut shell, queue, 3, &throttled("both", &["fast", "slow"]));
+    many(&mut shell, queue, 9, &throttled("fast", &["fast"]));
+    let seen = watch(&mut shell, 2_500);
+    // Ten tokens at once: one for the first of both, and none is taken for those of it that lack the other.
+    let first: Vec<_> = names(&seen)[..10].to_vec();
+    assert_eq!(first.iter().filter(|name| *name == "fast").count(), 9);
+    let both: Vec<_> = seen
+        .iter()
+        .filter(|(_, it)| it.fairness_key == key("both"))
+        .collect();
+    let both: Vec<u64> = both.iter().map(|(time, _)| *time).collect();
+    assert_eq!(both, [0, 1_000, 2_000]);
+}
+
+#[test]
+fn a_throttle_key_that_is_named_twice_takes_one_token() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("api", 10.0, 1.0);
+    many(&mut shell, queue, 3, &throttled("a", &["api", "api"]));
+    assert_eq!(times(&watch(&mut shell, 500)), [0, 100, 200]);
+}
+
+#[test]
+fn messages_of_the_same_key_with_other_tokens_or_none_go_on() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("stopped", 0.0, 1.0);
+    shell.throttle("slow", 100.0, 1.0);
+    for _ in 0..3 {
+        shell.enqueue(queue, throttled("a", &["stopped"]));
+        shell.enqueue(queue, throttled("a", &["slow"]));
+        shell.enqueue(queue, message("a", "free"));
+    }
+    let seen = watch(&mut shell, 100);
+    let free = seen
+        .iter()
+        .filter(|(_, it)| &it.payload.body()[..] == b"free");
+    assert_eq!(free.map(|(time, _)| *time).collect::<Vec<_>>(), [0, 0, 0]);
+    assert_eq!(seen.len(), 6);
+    assert_eq!(shell.stats(queue).throttled, 3);
+    shell.unthrottle("stopped");
+    assert_eq!(watch(&mut shell, 1).len(), 3);
+    assert_eq!(shell.stats(queue).throttled, 0);
+}
+
+#[test]
+fn a_strict_line_waits_behind_its_head_and_keeps_its_order() {
+    let (mut shell, queue) = open(strict());
+    shell.throttle("api", 10.0, 1.0);
+    for keys in [&["api"][..], &["api"], &[], &["api"]] {
+        shell.enqueue(queue, throttled("a", keys));
+    }
+    shell.enqueue(queue, message("b", "other"));
+    let mut order = Vec::new();
+    for _ in 0..400 {
+        for (time, delivery) in watch(&mut shell, 1) {
+            order.push((time, delivery.message.counter()));
+            assert_eq!(shell.settle(queue, delivery.lease, Verdict::Ack), Ok(()));
+        }
+    }
+    // What is behind it goes when it is acknowledged, which here takes a millisecond.
+    assert_eq!(order, [(0, 0), (0, 4), (100, 1), (101, 2), (200, 3)]);
+}
+
+#[test]
+fn a_head_that_expires_lets_its_strict_line_go_on() {
+    let (mut shell, queue) = open(strict());
+    shell.throttle("api", 0.0, 1.0);
+    let mut head = throttled("a", &["api"]);
+    head.ttl = Ttl::For(Duration::from_millis(50));
+    shell.enqueue(queue, head);
+    shell.enqueue(queue, message("a", "behind"));
+    assert_eq!(times(&watch(&mut shell, 100)), [50]);
+    assert_eq!(shell.stats(queue).throttled, 0);
+}
+
+#[test]
+fn what_expires_while_it_waits_is_gone_and_the_others_are_not() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("api", 10.0, 1.0);
+    let mut short = throttled("a", &["api"]);
+    short.ttl = Ttl::For(Duration::from_millis(150));
+    many(&mut shell, queue, 5, &short);
+    many(&mut shell, queue, 2, &throttled("a", &["api"]));
+    // At 0 and 100 two of those that live shortly; the others end at 150.
+    assert_eq!(times(&watch(&mut shell, 500)), [0, 100, 200, 300]);
+    let stats = shell.stats(queue);
+    assert_eq!(
+        (stats.ready, stats.throttled, stats.totals.expired),
+        (0, 0, 3)
+    );
+}
+
+#[test]
+fn raising_a_rate_acts_at_once_on_those_who_wait() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("api", 0.001, 1.0);
+    many(&mut shell, queue, 4, &throttled("a", &["api"]));
+    assert_eq!(times(&watch(&mut shell, 500)), [0]);
+    shell.throttle("api", 1_000.0, 1.0);
+    assert_eq!(times(&watch(&mut shell, 5)), [501, 502, 503]);
+}
+
+#[test]
+fn lowering_a_rate_acts_at_once_too() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("api", 10.0, 1.0);
+    many(&mut shell, queue, 3, &throttled("a", &["api"]));
+    assert_eq!(times(&watch(&mut shell, 50)), [0]);
+    shell.throttle("api", 1.0, 1.0);
+    // Half a token was there, the other half takes half a second.
+    assert_eq!(times(&watch(&mut shell, 600)), [550]);
+}
+
+#[test]
+fn a_restart_gives_no_second_burst() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("api", 10.0, 20.0);
+    many(&mut shell, queue, 60, &throttled("a", &["api"]));
+    let mut seen = times(&watch(&mut shell, 500));
+    for _ in 0..4 {
+        shell.restart();
+        shell.subscribe(queue, Credit::Unlimited);
+        seen.extend(times(&watch(&mut shell, 150)));
+    }
+    check_windows(&seen, 10.0, 20.0);
+    assert_eq!(seen.len(), 20 + 4 + 4);
+}
+
+#[test]
+fn a_delivery_that_failed_takes_another_token() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("api", 10.0, 1.0);
+    shell.enqueue(queue, throttled("a", &["api"]));
+    let mut seen = Vec::new();
+    for _ in 0..350 {
+        for (time, delivery) in watch(&mut shell, 1) {
+            seen.push(time);
+            let again = Verdict::Nack {
+                delay: Some(Duration::ZERO),
+                error: None,
+            };
+            assert_eq!(shell.settle(queue, delivery.lease, again), Ok(()));
+        }
+    }
+    assert_eq!(seen, [0, 100, 200, 300]);
+}
+
+#[test]
+fn a_noisy_key_at_a_bucket_does_not_keep_a_quiet_one_out() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("api", 10.0, 1.0);
+    many(&mut shell, queue, 5_000, &throttled("noisy", &["api"]));
+    watch(&mut shell, 950);
+    shell.enqueue(queue, throttled("quiet", &["api"]));
+    let seen = watch(&mut shell, 250);
+    assert!(
+        names(&seen).contains(&"quiet".to_owned()),
+        "{:?}",
+        names(&seen)
+    );
+}
+
+#[test]
+fn tokens_are_shared_by_weight_in_all_queues() {
+    let (mut shell, queue) = open(Definition::default());
+    let other = shell.create("other", Definition::default());
+    shell.subscribe(other, Credit::Unlimited);
+    shell.throttle("api", 100.0, 1.0);
+    let heavy = NewMessage {
+        weight: 3.try_into().unwrap(),
+        ..throttled("heavy", &["api"])
+    };
+    many(&mut shell, queue, 1_000, &heavy);
+    many(&mut shell, queue, 1_000, &throttled("light", &["api"]));
+    many(&mut shell, other, 1_000, &throttled("elsewhere", &["api"]));
+    let counts = count_by_name(&watch(&mut shell, 10_000));
+    let of = |name: &str| counts[name] as f64;
+    assert!((of("heavy") / of("light") - 3.0).abs() < 0.05, "{counts:?}");
+    assert!(
+        (of("elsewhere") / of("light") - 1.0).abs() < 0.05,
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn tokens_for_a_queue_that_nobody_reads_go_to_one_that_somebody_does() {
+    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let read = shell.create("read", Definition::default());
+    let gone = shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(read, Credit::Unlimited);
+    shell.throttle("api", 10.0, 1.0);
+    many(&mut shell, queue, 10, &throttled("unread", &["api"]));
+    many(&mut shell, read, 10, &throttled("read", &["api"]));
+    watch(&mut shell, 150);
+    shell.tell(Command::Drain { consumer: gone });
+    let seen = watch(&mut shell, 500);
+    assert_eq!(times(&seen), [200, 300, 400, 500, 600]);
+    assert_eq!(count_by_name(&seen)["read"], 5);
+    // And when somebody comes, it has its share again.
+    shell.subscribe(queue, Credit::Unlimited);
+    let counts = count_by_name(&watch(&mut shell, 400));
+    assert_eq!(counts["unread"], 2, "{counts:?}");
+}
+
+#[test]
+fn one_that_needs_two_busy_buckets_is_not_kept_waiting_for_ever() {
+    let (mut shell, queue) = open(Definition::default());
+    // Their tokens never come at the same time.
+    shell.throttle("x", 10.0, 1.0);
+    many(&mut shell, queue, 300, &throttled("only-x", &["x"]));
+    watch(&mut shell, 50);
+    shell.throttle("y", 10.0, 1.0);
+    many(&mut shell, queue, 300, &throttled("only-y", &["y"]));
+    many(&mut shell, queue, 100, &throttled("both", &["y", "x"]));
+    let seen = watch(&mut shell, 10_000);
+    let counts = count_by_name(&seen);
+    assert!(counts["both"] >= 20, "{counts:?}");
+    for bucket in ["x", "y"] {
+        let only = key(&format!("only-{bucket}"));
+        let both = key("both");
+        let of = |it: &Delivery| it.fairness_key == only || it.fairness_key == both;
+        let times: Vec<u64> = seen
+            .iter()
+            .filter(|(_, it)| of(it))
+            .map(|it| it.0)
+            .collect();
+        check_windows(&times, 10.0, 1.0);
+        // What is kept apart for the other bucket is lost to this one while it is full, no more.
+        assert!(times.len() >= 50, "{bucket}: {} of 100", times.len());
+    }
+}
+
+#[test]
+fn a_purge_leaves_nobody_waiting() {
+    let (mut shell, queue) = open(Definition::default());
+    shell.throttle("api", 10.0, 1.0);
+    many(&mut shell, queue, 100, &throttled("a", &["api"]));
+    watch(&mut shell, 50);
+    let ticket = shell.ticket();
+    shell.tell(Command::Purge { queue, ticket });
+    shell.run();
+    assert_eq!(shell.stats(queue).throttled, 0);
+    shell.enqueue(queue, throttled("b", &["api"]));
+    assert_eq!(times(&watch(&mut shell, 500)), [100]);
+}
+
+#[test]
+fn a_deleted_queue_leaves_its_tokens_to_others() {
+    let (mut shell, queue) = open(Definition::default());
+    let other = shell.create("other", Definition::default());
+    shell.subscribe(other, Credit::Unlimited);
+    shell.throttle("api", 10.0, 1.0);
+    many(&mut shell, queue, 10, &throttled("gone", &["api"]));
+    many(&mut shell, other, 3, &throttled("left", &["api"]));
+    watch(&mut shell, 50);
+    shell.delete(queue);
+    let seen = watch(&mut shell, 1_000);
+    assert_eq!(names(&seen), ["left"; 3]);
+}
+
+#[test]
+fn a_backlog_in_the_store_is_throttled_as_exactly_and_lets_others_of_its_key_by() {
+    let mut settings = Settings::default();
+    settings.memory_budget = 0;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("queue", Definition::default());
+    shell.throttle("api", 100.0, 5.0);
+    many(&mut shell, queue, 200, &throttled("a", &["api"]));
+    many(&mut shell, queue, 50, &message("b", "free"));
+    shell.subscribe(queue, Credit::Limited(10_000));
+    let seen = watch(&mut shell, 1_950);
+    let a: Vec<u64> = seen
+        .iter()
+        .filter(|it| it.1.fairness_key == key("a"))
+        .map(|it| it.0)
+        .collect();
+    check_windows(&a, 100.0, 5.0);
+    assert_eq!(a.len(), 199, "{a:?}");
+    let b = seen.iter().filter(|it| it.1.fairness_key == key("b"));
+    assert!(b.map(|it| it.0).all(|time| time == 0));
+
+    // With room in memory, what is behind them is found, too.
+    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    shell.throttle("api", 100.0, 5.0);
+    many(&mut shell, queue, 2_000, &throttled("a", &["api"]));
+    many(&mut shell, queue, 3, &message("a", "free"));
+    shell.restart();
+    shell.subscribe(queue, Credit::Limited(10_000));
+    let seen = watch(&mut shell, 10);
+    assert_eq!(
+        seen.iter()
+            .filter(|it| &it.1.payload.body()[..] == b"free")
+            .count(),
+        3
+    );
+}
+
+#[test]
+fn more_throttle_keys_than_allowed_are_refused() {
+    let (mut shell, queue) = open(Definition::default());
+    let most = Limits::default().throttle_keys;
+    let names: Vec<String> = (0..=most).map(|n| format!("k{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    shell.enqueue(queue, throttled("a", &names[..most]));
+    let refused = shell.enqueue_all(queue, vec![throttled("a", &names)]);
+    let refused = refused[0].as_ref().unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "the message names 17 throttle keys, 16 are allowed"
+    );
+}
+
+#[test]
+fn under_a_backlog_the_whole_rate_is_achieved_and_never_more() {
+    for rate in [1.0, 3.0, 10.0, 70.0, 999.0, 1_000.0, 5_000.0] {
+        let mut settings = Settings::default();
+        settings.limits.in_flight_per_consumer = u32::MAX;
+        let mut shell = Shell::new(settings);
+        let queue = shell.create("queue", Definition::default());
+        shell.subscribe(queue, Credit::Unlimited);
+        let burst = f64::max(rate, 1.0);
+        shell.throttle("api", rate, burst);
+        let wanted = (rate * 10.0) as usize;
+        many(&mut shell, queue, wanted + 6_000, &throttled("a", &["api"]));
+        let seen = times(&watch(&mut shell, 10_001));
+        let most = burst + rate * 10.0;
+        assert!(seen.len() as f64 <= most, "{rate}: {}", seen.len());
+        assert!(
+            seen.len() as f64 >= most * 0.99 - 1.0,
+            "{rate}: {}",
+            seen.len()
+        );
+    }
+}

@@ -1,0 +1,356 @@
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+
+use fila_core::HookFallback;
+use fila_store::{ConfigKey, DeathReason, FairnessKey, Payload, QueueId, QueueName, Version};
+
+use super::*;
+use crate::config::Config;
+use crate::hooks::queue_hooks::{HookSettings, Placement};
+use crate::runtime_config::Entry;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const TENANT: &str = "function on_enqueue(msg) return { fairness_key = msg.headers['tenant'] } end";
+const SPIN: &str = "function on_enqueue(msg) while true do end end";
+
+struct Rig {
+    pool: Pool,
+    config: watch::Sender<Arc<Entries>>,
+    settings: Arc<HookSettings>,
+}
+
+impl Rig {
+    fn new(workers: usize, patience: Duration, timeout: Duration) -> Self {
+        let config = watch::Sender::new(Arc::new(Entries::default()));
+        let pool = Pool::start_with(workers, patience, config.subscribe()).unwrap();
+        let mut given = Config::default();
+        given.lua.default_timeout = timeout;
+        Self {
+            pool,
+            config,
+            settings: Arc::new(HookSettings::new(&given)),
+        }
+    }
+
+    fn hooks(&self, number: u64, source: &str) -> Arc<QueueHooks> {
+        self.hooks_after(number, source, HookFallback::Default, None)
+    }
+
+    fn hooks_after(
+        &self,
+        number: u64,
+        source: &str,
+        fallback: HookFallback,
+        before: Option<&QueueHooks>,
+    ) -> Arc<QueueHooks> {
+        Arc::new(QueueHooks::new(
+            QueueId::new(number),
+            QueueName::parse("orders").unwrap(),
+            self.settings.compile(source).unwrap(),
+            fallback,
+            &self.settings,
+            before,
+        ))
+    }
+
+    fn submit(&self, hooks: &Arc<QueueHooks>, tenants: &[&str]) -> Receiver<Vec<Answer>> {
+        let (done, answers) = channel();
+        let messages = Arc::new(tenants.iter().map(|tenant| message(tenant)).collect());
+        let questions = Questions::Enqueue(messages);
+        self.pool
+            .submit(Job::new(hooks.clone(), questions, move |answers| {
+                let _ = done.send(answers);
+            }));
+        answers
+    }
+
+    /// Asks and waits.
+    fn keys(&self, hooks: &Arc<QueueHooks>, tenants: &[&str]) -> Vec<String> {
+        keys(&self.submit(hooks, tenants))
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.pool.stop();
+    }
+}
+
+fn message(tenant: &str) -> NewMessage {
+    let headers = vec![("tenant".to_owned(), tenant.to_owned())];
+    let payload = Payload::new(headers, "payload").unwrap();
+    NewMessage::new(FairnessKey::new("the producer's").unwrap(), payload)
+}
+
+/// Waits for answers, and returns the fairness keys that they give.
+fn keys(answers: &Receiver<Vec<Answer>>) -> Vec<String> {
+    let answers = answers.recv_timeout(PATIENCE).unwrap();
+    let key = |answer: &Answer| match answer {
+        Answer::Verdict(Verdict::Placed(Placement { fairness_key, .. })) => {
+            String::from_utf8(fairness_key.as_bytes().to_vec()).unwrap()
+        }
+        other => panic!("{other:?} is no placement"),
+    };
+    answers.iter().map(key).collect()
+}
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "it happens within patience");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn answers_are_in_the_order_of_the_questions() {
+    let rig = Rig::new(4, PATIENCE, Duration::from_millis(10));
+    let hooks = rig.hooks(1, TENANT);
+    let tenants: Vec<String> = (0..5_000).map(|number| number.to_string()).collect();
+    let asked: Vec<&str> = tenants.iter().map(String::as_str).collect();
+    // Others make it a job of several parts.
+    let others: Vec<_> = (2..6)
+        .map(|number| rig.submit(&rig.hooks(number, TENANT), &asked))
+        .collect();
+    assert_eq!(rig.keys(&hooks, &asked), tenants);
+    for other in others {
+        assert_eq!(keys(&other), tenants);
+    }
+    until(|| rig.pool.0.is_idle());
+}
+
+#[test]
+fn queues_whose_scripts_spin_do_not_keep_others_from_being_answered() {
+    // A call takes a millisecond or more, and there are many more of them than anybody waits for.
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(20));
+    let spinning: Vec<_> = (0..4)
+        .map(|number| {
+            // One that does not fail, or it would be left alone.
+            let source = "function on_enqueue(msg)
+                for number = 1, 30000 do end
+                return { fairness_key = 'slow' }
+            end";
+            rig.submit(&rig.hooks(10 + number, source), &vec!["x"; 1 << 15])
+        })
+        .collect();
+    let quick = rig.hooks(1, TENANT);
+    for round in 0..50 {
+        let name = round.to_string();
+        assert_eq!(rig.keys(&quick, &[&name]), [name]);
+    }
+    for answers in &spinning {
+        assert!(matches!(answers.try_recv(), Err(TryRecvError::Empty)));
+    }
+}
+
+#[test]
+fn a_worker_that_does_not_come_back_is_replaced_and_its_messages_are_answered() {
+    let timeout = Duration::from_secs(2);
+    let rig = Rig::new(2, Duration::from_millis(300), timeout);
+    let spinning = rig.hooks(
+        1,
+        "function on_enqueue(msg)
+           while msg.headers['tenant'] == 'a' do end
+           return { fairness_key = msg.headers['tenant'] }
+         end",
+    );
+    let answers = keys(&rig.submit(&spinning, &["a", "b", "c"]));
+    assert_eq!(answers[0], "default");
+    assert_eq!(answers.len(), 3);
+    let figures = spinning.figures(Instant::now());
+    assert!(figures[0].failures >= 1);
+    let error = figures[0].last_error.clone().unwrap();
+    assert!(error.contains("did not end within"), "{error}");
+    let quick = rig.hooks(2, TENANT);
+    // The machine may be so busy that even this is taken for lost, but not for ever.
+    until(|| rig.keys(&quick, &["acme"]) == ["acme"]);
+    // It has come back, and left.
+    until(|| rig.pool.0.given_up() == 0);
+}
+
+#[test]
+fn after_three_failures_a_script_is_left_alone_and_after_the_cooldown_it_is_tried_again() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    let hooks = rig.hooks(
+        1,
+        "function on_enqueue(msg)
+           if fila.get('works') then return { fairness_key = 'good' } end
+           error('as planned')
+         end",
+    );
+    assert_eq!(rig.keys(&hooks, &["a"; 5]), ["default"; 5]);
+    let now = Instant::now();
+    let figures = hooks.figures(now).remove(0);
+    assert_eq!(
+        (figures.calls, figures.failures, figures.fallbacks),
+        (3, 3, 5)
+    );
+    assert_eq!(
+        figures.last_error.as_deref(),
+        Some("the hook failed: line 3: as planned")
+    );
+    assert!(hooks.without_asking(&[message("a")], now).is_some());
+    let later = now + Duration::from_secs(10);
+    assert!(hooks.without_asking(&[message("a")], later).is_none());
+
+    // What a worker does, at a time that has not come yet.
+    let entry = Entry::new(
+        ConfigKey::parse("works").unwrap(),
+        "yes".to_owned(),
+        Version::new(1),
+    );
+    rig.config
+        .send_modify(|entries| *entries = Arc::new(entries.with(Arc::new(entry))));
+    let count = AtomicUsize::new(0);
+    let receiver = rig.config.subscribe();
+    let mut desk = Desk::new(&receiver, &count);
+    desk.sandbox(hooks.loaded().unwrap());
+    let verdict = hooks.schedule(desk.at_present(), (&message("a")).into(), later);
+    assert!(matches!(verdict, Verdict::Placed(it) if it.fairness_key.as_bytes() == b"good"));
+    assert_eq!(
+        hooks.figures(later)[0].state,
+        crate::hooks::HookState::Closed
+    );
+}
+
+#[test]
+fn what_stands_in_for_an_answer_is_the_queues_choice() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    let source = "function on_enqueue(msg)
+        if fila.get('broken') then error('as planned') end
+        return { fairness_key = msg.headers['tenant'], weight = 7, throttle_keys = { 'api' } }
+    end";
+    let of = |fallback| rig.hooks_after(1, source, fallback, None);
+    let (plain, last_good, refuse) = (
+        of(HookFallback::Default),
+        of(HookFallback::LastGood),
+        of(HookFallback::Refuse),
+    );
+    for hooks in [&plain, &last_good, &refuse] {
+        assert_eq!(rig.keys(hooks, &["acme"]), ["acme"]);
+    }
+    let entry = Entry::new(
+        ConfigKey::parse("broken").unwrap(),
+        String::new(),
+        Version::new(1),
+    );
+    rig.config
+        .send_modify(|entries| *entries = Arc::new(entries.with(Arc::new(entry))));
+    let asked = ["acme", "other", "acme", "other", "acme"];
+    assert_eq!(rig.keys(&plain, &asked), ["default"; 5]);
+    let expected = ["acme", "default", "acme", "default", "acme"];
+    assert_eq!(rig.keys(&last_good, &asked), expected);
+    let good = last_good.without_asking(&[message("acme")], Instant::now());
+    let Some([Verdict::Placed(good)]) = good.as_deref() else {
+        panic!("{good:?}");
+    };
+    assert_eq!(
+        (good.weight.get(), good.throttle_keys[0].as_str()),
+        (7, "api")
+    );
+    let refused = rig
+        .submit(&refuse, &["acme"])
+        .recv_timeout(PATIENCE)
+        .unwrap();
+    let [Answer::Verdict(Verdict::Refused(error))] = &refused[..] else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(&**error, "the hook failed: line 2: as planned");
+}
+
+#[test]
+fn a_change_of_the_configuration_is_seen_by_the_next_message() {
+    let rig = Rig::new(3, PATIENCE, Duration::from_millis(10));
+    let hooks = rig.hooks(
+        1,
+        "function on_enqueue(msg) return { fairness_key = fila.get('key') } end",
+    );
+    assert_eq!(rig.keys(&hooks, &["a"]), ["default"]);
+    for round in 0..200 {
+        let value = format!("round {round}");
+        let entry = Entry::new(
+            ConfigKey::parse("key").unwrap(),
+            value.clone(),
+            Version::new(round),
+        );
+        rig.config
+            .send_modify(|entries| *entries = Arc::new(entries.with(Arc::new(entry))));
+        assert_eq!(rig.keys(&hooks, &["a"]), [value]);
+    }
+}
+
+#[test]
+fn sandboxes_go_with_their_script() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    let first = rig.hooks(1, TENANT);
+    let other = rig.hooks(2, TENANT);
+    rig.keys(&first, &["a"]);
+    rig.keys(&other, &["a"]);
+    until(|| rig.pool.sandboxes() >= 2);
+    let second = rig.hooks_after(1, SPIN, HookFallback::Default, Some(&first));
+    first.retire(Some(&second));
+    other.retire(None);
+    rig.pool.sweep();
+    until(|| rig.pool.sandboxes() == 0);
+    // One that was in line when its script was replaced leaves nothing, either.
+    rig.keys(&first, &["a"]);
+    until(|| rig.pool.sandboxes() == 0);
+    // The same script with another choice is the same script.
+    let quick = rig.hooks(3, TENANT);
+    rig.keys(&quick, &["a"]);
+    quick.retire(Some(&quick));
+    rig.pool.sweep();
+    rig.keys(&quick, &["a"]);
+    assert!(rig.pool.sandboxes() >= 1);
+}
+
+#[test]
+fn a_stopped_pool_drops_what_waits() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    rig.pool.stop();
+    let answers = rig.submit(&rig.hooks(1, TENANT), &["a"]);
+    assert!(answers.recv_timeout(PATIENCE).is_err());
+}
+
+#[test]
+fn failures_are_judged_and_without_an_answer_left_to_the_queue() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    let hooks = rig.hooks(
+        1,
+        "function on_failure(msg)
+           if msg.error == 'odd' then return nil end
+           if msg.attempts >= 3 then return { action = 'dlq' } end
+           return { action = 'retry', delay_ms = 1000 * msg.attempts }
+         end",
+    );
+    let judge = |attempts, error: &str| {
+        let (done, answers) = channel();
+        let failed = Failed {
+            headers: Vec::new(),
+            id: "id".to_owned(),
+            attempts,
+            error: error.into(),
+        };
+        let questions = Questions::Failure(Arc::new(failed));
+        rig.pool
+            .submit(Job::new(hooks.clone(), questions, move |mut answers| {
+                let _ = done.send(answers.pop());
+            }));
+        match answers.recv_timeout(PATIENCE).unwrap() {
+            Some(Answer::Judged(judged)) => judged,
+            other => panic!("{other:?}"),
+        }
+    };
+    let delay = Duration::from_secs(2);
+    assert_eq!(judge(2, "busy"), Judgement::Retry { delay });
+    let reason = DeathReason::Hook;
+    assert_eq!(judge(3, "busy"), Judgement::DeadLetter { reason });
+    for _ in 0..4 {
+        assert_eq!(judge(1, "odd"), Judgement::Default);
+    }
+    let figures = hooks.figures(Instant::now()).remove(0);
+    assert_eq!(figures.name, "on_failure");
+    assert_eq!(
+        (figures.calls, figures.failures, figures.fallbacks),
+        (5, 3, 4)
+    );
+}

@@ -1,0 +1,67 @@
+//! The buckets of throttles, kept in step with the runtime configuration.
+//!
+//! A change fills the buckets anew before it is answered, and is in the inbox of every scheduler thread then: whoever waits
+//! for a token is looked at again right away, and nobody polls.
+
+use std::sync::Arc;
+
+use fila_core::{Buckets, Command, Throttle};
+use fila_store::ThrottleKey;
+
+use super::Clock;
+use super::inbox::{Inbox, Input};
+use crate::runtime_config::{ThrottleSetting, Throttles};
+
+#[derive(Debug)]
+pub(super) struct Throttling {
+    pub(super) buckets: Buckets,
+    pub(super) inboxes: Arc<[Inbox]>,
+    pub(super) clock: Clock,
+}
+
+impl Throttling {
+    /// Sets up the throttles that are stored. Their buckets are empty: how much they gave before the server stopped is
+    /// not known, and a restart is no reason for a second burst.
+    pub(super) fn resume(&self, throttles: &Throttles) {
+        let now = self.clock.now();
+        for (name, setting) in throttles.iter() {
+            if let Ok(key) = ThrottleKey::parse(name)
+                && let Some(throttle) = throttle(setting)
+            {
+                self.buckets.resume(now, &key, throttle);
+            }
+        }
+    }
+
+    /// Follows a change, and wakes whoever waits for what has changed.
+    pub(super) fn follow(&self, before: &Throttles, after: &Throttles) {
+        let now = self.clock.now();
+        let mut keys = Vec::new();
+        let names = before.iter().chain(after.iter()).map(|(name, _)| name);
+        for name in names {
+            let (old, new) = (before.get(name), after.get(name));
+            let Ok(key) = ThrottleKey::parse(name) else {
+                continue; // no message can name it
+            };
+            if old == new || keys.contains(&key) {
+                continue;
+            }
+            match new.and_then(throttle) {
+                Some(throttle) => self.buckets.set(now, &key, throttle),
+                None => self.buckets.remove(&key),
+            }
+            keys.push(key);
+        }
+        if keys.is_empty() {
+            return;
+        }
+        for inbox in &*self.inboxes {
+            let keys = keys.clone();
+            inbox.put_now(Input::Command(Command::Rethrottle { keys }));
+        }
+    }
+}
+
+fn throttle(setting: ThrottleSetting) -> Option<Throttle> {
+    Throttle::new(setting.rate.per_second(), setting.burst.tokens())
+}

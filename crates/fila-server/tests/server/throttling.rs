@@ -1,0 +1,144 @@
+//! Throttles: set by the runtime configuration, in effect at once, shared by all queues and scheduler threads.
+
+use fila_proto::v1::{DeleteConfigRequest, EnqueueRequest, Message, SetConfigRequest};
+use fila_server::config::Config;
+use fila_server::runtime::Stopped;
+use tonic::Status;
+
+use crate::common::{Rig, assert_refused, in_memory, message, on_disk, soon};
+
+/// One in eleven days: none comes while a test runs.
+const HARDLY_EVER: &str = "0.000001";
+
+fn throttled(key: &str, payload: &str, throttles: &[&str]) -> Message {
+    Message {
+        throttle_keys: throttles.iter().map(ToString::to_string).collect(),
+        ..message(key, payload)
+    }
+}
+
+async fn set(rig: &mut Rig, key: &str, value: &str) {
+    let request = SetConfigRequest {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        version: None,
+    };
+    soon(rig.admin.set_config(request)).await.unwrap();
+}
+
+async fn send(rig: &mut Rig, queue: &str, message: Message) -> Result<(), Status> {
+    let request = EnqueueRequest {
+        queue: queue.to_owned(),
+        message: Some(message),
+    };
+    soon(rig.messages.enqueue(request)).await.map(drop)
+}
+
+/// Sends so many that take from `api`.
+async fn send_many(rig: &mut Rig, queue: &str, count: usize) {
+    for _ in 0..count {
+        let message = throttled("a", "throttled", &["api"]);
+        send(rig, queue, message).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_that_is_raised_or_taken_away_lets_those_go_who_wait() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    set(&mut rig, "throttle:api:rate", "0").await;
+    send_many(&mut rig, "orders", 3).await;
+    rig.enqueue("orders", "a", "free").await;
+    let mut deliveries = rig.consume("orders", 10).await;
+    assert_eq!(deliveries.next().await.payload, "free");
+    assert_eq!(rig.stats("orders").await.throttled, 3);
+    assert!(deliveries.is_silent());
+    set(&mut rig, "throttle:api:burst", "1").await;
+    set(&mut rig, "throttle:api:rate", "1000").await;
+    for _ in 0..3 {
+        assert_eq!(deliveries.next().await.payload, "throttled");
+    }
+    set(&mut rig, "throttle:api:rate", "0").await;
+    send_many(&mut rig, "orders", 2).await;
+    rig.enqueue("orders", "a", "free").await;
+    assert_eq!(deliveries.next().await.payload, "free");
+    let request = DeleteConfigRequest {
+        key: "throttle:api:rate".to_owned(),
+        version: None,
+    };
+    soon(rig.admin.delete_config(request)).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(deliveries.next().await.payload, "throttled");
+    }
+    assert_eq!(rig.stats("orders").await.throttled, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_gives_no_second_burst() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    rig.create("orders").await;
+    set(&mut rig, "throttle:api:burst", "3").await;
+    set(&mut rig, "throttle:api:rate", HARDLY_EVER).await;
+    send_many(&mut rig, "orders", 5).await;
+    let mut deliveries = rig.consume("orders", 10).await;
+    for _ in 0..3 {
+        deliveries.next().await;
+    }
+    drop(deliveries);
+    assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    rig.enqueue("orders", "a", "free").await;
+    let mut deliveries = rig.consume("orders", 10).await;
+    assert_eq!(deliveries.next().await.payload, "free");
+    assert_eq!(
+        rig.stats("orders").await.throttled,
+        5,
+        "none was acknowledged"
+    );
+    assert!(deliveries.is_silent());
+    set(&mut rig, "throttle:api:rate", "1000").await;
+    for _ in 0..5 {
+        assert_eq!(deliveries.next().await.payload, "throttled");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_on_different_threads_share_a_bucket() {
+    let mut config: Config = in_memory();
+    config.scheduler.threads = 2.try_into().unwrap();
+    let mut rig = Rig::with(config).await;
+    set(&mut rig, "throttle:api:burst", "7").await;
+    set(&mut rig, "throttle:api:rate", HARDLY_EVER).await;
+    let queues = ["one", "two", "three", "four"];
+    let mut consumers = Vec::new();
+    for queue in queues {
+        rig.create(queue).await;
+        consumers.push(rig.consume(queue, 100).await);
+    }
+    for queue in queues {
+        send_many(&mut rig, queue, 5).await;
+    }
+    let mut leased = 0;
+    for queue in queues {
+        let stats = rig.stats(queue).await;
+        assert_eq!(stats.leased + stats.throttled, 5);
+        leased += stats.leased;
+    }
+    assert_eq!(leased, 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn throttle_keys_that_are_none_are_refused() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    let many: Vec<String> = (0..17).map(|number| format!("k{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let long = "k".repeat(257);
+    for keys in [&[""][..], &[&long], &many] {
+        let refused = send(&mut rig, "orders", throttled("a", "x", keys)).await;
+        let code = tonic::Code::InvalidArgument;
+        assert_refused(refused, code, "INVALID_THROTTLE_KEY");
+    }
+    assert_eq!(rig.stats("orders").await.depth, 0);
+}
