@@ -8,6 +8,7 @@ use super::failing::Cause;
 use super::lane::{Loading, Promise};
 use super::line::Join;
 use super::message::{Handle, State};
+use super::redriving::room_for_moves;
 use super::{Context, Queue};
 use crate::memory::Memory;
 use crate::throttle::Waiter;
@@ -33,8 +34,10 @@ impl Queue {
     /// all of it was done: what is to be stored of it may be more than a round takes.
     pub(crate) fn fire<T>(&mut self, context: &mut Context<'_, T>) -> bool {
         let most = self.writes.batch.len().saturating_add(context.room);
+        // Whoever is to leave and finds no room comes again in a moment: that is for one, and not for all of them.
+        let moves = room_for_moves(*context.adopted).max(1);
         loop {
-            if self.writes.batch.len() >= most {
+            if self.writes.batch.len() >= most || context.dying.len() >= moves {
                 return self
                     .books
                     .wheel

@@ -20,6 +20,11 @@ const CALLS_MAX: usize = 1024;
 /// How many that wait are looked at to tell how many come before one.
 const FORESEEN: usize = 1000;
 
+/// How many that wait at a gate are looked at when one more comes, to find those who have gone without a word, and from
+/// how many on.
+const TIDY_STEPS: usize = 2;
+const TIDY_MIN: usize = 64;
+
 /// Gates that nobody uses are looked for when there are so many, and then whenever their number has doubled.
 const SWEEP_MIN: usize = 64;
 
@@ -35,6 +40,8 @@ pub(crate) struct Gates {
     due: Vec<u32>,
     /// Gates that have called somebody since the last [`settle`](Self::settle).
     lively: Vec<u32>,
+    /// The gates at which somebody waits since the last [`tidy`](Self::tidy), once for each of them.
+    joined: Vec<u32>,
     sweep_at: usize,
     stamps: u64,
     polls: u64,
@@ -51,9 +58,12 @@ struct Gate {
     name: Arc<u32>,
     /// Who is next. Made when somebody waits for the first time.
     ring: Option<Box<Drr>>,
-    /// At the index of their keys in the ring.
-    waiters: Vec<Option<Waiter>>,
+    /// At the index of their keys in the ring. Who has gone since, with a purge, say, is found out when he is called or
+    /// looked at.
+    waiters: Vec<Option<(drr::Key, Waiter)>>,
     waiting: usize,
+    /// Who is looked at next.
+    hand: usize,
     /// Those who keep a token of a slower bucket apart: called before the others.
     urgent: VecDeque<Waiter>,
     /// How many were called in this poll, for each of whom there is a token.
@@ -116,6 +126,7 @@ impl Gates {
             alarms: BTreeSet::new(),
             due: Vec::new(),
             lively: Vec::new(),
+            joined: Vec::new(),
             sweep_at: SWEEP_MIN,
             stamps: 0,
             polls: 0,
@@ -156,6 +167,7 @@ impl Gates {
             ring: None,
             waiters: Vec::new(),
             waiting: 0,
+            hand: 0,
             urgent: VecDeque::new(),
             live: 0,
             holds: Vec::new(),
@@ -183,6 +195,7 @@ impl Gates {
         let is_there = |number: &u32| gates.contains(*number as usize);
         self.due.retain(is_there);
         self.lively.retain(is_there);
+        self.joined.retain(is_there);
         self.sweep_at = (self.gates.len() * 2).max(SWEEP_MIN);
     }
 
@@ -283,6 +296,9 @@ impl Gates {
             gate.urgent.push_back(waiter);
         } else {
             gate.line_up(seat, waiter, weight, self.polls);
+            if gate.waiting >= TIDY_MIN {
+                self.joined.push(number);
+            }
         }
         self.watch(now, number);
     }
@@ -385,6 +401,17 @@ impl Gates {
         gate.live = gate.live.saturating_sub(1);
     }
 
+    /// Looks at some of those who wait where others have joined them, and forgets whoever has gone. So there are never
+    /// many more than `is_there` says there are.
+    pub(crate) fn tidy(&mut self, is_there: impl Fn(&Waiter) -> bool) {
+        for number in self.joined.drain(..) {
+            let gate = &mut self.gates[number as usize];
+            for _ in 0..TIDY_STEPS {
+                gate.look_at_one(&is_there);
+            }
+        }
+    }
+
     /// Ends a poll: tokens for whoever was called and has not come are there for others.
     pub(crate) fn settle(&mut self, now: Timestamp) {
         self.polls += 1;
@@ -425,6 +452,16 @@ impl Gates {
     #[cfg(test)]
     pub(crate) fn work(&self) -> (usize, u64) {
         (self.gates.len(), self.calls)
+    }
+
+    /// Returns how many wait, with those who have gone.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        let waiting = self
+            .gates
+            .iter()
+            .map(|(_, gate)| gate.waiting + gate.urgent.len());
+        waiting.sum()
     }
 
     /// Sees to it that a gate is looked at when there is a token for somebody who waits.
@@ -506,7 +543,7 @@ impl Gate {
             let Some(key) = forecast.next_key() else {
                 break;
             };
-            if self.waiters[key.index()].is_some_and(|waiter| waiter.stamp == stamp) {
+            if self.waiters[key.index()].is_some_and(|(_, waiter)| waiter.stamp == stamp) {
                 return urgent + place as u64;
             }
             let known = forecast.charge(key, Cost::new(TURN));
@@ -546,8 +583,24 @@ impl Gate {
         if self.waiters.len() <= index {
             self.waiters.resize(index + 1, None);
         }
-        self.waiters[index] = Some(waiter);
+        self.waiters[index] = Some((key, waiter));
         self.waiting += 1;
+    }
+
+    /// Looks at the next of those who wait, and forgets him if he has gone.
+    fn look_at_one(&mut self, is_there: impl Fn(&Waiter) -> bool) {
+        self.hand = (self.hand + 1) % self.waiters.len().max(1);
+        let Some(place) = self.waiters.get_mut(self.hand) else {
+            return;
+        };
+        if let (Some((key, waiter)), Some(ring)) = (*place, &mut self.ring)
+            && !is_there(&waiter)
+        {
+            *place = None;
+            self.waiting -= 1;
+            // Nobody comes back for what it owes.
+            let _ = ring.forget(key);
+        }
     }
 
     /// Takes whoever is next out of the line.
@@ -557,7 +610,7 @@ impl Gate {
         }
         let ring = self.ring.as_mut()?;
         let key = ring.next_key()?;
-        let waiter = self.waiters[key.index()].take();
+        let waiter = self.waiters[key.index()].take().map(|(_, waiter)| waiter);
         ring.charge(key, Cost::new(TURN))
             .expect("the ring has just named it");
         let standing = ring.forget(key).expect("the ring has just named it");
