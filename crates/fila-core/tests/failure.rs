@@ -486,6 +486,28 @@ fn a_key_that_fails_for_ever_at_half_of_the_load_slows_nobody_else() {
 }
 
 #[test]
+fn where_nothing_may_wait_what_fails_waits_all_the_same_and_its_keys_go_on_afterwards() {
+    let mut settings = Settings::default();
+    settings.limits.delayed_per_queue = 0;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("queue", exact());
+    let keys = ["a", "b", "c"];
+    let messages = keys.map(|name| [message(name, "first"), message(name, "second")]);
+    shell.enqueue_all(queue, messages.into_iter().flatten().collect());
+    let consumer = shell.subscribe(queue, Credit::Limited(3));
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 3);
+    for (_, delivery) in std::mem::take(&mut shell.deliveries) {
+        shell.report(queue, delivery.lease, nack(SECOND));
+    }
+    shell.tell(Command::Credit { consumer, more: 6 });
+    shell.run();
+    assert!(shell.deliveries.is_empty(), "all three are held");
+    assert_eq!(silence(&mut shell), SECOND);
+    assert_eq!(shell.deliveries.len(), 6);
+}
+
+#[test]
 fn attempts_are_not_limited_where_there_are_no_dead_letters() {
     let mut definition = trying_again_at_once();
     definition.retry.attempts_max = NonZeroU32::new(2);
