@@ -290,6 +290,11 @@ impl<T> Broker<T> {
 
     /// Lets those go on for whom there are tokens.
     fn call_waiters(&mut self) {
+        let (queues, numbers) = (&self.queues, &self.numbers);
+        self.gates.tidy(|waiter| {
+            let number = numbers.get(&waiter.queue);
+            number.is_some_and(|&number| queues[number].queue.awaits(waiter))
+        });
         for _ in 0..Gates::calls_max() {
             let Some(call) = self.gates.call(self.now) else {
                 return;
@@ -314,14 +319,17 @@ impl<T> Broker<T> {
             has_more = queue.resync();
             // What is due and not done yet may have to do with what would be delivered.
             if is_done {
-                queue.dispatch(context);
+                has_more |= !queue.dispatch(context);
             }
         });
         if has_more {
             self.touch(number);
         }
-        if !is_done {
+        if !is_done && self.collecting.operations > 0 {
             self.postponed.push(number);
+        } else if !is_done {
+            // There is no round to wait for.
+            self.touch(number);
         }
         let entry = &mut self.queues[number];
         let next = entry.queue.next_wake().filter(|_| is_done);

@@ -333,6 +333,61 @@ fn many_large_messages_that_die_at_once_take_several_rounds() {
 }
 
 #[test]
+fn many_messages_that_die_at_once_do_so_a_round_at_a_time() {
+    const MESSAGES: usize = 20_000;
+    let (mut shell, queue, letters) = pair(trying(1));
+    shell.enqueue_all(queue, vec![message("a", ""); MESSAGES]);
+    for _ in 0..2 {
+        shell.subscribe(queue, Credit::Unlimited);
+    }
+    shell.run();
+    assert_eq!(shell.deliveries.len(), MESSAGES);
+    shell.advance(30 * SECOND);
+    shell.poll();
+    // Those that the round has no room for are not even looked at.
+    let stats = shell.stats(queue);
+    assert!(stats.leased > 10_000 && stats.delayed == 0, "{stats:?}");
+    shell.poll();
+    assert_eq!(shell.stats(queue).delayed, 1, "and found it full");
+    for _ in 0..3 {
+        shell.run();
+        shell.advance(Duration::from_millis(10));
+    }
+    assert_eq!(shell.stats(letters).depth(), MESSAGES as u64);
+    assert_eq!(shell.stats(queue).depth(), 0);
+    assert_eq!(shell.stats(queue).totals.dead_lettered, MESSAGES as u64);
+}
+
+#[test]
+fn many_messages_that_find_no_room_and_need_not_wait_are_tried_on_and_on() {
+    const MESSAGES: usize = 10_000;
+    let mut definition = trying(1);
+    definition.retry.backoff_max = Duration::ZERO;
+    definition.failure_hook = true;
+    let (mut shell, queue, letters) = pair(definition);
+    let mut small = Definition::default();
+    small.depth_max = Some(1);
+    shell.tell(Command::Update {
+        queue: letters,
+        definition: Box::new(small),
+    });
+    shell.enqueue_all(queue, vec![message("a", ""); MESSAGES]);
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    for (_, delivery) in std::mem::take(&mut shell.deliveries) {
+        shell.report(queue, delivery.lease, failed());
+    }
+    shell.run();
+    shell.tell(Command::Drain { consumer });
+    // Nobody judges, and all that is left to be stored is the one letter that there is room for.
+    shell.advance(shell.judging_time());
+    shell.run();
+    assert_eq!(shell.stats(letters).depth(), 1);
+    let stats = shell.stats(queue);
+    assert_eq!((stats.ready, stats.depth()), (9_999, 9_999), "{stats:?}");
+}
+
+#[test]
 fn purges_take_what_is_in_their_queue_and_nothing_that_has_left_it() {
     for purged in [0, 1] {
         let (mut shell, queue, letters) = pair(trying(1));

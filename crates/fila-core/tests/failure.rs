@@ -117,7 +117,7 @@ fn a_lease_that_runs_out_has_waited_long_enough_and_says_why() {
     shell.subscribe(queue, Credit::Unlimited);
     shell.run();
     shell.deliveries.clear();
-    assert_eq!(silence(&mut shell), 30 * SECOND);
+    assert_eq!(silence(&mut shell), 30 * SECOND, "leased, and no more");
     let history = shell.deliveries[0].1.history.clone().unwrap();
     assert_eq!(&*history.last_error, "visibility timeout expired");
 }
@@ -483,6 +483,28 @@ fn p99_beside(fails: bool) -> Duration {
 fn a_key_that_fails_for_ever_at_half_of_the_load_slows_nobody_else() {
     let (calm, failing) = (p99_beside(false), p99_beside(true));
     assert!(failing <= calm.mul_f64(1.05), "{calm:?} and {failing:?}");
+}
+
+#[test]
+fn where_nothing_may_wait_what_fails_waits_all_the_same_and_its_keys_go_on_afterwards() {
+    let mut settings = Settings::default();
+    settings.limits.delayed_per_queue = 0;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("queue", exact());
+    let keys = ["a", "b", "c"];
+    let messages = keys.map(|name| [message(name, "first"), message(name, "second")]);
+    shell.enqueue_all(queue, messages.into_iter().flatten().collect());
+    let consumer = shell.subscribe(queue, Credit::Limited(3));
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 3);
+    for (_, delivery) in std::mem::take(&mut shell.deliveries) {
+        shell.report(queue, delivery.lease, nack(SECOND));
+    }
+    shell.tell(Command::Credit { consumer, more: 6 });
+    shell.run();
+    assert!(shell.deliveries.is_empty(), "all three are held");
+    assert_eq!(silence(&mut shell), SECOND);
+    assert_eq!(shell.deliveries.len(), 6);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 #![cfg(test)] // helpers may unwrap, as tests do
 //! Throttles in random lives: what buckets give is held against buckets that are as simple as can be, after every step.
 //!
+//! Messages are delayed, expire, fail, die, and are redriven; consumers come and go; keys and queues are paused, capped,
+//! purged and deleted. Whatever becomes of a message, it is counted once, and nobody waits who could be served.
+//!
 //! `FILA_SIMULATION_SEED=n` replays one life, `FILA_SIMULATION_RUNS=n` makes more of them, and `FILA_SIMULATION_FIRST=n`
 //! begins with another seed than 0.
 
@@ -8,15 +11,19 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    ConsumerId, Credit, Definition, Delivery, NewMessage, Ordering, Settings, Verdict,
+    Answer, Command, ConsumerId, Credit, Definition, Delivering, Delivery, KeySettings, NewMessage,
+    Ordering, RedriveStamp, Redriven, Settings, Ttl, Verdict,
 };
-use fila_store::QueueId;
-use support::{Chance, Shell, throttled};
+use fila_store::{Cursor, Engine, Expected, Loaded, MessageId, Payload, QueueId, Shard, Timestamp};
+use support::{Chance, Shell, key, nack, throttled};
 
 const BUCKETS: [&str; 4] = ["w", "x", "y", "z"];
+const TENANTS: [&str; 3] = ["tenant 0", "tenant 1", "tenant 2"];
+const ATTEMPTS: u32 = 3;
 const RATES: [f64; 7] = [0.0, 0.5, 3.0, 10.0, 100.0, 997.0, 20_000.0];
 
 /// A bucket as a child would make one.
@@ -36,17 +43,43 @@ impl Plain {
     }
 }
 
+/// A queue, and what is to become of its messages.
+struct Place {
+    name: String,
+    queue: QueueId,
+    letters: QueueId,
+    stamp: RedriveStamp,
+    definition: Definition,
+    consumer: Option<ConsumerId>,
+}
+
+/// A message that is not settled for good.
+#[derive(Clone, Debug)]
+struct Known {
+    body: Vec<u8>,
+    place: usize,
+    tenant: &'static str,
+    keys: Vec<&'static str>,
+    due: Timestamp,
+    expires: Option<Timestamp>,
+    attempts: u32,
+}
+
+type Name = (usize, MessageId);
+
 struct Life {
     chance: Chance,
     shell: Shell,
-    queues: Vec<(QueueId, Ordering)>,
-    consumers: Vec<ConsumerId>,
+    places: Vec<Place>,
     plain: BTreeMap<&'static str, Plain>,
-    leased: Vec<(QueueId, Delivery)>,
-    keys_of: BTreeMap<Vec<u8>, Vec<&'static str>>,
-    waiting: BTreeMap<Vec<u8>, usize>,
+    /// By their place and their ids.
+    leased: BTreeMap<Name, (Known, Delivery)>,
+    waiting: BTreeMap<Name, Known>,
+    /// By what they carry.
+    dead: BTreeMap<Vec<u8>, Known>,
     sent: u64,
-    acked: u64,
+    /// Of which nothing is left, whatever became of them.
+    gone: u64,
     /// Whether all that waits is in memory, so that nothing is overlooked.
     is_roomy: bool,
 }
@@ -59,63 +92,124 @@ impl Life {
         if !is_roomy {
             settings.memory_budget = chance.below(200_000) as usize;
         }
-        let mut shell = Shell::new(settings);
-        let queues = [Ordering::None, Ordering::None, Ordering::Key].map(|ordering| {
-            let mut definition = Definition::default();
-            definition.ordering = ordering;
-            definition.visibility_timeout = Duration::from_secs(3600);
-            ordering_of(&mut shell, definition)
-        });
-        Self {
+        let mut life = Self {
             chance,
-            shell,
-            queues: queues.to_vec(),
-            consumers: Vec::new(),
+            shell: Shell::new(settings),
+            places: Vec::new(),
             plain: BTreeMap::new(),
-            leased: Vec::new(),
-            keys_of: BTreeMap::new(),
+            leased: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            dead: BTreeMap::new(),
             sent: 0,
-            acked: 0,
+            gone: 0,
             is_roomy,
+        };
+        for ordering in [Ordering::None, Ordering::None, Ordering::Key] {
+            let place = life.create(ordering);
+            life.places.push(place);
+        }
+        life
+    }
+
+    fn create(&mut self, ordering: Ordering) -> Place {
+        let mut definition = Definition::default();
+        definition.ordering = ordering;
+        definition.visibility_timeout = Duration::from_secs(36_000);
+        definition.retry.attempts_max = NonZeroU32::new(ATTEMPTS);
+        let name = format!("queue-{}", self.shell.ticket());
+        let (queue, letters) = self
+            .shell
+            .create_with_dead_letters(&name, definition.clone());
+        Place {
+            name,
+            queue,
+            letters,
+            stamp: RedriveStamp::default(),
+            definition,
+            consumer: None,
         }
     }
 
     fn play(mut self, steps: usize) {
-        self.subscribe();
+        self.subscribe_all();
         for _ in 0..steps {
             self.step();
             self.look();
         }
-        // In the end all come through.
+        self.finish();
+    }
+
+    /// In the end all come through.
+    fn finish(&mut self) {
         for bucket in BUCKETS {
             self.plain.remove(bucket);
             self.shell.unthrottle(bucket);
         }
-        self.restart();
-        for _ in 0..self.sent {
+        for place in 0..self.places.len() {
+            let definition = &mut self.places[place].definition;
+            definition.delivery = Delivering::Running;
+            definition.keys.clear();
+            self.redefine(place);
+        }
+        if self.chance.one_in(2) {
+            self.restart();
+        }
+        self.subscribe_all();
+        for _ in 0..self.sent + 10 {
             self.look();
-            while let Some((queue, delivery)) = self.leased.pop() {
-                self.ack(queue, &delivery);
+            while let Some((id, _)) = self.leased.first_key_value() {
+                self.ack(*id);
+                self.look();
             }
             self.shell.advance(Duration::from_secs(1));
-            if self.acked == self.sent {
-                return;
+            if self.gone + self.dead.len() as u64 == self.sent {
+                break;
             }
         }
-        panic!("{} of {} came through", self.acked, self.sent);
+        assert!(self.waiting.is_empty(), "left: {:?}", self.waiting);
+        self.read_letters();
+        assert!(self.dead.is_empty(), "lost: {:?}", self.dead);
+        assert_eq!(self.gone, self.sent);
+        for place in &self.places {
+            for queue in [place.queue, place.letters] {
+                let stats = self.shell.stats(queue);
+                assert_eq!((stats.depth(), stats.throttled), (0, 0), "{stats:?}");
+            }
+        }
+        assert_eq!(self.shell.broker.memory_used(), 0);
     }
 
-    fn subscribe(&mut self) {
-        self.consumers = self
-            .queues
-            .iter()
-            .map(|(queue, _)| self.shell.subscribe(*queue, Credit::Unlimited))
-            .collect();
+    /// Reads all dead letters, which take no tokens.
+    fn read_letters(&mut self) {
+        for place in 0..self.places.len() {
+            let letters = self.places[place].letters;
+            self.shell.subscribe(letters, Credit::Unlimited);
+            self.shell.run();
+            while let Some((_, delivery)) = self.shell.deliveries.pop_front() {
+                let known = self.dead.remove(&delivery.payload.body()[..]);
+                assert_eq!(known.expect("it has died once").place, place);
+                let acked = self.shell.settle(letters, delivery.lease, Verdict::Ack);
+                assert_eq!(acked, Ok(()));
+                self.gone += 1;
+            }
+        }
+    }
+
+    fn subscribe_all(&mut self) {
+        for place in &mut self.places {
+            if place.consumer.is_none() {
+                let consumer = self.shell.subscribe(place.queue, Credit::Unlimited);
+                place.consumer = Some(consumer);
+            }
+        }
+    }
+
+    fn any_place(&mut self) -> usize {
+        self.chance.below(self.places.len() as u64) as usize
     }
 
     fn step(&mut self) {
-        match self.chance.below(20) {
+        match self.chance.below(22) {
             0..8 => self.send(),
             8..13 => {
                 let time = match self.chance.below(4) {
@@ -128,14 +222,20 @@ impl Life {
             }
             13..15 => self.set_throttle(),
             15..19 => self.settle(),
-            _ if self.chance.one_in(4) => self.restart(),
-            _ => {}
+            19 => self.come_or_go(),
+            20 => self.change(),
+            _ => match self.chance.below(8) {
+                0 => self.restart(),
+                1 => self.purge(),
+                2 => self.delete(),
+                3..6 => self.redrive(),
+                _ => {}
+            },
         }
     }
 
     fn send(&mut self) {
-        let place = self.chance.below(self.queues.len() as u64) as usize;
-        let queue = self.queues[place].0;
+        let place = self.any_place();
         for _ in 0..1 + self.chance.below(6) {
             let mut keys = Vec::new();
             for bucket in BUCKETS {
@@ -143,17 +243,180 @@ impl Life {
                     keys.push(bucket);
                 }
             }
-            let name = format!("tenant {}", self.chance.below(3));
-            let body = format!("{place} {name} {}", self.sent);
-            let payload = fila_store::Payload::new(Vec::new(), body.clone()).unwrap();
-            let message = NewMessage {
-                payload,
-                ..throttled(&name, &keys)
+            let tenant = TENANTS[self.chance.below(3) as usize];
+            let body = format!("{}", self.sent).into_bytes();
+            let mut message = NewMessage {
+                payload: Payload::new(Vec::new(), body.clone()).unwrap(),
+                ..throttled(tenant, &keys)
             };
-            self.shell.enqueue(queue, message);
-            self.keys_of.insert(body.clone().into_bytes(), keys);
-            self.waiting.insert(body.into_bytes(), place);
+            if self.chance.one_in(6) {
+                message.delay = Duration::from_millis(self.chance.below(2_000));
+            }
+            let now = self.shell.now;
+            let mut expires = None;
+            if self.chance.one_in(6) {
+                let time = Duration::from_millis(1 + self.chance.below(4_000));
+                message.ttl = Ttl::For(time);
+                expires = Some(now.saturating_add(time));
+            }
+            let due = now.saturating_add(message.delay);
+            let id = self.shell.enqueue(self.places[place].queue, message);
+            let known = Known {
+                body,
+                place,
+                tenant,
+                keys,
+                due,
+                expires,
+                attempts: 0,
+            };
+            self.waiting.insert((place, id), known);
             self.sent += 1;
+        }
+    }
+
+    /// Lets a consumer come where there is none, or go with all that it has.
+    fn come_or_go(&mut self) {
+        let place = self.any_place();
+        let Some(consumer) = self.places[place].consumer.take() else {
+            return self.subscribe_all();
+        };
+        self.shell.tell(Command::Unsubscribe { consumer });
+        let (gone, kept) = std::mem::take(&mut self.leased)
+            .into_iter()
+            .partition(|(_, (known, _))| known.place == place);
+        self.leased = kept;
+        for (id, (known, _)) in gone {
+            self.fail(id, known, Duration::ZERO);
+        }
+    }
+
+    /// Takes note that a delivery has failed.
+    fn fail(&mut self, id: Name, mut known: Known, wait: Duration) {
+        let now = self.shell.now;
+        known.attempts += 1;
+        known.due = now.saturating_add(wait);
+        if known.expires.is_some_and(|end| end <= now) {
+            self.gone += 1;
+        } else if known.attempts >= ATTEMPTS {
+            self.dead.insert(known.body.clone(), known);
+        } else {
+            self.waiting.insert(id, known);
+        }
+    }
+
+    /// Pauses or caps something, or no longer.
+    fn change(&mut self) {
+        let place = self.any_place();
+        let chance = &mut self.chance;
+        let delivery = |chance: &mut Chance| match chance.one_in(2) {
+            true => Delivering::Paused,
+            false => Delivering::Running,
+        };
+        let definition = &mut self.places[place].definition;
+        match chance.below(4) {
+            0 => definition.delivery = delivery(chance),
+            1 => {
+                let settings = KeySettings {
+                    delivery: delivery(chance),
+                    weight: NonZeroU32::new(chance.below(4) as u32),
+                    concurrency: NonZeroU32::new(chance.below(3) as u32),
+                };
+                let tenant = TENANTS[chance.below(3) as usize];
+                definition.keys = [(key(tenant), settings)].into_iter().collect();
+            }
+            2 => definition.keys.clear(),
+            _ => definition.key_concurrency = NonZeroU32::new(chance.below(4) as u32),
+        }
+        self.redefine(place);
+    }
+
+    fn redefine(&mut self, place: usize) {
+        let Place {
+            queue, definition, ..
+        } = &self.places[place];
+        let encoded = definition.encode();
+        let updated = self
+            .shell
+            .engine
+            .update_queue(*queue, Expected::Any, encoded);
+        updated.unwrap();
+        let (queue, definition) = (*queue, Box::new(definition.clone()));
+        self.shell.tell(Command::Update { queue, definition });
+    }
+
+    fn purge(&mut self) {
+        let place = self.any_place();
+        let queue = self.places[place].queue;
+        let ticket = self.shell.ticket();
+        self.shell.tell(Command::Purge { queue, ticket });
+        self.forget_all_of(place);
+        self.shell.run();
+        self.shell.answers.remove(&ticket).expect("an answer");
+    }
+
+    fn delete(&mut self) {
+        let place = self.any_place();
+        let Place { queue, letters, .. } = self.places[place];
+        self.shell.delete(queue);
+        self.shell.delete(letters);
+        self.forget_all_of(place);
+        let before = self.dead.len();
+        self.dead.retain(|_, known| known.place != place);
+        self.gone += (before - self.dead.len()) as u64;
+        self.places[place] = self.create(self.places[place].definition.ordering);
+        self.subscribe_all();
+    }
+
+    fn forget_all_of(&mut self, place: usize) {
+        let before = self.waiting.len() + self.leased.len();
+        self.waiting.retain(|_, known| known.place != place);
+        self.leased.retain(|_, (known, _)| known.place != place);
+        self.gone += (before - self.waiting.len() - self.leased.len()) as u64;
+    }
+
+    /// Brings some dead letters back.
+    fn redrive(&mut self) {
+        let place = self.any_place();
+        let Place {
+            queue: to,
+            letters: queue,
+            stamp,
+            ..
+        } = self.places[place];
+        let shard = &self.shell.shards[&queue];
+        let count = 1 + self.chance.below(5) as usize;
+        let found = shard.scan(&Cursor::start(), count).unwrap().items;
+        let bodies: Vec<Vec<u8>> = found
+            .iter()
+            .map(
+                |entry| match shard.load(&[entry.locator()]).unwrap().remove(0) {
+                    Loaded::Found(payload) => payload.body().to_vec(),
+                    lost => panic!("{lost:?}"),
+                },
+            )
+            .collect();
+        let ticket = self.shell.ticket();
+        self.shell.tell(Command::Redrive {
+            queue,
+            to,
+            stamp,
+            messages: found.into_iter().map(Redriven::new).collect(),
+            ticket,
+        });
+        self.shell.run();
+        let Some(Answer::Redriven { results, stamp }) = self.shell.answers.remove(&ticket) else {
+            panic!("an answer");
+        };
+        self.places[place].stamp = stamp;
+        for (body, result) in bodies.into_iter().zip(results) {
+            if let Ok(id) = result {
+                let mut known = self.dead.remove(&body).expect("it has died once");
+                known.attempts = 0;
+                known.expires = None;
+                known.due = self.shell.now;
+                self.waiting.insert((place, id), known);
+            }
         }
     }
 
@@ -196,63 +459,147 @@ impl Life {
                 return;
             }
             let which = self.chance.below(self.leased.len() as u64) as usize;
-            let (queue, delivery) = self.leased.swap_remove(which);
-            if self.chance.one_in(3) {
-                let again = Verdict::Release;
-                assert_eq!(self.shell.settle(queue, delivery.lease, again), Ok(()));
-                let body = delivery.payload.body().to_vec();
-                let place = self.queues.iter().position(|(it, _)| *it == queue);
-                self.waiting.insert(body, place.unwrap());
+            let id = *self.leased.keys().nth(which).unwrap();
+            if self.chance.one_in(2) {
+                self.ack(id);
             } else {
-                self.ack(queue, &delivery);
+                let (known, delivery) = self.leased.remove(&id).unwrap();
+                let queue = self.places[known.place].queue;
+                if self.chance.one_in(2) {
+                    let wait = Duration::from_millis(self.chance.below(3) * 200);
+                    self.fail(id, known, wait);
+                    let settled = self.shell.settle(queue, delivery.lease, nack(wait));
+                    assert_eq!(settled, Ok(()));
+                } else {
+                    let again = Verdict::Release;
+                    assert_eq!(self.shell.settle(queue, delivery.lease, again), Ok(()));
+                    self.waiting.insert(id, known);
+                }
             }
             self.look();
         }
     }
 
-    fn ack(&mut self, queue: QueueId, delivery: &Delivery) {
-        assert_eq!(
-            self.shell.settle(queue, delivery.lease, Verdict::Ack),
-            Ok(())
-        );
-        self.acked += 1;
+    fn ack(&mut self, id: Name) {
+        let (known, delivery) = self.leased.remove(&id).unwrap();
+        let queue = self.places[known.place].queue;
+        let acked = self.shell.settle(queue, delivery.lease, Verdict::Ack);
+        assert_eq!(acked, Ok(()));
+        self.gone += 1;
     }
 
     /// All buckets are empty after a restart, and nothing is leased.
     fn restart(&mut self) {
+        self.shell.run();
+        self.look();
         self.shell.restart();
-        for (queue, delivery) in self.leased.drain(..) {
-            let place = self.queues.iter().position(|(it, _)| *it == queue);
-            let body = delivery.payload.body().to_vec();
-            self.waiting.insert(body, place.unwrap());
+        for (id, (known, _)) in std::mem::take(&mut self.leased) {
+            self.waiting.insert(id, known);
         }
         for plain in self.plain.values_mut() {
             plain.level = 0.0;
             plain.at = self.shell.now.as_millis();
         }
-        self.subscribe();
+        for place in &mut self.places {
+            place.stamp = RedriveStamp::default();
+            place.consumer = None;
+        }
+        self.subscribe_all();
     }
 
     /// Takes what is delivered, and holds it against the plain buckets.
     fn look(&mut self) {
         self.shell.run();
-        let now = self.shell.now.as_millis();
-        self.plain.values_mut().for_each(|plain| plain.fill(now));
+        let now = self.shell.now;
+        let before = self.waiting.len();
+        let is_live = |known: &Known| known.expires.is_none_or(|end| end > now);
+        self.waiting.retain(|_, known| is_live(known));
+        self.gone += (before - self.waiting.len()) as u64;
+        self.plain
+            .values_mut()
+            .for_each(|plain| plain.fill(now.as_millis()));
         while let Some((consumer, delivery)) = self.shell.deliveries.pop_front() {
-            let body = delivery.payload.body().to_vec();
-            for bucket in &self.keys_of[&body] {
+            let place = self
+                .places
+                .iter()
+                .position(|it| it.consumer == Some(consumer));
+            let id = (place.expect("he is there"), delivery.message);
+            self.check_order(id);
+            let known = self.waiting.remove(&id).expect("it waits");
+            assert_eq!(known.body, delivery.payload.body()[..]);
+            assert_eq!(delivery.attempt, known.attempts + 1);
+            for bucket in &known.keys {
                 if let Some(plain) = self.plain.get_mut(bucket) {
                     plain.level -= 1.0;
                     assert!(plain.level > -1e-6, "{bucket} gave a token it had not");
                     assert!(plain.rate > 0.0, "{bucket} is closed");
                 }
             }
-            assert!(self.waiting.remove(&body).is_some(), "delivered twice");
-            let place = self.consumers.iter().position(|it| *it == consumer);
-            self.leased.push((self.queues[place.unwrap()].0, delivery));
+            self.leased.insert(id, (known, delivery));
         }
         if self.is_roomy {
+            self.check_figures();
             self.check_nobody_is_forgotten();
+        }
+    }
+
+    /// Fails if another message should have been delivered before this one.
+    fn check_order(&self, id: Name) {
+        let Some(known) = self.waiting.get(&id) else {
+            panic!("{id:?} does not wait");
+        };
+        let now = self.shell.now;
+        assert!(known.due <= now, "{id:?} is not due");
+        let definition = &self.places[known.place].definition;
+        let is_in_front = |(other, it): &(&Name, &Known)| {
+            let is_beside = match definition.ordering {
+                Ordering::None => it.keys == known.keys && it.due <= now,
+                Ordering::Key => true,
+            };
+            **other < id && is_beside && (it.place, it.tenant) == (known.place, known.tenant)
+        };
+        let first = self.waiting.iter().find(is_in_front);
+        assert!(first.is_none(), "{first:?} comes before {known:?}");
+        let (leased, cap) = self.leased_and_cap(known);
+        assert!(leased < cap, "{known:?} is beyond its cap");
+        assert!(self.is_running(known), "{known:?} is paused");
+    }
+
+    fn is_running(&self, known: &Known) -> bool {
+        let definition = &self.places[known.place].definition;
+        let settings = definition.keys.get(&key(known.tenant));
+        definition.delivery == Delivering::Running
+            && settings.is_none_or(|it| it.delivery == Delivering::Running)
+    }
+
+    /// Returns how many messages of the same key are leased, and may be.
+    fn leased_and_cap(&self, known: &Known) -> (usize, usize) {
+        let beside = |it: &Known| (it.place, it.tenant) == (known.place, known.tenant);
+        let leased = self.leased.values().filter(|(it, _)| beside(it)).count();
+        let definition = &self.places[known.place].definition;
+        let own = definition.keys.get(&key(known.tenant));
+        let own = own.and_then(|settings| settings.concurrency);
+        let cap = match definition.ordering {
+            Ordering::Key => NonZeroU32::new(1),
+            Ordering::None => own.or(definition.key_concurrency),
+        };
+        (leased, cap.map_or(usize::MAX, |cap| cap.get() as usize))
+    }
+
+    fn check_figures(&mut self) {
+        for (number, place) in self.places.iter().enumerate() {
+            let stats = self.shell.stats(place.queue);
+            let waiting = self.waiting.values().filter(|it| it.place == number);
+            let leased = self.leased.values().filter(|(it, _)| it.place == number);
+            let (known, waiting) = (stats.ready + stats.delayed, waiting.count() as u64);
+            // Lives that have ended in the store are noticed when they are read.
+            assert!(known == waiting || known > waiting && stats.stored_only > 0);
+            assert_eq!(stats.leased, leased.count() as u64);
+            assert!(stats.throttled <= stats.ready, "{stats:?}");
+            let dead = self.dead.values().filter(|it| it.place == number);
+            let letters = self.shell.stats(place.letters);
+            assert_eq!(letters.depth(), dead.count() as u64, "of {}", place.name);
+            assert_eq!(letters.throttled, 0);
         }
     }
 
@@ -260,13 +607,8 @@ impl Life {
     fn check_nobody_is_forgotten(&self) {
         // Each aisle that takes of several buckets may keep a token of this one apart.
         let mut aisles = BTreeSet::new();
-        for (body, place) in &self.waiting {
-            let keys = &self.keys_of[body];
-            let text = String::from_utf8_lossy(body);
-            let tenant = text.rsplit_once(' ').unwrap().0.to_owned();
-            if keys.len() > 1 {
-                aisles.insert((*place, tenant, keys));
-            }
+        for known in self.waiting.values().filter(|known| known.keys.len() > 1) {
+            aisles.insert((known.place, known.tenant, &known.keys));
         }
         let is_open = |bucket: &&'static str| match self.plain.get(bucket) {
             Some(plain) => {
@@ -275,21 +617,22 @@ impl Life {
             }
             None => true,
         };
-        for (body, place) in &self.waiting {
-            let (_, ordering) = self.queues[*place];
-            let is_free = self.keys_of[body].iter().all(is_open);
-            if ordering == Ordering::None && is_free {
-                let text = String::from_utf8_lossy(body);
-                panic!("{text} waits, and could be delivered");
+        let now = self.shell.now;
+        let mut strict = BTreeSet::new();
+        for (id, known) in &self.waiting {
+            let place = &self.places[known.place];
+            let is_first = place.definition.ordering == Ordering::None
+                || strict.insert((known.place, known.tenant));
+            let (leased, cap) = self.leased_and_cap(known);
+            let is_free = known.due <= now && known.keys.iter().all(is_open);
+            if is_first && is_free && place.consumer.is_some() && self.is_running(known) {
+                assert!(
+                    leased >= cap,
+                    "{id:?} waits, and could be delivered: {known:?}"
+                );
             }
         }
     }
-}
-
-fn ordering_of(shell: &mut Shell, definition: Definition) -> (QueueId, Ordering) {
-    let ordering = definition.ordering;
-    let name = format!("queue {}", shell.ticket());
-    (shell.create(&name, definition), ordering)
 }
 
 fn number(variable: &str) -> Option<u64> {

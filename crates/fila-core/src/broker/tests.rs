@@ -7,6 +7,7 @@ use fila_store::{Epoch, FairnessKey, Generation, Payload, ThrottleKey};
 
 use super::*;
 use crate::Committed;
+use crate::queue::TURNED_AWAY_MAX;
 use crate::{Credit, Definition, Delivering, KeySettings, Throttle, Verdict};
 
 const NOW: Timestamp = Timestamp::from_millis(1);
@@ -190,7 +191,135 @@ fn beside_parked(parked: usize) -> (u64, u64) {
     (visits, broker.gates.work().1 - calls)
 }
 
+/// Lets messages of ten keys wait for a token that never comes, and has them go again, two hundred times; returns how
+/// many still wait for one.
+fn waiting_after(mut definition: Definition, goes: impl Fn(&mut Broker<()>, QueueId)) -> usize {
+    let buckets = Buckets::default();
+    let names = ["api", "other"].map(|name| ThrottleKey::parse(name).unwrap());
+    for name in &names {
+        buckets.set(NOW, name, Throttle::new(0.0, 1.0).unwrap());
+    }
+    definition.message_ttl = Some(std::time::Duration::from_millis(1));
+    let mut broker = Broker::with_buckets(Settings::default(), buckets);
+    let queue = QueueId::new(1);
+    let recovery = Recovery::new(queue, Epoch::FIRST, Generation::new(0), definition);
+    broker.open(NOW, recovery);
+    let demand = Demand {
+        credit: Credit::Unlimited,
+        in_flight_max: 10,
+    };
+    let consumer = ConsumerId::new(1);
+    broker.handle(
+        NOW,
+        Command::Subscribe {
+            queue,
+            consumer,
+            demand,
+            ticket: (),
+        },
+    );
+    let payload = Payload::new(Vec::new(), "").unwrap();
+    for _ in 0..200 {
+        let messages = (0..20).map(|number| NewMessage {
+            throttle_keys: Arc::new([names[number / 10].clone()]),
+            ..NewMessage::new(key(number % 10), payload.clone())
+        });
+        let now = broker.now;
+        broker.handle(
+            now,
+            Command::Enqueue {
+                queue,
+                messages: messages.collect(),
+                batch_id: None,
+                ticket: (),
+            },
+        );
+        commit(&mut broker);
+        broker.poll(now);
+        goes(&mut broker, queue);
+        commit(&mut broker);
+        broker.poll(now);
+    }
+    assert!(broker.effects().deliveries.is_empty());
+    broker.gates.waiting()
+}
+
+#[test]
+fn who_is_purged_or_expires_while_he_waits_for_a_token_is_forgotten() {
+    let purge = |broker: &mut Broker<()>, queue| {
+        broker.handle(NOW, Command::Purge { queue, ticket: () });
+    };
+    let expire = |broker: &mut Broker<()>, _| {
+        let next = broker
+            .now
+            .saturating_add(std::time::Duration::from_millis(1));
+        broker.poll(next);
+    };
+    let mut strict = Definition::default();
+    strict.ordering = crate::Ordering::Key;
+    for waiting in [
+        waiting_after(Definition::default(), purge),
+        waiting_after(Definition::default(), expire),
+        waiting_after(strict.clone(), purge),
+        waiting_after(strict, expire),
+    ] {
+        assert!(waiting <= 200, "{waiting}");
+    }
+}
+
 #[test]
 fn a_million_messages_that_wait_for_tokens_cost_nothing_per_delivery() {
     assert_eq!(beside_parked(1_000_000), beside_parked(0));
+}
+
+#[test]
+fn however_many_keys_lack_a_token_a_poll_turns_away_so_many_and_comes_back() {
+    let buckets = Buckets::default();
+    let name = ThrottleKey::parse("api").unwrap();
+    buckets.set(NOW, &name, Throttle::new(0.0, 1.0).unwrap());
+    let mut broker = Broker::with_buckets(Settings::default(), buckets);
+    let queue = QueueId::new(1);
+    let recovery = Recovery::new(
+        queue,
+        Epoch::FIRST,
+        Generation::new(0),
+        Definition::default(),
+    );
+    broker.open(NOW, recovery);
+    let payload = Payload::new(Vec::new(), "").unwrap();
+    let keys = 5 * TURNED_AWAY_MAX;
+    let throttle_keys: Arc<[ThrottleKey]> = Arc::new([name]);
+    let messages = (0..keys).map(|number| NewMessage {
+        throttle_keys: throttle_keys.clone(),
+        ..NewMessage::new(key(number), payload.clone())
+    });
+    broker.handle(
+        NOW,
+        Command::Enqueue {
+            queue,
+            messages: messages.collect(),
+            batch_id: None,
+            ticket: (),
+        },
+    );
+    commit(&mut broker);
+    broker.handle(
+        NOW,
+        Command::Subscribe {
+            queue,
+            consumer: ConsumerId::new(1),
+            demand: Demand {
+                credit: Credit::Unlimited,
+                in_flight_max: 10,
+            },
+            ticket: (),
+        },
+    );
+    for polls in 1..=5 {
+        assert_eq!(broker.next_timer(), Some(NOW));
+        broker.poll(NOW);
+        let throttled = broker.queues[0].queue.stats().throttled;
+        assert_eq!(throttled as usize, polls * TURNED_AWAY_MAX);
+    }
+    assert!(broker.effects().deliveries.is_empty());
 }

@@ -231,6 +231,12 @@ impl Aisles {
         Some(self.all[number as usize].count)
     }
 
+    /// Tells whether an aisle still waits like this.
+    pub(super) fn awaits(&self, waiter: &Waiter) -> bool {
+        let aisle = self.all.get(waiter.aisle as usize);
+        aisle.is_some_and(|aisle| aisle.door == Door::Shut && aisle.stamp == waiter.stamp)
+    }
+
     /// Opens an aisle, whether or not it was called.
     pub(super) fn open(&mut self, number: u32) {
         let aisle = &mut self.all[number as usize];

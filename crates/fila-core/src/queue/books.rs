@@ -259,7 +259,11 @@ impl Books {
 
     /// Lets lanes go on that were held, one for each message that may wait more.
     pub(super) fn release_held(&mut self, max: u64, definition: &Definition) {
-        let mut room = max.saturating_sub(self.stats.delayed);
+        let mut room = match self.stats.delayed {
+            // Nobody is waited for, however few may wait.
+            0 => u64::MAX,
+            delayed => max.saturating_sub(delayed),
+        };
         while room > 0
             && let Some(number) = self.held.pop_front()
         {

@@ -172,7 +172,11 @@ impl Queue {
         let mut forecast = books.engine.forecast();
         let mut served: HashMap<u32, u64, RandomState> = HashMap::default();
         let mut deliveries = 0;
-        while deliveries < FORESEEN {
+        // Whoever has nothing to deliver takes a step as well, and there may be many of them.
+        for _ in 0..2 * FORESEEN {
+            if deliveries == FORESEEN {
+                break;
+            }
             let Some(key) = forecast.next_key() else {
                 return Position::Exactly(deliveries); // it is not in the ring, so nobody comes before it
             };
@@ -196,7 +200,7 @@ impl Queue {
                 known.expect("the forecast has just named it");
             }
         }
-        Position::About(self.distance(number).max(FORESEEN))
+        Position::About(self.distance(number).max(deliveries))
     }
 
     /// Returns what the delivery after so many more is charged, as far as that is known.

@@ -49,6 +49,8 @@ pub(crate) use self::batches::Batches;
 use self::books::Books;
 use self::consumers::Consumers;
 use self::deduplication::Deduplication;
+#[cfg(test)]
+pub(crate) use self::dispatch::TURNED_AWAY_MAX;
 pub(crate) use self::failing::Dying;
 use self::lane::Stored;
 pub(crate) use self::message::ready_since;
@@ -56,7 +58,7 @@ pub(crate) use self::settling::Stores;
 use crate::effects::Garbage;
 use crate::memory::Memory;
 use crate::recovery::DeadLetters;
-use crate::throttle::{Call, Gates};
+use crate::throttle::{Call, Gates, Waiter};
 use crate::{
     ConsumerId, Definition, Demand, Dismissal, Effects, KeySettings, QueueStats, Recovery, Refused,
     Settings, Totals,
@@ -269,6 +271,14 @@ impl Queue {
         self.books.stats.throttled -= count;
         self.books.refresh(number, &self.definition);
         true
+    }
+
+    /// Tells whether an aisle still waits for its token.
+    pub(crate) fn awaits(&self, waiter: &Waiter) -> bool {
+        let lane = self.books.lanes.get(waiter.lane as usize);
+        let lane = lane.and_then(Option::as_ref);
+        let aisles = lane.and_then(|lane| lane.aisles.as_ref());
+        aisles.is_some_and(|aisles| aisles.awaits(waiter))
     }
 
     /// Empties the queue, and returns how many messages there were. Constant work but for the consumers: the old books

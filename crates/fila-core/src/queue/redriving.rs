@@ -29,6 +29,12 @@ pub(crate) enum Whereabouts {
     InStore(u32),
 }
 
+/// Returns how many messages a round has room for that are moved from queue to queue, if they carry nothing, and so much
+/// has been moved already.
+pub(super) const fn room_for_moves(adopted: usize) -> usize {
+    ADOPTED_MAX.saturating_sub(adopted) / LOOKUP
+}
+
 impl Queue {
     /// Takes a message in that is in another queue, or says why not. What was refused has changed nothing.
     pub(crate) fn adopt<T>(

@@ -77,7 +77,7 @@ impl Bucket {
 
     /// Puts back a token that was taken and not used.
     pub(crate) fn give_back(&mut self) {
-        self.level = (self.level + TOKEN).min(self.throttle.burst);
+        self.level = self.level.saturating_add(TOKEN).min(self.throttle.burst);
     }
 
     /// Returns when there will be so many tokens, if nobody takes any; never, if the bucket does not hold so many.
@@ -261,6 +261,10 @@ mod tests {
         let mut huge = bucket(f64::MAX, f64::MAX);
         assert!(huge.take(at(u64::MAX)));
         assert!(huge.tokens(at(u64::MAX)) > 1 << 40);
+        // It was filled again meanwhile.
+        let mut full = bucket(f64::MAX, f64::MAX);
+        full.give_back();
+        assert_eq!(full.level, full.throttle.burst);
         let mut tiny = bucket(f64::MIN_POSITIVE, 1.0);
         assert!(tiny.take(at(0)));
         assert!(tiny.when(at(0), 1) > Some(at(u64::MAX / 2)));

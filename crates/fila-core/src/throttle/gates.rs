@@ -20,6 +20,11 @@ const CALLS_MAX: usize = 1024;
 /// How many that wait are looked at to tell how many come before one.
 const FORESEEN: usize = 1000;
 
+/// How many that wait at a gate are looked at when one more comes, to find those who have gone without a word, and from
+/// how many on.
+const TIDY_STEPS: usize = 2;
+const TIDY_MIN: usize = 64;
+
 /// Gates that nobody uses are looked for when there are so many, and then whenever their number has doubled.
 const SWEEP_MIN: usize = 64;
 
@@ -35,6 +40,8 @@ pub(crate) struct Gates {
     due: Vec<u32>,
     /// Gates that have called somebody since the last [`settle`](Self::settle).
     lively: Vec<u32>,
+    /// The gates at which somebody waits since the last [`tidy`](Self::tidy), once for each of them.
+    joined: Vec<u32>,
     sweep_at: usize,
     stamps: u64,
     polls: u64,
@@ -51,9 +58,12 @@ struct Gate {
     name: Arc<u32>,
     /// Who is next. Made when somebody waits for the first time.
     ring: Option<Box<Drr>>,
-    /// At the index of their keys in the ring.
-    waiters: Vec<Option<Waiter>>,
+    /// At the index of their keys in the ring. Who has gone since, with a purge, say, is found out when he is called or
+    /// looked at.
+    waiters: Vec<Option<(drr::Key, Waiter)>>,
     waiting: usize,
+    /// Who is looked at next.
+    hand: usize,
     /// Those who keep a token of a slower bucket apart: called before the others.
     urgent: VecDeque<Waiter>,
     /// How many were called in this poll, for each of whom there is a token.
@@ -79,6 +89,8 @@ pub(crate) struct Seat {
     standing: Option<Standing>,
     /// In which poll it was called, if it has not taken its token since.
     called: Option<u64>,
+    /// Whether it has paid for that in the ring.
+    has_paid: bool,
 }
 
 /// An aisle that waits.
@@ -98,7 +110,16 @@ pub(crate) struct Waiter {
 pub(crate) struct Call {
     pub(crate) waiter: Waiter,
     gate: u32,
-    standing: Option<Standing>,
+    turn: Turn,
+}
+
+/// What somebody owes who is called.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    /// It was its turn in the ring, and has paid for that.
+    Paid(Option<Standing>),
+    /// What it owes is what it owed before.
+    Urgent,
 }
 
 /// Whose token an aisle lacks.
@@ -116,6 +137,7 @@ impl Gates {
             alarms: BTreeSet::new(),
             due: Vec::new(),
             lively: Vec::new(),
+            joined: Vec::new(),
             sweep_at: SWEEP_MIN,
             stamps: 0,
             polls: 0,
@@ -133,6 +155,7 @@ impl Gates {
                     gate: name,
                     standing: None,
                     called: None,
+                    has_paid: false,
                 });
             }
         }
@@ -156,6 +179,7 @@ impl Gates {
             ring: None,
             waiters: Vec::new(),
             waiting: 0,
+            hand: 0,
             urgent: VecDeque::new(),
             live: 0,
             holds: Vec::new(),
@@ -183,6 +207,7 @@ impl Gates {
         let is_there = |number: &u32| gates.contains(*number as usize);
         self.due.retain(is_there);
         self.lively.retain(is_there);
+        self.joined.retain(is_there);
         self.sweep_at = (self.gates.len() * 2).max(SWEEP_MIN);
     }
 
@@ -283,6 +308,9 @@ impl Gates {
             gate.urgent.push_back(waiter);
         } else {
             gate.line_up(seat, waiter, weight, self.polls);
+            if gate.waiting >= TIDY_MIN {
+                self.joined.push(number);
+            }
         }
         self.watch(now, number);
     }
@@ -335,7 +363,7 @@ impl Gates {
             let gate = &mut self.gates[number as usize];
             let free = gate.free(now);
             let called = if free > 0 { gate.next() } else { None };
-            let Some((waiter, standing)) = called else {
+            let Some((waiter, turn)) = called else {
                 gate.is_due = false;
                 self.due.pop();
                 self.watch(now, number);
@@ -349,7 +377,7 @@ impl Gates {
             return Some(Call {
                 waiter,
                 gate: number,
-                standing,
+                turn,
             });
         }
         None
@@ -375,14 +403,28 @@ impl Gates {
 
     /// Takes a call that has reached somebody.
     pub(crate) fn reached(&self, call: &Call, seat: &mut Seat) {
-        seat.standing = call.standing;
         seat.called = Some(self.polls);
+        match call.turn {
+            Turn::Paid(standing) => (seat.standing, seat.has_paid) = (standing, true),
+            Turn::Urgent => seat.has_paid = false,
+        }
     }
 
     /// Takes back a call to somebody who has gone.
     pub(crate) fn missed(&mut self, call: &Call) {
         let gate = &mut self.gates[call.gate as usize];
         gate.live = gate.live.saturating_sub(1);
+    }
+
+    /// Looks at some of those who wait where others have joined them, and forgets whoever has gone. So there are never
+    /// many more than `is_there` says there are.
+    pub(crate) fn tidy(&mut self, is_there: impl Fn(&Waiter) -> bool) {
+        for number in self.joined.drain(..) {
+            let gate = &mut self.gates[number as usize];
+            for _ in 0..TIDY_STEPS {
+                gate.look_at_one(&is_there);
+            }
+        }
     }
 
     /// Ends a poll: tokens for whoever was called and has not come are there for others.
@@ -425,6 +467,16 @@ impl Gates {
     #[cfg(test)]
     pub(crate) fn work(&self) -> (usize, u64) {
         (self.gates.len(), self.calls)
+    }
+
+    /// Returns how many wait, with those who have gone.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        let waiting = self
+            .gates
+            .iter()
+            .map(|(_, gate)| gate.waiting + gate.urgent.len());
+        waiting.sum()
     }
 
     /// Sees to it that a gate is looked at when there is a token for somebody who waits.
@@ -506,7 +558,7 @@ impl Gate {
             let Some(key) = forecast.next_key() else {
                 break;
             };
-            if self.waiters[key.index()].is_some_and(|waiter| waiter.stamp == stamp) {
+            if self.waiters[key.index()].is_some_and(|(_, waiter)| waiter.stamp == stamp) {
                 return urgent + place as u64;
             }
             let known = forecast.charge(key, Cost::new(TURN));
@@ -525,7 +577,7 @@ impl Gate {
     }
 
     fn line_up(&mut self, seat: &mut Seat, waiter: Waiter, weight: Weight, poll: u64) {
-        let was_called = self.answer(seat, poll);
+        let is_owed = self.answer(seat, poll) && seat.has_paid;
         let ring = self.ring.get_or_insert_with(|| {
             let quantum = Quantum::new(TURN).expect("it is not zero");
             Box::new(Drr::new(quantum))
@@ -536,7 +588,7 @@ impl Gate {
                 .expect("there are no groups in it"),
             None => ring.register(weight),
         };
-        if was_called {
+        if is_owed {
             // It paid for a turn that has come to nothing.
             let known = ring.settle(key, Cost::new(TURN), Cost::new(0));
             known.expect("it was registered above");
@@ -546,22 +598,251 @@ impl Gate {
         if self.waiters.len() <= index {
             self.waiters.resize(index + 1, None);
         }
-        self.waiters[index] = Some(waiter);
+        self.waiters[index] = Some((key, waiter));
         self.waiting += 1;
     }
 
+    /// Looks at the next of those who wait, and forgets him if he has gone.
+    fn look_at_one(&mut self, is_there: impl Fn(&Waiter) -> bool) {
+        self.hand = (self.hand + 1) % self.waiters.len().max(1);
+        let Some(place) = self.waiters.get_mut(self.hand) else {
+            return;
+        };
+        if let (Some((key, waiter)), Some(ring)) = (*place, &mut self.ring)
+            && !is_there(&waiter)
+        {
+            *place = None;
+            self.waiting -= 1;
+            // Nobody comes back for what it owes.
+            let _ = ring.forget(key);
+        }
+    }
+
     /// Takes whoever is next out of the line.
-    fn next(&mut self) -> Option<(Waiter, Option<Standing>)> {
+    fn next(&mut self) -> Option<(Waiter, Turn)> {
         if let Some(waiter) = self.urgent.pop_front() {
-            return Some((waiter, None));
+            return Some((waiter, Turn::Urgent));
         }
         let ring = self.ring.as_mut()?;
         let key = ring.next_key()?;
-        let waiter = self.waiters[key.index()].take();
+        let waiter = self.waiters[key.index()].take().map(|(_, waiter)| waiter);
         ring.charge(key, Cost::new(TURN))
             .expect("the ring has just named it");
         let standing = ring.forget(key).expect("the ring has just named it");
         self.waiting -= 1;
-        Some((waiter.expect("whoever is in the ring waits"), standing))
+        let waiter = waiter.expect("whoever is in the ring waits");
+        Some((waiter, Turn::Paid(standing)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Throttle;
+
+    const ONE: Weight = Weight::ONE;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn name(key: &str) -> ThrottleKey {
+        ThrottleKey::parse(key).unwrap()
+    }
+
+    /// Returns gates with buckets of these rates, each with its one token.
+    fn gates(throttles: &[(&str, f64)]) -> (Gates, Buckets) {
+        let buckets = Buckets::default();
+        for (key, rate) in throttles {
+            buckets.set(at(0), &name(key), Throttle::new(*rate, 1.0).unwrap());
+        }
+        (Gates::new(buckets.clone()), buckets)
+    }
+
+    fn seats(gates: &mut Gates, keys: &[&str]) -> Vec<Seat> {
+        let keys: Vec<ThrottleKey> = keys.iter().map(|key| name(key)).collect();
+        gates.seats(&keys)
+    }
+
+    fn tokens(buckets: &Buckets, key: &str, now: u64) -> u64 {
+        buckets.find(&name(key)).unwrap().lock().tokens(at(now))
+    }
+
+    /// Lets an aisle wait, and returns its stamp.
+    fn wait(gates: &mut Gates, now: u64, seats: &mut [Seat], seat: usize, holder: u64) -> u64 {
+        let stamp = gates.stamp();
+        let waiter = Waiter {
+            queue: QueueId::new(1),
+            lane: 0,
+            aisle: 0,
+            seat,
+            stamp,
+        };
+        gates.wait(at(now), seats, waiter, ONE, holder);
+        stamp
+    }
+
+    /// Calls whoever is next, and lets the call reach these seats; returns the stamp.
+    fn call(gates: &mut Gates, now: u64, seats: &mut [Seat]) -> Option<u64> {
+        let call = gates.call(at(now))?;
+        gates.reached(&call, &mut seats[call.waiter.seat]);
+        Some(call.waiter.stamp)
+    }
+
+    #[test]
+    fn who_finds_one_bucket_empty_after_all_gives_back_what_he_took_of_the_others() {
+        let (mut gates, buckets) = gates(&[("a", 1.0), ("b", 1.0), ("c", 1.0)]);
+        let mut seats = seats(&mut gates, &["a", "b", "c"]);
+        assert_eq!(gates.check(at(0), &seats, 0, false), Ok(()));
+        // Somebody else is faster, on another thread.
+        assert!(buckets.find(&name("c")).unwrap().lock().take(at(0)));
+        assert_eq!(gates.take(at(0), &mut seats, 0), Err(Lacking { seat: 2 }));
+        assert_eq!(
+            ["a", "b", "c"].map(|key| tokens(&buckets, key, 0)),
+            [1, 1, 0]
+        );
+        assert_eq!(gates.take(at(1000), &mut seats, 0), Ok(()));
+        assert_eq!(
+            ["a", "b", "c"].map(|key| tokens(&buckets, key, 1000)),
+            [0; 3]
+        );
+    }
+
+    #[test]
+    fn who_was_not_called_takes_no_token_of_those_who_wait_or_were() {
+        let (mut gates, _) = gates(&[("a", 1.0)]);
+        let mut first = seats(&mut gates, &["a"]);
+        let second = seats(&mut gates, &["a"]);
+        gates.take(at(0), &mut first, 0).unwrap();
+        let stamp = wait(&mut gates, 0, &mut first, 0, 0);
+        // The token is there, and nobody has been called yet.
+        let lacking = Err(Lacking { seat: 0 });
+        assert_eq!(gates.check(at(1000), &second, 0, false), lacking);
+        assert_eq!(call(&mut gates, 1000, &mut first), Some(stamp));
+        assert_eq!(gates.check(at(1000), &second, 0, false), lacking);
+        assert_eq!(gates.check(at(1000), &first, stamp, true), Ok(()));
+        // Who does not come in that poll leaves it to others.
+        gates.settle(at(1000));
+        assert_eq!(gates.check(at(1000), &second, 0, false), Ok(()));
+    }
+
+    #[test]
+    fn a_token_of_a_slower_bucket_is_kept_for_whoever_lacks_another_and_he_comes_first() {
+        let (mut gates, buckets) = gates(&[("slow", 1.0), ("fast", 10.0)]);
+        let mut both = seats(&mut gates, &["slow", "fast"]);
+        let mut slow = seats(&mut gates, &["slow"]);
+        let mut fast = seats(&mut gates, &["fast"]);
+        gates.take(at(0), &mut both, 0).unwrap();
+        let stamp = wait(&mut gates, 0, &mut both, 0, 0);
+        gates.take(at(950), &mut fast, 0).unwrap();
+        let before = wait(&mut gates, 950, &mut fast, 0, 0);
+        // The slow one comes, and the fast one is not there.
+        assert_eq!(call(&mut gates, 1000, &mut both), Some(stamp));
+        let lacking = Err(Lacking { seat: 1 });
+        assert_eq!(gates.check(at(1000), &both, stamp, true), lacking);
+        let stamp = wait(&mut gates, 1000, &mut both, 1, stamp);
+        gates.settle(at(1000));
+        assert_eq!(tokens(&buckets, "slow", 1000), 1);
+        assert!(
+            gates.check(at(1000), &slow, 0, false).is_err(),
+            "it is kept"
+        );
+        // He has waited for less long, and is called before.
+        assert_eq!(call(&mut gates, 1050, &mut both), Some(stamp));
+        assert_eq!(gates.check(at(1050), &both, stamp, true), Ok(()));
+        gates.take(at(1050), &mut both, stamp).unwrap();
+        gates.settle(at(1050));
+        assert_eq!(call(&mut gates, 1150, &mut fast), Some(before));
+        // Nothing is kept any more.
+        assert_eq!(gates.check(at(2050), &slow, 0, false), Ok(()));
+        gates.take(at(2050), &mut slow, 0).unwrap();
+    }
+
+    #[test]
+    fn a_token_is_kept_no_longer_than_the_other_one_takes_to_come() {
+        let (mut gates, buckets) = gates(&[("slow", 1.0), ("fast", 10.0)]);
+        let mut both = seats(&mut gates, &["slow", "fast"]);
+        let mut slow = seats(&mut gates, &["slow"]);
+        gates.take(at(0), &mut both, 0).unwrap();
+        let stamp = wait(&mut gates, 0, &mut both, 0, 0);
+        let after = wait(&mut gates, 0, &mut slow, 0, 0);
+        let fast = buckets.find(&name("fast")).unwrap();
+        assert!(fast.lock().take(at(950)));
+        assert_eq!(call(&mut gates, 1000, &mut both), Some(stamp));
+        assert!(gates.check(at(1000), &both, stamp, true).is_err());
+        let stamp = wait(&mut gates, 1000, &mut both, 1, stamp);
+        gates.settle(at(1000));
+        // Somebody else takes the other one as well: whoever waits for this one is called.
+        assert!(fast.lock().take(at(1050)));
+        assert_eq!(gates.next_alarm(), Some(at(1050)));
+        assert_eq!(call(&mut gates, 1050, &mut both), None);
+        assert_eq!(gates.next_alarm(), Some(at(1051)));
+        assert_eq!(call(&mut gates, 1051, &mut slow), Some(after));
+        assert_eq!(gates.check(at(1051), &slow, after, true), Ok(()));
+        gates.take(at(1051), &mut slow, after).unwrap();
+        gates.settle(at(1051));
+        // And who has kept it waits for it like everybody, and keeps nothing of it.
+        assert_eq!(call(&mut gates, 1150, &mut both), Some(stamp));
+        let lacking = Err(Lacking { seat: 0 });
+        assert_eq!(gates.check(at(1150), &both, stamp, true), lacking);
+        wait(&mut gates, 1150, &mut both, 0, stamp);
+        gates.settle(at(1150));
+        assert_eq!(tokens(&buckets, "fast", 1150), 1);
+        let fast = seats(&mut gates, &["fast"]);
+        assert_eq!(gates.check(at(1150), &fast, 0, false), Ok(()));
+    }
+
+    /// Returns who of two gets the next six tokens of a bucket, one of whom may have been called out of turn before, for
+    /// nothing.
+    fn turns(is_called_before: bool) -> Vec<usize> {
+        let (mut gates, buckets) = gates(&[("slow", 1.0), ("fast", 10.0)]);
+        let mut both = seats(&mut gates, &["slow", "fast"]);
+        let mut fast = seats(&mut gates, &["fast"]);
+        let bucket = buckets.find(&name("fast")).unwrap();
+        if is_called_before {
+            gates.take(at(0), &mut both, 0).unwrap();
+            let stamp = wait(&mut gates, 0, &mut both, 0, 0);
+            assert!(bucket.lock().take(at(950)));
+            assert_eq!(call(&mut gates, 1000, &mut both), Some(stamp));
+            let stamp = wait(&mut gates, 1000, &mut both, 1, stamp);
+            gates.settle(at(1000));
+            assert_eq!(call(&mut gates, 1050, &mut both), Some(stamp));
+            gates.settle(at(1050));
+        }
+        // What was kept is not kept any more.
+        let seats = [&mut both, &mut fast];
+        for (seats, seat) in seats.into_iter().zip([1, 0]) {
+            wait(&mut gates, 60_000, seats, seat, 0);
+        }
+        let turn = |turn: u64| {
+            let now = 60_000 + turn * 100;
+            let called = gates.call(at(now)).unwrap();
+            let seat = called.waiter.seat;
+            let seats = if seat == 1 { &mut both } else { &mut fast };
+            gates.reached(&called, &mut seats[seat]);
+            gates
+                .take(at(now), &mut seats[seat..=seat], called.waiter.stamp)
+                .unwrap();
+            wait(&mut gates, now, seats, seat, 0);
+            gates.settle(at(now));
+            seat
+        };
+        (0..6).map(turn).collect()
+    }
+
+    #[test]
+    fn who_is_called_out_of_turn_gets_nothing_back_for_what_he_has_not_paid() {
+        assert_eq!(turns(true), turns(false));
+    }
+
+    #[test]
+    fn gates_that_nobody_uses_are_forgotten() {
+        let (mut gates, _) = gates(&[]);
+        let kept = seats(&mut gates, &["kept"]);
+        for number in 0..10_000 {
+            seats(&mut gates, &[&format!("key-{number}")]);
+        }
+        assert!(gates.work().0 <= SWEEP_MIN + 1, "{:?}", gates.work());
+        assert_eq!(gates.seats(&[name("kept")])[0].gate, kept[0].gate);
     }
 }
