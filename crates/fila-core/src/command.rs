@@ -180,7 +180,7 @@ pub struct Redriven {
     /// The share of that key, from now on and for all its messages.
     pub weight: NonZeroU32,
     /// The token buckets that each of its deliveries is to take from.
-    pub throttle_keys: Arc<[ThrottleKey]>,
+    pub throttle_keys: Box<[ThrottleKey]>,
 }
 
 impl Redriven {
@@ -212,7 +212,7 @@ pub struct NewMessage {
     /// [batches](BatchId).
     pub deduplication_id: Option<DeduplicationId>,
     /// The token buckets that each of its deliveries takes from, all or none of them.
-    pub throttle_keys: Arc<[ThrottleKey]>,
+    pub throttle_keys: Box<[ThrottleKey]>,
     /// Why it is not to be taken, if its queue's hook gave no answer and the queue wants none without. It is told here
     /// and not left out, because it has a place in its batch: what was stored of that before is not refused now.
     pub refusal: Option<Arc<str>>,
@@ -228,7 +228,7 @@ impl NewMessage {
             delay: Duration::ZERO,
             ttl: Ttl::Queue,
             deduplication_id: None,
-            throttle_keys: Arc::new([]),
+            throttle_keys: Box::default(),
             refusal: None,
         }
     }

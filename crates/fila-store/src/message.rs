@@ -52,7 +52,7 @@ pub struct Meta {
     /// What the producer calls it.
     pub deduplication_id: Option<DeduplicationId>,
     /// The token buckets that a delivery takes from; at most [`THROTTLE_KEYS_MAX`](Self::THROTTLE_KEYS_MAX).
-    pub throttle_keys: Arc<[ThrottleKey]>,
+    pub throttle_keys: Box<[ThrottleKey]>,
     /// What has gone wrong with it, if something has.
     pub history: Option<Arc<History>>,
     /// How much it carries; [`Batch::put`](crate::Batch::put) sets it from the payload.
@@ -73,7 +73,7 @@ impl Meta {
             expires_at: None,
             attempts: 0,
             deduplication_id: None,
-            throttle_keys: Arc::new([]),
+            throttle_keys: Box::default(),
             history: None,
             sizes: Sizes::default(),
         }

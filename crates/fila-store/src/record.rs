@@ -348,7 +348,7 @@ pub(crate) fn decode_meta(
         Some(DeduplicationId::new(reader.short()?).map_err(out_of_range)?)
     };
     let throttle_keys = if flags & THROTTLE_KEYS == 0 {
-        Arc::new([])
+        Box::default()
     } else {
         decode_throttle_keys(&mut reader)?
     };
@@ -407,7 +407,7 @@ fn decode_history(reader: &mut Reader) -> Result<History, DecodeError> {
     })
 }
 
-fn decode_throttle_keys(reader: &mut Reader) -> Result<Arc<[ThrottleKey]>, DecodeError> {
+fn decode_throttle_keys(reader: &mut Reader) -> Result<Box<[ThrottleKey]>, DecodeError> {
     let count = reader.u8()?;
     if count == 0 {
         return Err(DecodeError::OutOfRange("number of throttle keys"));

@@ -1,7 +1,6 @@
 //! What a delivery costs, counted.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use fila_store::{Epoch, FairnessKey, Generation, Payload, ThrottleKey};
 
@@ -133,7 +132,7 @@ fn beside_parked(parked: usize) -> (u64, u64) {
     );
     let payload = Payload::new(Vec::new(), "").unwrap();
     let free = NewMessage::new(key(0), payload);
-    let throttle_keys: Arc<[ThrottleKey]> = Arc::new([name]);
+    let throttle_keys: Box<[ThrottleKey]> = Box::new([name]);
     let enqueue = |broker: &mut Broker<()>, messages| {
         broker.handle(
             NOW,
@@ -221,7 +220,7 @@ fn waiting_after(mut definition: Definition, goes: impl Fn(&mut Broker<()>, Queu
     let payload = Payload::new(Vec::new(), "").unwrap();
     for _ in 0..200 {
         let messages = (0..20).map(|number| NewMessage {
-            throttle_keys: Arc::new([names[number / 10].clone()]),
+            throttle_keys: Box::new([names[number / 10].clone()]),
             ..NewMessage::new(key(number % 10), payload.clone())
         });
         let now = broker.now;
@@ -288,7 +287,7 @@ fn however_many_keys_lack_a_token_a_poll_turns_away_so_many_and_comes_back() {
     broker.open(NOW, recovery);
     let payload = Payload::new(Vec::new(), "").unwrap();
     let keys = 5 * TURNED_AWAY_MAX;
-    let throttle_keys: Arc<[ThrottleKey]> = Arc::new([name]);
+    let throttle_keys: Box<[ThrottleKey]> = Box::new([name]);
     let messages = (0..keys).map(|number| NewMessage {
         throttle_keys: throttle_keys.clone(),
         ..NewMessage::new(key(number), payload.clone())

@@ -52,13 +52,14 @@ struct Aisle {
 
 impl Aisles {
     /// Returns the aisle of these keys, which has one more member.
-    pub(super) fn enter(&mut self, gates: &mut Gates, keys: &Arc<[ThrottleKey]>) -> u32 {
+    pub(super) fn enter(&mut self, gates: &mut Gates, keys: &[ThrottleKey]) -> u32 {
         if let Some(&number) = self.known.get(keys) {
             self.all[number as usize].members += 1;
             return number;
         }
+        let shared: Arc<[ThrottleKey]> = keys.into();
         let number = self.all.insert(Aisle {
-            keys: keys.clone(),
+            keys: shared.clone(),
             seats: gates.seats(keys),
             line: Line::default(),
             members: 1,
@@ -69,7 +70,7 @@ impl Aisles {
             seat: 0,
             is_called: false,
         }) as u32;
-        self.known.insert(keys.clone(), number);
+        self.known.insert(shared, number);
         number
     }
 

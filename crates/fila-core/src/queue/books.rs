@@ -6,7 +6,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::sync::Arc;
 
 use drr::{Cost, Drr, Weight};
 use fila_store::{FairnessKey, MessageId, ThrottleKey, Timestamp};
@@ -445,7 +444,7 @@ impl Books {
         &mut self,
         gates: &mut Gates,
         lane: u32,
-        keys: &Arc<[ThrottleKey]>,
+        keys: &[ThrottleKey],
     ) -> Option<u32> {
         if keys.is_empty() {
             return None;

@@ -4,7 +4,6 @@
 //! all bytes that came with it. From there to the store and onto the wire it is moved.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,9 +33,9 @@ pub(super) fn fairness_key(text: String) -> Result<FairnessKey, Refusal> {
 }
 
 /// Takes the throttle keys of a message. How many there may be is the broker's to say.
-fn throttle_keys(texts: &[String]) -> Result<Arc<[ThrottleKey]>, Refusal> {
+fn throttle_keys(texts: &[String]) -> Result<Box<[ThrottleKey]>, Refusal> {
     let keys = texts.iter().map(|text| ThrottleKey::parse(text));
-    let keys: Result<Arc<[ThrottleKey]>, _> = keys.collect();
+    let keys: Result<Box<[ThrottleKey]>, _> = keys.collect();
     keys.map_err(out_of_range(ErrorCode::InvalidThrottleKey))
 }
 

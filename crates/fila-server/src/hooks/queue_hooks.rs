@@ -143,7 +143,7 @@ struct Entrance {
 pub(crate) struct Placement {
     pub(crate) fairness_key: FairnessKey,
     pub(crate) weight: NonZeroU32,
-    pub(crate) throttle_keys: Arc<[ThrottleKey]>,
+    pub(crate) throttle_keys: Box<[ThrottleKey]>,
 }
 
 /// That of a message of which nothing is said.
@@ -153,7 +153,7 @@ impl Default for Placement {
             fairness_key: FairnessKey::new(Bytes::from_static(DEFAULT_KEY))
                 .expect("a short key is one"),
             weight: NonZeroU32::MIN,
-            throttle_keys: Arc::new([]),
+            throttle_keys: Box::default(),
         }
     }
 }
@@ -169,7 +169,7 @@ impl Placement {
             .throttle_keys
             .iter()
             .map(|key| ThrottleKey::parse(key));
-        let throttle_keys: Result<Arc<[ThrottleKey]>, _> = throttle_keys.collect();
+        let throttle_keys: Result<Box<[ThrottleKey]>, _> = throttle_keys.collect();
         Ok(Self {
             fairness_key: key,
             weight: NonZeroU32::new(answer.weight).unwrap_or(NonZeroU32::MIN),

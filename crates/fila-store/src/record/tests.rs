@@ -29,7 +29,7 @@ fn full_meta() -> Meta {
 fn throttled_meta() -> Meta {
     let keys = ["api", "api:eu"].map(|key| ThrottleKey::parse(key).unwrap());
     Meta {
-        throttle_keys: Arc::new(keys),
+        throttle_keys: Box::new(keys),
         ..full_meta()
     }
 }
