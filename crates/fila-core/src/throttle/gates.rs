@@ -792,47 +792,29 @@ mod tests {
         assert_eq!(gates.check(at(1150), &fast, 0, false), Ok(()));
     }
 
-    /// Returns who of two gets the next six tokens of a bucket, one of whom may have been called out of turn before, for
-    /// nothing.
-    fn turns(is_called_before: bool) -> Vec<usize> {
+    #[test]
+    fn who_is_called_out_of_turn_has_not_paid_and_owes_what_he_owed_before() {
         let (mut gates, buckets) = gates(&[("slow", 1.0), ("fast", 10.0)]);
         let mut both = seats(&mut gates, &["slow", "fast"]);
-        let mut fast = seats(&mut gates, &["fast"]);
         let bucket = buckets.find(&name("fast")).unwrap();
-        if is_called_before {
-            gates.take(at(0), &mut both, 0).unwrap();
-            let stamp = wait(&mut gates, 0, &mut both, 0, 0);
-            assert!(bucket.lock().take(at(950)));
-            assert_eq!(call(&mut gates, 1000, &mut both), Some(stamp));
-            let stamp = wait(&mut gates, 1000, &mut both, 1, stamp);
-            gates.settle(at(1000));
-            assert_eq!(call(&mut gates, 1050, &mut both), Some(stamp));
-            gates.settle(at(1050));
-        }
-        // What was kept is not kept any more.
-        let seats = [&mut both, &mut fast];
-        for (seats, seat) in seats.into_iter().zip([1, 0]) {
-            wait(&mut gates, 60_000, seats, seat, 0);
-        }
-        let turn = |turn: u64| {
-            let now = 60_000 + turn * 100;
-            let called = gates.call(at(now)).unwrap();
-            let seat = called.waiter.seat;
-            let seats = if seat == 1 { &mut both } else { &mut fast };
-            gates.reached(&called, &mut seats[seat]);
-            gates
-                .take(at(now), &mut seats[seat..=seat], called.waiter.stamp)
-                .unwrap();
-            wait(&mut gates, now, seats, seat, 0);
-            gates.settle(at(now));
-            seat
-        };
-        (0..6).map(turn).collect()
-    }
-
-    #[test]
-    fn who_is_called_out_of_turn_gets_nothing_back_for_what_he_has_not_paid() {
-        assert_eq!(turns(true), turns(false));
+        // His turn in the ring of the one, for which he pays;
+        assert!(bucket.lock().take(at(0)));
+        let stamp = wait(&mut gates, 0, &mut both, 1, 0);
+        let mut others = seats(&mut gates, &["fast"]);
+        wait(&mut gates, 0, &mut others, 0, 0);
+        assert_eq!(call(&mut gates, 100, &mut both), Some(stamp));
+        gates.take(at(100), &mut both, stamp).unwrap();
+        gates.settle(at(100));
+        assert!(both[1].standing.is_some() && both[1].has_paid);
+        // in that of the other;
+        let stamp = wait(&mut gates, 100, &mut both, 0, stamp);
+        assert!(bucket.lock().take(at(1050)));
+        assert_eq!(call(&mut gates, 1100, &mut both), Some(stamp));
+        let stamp = wait(&mut gates, 1100, &mut both, 1, stamp);
+        gates.settle(at(1100));
+        // and before his turn in the first again.
+        assert_eq!(call(&mut gates, 1150, &mut both), Some(stamp));
+        assert!(both[1].standing.is_some() && !both[1].has_paid);
     }
 
     #[test]
