@@ -278,6 +278,26 @@ fn tokens_are_shared_by_weight_in_all_queues() {
 }
 
 #[test]
+fn tokens_that_come_together_are_for_all_who_are_called_for_them() {
+    let (mut shell, queue) = open(Definition::default());
+    let other = shell.create("other", Definition::default());
+    shell.subscribe(other, Credit::Unlimited);
+    shell.throttle("api", 10.0, 2.0);
+    many(&mut shell, queue, 50, &throttled("here", &["api"]));
+    many(&mut shell, other, 50, &throttled("there", &["api"]));
+    shell.run();
+    shell.deliveries.clear();
+    for _ in 0..20 {
+        // Both at once, whichever queue is looked at first.
+        shell.advance(Duration::from_millis(200));
+        shell.run();
+        let seen: Vec<_> = shell.deliveries.drain(..).map(|it| (0, it.1)).collect();
+        let counts = count_by_name(&seen);
+        assert_eq!((counts["here"], counts["there"]), (1, 1));
+    }
+}
+
+#[test]
 fn tokens_for_a_queue_that_nobody_reads_go_to_one_that_somebody_does() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
     let read = shell.create("read", Definition::default());
