@@ -319,7 +319,7 @@ impl<T> Broker<T> {
             has_more = queue.resync();
             // What is due and not done yet may have to do with what would be delivered.
             if is_done {
-                queue.dispatch(context);
+                has_more |= !queue.dispatch(context);
             }
         });
         if has_more {

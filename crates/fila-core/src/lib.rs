@@ -23,7 +23,7 @@
 //!
 //! # What is left out on purpose
 //! Names of queues, the catalogue, connections, the wire: its driver's. So are hooks: where one is to judge a failure, the
-//! broker asks its driver, waits for a while, and then decides by itself. Throttles are not here yet.
+//! broker asks its driver, waits for a while, and then decides by itself.
 
 mod answer;
 mod batch_id;

@@ -7,6 +7,7 @@ use fila_store::{Epoch, FairnessKey, Generation, Payload, ThrottleKey};
 
 use super::*;
 use crate::Committed;
+use crate::queue::TURNED_AWAY_MAX;
 use crate::{Credit, Definition, Delivering, KeySettings, Throttle, Verdict};
 
 const NOW: Timestamp = Timestamp::from_millis(1);
@@ -269,4 +270,56 @@ fn who_is_purged_or_expires_while_he_waits_for_a_token_is_forgotten() {
 #[test]
 fn a_million_messages_that_wait_for_tokens_cost_nothing_per_delivery() {
     assert_eq!(beside_parked(1_000_000), beside_parked(0));
+}
+
+#[test]
+fn however_many_keys_lack_a_token_a_poll_turns_away_so_many_and_comes_back() {
+    let buckets = Buckets::default();
+    let name = ThrottleKey::parse("api").unwrap();
+    buckets.set(NOW, &name, Throttle::new(0.0, 1.0).unwrap());
+    let mut broker = Broker::with_buckets(Settings::default(), buckets);
+    let queue = QueueId::new(1);
+    let recovery = Recovery::new(
+        queue,
+        Epoch::FIRST,
+        Generation::new(0),
+        Definition::default(),
+    );
+    broker.open(NOW, recovery);
+    let payload = Payload::new(Vec::new(), "").unwrap();
+    let keys = 5 * TURNED_AWAY_MAX;
+    let throttle_keys: Arc<[ThrottleKey]> = Arc::new([name]);
+    let messages = (0..keys).map(|number| NewMessage {
+        throttle_keys: throttle_keys.clone(),
+        ..NewMessage::new(key(number), payload.clone())
+    });
+    broker.handle(
+        NOW,
+        Command::Enqueue {
+            queue,
+            messages: messages.collect(),
+            batch_id: None,
+            ticket: (),
+        },
+    );
+    commit(&mut broker);
+    broker.handle(
+        NOW,
+        Command::Subscribe {
+            queue,
+            consumer: ConsumerId::new(1),
+            demand: Demand {
+                credit: Credit::Unlimited,
+                in_flight_max: 10,
+            },
+            ticket: (),
+        },
+    );
+    for polls in 1..=5 {
+        assert_eq!(broker.next_timer(), Some(NOW));
+        broker.poll(NOW);
+        let throttled = broker.queues[0].queue.stats().throttled;
+        assert_eq!(throttled as usize, polls * TURNED_AWAY_MAX);
+    }
+    assert!(broker.effects().deliveries.is_empty());
 }

@@ -17,6 +17,9 @@ use crate::{Charge, Delivering, Delivery, LeaseId, Ordering};
 /// What a message costs if every message costs the same: thousandths of a message.
 pub(super) const MESSAGE: u64 = 1000;
 
+/// How many may be found to lack a token in one go.
+pub(crate) const TURNED_AWAY_MAX: usize = 1024;
+
 /// What stands between a lane and its next delivery.
 enum Outlook {
     /// Nothing: this message is in memory.
@@ -104,18 +107,25 @@ impl Queue {
     ///
     /// A lane whose message is not in memory pays for its turn all the same, and owes the delivery: who is next does
     /// not depend on what has to be read.
-    pub(crate) fn dispatch<T>(&mut self, context: &mut Context<'_, T>) {
+    ///
+    /// Tells whether it has come to its end: if very many lanes lack a token at the same time, the rest is for later.
+    pub(crate) fn dispatch<T>(&mut self, context: &mut Context<'_, T>) -> bool {
         if self.definition.delivery == Delivering::Paused {
-            return;
+            return true;
         }
+        let mut turned_away = 0;
         while let Some(consumer) = self.consumers.next() {
             let Some(key) = self.books.engine.next_key() else {
-                return;
+                return true;
             };
+            if turned_away >= TURNED_AWAY_MAX {
+                return false;
+            }
             let number = key.index() as u32;
             match self.outlook(number) {
                 Outlook::Ready(head) => {
                     if !self.pass(context, number, head, Take::Tokens) {
+                        turned_away += 1;
                         continue; // somebody else's turn, or another message's
                     }
                     let promise = self.promise(context.now, number, consumer, Some(head));
@@ -129,13 +139,14 @@ impl Queue {
                 Outlook::Empty => self.books.refresh(number, &self.definition),
                 Outlook::Stored(head) => {
                     if head.is_some_and(|it| !self.pass(context, number, it, Take::Nothing)) {
+                        turned_away += 1;
                         continue;
                     }
                     if !self.ensure_load(context, number, head) {
                         if self.books.lane(number).loading == Loading::Failed {
                             continue; // it is out of the ring for a while
                         }
-                        return; // until some of what is being read is there
+                        return true; // until some of what is being read is there
                     }
                     let promise = self.promise(context.now, number, consumer, head);
                     let lane = self.books.lane_mut(number);
@@ -146,6 +157,7 @@ impl Queue {
                 }
             }
         }
+        true
     }
 
     /// Tells whether there are tokens for a delivery of this message, and takes them if asked to. If there are none, its

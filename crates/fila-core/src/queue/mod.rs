@@ -49,6 +49,8 @@ pub(crate) use self::batches::Batches;
 use self::books::Books;
 use self::consumers::Consumers;
 use self::deduplication::Deduplication;
+#[cfg(test)]
+pub(crate) use self::dispatch::TURNED_AWAY_MAX;
 pub(crate) use self::failing::Dying;
 use self::lane::Stored;
 pub(crate) use self::message::ready_since;

@@ -313,8 +313,7 @@ impl Simulation {
             }
         }
         for id in failed {
-            let wish = (!is_judged).then_some(Duration::ZERO);
-            self.fail(id, wish, is_judged);
+            self.fail(id, Some(Duration::ZERO), is_judged);
         }
         for consumer in holders {
             self.dismiss_if_done(consumer);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fila_sdk::{
-    Charge, ErrorCode, EstimateBasis, HookFallback, HookState, KeyChange, Message, Ordering,
-    QueueSettings, Waiting,
+    Charge, DeathReason, ErrorCode, EstimateBasis, HookFallback, HookState, KeyChange, Message,
+    Ordering, QueueSettings, Waiting,
 };
 
 use crate::rig::{Rig, soon};
@@ -22,6 +22,10 @@ async fn settings_come_back_as_they_were_given() {
         .depth_max(1000)
         .key_depth_max(100)
         .message_ttl(Duration::from_secs(3600))
+        .retry_attempts_max(3)
+        .retry_backoff(Duration::from_secs(2))
+        .retry_backoff_max(Duration::from_secs(20))
+        .retry_jitter_percent(5)
         .script("function on_enqueue(msg) return {} end")
         .hook_fallback(HookFallback::LastGood);
     let created = soon(admin.create_queue("orders", settings.clone()))
@@ -101,9 +105,17 @@ async fn queues_are_listed_by_prefix_paused_purged_and_deleted() {
         queues.into_iter().map(|queue| queue.name).collect()
     };
     let all = soon(admin.queues("")).await.unwrap();
-    assert_eq!(names(all), ["mails", "orders", "orders-eu"]);
+    let expected = [
+        "mails",
+        "mails.dlq",
+        "orders",
+        "orders-eu",
+        "orders-eu.dlq",
+        "orders.dlq",
+    ];
+    assert_eq!(names(all), expected);
     let some = soon(admin.queues("orders")).await.unwrap();
-    assert_eq!(names(some), ["orders", "orders-eu"]);
+    assert_eq!(names(some), expected[2..]);
 
     soon(admin.pause_queue("orders")).await.unwrap();
     assert!(soon(admin.queue("orders")).await.unwrap().paused);
@@ -113,6 +125,42 @@ async fn queues_are_listed_by_prefix_paused_purged_and_deleted() {
     soon(admin.delete_queue("orders")).await.unwrap();
     let error = soon(admin.delete_queue("orders")).await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::QueueNotFound));
+}
+
+#[tokio::test]
+async fn dead_letters_have_a_history_and_come_back() {
+    let rig = Rig::start().await;
+    let admin = rig.client.admin();
+    let settings = QueueSettings::new().retry_attempts_max(1);
+    soon(admin.create_queue("orders", settings)).await.unwrap();
+    let orders = rig.client.queue("orders");
+    for number in 0..3 {
+        let message = Message::new(number.to_string()).key("acme");
+        soon(orders.send(message)).await.unwrap();
+    }
+    let mut consumer = orders.consumer().subscribe();
+    for _ in 0..3 {
+        let order = soon(consumer.next()).await.unwrap().unwrap();
+        soon(order.nack("no such address")).await.unwrap();
+    }
+    let letters = rig.client.queue("orders.dlq");
+    let page = soon(letters.peek().page()).await.unwrap();
+    assert_eq!(page.messages.len(), 3);
+    let history = page.messages[0].history.clone().unwrap();
+    assert_eq!(history.last_error, "no such address");
+    let death = history.death.unwrap();
+    assert_eq!(death.reason, DeathReason::AttemptsExhausted);
+    assert_eq!((death.queue.as_str(), death.attempts), ("orders", 1));
+    let redrive = admin.redrive("orders.dlq").count(2).key("acme");
+    let done = soon(redrive.run()).await.unwrap();
+    assert_eq!((done.redriven, done.total), (2, 3));
+    for _ in 0..2 {
+        let order = soon(consumer.next()).await.unwrap().unwrap();
+        assert_eq!((order.attempt, &order.history), (1, &None));
+        soon(order.ack()).await.unwrap();
+    }
+    let error = soon(admin.redrive("orders").run()).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::InvalidArgument));
 }
 
 #[tokio::test]

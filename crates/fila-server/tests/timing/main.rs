@@ -160,6 +160,7 @@ async fn delays_and_leases_end_on_time_while_another_queue_is_under_full_load() 
     let mut rig = Rig::start().await;
     let settings = QueueSettings {
         visibility_timeout_ms: Some(400),
+        retry_backoff_ms: Some(0),
         ..QueueSettings::default()
     };
     rig.create_with("timed", settings).await;
