@@ -447,3 +447,39 @@ fn under_a_backlog_the_whole_rate_is_achieved_and_never_more() {
         );
     }
 }
+
+#[test]
+fn brokers_that_share_a_bucket_get_what_it_gives_together_and_never_more() {
+    let (mut one, queue) = open(Definition::default());
+    one.throttle("api", 100.0, 10.0);
+    one.throttle("slow", 30.0, 1.0);
+    let mut other = Shell::beside(&one);
+    let elsewhere = other.create("elsewhere", Definition::default());
+    other.subscribe(elsewhere, Credit::Unlimited);
+    for (shell, queue) in [(&mut one, queue), (&mut other, elsewhere)] {
+        many(shell, queue, 2_000, &throttled("api", &["api"]));
+        many(shell, queue, 2_000, &throttled("both", &["api", "slow"]));
+    }
+    let (mut api, mut slow, mut shares) = (Vec::new(), Vec::new(), [0; 2]);
+    for now in 0..10_000 {
+        let mut turns = [(0, &mut one), (1, &mut other)];
+        // Whoever is first may take what has come.
+        turns.rotate_left((now / 10 % 2) as usize);
+        for (number, shell) in turns {
+            shell.run();
+            for (_, delivery) in shell.deliveries.drain(..) {
+                api.push(now);
+                shares[number] += 1;
+                if delivery.fairness_key == key("both") {
+                    slow.push(now);
+                }
+            }
+            shell.advance(Duration::from_millis(1));
+        }
+    }
+    check_windows(&api, 100.0, 10.0);
+    check_windows(&slow, 30.0, 1.0);
+    assert!(api.len() >= 990, "{} of 1010", api.len());
+    assert!(slow.len() >= 240, "{} of 301", slow.len());
+    assert!(shares.iter().all(|share| *share >= 300), "{shares:?}");
+}
