@@ -278,6 +278,26 @@ fn tokens_are_shared_by_weight_in_all_queues() {
 }
 
 #[test]
+fn tokens_that_come_together_are_for_all_who_are_called_for_them() {
+    let (mut shell, queue) = open(Definition::default());
+    let other = shell.create("other", Definition::default());
+    shell.subscribe(other, Credit::Unlimited);
+    shell.throttle("api", 10.0, 2.0);
+    many(&mut shell, queue, 50, &throttled("here", &["api"]));
+    many(&mut shell, other, 50, &throttled("there", &["api"]));
+    shell.run();
+    shell.deliveries.clear();
+    for _ in 0..20 {
+        // Both at once, whichever queue is looked at first.
+        shell.advance(Duration::from_millis(200));
+        shell.run();
+        let seen: Vec<_> = shell.deliveries.drain(..).map(|it| (0, it.1)).collect();
+        let counts = count_by_name(&seen);
+        assert_eq!((counts["here"], counts["there"]), (1, 1));
+    }
+}
+
+#[test]
 fn tokens_for_a_queue_that_nobody_reads_go_to_one_that_somebody_does() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
     let read = shell.create("read", Definition::default());
@@ -426,4 +446,40 @@ fn under_a_backlog_the_whole_rate_is_achieved_and_never_more() {
             seen.len()
         );
     }
+}
+
+#[test]
+fn brokers_that_share_a_bucket_get_what_it_gives_together_and_never_more() {
+    let (mut one, queue) = open(Definition::default());
+    one.throttle("api", 100.0, 10.0);
+    one.throttle("slow", 30.0, 1.0);
+    let mut other = Shell::beside(&one);
+    let elsewhere = other.create("elsewhere", Definition::default());
+    other.subscribe(elsewhere, Credit::Unlimited);
+    for (shell, queue) in [(&mut one, queue), (&mut other, elsewhere)] {
+        many(shell, queue, 2_000, &throttled("api", &["api"]));
+        many(shell, queue, 2_000, &throttled("both", &["api", "slow"]));
+    }
+    let (mut api, mut slow, mut shares) = (Vec::new(), Vec::new(), [0; 2]);
+    for now in 0..10_000 {
+        let mut turns = [(0, &mut one), (1, &mut other)];
+        // Whoever is first may take what has come.
+        turns.rotate_left((now / 10 % 2) as usize);
+        for (number, shell) in turns {
+            shell.run();
+            for (_, delivery) in shell.deliveries.drain(..) {
+                api.push(now);
+                shares[number] += 1;
+                if delivery.fairness_key == key("both") {
+                    slow.push(now);
+                }
+            }
+            shell.advance(Duration::from_millis(1));
+        }
+    }
+    check_windows(&api, 100.0, 10.0);
+    check_windows(&slow, 30.0, 1.0);
+    assert!(api.len() >= 990, "{} of 1010", api.len());
+    assert!(slow.len() >= 240, "{} of 301", slow.len());
+    assert!(shares.iter().all(|share| *share >= 300), "{shares:?}");
 }

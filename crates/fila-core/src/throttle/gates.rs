@@ -792,47 +792,117 @@ mod tests {
         assert_eq!(gates.check(at(1150), &fast, 0, false), Ok(()));
     }
 
-    /// Returns who of two gets the next six tokens of a bucket, one of whom may have been called out of turn before, for
-    /// nothing.
-    fn turns(is_called_before: bool) -> Vec<usize> {
+    #[test]
+    fn who_is_called_out_of_turn_has_not_paid_and_owes_what_he_owed_before() {
         let (mut gates, buckets) = gates(&[("slow", 1.0), ("fast", 10.0)]);
         let mut both = seats(&mut gates, &["slow", "fast"]);
-        let mut fast = seats(&mut gates, &["fast"]);
         let bucket = buckets.find(&name("fast")).unwrap();
-        if is_called_before {
-            gates.take(at(0), &mut both, 0).unwrap();
-            let stamp = wait(&mut gates, 0, &mut both, 0, 0);
-            assert!(bucket.lock().take(at(950)));
-            assert_eq!(call(&mut gates, 1000, &mut both), Some(stamp));
-            let stamp = wait(&mut gates, 1000, &mut both, 1, stamp);
-            gates.settle(at(1000));
-            assert_eq!(call(&mut gates, 1050, &mut both), Some(stamp));
-            gates.settle(at(1050));
-        }
-        // What was kept is not kept any more.
-        let seats = [&mut both, &mut fast];
-        for (seats, seat) in seats.into_iter().zip([1, 0]) {
-            wait(&mut gates, 60_000, seats, seat, 0);
-        }
-        let turn = |turn: u64| {
-            let now = 60_000 + turn * 100;
-            let called = gates.call(at(now)).unwrap();
-            let seat = called.waiter.seat;
-            let seats = if seat == 1 { &mut both } else { &mut fast };
-            gates.reached(&called, &mut seats[seat]);
-            gates
-                .take(at(now), &mut seats[seat..=seat], called.waiter.stamp)
-                .unwrap();
-            wait(&mut gates, now, seats, seat, 0);
-            gates.settle(at(now));
-            seat
-        };
-        (0..6).map(turn).collect()
+        // His turn in the ring of the one, for which he pays;
+        assert!(bucket.lock().take(at(0)));
+        let stamp = wait(&mut gates, 0, &mut both, 1, 0);
+        let mut others = seats(&mut gates, &["fast"]);
+        wait(&mut gates, 0, &mut others, 0, 0);
+        assert_eq!(call(&mut gates, 100, &mut both), Some(stamp));
+        gates.take(at(100), &mut both, stamp).unwrap();
+        gates.settle(at(100));
+        assert!(both[1].standing.is_some() && both[1].has_paid);
+        // in that of the other;
+        let stamp = wait(&mut gates, 100, &mut both, 0, stamp);
+        assert!(bucket.lock().take(at(1050)));
+        assert_eq!(call(&mut gates, 1100, &mut both), Some(stamp));
+        let stamp = wait(&mut gates, 1100, &mut both, 1, stamp);
+        gates.settle(at(1100));
+        // and before his turn in the first again.
+        assert_eq!(call(&mut gates, 1150, &mut both), Some(stamp));
+        assert!(both[1].standing.is_some() && !both[1].has_paid);
     }
 
     #[test]
-    fn who_is_called_out_of_turn_gets_nothing_back_for_what_he_has_not_paid() {
-        assert_eq!(turns(true), turns(false));
+    fn who_lacks_several_tokens_waits_for_the_slowest() {
+        let (mut gates, buckets) = gates(&[("a", 2.0), ("b", 1.0), ("c", 3.0)]);
+        let seats = seats(&mut gates, &["a", "b", "c"]);
+        for key in ["a", "b", "c"] {
+            assert!(buckets.find(&name(key)).unwrap().lock().take(at(0)));
+        }
+        let lacking = |seat| Err(Lacking { seat });
+        assert_eq!(gates.check(at(0), &seats, 0, false), lacking(1));
+        buckets.set(at(0), &name("c"), Throttle::new(0.0, 1.0).unwrap());
+        assert_eq!(gates.check(at(0), &seats, 0, false), lacking(2));
+        assert_eq!(gates.check(at(1_000), &seats, 0, false), lacking(2));
+        buckets.remove(&name("c"));
+        gates.rethrottle(&[name("c")]);
+        assert_eq!(gates.check(at(1_000), &seats, 0, false), Ok(()));
+    }
+
+    #[test]
+    fn what_is_kept_of_the_slowest_is_kept_while_one_after_the_other_is_lacking() {
+        let (mut gates, buckets) = gates(&[("slow", 1.0), ("some", 5.0), ("fast", 10.0)]);
+        let mut all = seats(&mut gates, &["slow", "some", "fast"]);
+        let (slow, some) = (seats(&mut gates, &["slow"]), seats(&mut gates, &["some"]));
+        gates.take(at(0), &mut all, 0).unwrap();
+        let stamp = wait(&mut gates, 0, &mut all, 0, 0);
+        assert!(buckets.find(&name("some")).unwrap().lock().take(at(950)));
+        assert_eq!(call(&mut gates, 1000, &mut all), Some(stamp));
+        let stamp = wait(&mut gates, 1000, &mut all, 1, stamp);
+        gates.settle(at(1000));
+        assert!(buckets.find(&name("fast")).unwrap().lock().take(at(1140)));
+        assert_eq!(call(&mut gates, 1150, &mut all), Some(stamp));
+        let lacking = Err(Lacking { seat: 2 });
+        assert_eq!(gates.check(at(1150), &all, stamp, true), lacking);
+        let stamp = wait(&mut gates, 1150, &mut all, 2, stamp);
+        gates.settle(at(1150));
+        for others in [&slow, &some] {
+            assert!(gates.check(at(1200), others, 0, false).is_err());
+        }
+        assert_eq!(call(&mut gates, 1240, &mut all), Some(stamp));
+        assert_eq!(gates.check(at(1240), &all, stamp, true), Ok(()));
+    }
+
+    #[test]
+    fn nothing_of_a_faster_bucket_is_kept_for_whoever_lacks_a_slower_one() {
+        let (mut gates, buckets) = gates(&[("slow", 1.0), ("fast", 10.0)]);
+        let mut both = seats(&mut gates, &["slow", "fast"]);
+        let fast = seats(&mut gates, &["fast"]);
+        assert!(buckets.find(&name("fast")).unwrap().lock().take(at(0)));
+        let stamp = wait(&mut gates, 0, &mut both, 1, 0);
+        assert!(buckets.find(&name("slow")).unwrap().lock().take(at(50)));
+        assert_eq!(call(&mut gates, 100, &mut both), Some(stamp));
+        let lacking = Err(Lacking { seat: 0 });
+        assert_eq!(gates.check(at(100), &both, stamp, true), lacking);
+        wait(&mut gates, 100, &mut both, 0, stamp);
+        gates.settle(at(100));
+        assert_eq!(gates.check(at(100), &fast, 0, false), Ok(()));
+    }
+
+    #[test]
+    fn who_was_called_for_nothing_has_his_turn_again() {
+        let (mut gates, buckets) = gates(&[("a", 10.0)]);
+        let bucket = buckets.find(&name("a")).unwrap();
+        assert!(bucket.lock().take(at(0)));
+        let mut all: Vec<Vec<Seat>> = (0..3).map(|_| seats(&mut gates, &["a"])).collect();
+        let mut stamps: Vec<u64> = (all.iter_mut())
+            .map(|seats| wait(&mut gates, 0, seats, 0, 0))
+            .collect();
+        let mut served = [0; 3];
+        for turn in 1..=90 {
+            let now = turn * 100;
+            let called = gates.call(at(now)).unwrap();
+            let who = stamps.iter().position(|it| *it == called.waiter.stamp);
+            let who = who.unwrap();
+            gates.reached(&called, &mut all[who][0]);
+            // Every other time that it is the first one's turn, another broker is faster.
+            if who == 0 && turn % 2 == 0 {
+                assert!(bucket.lock().take(at(now)));
+            } else {
+                let taken = gates.take(at(now), &mut all[who], called.waiter.stamp);
+                assert_eq!(taken, Ok(()));
+                served[who] += 1;
+            }
+            stamps[who] = wait(&mut gates, now, &mut all[who], 0, called.waiter.stamp);
+            gates.settle(at(now));
+        }
+        let (most, least) = (served.iter().max(), served.iter().min());
+        assert!(most.unwrap() - least.unwrap() <= 2, "{served:?}");
     }
 
     #[test]

@@ -82,6 +82,16 @@ impl Shell {
         }
     }
 
+    /// Returns another shell whose broker takes tokens of the same buckets, as on another thread.
+    pub(crate) fn beside(other: &Self) -> Self {
+        let mut shell = Self::new(other.settings.clone());
+        shell.buckets = other.buckets.clone();
+        shell.throttles = other.throttles.clone();
+        shell.now = other.now;
+        shell.broker = Broker::with_buckets(shell.settings.clone(), shell.buckets.clone());
+        shell
+    }
+
     /// Returns a shell with one queue.
     pub(crate) fn with_queue(definition: Definition) -> (Self, QueueId) {
         let mut shell = Self::new(Settings::default());
