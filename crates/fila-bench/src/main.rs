@@ -8,6 +8,7 @@
 
 mod backlog;
 mod client;
+mod live;
 mod policies;
 mod sdk;
 mod server;
@@ -26,7 +27,7 @@ struct Arguments {
 enum Scenario {
     /// A backlog far beyond memory: filled, left alone, drained; in order, fairly, within the budget
     Backlog(backlog::Arguments),
-    /// What hooks and throttles cost, and how exactly rates are kept
+    /// What hooks and throttles cost, how exactly rates are kept, and what live traffic feels of failures and redrives
     Policies(policies::Arguments),
     /// What the SDK makes of the streams it uses, beside the same work by hand
     Sdk(speed::Arguments),

@@ -1,4 +1,4 @@
-//! What hooks and throttles cost, and how exactly rates are kept.
+//! What hooks and throttles cost, how exactly rates are kept, and what live traffic feels of failures and redrives.
 //!
 //! Costs are processor time of the server for each message, which other programs on the machine disturb less than the
 //! clock; each is measured beside the same work without. Nothing is synced: what is compared is computing.
@@ -13,6 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
 use crate::client::{self, Load};
+use crate::live;
 use crate::server::Server;
 
 /// As the concepts show it: everything that a hook can say.
@@ -36,22 +37,29 @@ pub(crate) struct Arguments {
     /// A tenth of the messages and of the time
     #[arg(long)]
     quick: bool,
+    /// Only what live traffic feels of redrives and of failing keys
+    #[arg(long)]
+    live: bool,
 }
 
 /// A server, and ways to it.
-struct Rig {
-    server: Server,
-    channel: Channel,
-    client: Client,
+pub(crate) struct Rig {
+    pub(crate) server: Server,
+    pub(crate) channel: Channel,
+    pub(crate) client: Client,
     queues: u32,
     _directory: tempfile::TempDir,
 }
 
 impl Rig {
     async fn start() -> anyhow::Result<Self> {
+        Self::start_with(&["storage.durability=memory", "storage.memory_budget=1 GiB"]).await
+    }
+
+    pub(crate) async fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
-        let settings = ["storage.durability=memory", "storage.memory_budget=1 GiB"];
-        let server = Server::start(directory.path(), &settings.map(str::to_owned))?;
+        let settings: Vec<String> = settings.iter().map(ToString::to_string).collect();
+        let server = Server::start(directory.path(), &settings)?;
         Ok(Self {
             channel: client::connect(&server.address).await?,
             client: Client::connect(&server.address).await?,
@@ -61,7 +69,7 @@ impl Rig {
         })
     }
 
-    async fn queue(&mut self, settings: QueueSettings) -> anyhow::Result<String> {
+    pub(crate) async fn queue(&mut self, settings: QueueSettings) -> anyhow::Result<String> {
         self.queues += 1;
         let name = format!("queue-{}", self.queues);
         self.client.admin().create_queue(&name, settings).await?;
@@ -98,8 +106,12 @@ impl Rig {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let scale = if arguments.quick { 10 } else { 1 };
-    costs(scale).await?;
-    rates(Duration::from_secs(20) / scale).await
+    if !arguments.live {
+        costs(scale).await?;
+        rates(Duration::from_secs(20) / scale).await?;
+    }
+    live::beside_a_redrive(100_000 / u64::from(scale), Duration::from_secs(20) / scale).await?;
+    live::beside_a_failing_key(Duration::from_secs(20) / scale).await
 }
 
 async fn costs(scale: u32) -> anyhow::Result<()> {

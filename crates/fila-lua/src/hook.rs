@@ -65,7 +65,7 @@ pub struct FailureInput<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scheduling {
-    /// Whose share of the queue it uses. Bytes, since strings of Lua are.
+    /// Whose share of the queue it uses. UTF-8, as keys are that producers give.
     pub fairness_key: Vec<u8>,
     /// The weight of that key, at least 1.
     pub weight: u32,
@@ -113,6 +113,14 @@ impl Scheduling {
                         "`fairness_key`",
                         format!("a string of {} bytes", key.len()),
                         format!("at most {max} bytes are allowed"),
+                    ));
+                }
+                // On the wire keys are text: no call could name another.
+                if std::str::from_utf8(&key).is_err() {
+                    return Err(mistake(
+                        "`fairness_key`",
+                        "a string that is not UTF-8",
+                        "a string of UTF-8 is expected",
                     ));
                 }
                 key.to_vec()

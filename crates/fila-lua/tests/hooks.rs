@@ -513,6 +513,10 @@ fn answers_that_are_none_are_explained() {
             "returned a string of 257 bytes as `fairness_key`; at most 256 bytes are allowed",
         ),
         (
+            "{ fairness_key = ('ä'):sub(1, 1) }",
+            "returned a string that is not UTF-8 as `fairness_key`; a string of UTF-8 is expected",
+        ),
+        (
             "{ weight = 0 }",
             "returned 0 as `weight`; a whole number from 1 to 65536 is expected, or nil for 1",
         ),
@@ -597,8 +601,8 @@ fn answers_at_their_bounds_are_taken() {
     assert_eq!(longest.fairness_key.len(), 256);
     let empty = enqueue(&returning("{ fairness_key = '' }"), &[]).unwrap();
     assert!(empty.fairness_key.is_empty());
-    let bytes = enqueue(&returning("{ fairness_key = '\\0\\255' }"), &[]).unwrap();
-    assert_eq!(bytes.fairness_key, [0, 255]);
+    let odd = enqueue(&returning("{ fairness_key = '\\0ä' }"), &[]).unwrap();
+    assert_eq!(odd.fairness_key, "\0ä".as_bytes());
 }
 
 #[test]

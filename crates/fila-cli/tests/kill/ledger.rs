@@ -97,6 +97,12 @@ impl Ledger {
         self.held.clear();
     }
 
+    /// Returns all messages that were sent, and whether they were accepted.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Name, bool)> + '_ {
+        let messages = self.messages.iter();
+        messages.map(|(name, account)| (*name, account.is_accepted))
+    }
+
     /// Checks that all is accounted for, now that the queue has been drained.
     pub(crate) fn close(&self) {
         for (name, account) in &self.messages {

@@ -1,11 +1,14 @@
 //! The server killed with `kill -9` in the middle of its work, again and again, and exact accounts of what it had
-//! confirmed. Producers send again what was not: in the end everything has been stored, and nothing twice.
+//! confirmed. Producers send again what was not: in the end everything has been stored, and nothing twice. What fails is
+//! acknowledged, in its queue, or among the dead letters, and in one of these only.
 //!
 //! `FILA_KILL_ROUNDS` sets how often, `FILA_KILL_SEED` when.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod config;
+mod failures;
+mod fates;
 mod ledger;
 mod outbox;
 mod process;

@@ -17,6 +17,8 @@ pub(crate) struct Outbox {
     /// Frames that have no answer.
     open: BTreeMap<u64, Vec<Name>>,
     places: [u64; KEYS as usize],
+    /// How many throttles its messages go by.
+    throttles: u64,
 }
 
 impl Outbox {
@@ -26,6 +28,15 @@ impl Outbox {
             next: 0,
             open: BTreeMap::new(),
             places: [0; KEYS as usize],
+            throttles: 0,
+        }
+    }
+
+    /// Makes one whose messages go by one of so many throttles each.
+    pub(crate) fn throttled(number: u64, throttles: u64) -> Self {
+        Self {
+            throttles,
+            ..Self::new(number)
         }
     }
 
@@ -72,10 +83,16 @@ impl Outbox {
         }
     }
 
+    fn throttle(&self, key: u64) -> Option<String> {
+        let number = key.checked_rem(self.throttles)?;
+        Some(format!("throttle-{number}"))
+    }
+
     fn frame(&self, number: u64) -> ProduceRequest {
         let messages = self.open[&number].iter().map(|(key, place)| Message {
             fairness_key: key.to_string(),
             payload: format!("{key} {place} {}", "x".repeat(300)).into(),
+            throttle_keys: self.throttle(*key).into_iter().collect(),
             ..Message::default()
         });
         let answered_below = self.open.keys().next().copied();

@@ -130,7 +130,7 @@ pub(crate) async fn drain(address: &str, books: &Books) {
 }
 
 /// Sends what has no answer again and then more, or nothing more, until all has been answered or the server is gone.
-async fn produce(
+pub(crate) async fn produce(
     address: &str,
     books: &Books,
     outbox: &mut Outbox,
@@ -225,10 +225,15 @@ fn take(
 }
 
 fn name(delivery: &Delivery) -> Name {
-    let text = std::str::from_utf8(&delivery.payload).unwrap();
-    let mut words = text.split(' ');
-    let mut number = || words.next().unwrap().parse().unwrap();
-    let name: Name = (number(), number());
+    let name = name_in(&delivery.payload);
     assert_eq!(delivery.fairness_key, name.0.to_string());
     name
+}
+
+/// Returns which message has this payload.
+pub(crate) fn name_in(payload: &[u8]) -> Name {
+    let text = std::str::from_utf8(payload).unwrap();
+    let mut words = text.split(' ');
+    let mut number = || words.next().unwrap().parse().unwrap();
+    (number(), number())
 }

@@ -268,7 +268,7 @@ impl Producing {
 }
 
 /// Waits until the server stops.
-async fn stopping(state: &mut watch::Receiver<State>) {
+pub(super) async fn stopping(state: &mut watch::Receiver<State>) {
     // If nobody can say any more, it has.
     let _ = state.wait_for(|state| *state == State::Stopping).await;
 }

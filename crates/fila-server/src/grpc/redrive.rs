@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use fila_proto::v1::{RedriveRequest, RedriveResponse};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::consume::stopped;
 use super::message::fairness_key;
+use super::produce::stopping;
 use super::refusal::Refusal;
-use crate::runtime::{Handle, RedriveQuery, Redriving};
+use crate::runtime::{Handle, RedriveQuery, Redriving, State};
 
 /// Messages that one step moves at most.
 const STEP: u64 = 256;
@@ -24,6 +27,8 @@ pub(super) struct Redrive {
     rate: Option<f64>,
     began: Instant,
     total: u64,
+    /// A wait may be long; it ends when the server stops.
+    state: watch::Receiver<State>,
     is_over: bool,
 }
 
@@ -59,6 +64,7 @@ impl Redrive {
             rate,
             began: Instant::now(),
             total,
+            state: handle.state(),
             is_over: false,
         })
     }
@@ -72,7 +78,13 @@ impl Redrive {
         let step = match self.rate {
             None => STEP,
             Some(rate) => {
-                tokio::time::sleep_until(self.began + due(before, rate)).await;
+                tokio::select! {
+                    () = tokio::time::sleep_until(self.began + due(before, rate)) => {}
+                    () = stopping(&mut self.state) => {
+                        self.is_over = true;
+                        return Some(Err(stopped()));
+                    }
+                }
                 ((rate / STEPS_PER_SECOND) as u64).clamp(1, STEP)
             }
         };

@@ -53,6 +53,15 @@ impl Questions {
         }
     }
 
+    /// Tells that whoever asked is gone: he has the messages, too, while he waits. A failure is always waited for.
+    fn is_forsaken(&self) -> bool {
+        match self {
+            Self::Enqueue(messages) => Arc::strong_count(messages) == 1,
+            Self::Redrive(messages) => Arc::strong_count(messages) == 1,
+            Self::Failure(_) => false,
+        }
+    }
+
     fn hook(&self) -> Hook {
         match self {
             Self::Enqueue(_) | Self::Redrive(_) => Hook::OnEnqueue,
@@ -94,8 +103,9 @@ impl Job {
         }
     }
 
+    /// Tells whether nothing is left to be asked, or nobody wants to know. To be called by who has its only copy.
     fn is_done(&self) -> bool {
-        self.answers.len() >= self.questions.len()
+        self.answers.len() >= self.questions.len() || self.questions.is_forsaken()
     }
 
     fn finish(self) {
@@ -368,20 +378,26 @@ impl Shared {
 
     /// Works on a job until it is done, or until its turn is over and others wait.
     fn run(&self, seat: &Seat, job: Job, desk: &mut Desk<'_>) -> Returned {
+        if job.is_done() {
+            self.put_down(job);
+            return Returned::GoOn;
+        }
         let hooks = job.hooks.clone();
         let questions = job.questions.clone();
         let from = job.answers.len();
         let Some(loaded) = hooks.loaded() else {
             // Jobs are made for scripts that can be run.
+            drop(questions);
             self.put_down(job);
             return Returned::GoOn;
         };
-        let sandbox = desk.sandbox(loaded);
-        {
-            let mut sitting = seat.sitting();
-            sitting.job = Some(job);
-            sitting.watch = Some(sandbox.watch());
-        }
+        // It lies there before anything is done that might fail.
+        *seat.sitting() = Sitting {
+            job: Some(job),
+            watch: None,
+        };
+        let watch = desk.sandbox(loaded).watch();
+        seat.sitting().watch = Some(watch);
         let began = Instant::now();
         for place in from..questions.len() {
             let now = Instant::now();

@@ -14,7 +14,7 @@ use fila_lua::{
 use fila_store::{
     DeathReason, Entry, FairnessKey, Payload, QueueId, QueueName, Sizes, ThrottleKey,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{error, info, warn};
 
 use super::book::{Book, Change, HookFigures, HookState};
@@ -26,6 +26,9 @@ const DEFAULT_KEY: &[u8] = b"default";
 
 /// How many calls may wait for the hook of one queue. At a limit of 10 ms for each message that is half a minute.
 const CALLS_MAX: usize = 4_096;
+
+/// How many failures of one queue may wait to be judged. What waits longer than the core does is judged for nothing.
+pub(super) const FAILURES_MAX: usize = 4_096;
 
 /// What is the same for the hooks of all queues.
 #[derive(Clone, Debug)]
@@ -132,8 +135,10 @@ struct Records {
 /// Who may wait in the line.
 #[derive(Debug)]
 struct Entrance {
-    calls: AtomicUsize,
-    room: Semaphore,
+    calls: Arc<AtomicUsize>,
+    /// Failures that wait to be judged.
+    failures: Arc<AtomicUsize>,
+    room: Arc<Semaphore>,
     /// All there is, in KiB.
     capacity: u32,
 }
@@ -248,17 +253,12 @@ pub(crate) struct Failed {
     pub(crate) error: Arc<str>,
 }
 
-/// Counts a call in the line, until it is dropped.
+/// Counts a call in the line, until it is dropped. It goes with the job: one whose caller is gone is in the line all the
+/// same.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
-    entrance: &'a Entrance,
-    _room: tokio::sync::SemaphorePermit<'a>,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.entrance.calls.fetch_sub(1, Ordering::AcqRel);
-    }
+pub(crate) struct Place {
+    _call: Counted,
+    _room: OwnedSemaphorePermit,
 }
 
 /// As many calls as may be in the line of a queue are.
@@ -295,8 +295,9 @@ impl QueueHooks {
         let entrance = before.map(|before| before.entrance.clone());
         let entrance = entrance.unwrap_or_else(|| {
             Arc::new(Entrance {
-                calls: AtomicUsize::new(0),
-                room: Semaphore::new(capacity as usize),
+                calls: Arc::default(),
+                failures: Arc::default(),
+                room: Arc::new(Semaphore::new(capacity as usize)),
                 capacity,
             })
         });
@@ -400,26 +401,28 @@ impl QueueHooks {
     ///
     /// # Errors
     /// If too many wait.
-    pub(crate) async fn enter(&self, bytes: usize) -> Result<Place<'_>, Crowded> {
+    pub(crate) async fn enter(&self, bytes: usize) -> Result<Place, Crowded> {
         let entrance = &*self.entrance;
-        let count = Counted(entrance);
-        if entrance.calls.fetch_add(1, Ordering::AcqRel) >= CALLS_MAX {
-            return Err(Crowded { max: CALLS_MAX });
-        }
+        let crowded = Crowded { max: CALLS_MAX };
+        let call = Counted::of(&entrance.calls, CALLS_MAX).ok_or(crowded)?;
         let room = u32::try_from(1 + (bytes >> 10)).unwrap_or(u32::MAX);
         // What is larger than all room there is waits until it is alone.
-        let room = entrance
-            .room
-            .acquire_many(room.min(entrance.capacity))
-            .await;
-        let Ok(room) = room else {
-            return Err(Crowded { max: CALLS_MAX });
-        };
-        std::mem::forget(count); // From here on the place counts.
+        let waiting = entrance.room.clone();
+        let room = waiting.acquire_many_owned(room.min(entrance.capacity));
         Ok(Place {
-            entrance,
-            _room: room,
+            _room: room.await.map_err(|_| crowded)?,
+            _call: call,
         })
+    }
+
+    /// Returns a place in the line for a failure that is to be judged; none if as many wait as may. Then it is left to
+    /// its queue, and counted.
+    pub(crate) fn enter_failure(&self) -> Option<Counted> {
+        let place = Counted::of(&self.entrance.failures, FAILURES_MAX);
+        if place.is_none() {
+            self.records.on_failure.stood_in_for(1);
+        }
+        place
     }
 
     /// Returns what stands in for the answers about these messages, if the hook would not be asked about any.
@@ -562,11 +565,20 @@ impl QueueHooks {
     }
 }
 
-/// Counts a call that waits for room.
-struct Counted<'a>(&'a Entrance);
+/// One of a number that has a bound, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<AtomicUsize>);
 
-impl Drop for Counted<'_> {
+impl Counted {
+    fn of(count: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        let counted = Self(count.clone());
+        // One too many is taken back by its end.
+        (counted.0.fetch_add(1, Ordering::AcqRel) < max).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.calls.fetch_sub(1, Ordering::AcqRel);
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

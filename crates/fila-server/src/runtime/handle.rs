@@ -511,7 +511,7 @@ impl fmt::Debug for Handle {
 }
 
 /// Refuses messages for a queue that takes dead letters only.
-fn takes_messages(queue: &QueueEntry) -> Result<(), CallError> {
+pub(super) fn takes_messages(queue: &QueueEntry) -> Result<(), CallError> {
     match queue.dead_letters_of() {
         None => Ok(()),
         Some(of) => Err(CallError::TakesDeadLetters {

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::catalogue::QueueEntry;
 use super::error::CallError;
-use super::handle::{Frame, Handle};
+use super::handle::{Frame, Handle, takes_messages};
 use super::ticket::Reply;
 use crate::hooks::{About, Answer, Job, Questions, Verdict};
 
@@ -72,7 +72,7 @@ impl Handle {
             return Ok((messages, verdicts));
         }
         let bytes = messages.iter().map(|it| About::from(it).bytes()).sum();
-        let _place = hooks.enter(bytes).await.map_err(|crowded| {
+        let place = hooks.enter(bytes).await.map_err(|crowded| {
             let name = queue.name.clone();
             let max = crowded.max;
             CallError::HookCrowded { name, max }
@@ -87,6 +87,7 @@ impl Handle {
             });
             // If nobody waits any more, nobody is told.
             let _ = done.send(verdicts.collect());
+            drop(place);
         });
         self.0.pool.submit(job);
         let verdicts = answers.await.map_err(|_| self.stopped())?;
@@ -142,6 +143,7 @@ impl HookedFrames {
         queue: Arc<QueueEntry>,
         frames: Vec<Frame>,
     ) -> Result<(), CallError> {
+        takes_messages(&queue)?;
         let hooks = queue.hooks.as_ref();
         let is_hooked = hooks.is_some_and(|hooks| hooks.defines(Hook::OnEnqueue));
         let is_idle = |line: &Line| line.under_way.load(Ordering::Acquire) == 0;
@@ -193,13 +195,21 @@ async fn pass(
             for (frame, size) in frames.iter_mut().zip(sizes) {
                 frame.messages = messages.by_ref().take(size).collect();
             }
-            // If it is not taken, the tickets say so.
-            let _ = handle.produce(queue, frames, replies).await;
-        }
-        Err(error) => {
-            for frame in frames {
-                let _ = replies.send((frame.number, Reply::Refused(error.clone())));
+            let numbers: Vec<u64> = frames.iter().map(|frame| frame.number).collect();
+            if let Err(error) = handle.produce(queue, frames, replies).await {
+                // The tickets may have said so already; the first answer counts.
+                refuse(&numbers, &error, replies);
             }
         }
+        Err(error) => {
+            let numbers: Vec<u64> = frames.iter().map(|frame| frame.number).collect();
+            refuse(&numbers, &error, replies);
+        }
+    }
+}
+
+fn refuse(numbers: &[u64], error: &CallError, replies: &mpsc::UnboundedSender<(u64, Reply)>) {
+    for number in numbers {
+        let _ = replies.send((*number, Reply::Refused(error.clone())));
     }
 }

@@ -74,6 +74,9 @@ impl Judge {
         if !hooks.defines(Hook::OnFailure) || hooks.judges_without_asking(Instant::now()) {
             return;
         }
+        let Some(place) = hooks.enter_failure() else {
+            return;
+        };
         let id = message_id::encode(queue, locator.id);
         let payload = match shard.load(&[locator]) {
             Ok(mut found) => found.pop(),
@@ -97,6 +100,7 @@ impl Judge {
                 if let Some(Answer::Judged(judgement)) = answers.pop() {
                     answer.give(judgement);
                 }
+                drop(place);
             }));
     }
 }

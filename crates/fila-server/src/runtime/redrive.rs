@@ -80,7 +80,10 @@ pub struct Progress {
 struct Outcome {
     moved: u64,
     leased: u64,
-    is_unfinished: bool,
+    /// How many can be moved in a moment: they are just being read for a consumer, or the round was full.
+    unfinished: u64,
+    /// Why the round took no more.
+    full: Option<EnqueueError>,
     refused: Option<EnqueueError>,
 }
 
@@ -147,7 +150,7 @@ impl Redriving {
             seen += 1;
             // What cannot be read is reported by whoever wants to deliver it.
             if let Loaded::Found(payload) = loaded
-                && entry.meta.enqueued_at <= self.begun_at
+                && !self.has_come_since(entry.meta.enqueued_at)
                 && self.query.wants(&payload)
             {
                 candidates.push((entry, payload));
@@ -164,19 +167,32 @@ impl Redriving {
         if let Some(refused) = outcome.refused {
             return Err(CallError::Redrive(refused));
         }
-        if outcome.is_unfinished && self.moments < MOMENTS {
+        if outcome.moved > 0 {
+            self.moments = 0;
+        }
+        if outcome.unfinished > 0 && self.moments < MOMENTS {
             // The same page again: what was moved is no longer in it.
             self.moments += 1;
             self.progress.seen += outcome.moved;
             tokio::time::sleep(MOMENT).await;
             return Ok(());
         }
+        if let Some(full) = outcome.full {
+            return Err(CallError::Redrive(full));
+        }
         self.moments = 0;
-        self.progress.leased += outcome.leased;
+        // What is still being read goes to a consumer.
+        self.progress.leased += outcome.leased + outcome.unfinished;
         self.progress.seen += seen;
         self.is_done = !is_cut && found.next.is_none();
         self.after = if is_cut { last } else { found.next };
         Ok(())
+    }
+
+    /// Tells whether a message has become a dead letter since this began. One from the future has not: the clock was set
+    /// back before the server was started.
+    fn has_come_since(&self, moment: Timestamp) -> bool {
+        is_between(self.begun_at, moment, self.handle.clock().now())
     }
 
     /// Reads the next page.
@@ -242,6 +258,10 @@ impl Redriving {
     }
 }
 
+fn is_between(begun_at: Timestamp, moment: Timestamp, now: Timestamp) -> bool {
+    begun_at < moment && moment <= now
+}
+
 impl Outcome {
     fn of(results: Vec<Result<MessageId, RedriveError>>) -> Self {
         let mut outcome = Self::default();
@@ -249,9 +269,10 @@ impl Outcome {
             match result {
                 Ok(_) => outcome.moved += 1,
                 Err(RedriveError::Leased) => outcome.leased += 1,
-                Err(RedriveError::Busy | RedriveError::Stale)
-                | Err(RedriveError::Refused(EnqueueError::BufferFull { .. })) => {
-                    outcome.is_unfinished = true;
+                Err(RedriveError::Busy | RedriveError::Stale) => outcome.unfinished += 1,
+                Err(RedriveError::Refused(full @ EnqueueError::BufferFull { .. })) => {
+                    outcome.unfinished += 1;
+                    outcome.full = Some(full);
                 }
                 Err(RedriveError::Refused(refused)) => outcome.refused = Some(refused),
                 // It was consumed, or another redrive has moved it.
@@ -259,5 +280,43 @@ impl Outcome {
             }
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_while_it_walks_is_left_and_what_is_from_the_future_is_not() {
+        let at = Timestamp::from_millis;
+        let (begun_at, now) = (at(100), at(200));
+        assert!(!is_between(begun_at, at(99), now));
+        assert!(!is_between(begun_at, at(100), now), "just before it began");
+        assert!(is_between(begun_at, at(101), now));
+        assert!(is_between(begun_at, at(200), now));
+        assert!(
+            !is_between(begun_at, at(201), now),
+            "the clock was set back"
+        );
+    }
+
+    #[test]
+    fn what_the_round_had_no_room_for_is_tried_again_and_not_taken_for_moved() {
+        let full = EnqueueError::BufferFull { max: 1 };
+        let outcome = Outcome::of(vec![
+            Err(RedriveError::Refused(full)),
+            Err(RedriveError::Busy),
+            Err(RedriveError::Stale),
+            Err(RedriveError::Leased),
+            Err(RedriveError::Gone),
+        ]);
+        let counted = (outcome.moved, outcome.leased, outcome.unfinished);
+        assert_eq!(counted, (0, 1, 3));
+        assert!(matches!(
+            outcome.full,
+            Some(EnqueueError::BufferFull { .. })
+        ));
+        assert!(outcome.refused.is_none());
     }
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use fila_core::Definition;
 use fila_proto::v1::{
-    DeathReason, DeleteQueueRequest, EnqueueRequest, Message, NackRequest, PeekRequest,
-    PeekedMessage, ProduceRequest, QueueSettings, RedriveRequest, RedriveResponse,
+    DeathReason, DeleteQueueRequest, EnqueueRequest, Message, NackRequest, PauseQueueRequest,
+    PeekRequest, PeekedMessage, ProduceRequest, PurgeQueueRequest, QueueSettings, RedriveRequest,
+    RedriveResponse, UpdateQueueRequest,
 };
 use fila_server::runtime::Stopped;
 use fila_store::{Engine, FjallOptions, QueueName};
@@ -451,4 +452,114 @@ async fn what_comes_back_goes_through_the_hook_of_its_queue() {
     assert_eq!(done.redriven, 1);
     let back = peek(&mut rig, "orders").await.remove(0);
     assert_eq!((back.fairness_key.as_str(), back.weight), ("gold 5", 2));
+}
+
+#[tokio::test]
+async fn a_stream_into_dead_letters_is_refused_whatever_script_they_have() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    let request = UpdateQueueRequest {
+        name: "orders.dlq".to_owned(),
+        settings: Some(QueueSettings {
+            script: Some("function on_enqueue(msg) return {} end".to_owned()),
+            ..QueueSettings::default()
+        }),
+        version: None,
+    };
+    soon(rig.admin.update_queue(request)).await.unwrap();
+    let frame = ProduceRequest {
+        frame_id: 7,
+        queue: "orders.dlq".to_owned(),
+        messages: vec![message("a", "one")],
+        batch_id: None,
+    };
+    let frames = futures_util::stream::iter([frame]);
+    let answers = soon(rig.messages.produce(frames)).await.unwrap();
+    let mut answers = answers.into_inner();
+    soon(answers.message()).await.unwrap().unwrap();
+    let answer = soon(answers.message()).await.unwrap().unwrap();
+    assert_eq!(answer.frame_id, 7);
+    let error = answer.results[0].error.as_ref().unwrap();
+    assert_eq!(error.code().as_str_name(), "INVALID_ARGUMENT");
+    assert_eq!(rig.inspect("orders.dlq").await.hooks[0].calls_total, 0);
+}
+
+#[tokio::test]
+async fn a_redrive_that_waits_for_its_rate_does_not_keep_the_server_from_stopping() {
+    let mut config = in_memory();
+    config.server.shutdown_timeout = Duration::from_secs(3600);
+    let mut rig = Rig::with(config).await;
+    rig.create_with("orders", trying(1)).await;
+    for number in 0..2 {
+        rig.enqueue("orders", "a", &number.to_string()).await;
+    }
+    fail(&mut rig, "orders", 2).await;
+    let slow = RedriveRequest {
+        rate: Some(0.000_1),
+        ..of("orders.dlq")
+    };
+    let mut steps = soon(rig.admin.redrive(slow)).await.unwrap().into_inner();
+    let first = soon(steps.message()).await.unwrap().unwrap();
+    assert_eq!((first.redriven, first.done), (1, false));
+    assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+    let ended = soon(steps.message()).await;
+    assert_refused(ended, Code::Unavailable, "SHUTTING_DOWN");
+}
+
+#[tokio::test]
+async fn a_redrive_ends_with_its_queue_and_goes_into_one_that_is_paused() {
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", trying(1)).await;
+    for number in 0..3 {
+        rig.enqueue("orders", "a", &number.to_string()).await;
+    }
+    fail(&mut rig, "orders", 3).await;
+    let name = "orders".to_owned();
+    let pause = PauseQueueRequest { name: name.clone() };
+    soon(rig.admin.pause_queue(pause)).await.unwrap();
+    let slow = RedriveRequest {
+        rate: Some(20.0),
+        ..of("orders.dlq")
+    };
+    let mut steps = soon(rig.admin.redrive(slow)).await.unwrap().into_inner();
+    let first = soon(steps.message()).await.unwrap().unwrap();
+    assert_eq!((first.redriven, first.done), (1, false));
+    assert_eq!(rig.stats("orders").await.ready, 1, "it waits there");
+    let delete = DeleteQueueRequest { name };
+    soon(rig.admin.delete_queue(delete)).await.unwrap();
+    let ended = loop {
+        match soon(steps.message()).await {
+            Ok(Some(step)) => assert!(!step.done),
+            other => break other,
+        }
+    };
+    assert_refused(ended, Code::NotFound, "QUEUE_DELETED");
+}
+
+#[tokio::test]
+async fn dead_letters_that_were_purged_or_consumed_are_not_redriven() {
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", trying(1)).await;
+    for number in 0..4 {
+        rig.enqueue("orders", "a", &number.to_string()).await;
+    }
+    fail(&mut rig, "orders", 4).await;
+    let slow = RedriveRequest {
+        rate: Some(20.0),
+        ..of("orders.dlq")
+    };
+    let mut steps = soon(rig.admin.redrive(slow)).await.unwrap().into_inner();
+    let first = soon(steps.message()).await.unwrap().unwrap();
+    assert_eq!((first.redriven, first.total), (1, 4));
+    let name = "orders.dlq".to_owned();
+    let purge = soon(rig.admin.purge_queue(PurgeQueueRequest { name }));
+    let purged = purge.await.unwrap().into_inner().purged;
+    let mut last = first;
+    while let Some(step) = soon(steps.message()).await.unwrap() {
+        last = step;
+    }
+    assert!(last.done);
+    assert_eq!(last.redriven + purged, 4);
+    assert_eq!(rig.stats("orders").await.depth, last.redriven);
+    assert_eq!(rig.stats("orders.dlq").await.depth, 0);
 }

@@ -54,10 +54,13 @@ impl Rig {
 
     fn submit(&self, hooks: &Arc<QueueHooks>, tenants: &[&str]) -> Receiver<Vec<Answer>> {
         let (done, answers) = channel();
-        let messages = Arc::new(tenants.iter().map(|tenant| message(tenant)).collect());
-        let questions = Questions::Enqueue(messages);
+        let messages: Vec<NewMessage> = tenants.iter().map(|tenant| message(tenant)).collect();
+        let messages = Arc::new(messages);
+        let questions = Questions::Enqueue(messages.clone());
         self.pool
             .submit(Job::new(hooks.clone(), questions, move |answers| {
+                // Whoever waits has them, too.
+                drop(messages);
                 let _ = done.send(answers);
             }));
         answers
@@ -353,4 +356,55 @@ fn failures_are_judged_and_without_an_answer_left_to_the_queue() {
         (figures.calls, figures.failures, figures.fallbacks),
         (5, 3, 4)
     );
+}
+
+#[test]
+fn nobody_is_asked_for_those_who_do_not_wait_any_more() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    let hooks = rig.hooks(1, TENANT);
+    let (done, answers) = channel();
+    let messages = Arc::new(vec![message("a"), message("b")]);
+    let questions = Questions::Enqueue(messages);
+    let job = Job::new(hooks.clone(), questions, move |answers| {
+        let _ = done.send(answers.len());
+    });
+    rig.pool.submit(job);
+    assert_eq!(answers.recv_timeout(PATIENCE), Ok(0));
+    until(|| rig.pool.0.is_idle());
+    assert_eq!(hooks.figures(Instant::now())[0].calls, 0);
+    assert_eq!(rig.keys(&hooks, &["c"]), ["c"], "others are");
+}
+
+#[tokio::test]
+async fn a_call_whose_caller_is_gone_keeps_its_place_until_its_job_is_over() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    let hooks = rig.hooks(1, TENANT);
+    // More than there is room for, so it is alone.
+    let place = hooks.enter(usize::MAX >> 1).await.unwrap();
+    let job = Job::new(
+        hooks.clone(),
+        Questions::Enqueue(Arc::new(vec![message("a")])),
+        move |_| drop(place),
+    );
+    let mut next = std::pin::pin!(hooks.enter(1));
+    let waits = futures_util::poll!(next.as_mut());
+    assert!(waits.is_pending(), "the job is in the line still");
+    rig.pool.submit(job);
+    let entered = tokio::time::timeout(PATIENCE, next).await;
+    entered.expect("there is room again").unwrap();
+}
+
+#[test]
+fn there_is_a_bound_on_failures_that_wait_and_the_rest_is_left_to_the_queue() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    let source = "function on_failure(msg) return { action = 'retry' } end";
+    let hooks = rig.hooks(1, source);
+    let mut places: Vec<_> = std::iter::from_fn(|| hooks.enter_failure()).collect();
+    assert_eq!(places.len(), crate::hooks::queue_hooks::FAILURES_MAX);
+    assert_eq!(hooks.figures(Instant::now())[0].fallbacks, 1);
+    places.pop();
+    assert!(hooks.enter_failure().is_some(), "one has left");
+    let same = rig.hooks_after(1, source, HookFallback::Refuse, Some(&hooks));
+    places.push(same.enter_failure().unwrap());
+    assert!(hooks.enter_failure().is_none(), "those of both count");
 }

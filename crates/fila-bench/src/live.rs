@@ -1,0 +1,368 @@
+//! What live traffic feels of what goes on beside it: a redrive of many dead letters, and a key whose messages all fail.
+//!
+//! A message is sent every two milliseconds, by turns under some fairness keys, and its time is taken from there until its
+//! acknowledgement is confirmed. The store is as it is by default; the producer, the consumer and the redrive have a
+//! connection each.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use fila_proto::v1::fila_admin_client::FilaAdminClient;
+use fila_proto::v1::{
+    LeaseNack, Message, ProduceRequest, RedriveRequest, WorkRequest, WorkResponse,
+};
+use fila_sdk::{KeyChange, QueueSettings};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::client::{self, Load};
+use crate::policies::Rig;
+
+/// One message comes so long after the other.
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// Fairness keys of live traffic, and of dead letters.
+const KEYS: u64 = 10;
+
+/// The key all of whose messages fail.
+const FAILING: &str = "failing";
+
+/// Times of live messages.
+#[derive(Debug, Default)]
+struct Times {
+    /// When each was sent, and how long it took then.
+    taken: Vec<(Instant, Duration)>,
+}
+
+impl Times {
+    /// Returns the time within which so many of a hundred have passed, of those sent in between.
+    fn percentile(&self, of: &Window, percent: usize) -> Duration {
+        let within = self.taken.iter().filter(|(sent, _)| of.has(*sent));
+        let mut times: Vec<Duration> = within.map(|(_, time)| *time).collect();
+        times.sort_unstable();
+        let place = (times.len() * percent / 100).min(times.len().saturating_sub(1));
+        times.get(place).copied().unwrap_or_default()
+    }
+
+    fn count(&self, of: &Window) -> usize {
+        self.taken.iter().filter(|(sent, _)| of.has(*sent)).count()
+    }
+}
+
+/// When what goes on beside began, and ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    from: Option<Instant>,
+    to: Option<Instant>,
+}
+
+impl Window {
+    fn has(&self, moment: Instant) -> bool {
+        self.from.is_none_or(|from| moment >= from) && self.to.is_none_or(|to| moment <= to)
+    }
+}
+
+/// What is sent, and what becomes of the part that is not measured.
+#[derive(Clone, Copy, Debug)]
+struct Traffic {
+    messages: u64,
+    /// Every second message has the key that fails, and is not measured.
+    is_mixed: bool,
+    fails: bool,
+}
+
+impl Traffic {
+    fn key(self, number: u64) -> String {
+        match self.is_mixed && number % 2 == 1 {
+            true => FAILING.to_owned(),
+            false => format!("live-{}", number / 2 % KEYS),
+        }
+    }
+
+    fn measured(self) -> u64 {
+        match self.is_mixed {
+            true => self.messages.div_ceil(2),
+            false => self.messages,
+        }
+    }
+}
+
+/// Sends messages at their pace, and takes and acknowledges all there are until those have passed.
+async fn pass(address: &str, queue: &str, traffic: Traffic) -> anyhow::Result<Times> {
+    let sent = RefCell::new(Vec::new());
+    let ((), times) = tokio::try_join!(
+        produce(address, queue, traffic, &sent),
+        consume(address, queue, traffic, &sent)
+    )?;
+    Ok(times)
+}
+
+async fn produce(
+    address: &str,
+    queue: &str,
+    traffic: Traffic,
+    sent: &RefCell<Vec<Instant>>,
+) -> anyhow::Result<()> {
+    let channel = client::connect(address).await?;
+    let mut service = client::service(&channel);
+    let (sender, frames) = mpsc::channel(64);
+    let call = service.produce(ReceiverStream::new(frames));
+    let mut responses = call.await?.into_inner();
+    responses.message().await?.context("the window")?;
+    let send = async {
+        let mut pace = tokio::time::interval(INTERVAL);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        for number in 0..traffic.messages {
+            pace.tick().await;
+            let frame = ProduceRequest {
+                frame_id: number,
+                queue: queue.to_owned(),
+                messages: vec![Message {
+                    fairness_key: traffic.key(number),
+                    payload: number.to_be_bytes().to_vec().into(),
+                    ..Message::default()
+                }],
+                batch_id: None,
+            };
+            sent.borrow_mut().push(Instant::now());
+            sender.send(frame).await.context("the stream has ended")?;
+        }
+        drop(sender);
+        anyhow::Ok(())
+    };
+    let read = async {
+        while let Some(response) = responses.message().await? {
+            for result in &response.results {
+                if let Some(error) = &result.error {
+                    bail!("refused: {}", error.message);
+                }
+            }
+        }
+        Ok(())
+    };
+    tokio::try_join!(send, read)?;
+    Ok(())
+}
+
+async fn consume(
+    address: &str,
+    queue: &str,
+    traffic: Traffic,
+    sent: &RefCell<Vec<Instant>>,
+) -> anyhow::Result<Times> {
+    let channel = client::connect(address).await?;
+    let (sender, requests) = mpsc::channel(64);
+    let first = WorkRequest {
+        queue: queue.to_owned(),
+        // So little that few others are on the way before a message that is its key's turn.
+        credit: 32,
+        ..WorkRequest::default()
+    };
+    sender.send(first).await?;
+    let mut service = client::service(&channel);
+    let call = service.work(ReceiverStream::new(requests));
+    let mut responses = call.await?.into_inner();
+    let mut times = Times::default();
+    let mut leases = HashMap::new();
+    while (times.taken.len() as u64) < traffic.measured() {
+        let response = responses.message().await?.context("the stream has ended")?;
+        ensure!(response.refused.is_empty(), "{:?}", response.refused);
+        let now = Instant::now();
+        for lease in &response.confirmed {
+            if let Some(number) = leases.remove(lease) {
+                let sent = sent.borrow()[number];
+                times.taken.push((sent, now.duration_since(sent)));
+            }
+        }
+        let report = results(&response, traffic, &mut leases)?;
+        if report.credit > 0 {
+            sender.send(report).await.context("the stream has ended")?;
+        }
+    }
+    Ok(times)
+}
+
+/// Says what to answer to deliveries, and notes which leases are those of messages that are measured.
+fn results(
+    response: &WorkResponse,
+    traffic: Traffic,
+    leases: &mut HashMap<u64, usize>,
+) -> anyhow::Result<WorkRequest> {
+    let mut report = WorkRequest {
+        credit: u32::try_from(response.deliveries.len())?,
+        ..WorkRequest::default()
+    };
+    for delivery in &response.deliveries {
+        let lease_id = delivery.lease_id;
+        if delivery.fairness_key == FAILING && traffic.fails {
+            report.nacks.push(LeaseNack {
+                lease_id,
+                error: "it always does".to_owned(),
+                delay_ms: None,
+            });
+            continue;
+        }
+        report.acks.push(lease_id);
+        if delivery.fairness_key.starts_with("live-") {
+            let number: Result<[u8; 8], _> = delivery.payload.as_ref().try_into();
+            let number = u64::from_be_bytes(number.context("a number")?);
+            leases.insert(lease_id, usize::try_from(number)?);
+        }
+    }
+    Ok(report)
+}
+
+/// Makes dead letters of a queue whose messages are tried once.
+async fn kill_all(rig: &Rig, queue: &str, letters: u64) -> anyhow::Result<()> {
+    let load = Load {
+        messages: letters,
+        keys: KEYS,
+        size: 256,
+        outstanding: 1000,
+        frame: 100,
+    };
+    client::produce(&rig.channel, queue, load, |_| {}).await?;
+    let (sender, requests) = mpsc::channel(64);
+    let first = WorkRequest {
+        queue: queue.to_owned(),
+        credit: 1024,
+        ..WorkRequest::default()
+    };
+    sender.send(first).await?;
+    let mut service = client::service(&rig.channel);
+    let call = service.work(ReceiverStream::new(requests));
+    let mut responses = call.await?.into_inner();
+    let mut confirmed = 0;
+    while confirmed < letters {
+        let response = responses.message().await?.context("the stream has ended")?;
+        confirmed += response.confirmed.len() as u64;
+        let nack = |delivery: &fila_proto::v1::Delivery| LeaseNack {
+            lease_id: delivery.lease_id,
+            error: "as planned".to_owned(),
+            delay_ms: None,
+        };
+        let nacks: Vec<LeaseNack> = response.deliveries.iter().map(nack).collect();
+        if !nacks.is_empty() {
+            let report = WorkRequest {
+                credit: u32::try_from(nacks.len())?,
+                nacks,
+                ..WorkRequest::default()
+            };
+            sender.send(report).await.context("the stream has ended")?;
+        }
+    }
+    // A round takes only so many along; the others follow.
+    let dead_letters = format!("{queue}.dlq");
+    while client::stats(&rig.channel, &dead_letters).await?.depth < letters {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// Moves all dead letters back, a moment after the traffic has begun. Returns from when to when that was.
+async fn redrive(address: &str, queue: &str, letters: u64) -> anyhow::Result<Window> {
+    let mut admin = FilaAdminClient::new(client::connect(address).await?);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let from = Some(Instant::now());
+    let request = RedriveRequest {
+        queue: format!("{queue}.dlq"),
+        ..RedriveRequest::default()
+    };
+    let mut steps = admin.redrive(request).await?.into_inner();
+    let mut redriven = 0;
+    while let Some(step) = steps.message().await? {
+        redriven = step.redriven;
+    }
+    ensure!(redriven == letters, "{redriven} were redriven");
+    let to = Some(Instant::now());
+    Ok(Window { from, to })
+}
+
+/// Measures live traffic alone and beside redrives: of messages that wait, and of messages that are delivered.
+pub(crate) async fn beside_a_redrive(letters: u64, time: Duration) -> anyhow::Result<()> {
+    println!(
+        "\nlive traffic beside a redrive of {letters} dead letters into the same queue; from sent to acknowledged, in ms"
+    );
+    heading();
+    let traffic = Traffic {
+        messages: (time.as_millis() / INTERVAL.as_millis()) as u64,
+        is_mixed: false,
+        fails: false,
+    };
+    let mut base = None;
+    for what in ["alone", "redriven, and waiting", "redriven, and delivered"] {
+        let mut rig = Rig::start_with(&[]).await?;
+        let address = rig.server.address.clone();
+        let queue = rig
+            .queue(QueueSettings::new().retry_attempts_max(1))
+            .await?;
+        kill_all(&rig, &queue, letters).await?;
+        if what == "redriven, and waiting" {
+            for key in 0..KEYS {
+                let admin = rig.client.admin();
+                let key = format!("tenant-{key}");
+                admin.update_key(&queue, &key, KeyChange::pause()).await?;
+            }
+        }
+        let (times, window) = if what == "alone" {
+            let times = pass(&address, &queue, traffic).await?;
+            (times, Window::default())
+        } else {
+            let beside = redrive(&address, &queue, letters);
+            tokio::try_join!(pass(&address, &queue, traffic), beside)?
+        };
+        line(what, &times, &window, &mut base);
+        if let (Some(from), Some(to)) = (window.from, window.to) {
+            let rate = letters as f64 / to.duration_since(from).as_secs_f64();
+            println!("{:>44} {rate:.0} redriven/s", "");
+        }
+    }
+    Ok(())
+}
+
+/// Measures traffic beside a key that makes half of the load and whose messages all fail.
+pub(crate) async fn beside_a_failing_key(time: Duration) -> anyhow::Result<()> {
+    println!(
+        "\nlive traffic beside a key that makes half of the load; from sent to acknowledged, in ms"
+    );
+    heading();
+    let mut base = None;
+    for (what, fails) in [("all succeed", false), ("all of that key fail", true)] {
+        let mut rig = Rig::start_with(&[]).await?;
+        let address = rig.server.address.clone();
+        let queue = rig.queue(QueueSettings::new()).await?;
+        let traffic = Traffic {
+            messages: (time.as_millis() / INTERVAL.as_millis()) as u64,
+            is_mixed: true,
+            fails,
+        };
+        let times = pass(&address, &queue, traffic).await?;
+        line(what, &times, &Window::default(), &mut base);
+    }
+    Ok(())
+}
+
+fn heading() {
+    println!(
+        "{:<32} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "", "messages", "p50", "p99", "p50 x", "p99 x"
+    );
+}
+
+/// Prints a line, and how it compares with the first.
+fn line(what: &str, times: &Times, window: &Window, base: &mut Option<(f64, f64)>) {
+    let in_ms = |percent| times.percentile(window, percent).as_secs_f64() * 1e3;
+    let found = (in_ms(50), in_ms(99));
+    let first = *base.get_or_insert(found);
+    println!(
+        "{what:<32} {:>8} {:>8.2} {:>8.2} {:>8.2} {:>8.2}",
+        times.count(window),
+        found.0,
+        found.1,
+        found.0 / first.0,
+        found.1 / first.1
+    );
+}
