@@ -346,6 +346,24 @@ fn one_that_needs_two_busy_buckets_is_not_kept_waiting_for_ever() {
 }
 
 #[test]
+fn of_many_who_wait_none_is_forgotten_with_those_who_have_gone() {
+    let (mut shell, queue) = open(Definition::default());
+    let gone = shell.create("gone", Definition::default());
+    shell.subscribe(gone, Credit::Unlimited);
+    shell.throttle("api", 1_000.0, 1.0);
+    let of = |number: usize| throttled(&format!("key {number}"), &["api"]);
+    for number in 0..300 {
+        many(&mut shell, queue, 2, &of(number));
+        many(&mut shell, gone, 2, &of(number));
+    }
+    shell.delete(gone);
+    // And who has gone takes no tokens with him.
+    let left = 600 - shell.stats(queue).leased;
+    watch(&mut shell, left + 2);
+    assert_eq!(shell.stats(queue).leased, 600);
+}
+
+#[test]
 fn a_purge_leaves_nobody_waiting() {
     let (mut shell, queue) = open(Definition::default());
     shell.throttle("api", 10.0, 1.0);
