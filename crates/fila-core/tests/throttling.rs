@@ -429,6 +429,59 @@ fn a_backlog_in_the_store_is_throttled_as_exactly_and_lets_others_of_its_key_by(
 }
 
 #[test]
+fn a_backlog_in_the_store_gets_the_whole_rate_however_little_of_it_is_in_memory() {
+    let mut settings = Settings::default();
+    settings.memory_budget = 64 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("queue", Definition::default());
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.throttle("api", 1_000.0, 1.0);
+    many(&mut shell, queue, 3_000, &throttled("a", &["api"]));
+    assert!(shell.stats(queue).stored_only > 2_500);
+    // First those that are delivered stay where they are, and then they are settled at once.
+    let mut leased = watch(&mut shell, 1_000);
+    assert!((990..=1_001).contains(&leased.len()), "{}", leased.len());
+    for _ in 0..1_000 {
+        for (_, delivery) in leased.split_off(leased.len().min(990)) {
+            shell.report(queue, delivery.lease, Verdict::Ack);
+        }
+        leased.extend(watch(&mut shell, 1));
+    }
+    let acked = shell.stats(queue).totals.acked;
+    assert!((980..=1_011).contains(&acked), "{acked}");
+}
+
+#[test]
+fn what_is_behind_those_that_wait_is_found_as_soon_as_there_is_room_for_them() {
+    let mut settings = Settings::default();
+    settings.memory_budget = 256 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("queue", Definition::default());
+    let unread = shell.create("unread", Definition::default());
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.throttle("api", 0.0, 1.0);
+    many(&mut shell, unread, 500, &message("b", "in the way"));
+    many(&mut shell, queue, 100, &throttled("a", &["api"]));
+    many(&mut shell, queue, 3, &message("a", "free"));
+    for _ in 0..5 {
+        shell.run();
+        shell.advance(Duration::from_secs(1));
+    }
+    let stats = shell.stats(queue);
+    assert_eq!((stats.leased, stats.stored_only), (0, 102), "{stats:?}");
+    let ticket = shell.ticket();
+    shell.tell(Command::Purge {
+        queue: unread,
+        ticket,
+    });
+    shell.run();
+    shell.advance(Duration::from_secs(1));
+    shell.run();
+    let stats = shell.stats(queue);
+    assert_eq!((stats.leased, stats.throttled), (3, 100), "{stats:?}");
+}
+
+#[test]
 fn more_throttle_keys_than_allowed_are_refused() {
     let (mut shell, queue) = open(Definition::default());
     let most = Limits::default().throttle_keys;
