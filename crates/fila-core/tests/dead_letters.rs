@@ -14,7 +14,7 @@ use fila_core::{
 use fila_store::{
     Cursor, DeathReason, Entry, ErrorText, Loaded, MessageId, Payload, QueueId, Shard,
 };
-use support::{Shell, key, message, trying_again_at_once};
+use support::{Shell, key, message, throttled, trying_again_at_once};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -471,6 +471,35 @@ fn a_redrive_may_say_anew_whose_share_a_message_uses() {
     assert_eq!(bodies(&shell, queue), ["one"]);
     let keys = shell.keys(queue);
     assert_eq!((&keys[0].fairness_key, keys[0].weight), (&key("vip"), 9));
+}
+
+#[test]
+fn a_dead_letter_takes_no_tokens_until_it_is_redriven() {
+    let (mut shell, queue, letters) = pair(trying(1));
+    shell.throttle("api", 1.0, 1.0);
+    shell.enqueue_all(queue, vec![throttled("a", &["api"]); 2]);
+    for _ in 0..2 {
+        fail_next(&mut shell, queue);
+        shell.advance(SECOND);
+    }
+    shell.throttle("api", 0.0, 1.0);
+    let reader = shell.subscribe(letters, Credit::Limited(0));
+    for _ in 0..2 {
+        let delivery = shell.next(reader).expect("nothing stands in its way");
+        let again = Verdict::Release;
+        shell.settle(letters, delivery.lease, again).unwrap();
+    }
+    let found = entries(&shell, letters);
+    let (results, _) = redrive(&mut shell, (letters, queue), RedriveStamp::default(), found);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    let consumer = shell.subscribe(queue, Credit::Limited(2));
+    shell.run();
+    assert!(shell.deliveries.is_empty());
+    assert_eq!(shell.stats(queue).throttled, 2);
+    shell.throttle("api", 1.0, 1.0);
+    shell.advance(SECOND);
+    assert_eq!(shell.next(consumer).map(|it| it.attempt), Some(1));
+    assert_eq!(shell.stats(queue).throttled, 1);
 }
 
 #[test]
