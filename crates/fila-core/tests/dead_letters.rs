@@ -333,6 +333,46 @@ fn many_large_messages_that_die_at_once_take_several_rounds() {
 }
 
 #[test]
+fn a_sentence_that_has_to_wait_for_the_next_round_is_the_last_word() {
+    const MESSAGES: usize = 40;
+    let mut definition = trying(5);
+    definition.failure_hook = true;
+    let (mut shell, queue, letters) = pair(definition);
+    let body = "x".repeat(1 << 20);
+    shell.enqueue_all(queue, vec![message("a", body); MESSAGES]);
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    for (_, delivery) in std::mem::take(&mut shell.deliveries) {
+        shell.report(queue, delivery.lease, failed());
+    }
+    shell.tell(Command::Drain { consumer });
+    shell.run();
+    let failures = std::mem::take(&mut shell.failures);
+    assert_eq!(failures.len(), MESSAGES);
+    let dies = Judgement::DeadLetter {
+        reason: DeathReason::Hook,
+    };
+    let lives = Judgement::Retry {
+        delay: Duration::ZERO,
+    };
+    for judgement in [dies, lives] {
+        for failure in &failures {
+            shell.tell(Command::Judge {
+                queue,
+                token: failure.token,
+                judgement,
+            });
+        }
+    }
+    for _ in 0..5 {
+        shell.run();
+        shell.advance(Duration::from_millis(10));
+    }
+    assert_eq!(shell.stats(letters).depth(), MESSAGES as u64);
+    assert_eq!(shell.stats(queue).depth(), 0);
+}
+
+#[test]
 fn many_messages_that_die_at_once_do_so_a_round_at_a_time() {
     const MESSAGES: usize = 20_000;
     let (mut shell, queue, letters) = pair(trying(1));
