@@ -542,6 +542,58 @@ fn a_dead_letter_takes_no_tokens_until_it_is_redriven() {
     assert_eq!(shell.stats(queue).throttled, 1);
 }
 
+/// Returns a shell with three dead letters in the store only, of which the first is on its way back.
+fn one_of_three_on_its_way() -> (Shell, QueueId, QueueId) {
+    let (mut shell, queue, letters) = pair(trying(1));
+    for body in ["one", "two", "three"] {
+        shell.enqueue(queue, message("a", body));
+        fail_next(&mut shell, queue);
+    }
+    shell.restart();
+    let ticket = shell.ticket();
+    let first = entries(&shell, letters).remove(0);
+    shell.tell(Command::Redrive {
+        queue: letters,
+        to: queue,
+        stamp: RedriveStamp::default(),
+        messages: vec![Redriven::new(first)],
+        ticket,
+    });
+    (shell, queue, letters)
+}
+
+#[test]
+fn nothing_is_read_while_one_of_those_in_the_store_is_on_its_way_back() {
+    let (mut shell, queue, letters) = one_of_three_on_its_way();
+    shell.subscribe(letters, Credit::Unlimited);
+    shell.poll();
+    assert!(shell.loads.is_empty(), "it might be found, too");
+    shell.run();
+    let read: Vec<_> = shell.deliveries.drain(..).map(|it| it.1).collect();
+    let read: Vec<_> = read.iter().map(|it| &it.payload.body()[..]).collect();
+    assert_eq!(read, [&b"two"[..], b"three"]);
+    assert_eq!(bodies(&shell, queue), ["one"]);
+}
+
+#[test]
+fn a_purge_right_behind_a_redrive_takes_the_others() {
+    let (mut shell, queue, letters) = one_of_three_on_its_way();
+    let ticket = shell.ticket();
+    shell.tell(Command::Purge {
+        queue: letters,
+        ticket,
+    });
+    shell.run();
+    assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(2)));
+    assert_eq!(bodies(&shell, queue), ["one"]);
+    assert!(bodies(&shell, letters).is_empty());
+    // And it is as good as new.
+    shell.enqueue(letters, message("a", "new"));
+    shell.subscribe(letters, Credit::Unlimited);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 1);
+}
+
 #[test]
 fn what_is_leased_or_gone_or_was_found_before_somebody_else_came_stays() {
     let (mut shell, queue, letters) = pair(trying(1));
