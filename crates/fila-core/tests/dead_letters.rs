@@ -14,7 +14,7 @@ use fila_core::{
 use fila_store::{
     Cursor, DeathReason, Entry, ErrorText, Loaded, MessageId, Payload, QueueId, Shard,
 };
-use support::{Shell, key, message, trying_again_at_once};
+use support::{Shell, key, message, throttled, trying_again_at_once};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -333,6 +333,46 @@ fn many_large_messages_that_die_at_once_take_several_rounds() {
 }
 
 #[test]
+fn a_sentence_that_has_to_wait_for_the_next_round_is_the_last_word() {
+    const MESSAGES: usize = 40;
+    let mut definition = trying(5);
+    definition.failure_hook = true;
+    let (mut shell, queue, letters) = pair(definition);
+    let body = "x".repeat(1 << 20);
+    shell.enqueue_all(queue, vec![message("a", body); MESSAGES]);
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    for (_, delivery) in std::mem::take(&mut shell.deliveries) {
+        shell.report(queue, delivery.lease, failed());
+    }
+    shell.tell(Command::Drain { consumer });
+    shell.run();
+    let failures = std::mem::take(&mut shell.failures);
+    assert_eq!(failures.len(), MESSAGES);
+    let dies = Judgement::DeadLetter {
+        reason: DeathReason::Hook,
+    };
+    let lives = Judgement::Retry {
+        delay: Duration::ZERO,
+    };
+    for judgement in [dies, lives] {
+        for failure in &failures {
+            shell.tell(Command::Judge {
+                queue,
+                token: failure.token,
+                judgement,
+            });
+        }
+    }
+    for _ in 0..5 {
+        shell.run();
+        shell.advance(Duration::from_millis(10));
+    }
+    assert_eq!(shell.stats(letters).depth(), MESSAGES as u64);
+    assert_eq!(shell.stats(queue).depth(), 0);
+}
+
+#[test]
 fn many_messages_that_die_at_once_do_so_a_round_at_a_time() {
     const MESSAGES: usize = 20_000;
     let (mut shell, queue, letters) = pair(trying(1));
@@ -471,6 +511,87 @@ fn a_redrive_may_say_anew_whose_share_a_message_uses() {
     assert_eq!(bodies(&shell, queue), ["one"]);
     let keys = shell.keys(queue);
     assert_eq!((&keys[0].fairness_key, keys[0].weight), (&key("vip"), 9));
+}
+
+#[test]
+fn a_dead_letter_takes_no_tokens_until_it_is_redriven() {
+    let (mut shell, queue, letters) = pair(trying(1));
+    shell.throttle("api", 1.0, 1.0);
+    shell.enqueue_all(queue, vec![throttled("a", &["api"]); 2]);
+    for _ in 0..2 {
+        fail_next(&mut shell, queue);
+        shell.advance(SECOND);
+    }
+    shell.throttle("api", 0.0, 1.0);
+    let reader = shell.subscribe(letters, Credit::Limited(0));
+    for _ in 0..2 {
+        let delivery = shell.next(reader).expect("nothing stands in its way");
+        let again = Verdict::Release;
+        shell.settle(letters, delivery.lease, again).unwrap();
+    }
+    let found = entries(&shell, letters);
+    let (results, _) = redrive(&mut shell, (letters, queue), RedriveStamp::default(), found);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    let consumer = shell.subscribe(queue, Credit::Limited(2));
+    shell.run();
+    assert!(shell.deliveries.is_empty());
+    assert_eq!(shell.stats(queue).throttled, 2);
+    shell.throttle("api", 1.0, 1.0);
+    shell.advance(SECOND);
+    assert_eq!(shell.next(consumer).map(|it| it.attempt), Some(1));
+    assert_eq!(shell.stats(queue).throttled, 1);
+}
+
+/// Returns a shell with three dead letters in the store only, of which the first is on its way back.
+fn one_of_three_on_its_way() -> (Shell, QueueId, QueueId) {
+    let (mut shell, queue, letters) = pair(trying(1));
+    for body in ["one", "two", "three"] {
+        shell.enqueue(queue, message("a", body));
+        fail_next(&mut shell, queue);
+    }
+    shell.restart();
+    let ticket = shell.ticket();
+    let first = entries(&shell, letters).remove(0);
+    shell.tell(Command::Redrive {
+        queue: letters,
+        to: queue,
+        stamp: RedriveStamp::default(),
+        messages: vec![Redriven::new(first)],
+        ticket,
+    });
+    (shell, queue, letters)
+}
+
+#[test]
+fn nothing_is_read_while_one_of_those_in_the_store_is_on_its_way_back() {
+    let (mut shell, queue, letters) = one_of_three_on_its_way();
+    shell.subscribe(letters, Credit::Unlimited);
+    shell.poll();
+    assert!(shell.loads.is_empty(), "it might be found, too");
+    shell.run();
+    let read: Vec<_> = shell.deliveries.drain(..).map(|it| it.1).collect();
+    let read: Vec<_> = read.iter().map(|it| &it.payload.body()[..]).collect();
+    assert_eq!(read, [&b"two"[..], b"three"]);
+    assert_eq!(bodies(&shell, queue), ["one"]);
+}
+
+#[test]
+fn a_purge_right_behind_a_redrive_takes_the_others() {
+    let (mut shell, queue, letters) = one_of_three_on_its_way();
+    let ticket = shell.ticket();
+    shell.tell(Command::Purge {
+        queue: letters,
+        ticket,
+    });
+    shell.run();
+    assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(2)));
+    assert_eq!(bodies(&shell, queue), ["one"]);
+    assert!(bodies(&shell, letters).is_empty());
+    // And it is as good as new.
+    shell.enqueue(letters, message("a", "new"));
+    shell.subscribe(letters, Credit::Unlimited);
+    shell.run();
+    assert_eq!(shell.deliveries.len(), 1);
 }
 
 #[test]

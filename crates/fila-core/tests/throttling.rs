@@ -346,6 +346,24 @@ fn one_that_needs_two_busy_buckets_is_not_kept_waiting_for_ever() {
 }
 
 #[test]
+fn of_many_who_wait_none_is_forgotten_with_those_who_have_gone() {
+    let (mut shell, queue) = open(Definition::default());
+    let gone = shell.create("gone", Definition::default());
+    shell.subscribe(gone, Credit::Unlimited);
+    shell.throttle("api", 1_000.0, 1.0);
+    let of = |number: usize| throttled(&format!("key {number}"), &["api"]);
+    for number in 0..300 {
+        many(&mut shell, queue, 2, &of(number));
+        many(&mut shell, gone, 2, &of(number));
+    }
+    shell.delete(gone);
+    // And who has gone takes no tokens with him.
+    let left = 600 - shell.stats(queue).leased;
+    watch(&mut shell, left + 2);
+    assert_eq!(shell.stats(queue).leased, 600);
+}
+
+#[test]
 fn a_purge_leaves_nobody_waiting() {
     let (mut shell, queue) = open(Definition::default());
     shell.throttle("api", 10.0, 1.0);
@@ -408,6 +426,59 @@ fn a_backlog_in_the_store_is_throttled_as_exactly_and_lets_others_of_its_key_by(
             .count(),
         3
     );
+}
+
+#[test]
+fn a_backlog_in_the_store_gets_the_whole_rate_however_little_of_it_is_in_memory() {
+    let mut settings = Settings::default();
+    settings.memory_budget = 64 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("queue", Definition::default());
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.throttle("api", 1_000.0, 1.0);
+    many(&mut shell, queue, 3_000, &throttled("a", &["api"]));
+    assert!(shell.stats(queue).stored_only > 2_500);
+    // First those that are delivered stay where they are, and then they are settled at once.
+    let mut leased = watch(&mut shell, 1_000);
+    assert!((990..=1_001).contains(&leased.len()), "{}", leased.len());
+    for _ in 0..1_000 {
+        for (_, delivery) in leased.split_off(leased.len().min(990)) {
+            shell.report(queue, delivery.lease, Verdict::Ack);
+        }
+        leased.extend(watch(&mut shell, 1));
+    }
+    let acked = shell.stats(queue).totals.acked;
+    assert!((980..=1_011).contains(&acked), "{acked}");
+}
+
+#[test]
+fn what_is_behind_those_that_wait_is_found_as_soon_as_there_is_room_for_them() {
+    let mut settings = Settings::default();
+    settings.memory_budget = 256 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("queue", Definition::default());
+    let unread = shell.create("unread", Definition::default());
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.throttle("api", 0.0, 1.0);
+    many(&mut shell, unread, 500, &message("b", "in the way"));
+    many(&mut shell, queue, 100, &throttled("a", &["api"]));
+    many(&mut shell, queue, 3, &message("a", "free"));
+    for _ in 0..5 {
+        shell.run();
+        shell.advance(Duration::from_secs(1));
+    }
+    let stats = shell.stats(queue);
+    assert_eq!((stats.leased, stats.stored_only), (0, 102), "{stats:?}");
+    let ticket = shell.ticket();
+    shell.tell(Command::Purge {
+        queue: unread,
+        ticket,
+    });
+    shell.run();
+    shell.advance(Duration::from_secs(1));
+    shell.run();
+    let stats = shell.stats(queue);
+    assert_eq!((stats.leased, stats.throttled), (3, 100), "{stats:?}");
 }
 
 #[test]

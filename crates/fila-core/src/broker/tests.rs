@@ -254,8 +254,10 @@ fn who_is_purged_or_expires_while_he_waits_for_a_token_is_forgotten() {
             .saturating_add(std::time::Duration::from_millis(1));
         broker.poll(next);
     };
-    let mut strict = Definition::default();
-    strict.ordering = crate::Ordering::Key;
+    let strict = Definition {
+        ordering: crate::Ordering::Key,
+        ..Definition::default()
+    };
     for waiting in [
         waiting_after(Definition::default(), purge),
         waiting_after(Definition::default(), expire),
