@@ -644,3 +644,34 @@ async fn frames_keep_their_order_though_the_script_is_taken_away_while_some_wait
         assert_eq!(delivery.payload, format!("{number:03}"));
     }
 }
+
+#[tokio::test]
+async fn a_script_that_comes_later_judges_failures_from_then_on_and_its_successor_after_it() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    let mut deliveries = rig.consume("orders", 1).await;
+    for (script, dead) in [
+        ("function on_failure(msg) return { action = 'dlq' } end", 1),
+        (
+            "function on_failure(msg) return { action = 'retry', delay_ms = 3600000 } end",
+            1,
+        ),
+        ("function on_failure(msg) return { action = 'dlq' } end", 2),
+    ] {
+        update(&mut rig, "orders", with_script(script))
+            .await
+            .unwrap();
+        let before = hook(&mut rig, "orders").await.calls_total;
+        enqueue(&mut rig, "orders", of_tenant("acme"))
+            .await
+            .unwrap();
+        let delivery = deliveries.next().await;
+        rig.nack("orders", &delivery).await.unwrap();
+        // A hook that is not asked would let this wait for ever.
+        let asked = async { while hook(&mut rig, "orders").await.calls_total == before {} };
+        soon(asked).await;
+        let judged = async { while rig.stats("orders.dlq").await.depth < dead {} };
+        soon(judged).await;
+        assert_eq!(rig.stats("orders.dlq").await.depth, dead);
+    }
+}
