@@ -110,8 +110,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         costs(scale).await?;
         rates(Duration::from_secs(20) / scale).await?;
     }
-    live::beside_a_redrive(100_000 / u64::from(scale), Duration::from_secs(20) / scale).await?;
-    live::beside_a_failing_key(Duration::from_secs(20) / scale).await
+    live::beside_a_redrive(100_000 / u64::from(scale), Duration::from_secs(10) / scale).await?;
+    live::beside_a_failing_key(Duration::from_secs(10) / scale).await
 }
 
 async fn costs(scale: u32) -> anyhow::Result<()> {

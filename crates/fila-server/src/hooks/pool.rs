@@ -510,6 +510,11 @@ impl Shared {
     }
 
     #[cfg(test)]
+    pub(super) fn workers(&self) -> usize {
+        self.lock().seats.len()
+    }
+
+    #[cfg(test)]
     pub(super) fn given_up(&self) -> usize {
         self.lock().given_up
     }

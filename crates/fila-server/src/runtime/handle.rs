@@ -428,6 +428,11 @@ impl Handle {
         self.0.status.watch()
     }
 
+    /// Returns how often calls, streams and consumers have put anything in, for any queue.
+    pub(super) fn puts(&self) -> u64 {
+        self.0.inboxes.iter().map(Inbox::puts).sum()
+    }
+
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.0.metrics
     }

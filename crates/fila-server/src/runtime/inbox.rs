@@ -12,6 +12,7 @@
 //! behind those that send much, either.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
 use fila_core::{Command, ConsumerId, Demand, Recovery};
@@ -81,6 +82,8 @@ pub(super) struct Inbox {
     calls: Sender<Queued>,
     bulk: Sender<Queued>,
     room: Rooms,
+    /// How often anything was put in that has to find room.
+    puts: Arc<AtomicU64>,
 }
 
 /// The room of each lane, in KiB.
@@ -127,6 +130,7 @@ pub(super) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, Outbox) {
         calls,
         bulk,
         room: room.clone(),
+        puts: Arc::default(),
     };
     let outbox = Outbox {
         calls: calls_out,
@@ -154,6 +158,7 @@ impl Inbox {
         let room = room.min(*capacity);
         let permit = free.acquire_many(room).await;
         permit.map_err(|_| CallError::ShuttingDown)?.forget();
+        self.puts.fetch_add(1, Ordering::Relaxed);
         let queued = Queued {
             input,
             bytes,
@@ -165,6 +170,11 @@ impl Inbox {
             Lane::Bulk => self.bulk.send(queued),
         };
         Ok(())
+    }
+
+    /// Returns how often calls, streams and consumers have put anything in.
+    pub(super) fn puts(&self) -> u64 {
+        self.puts.load(Ordering::Relaxed)
     }
 
     /// Puts an input in at once.

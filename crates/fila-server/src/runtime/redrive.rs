@@ -5,6 +5,9 @@
 //! round with their deletion, and durable before the next page is read. So it can end at any time and another one goes on
 //! with the rest; and it takes no more of a round than a page, behind all that calls and streams have in it.
 //!
+//! Live traffic comes first ([`Pace`]): while there is any, on whatever queue, pages are small, and between two of them there
+//! is a rest of several times what the last one took. Without any it goes as fast as it can.
+//!
 //! What becomes a dead letter while it walks is left for another redrive: otherwise one of messages that fail at once
 //! would have no end.
 
@@ -13,6 +16,7 @@ use std::time::Duration;
 
 use fila_core::{Answer, Command, EnqueueError, RedriveError, RedriveStamp, Redriven};
 use fila_store::{Entry, FairnessKey, Loaded, Locator, MessageId, Payload, Timestamp};
+use tokio::time::Instant;
 
 use super::catalogue::QueueEntry;
 use super::error::CallError;
@@ -22,8 +26,18 @@ use super::peek::{Found, PeekQuery};
 use super::ticket::Ticket;
 use crate::hooks::Verdict;
 
-/// Messages of one page. A round is about as large under load.
+/// Messages of one page, while nobody else is at work. A round is about as large under load.
 const PAGE: usize = 256;
+
+/// Messages of one page beside live traffic, whose messages wait for the round that it is in.
+const SMALL_PAGE: usize = 16;
+
+/// How long the rest is between two pages beside live traffic, in times that the last one took; and at most.
+const REST: u32 = 4;
+const REST_MAX: Duration = Duration::from_millis(50);
+
+/// How long nobody else has been at work when it is taken for quiet.
+const QUIET: Duration = Duration::from_millis(250);
 
 /// Bytes that a message takes in an inbox, about.
 const MESSAGE_BYTES: usize = 512;
@@ -60,6 +74,7 @@ pub struct Redriving {
     stamp: Option<RedriveStamp>,
     after: Option<Locator>,
     moments: u32,
+    pace: Pace,
     is_done: bool,
     progress: Progress,
 }
@@ -108,6 +123,7 @@ impl Handle {
             stamp: None,
             after: None,
             moments: 0,
+            pace: Pace::new(Instant::now()),
             is_done: false,
             progress: Progress::default(),
         })
@@ -138,7 +154,10 @@ impl Redriving {
             None => self.move_page(RedriveStamp::default(), Vec::new()).await?.1,
         };
         self.stamp = Some(stamp);
-        let found = self.read().await?;
+        tokio::time::sleep_until(self.pace.rest_until).await;
+        let began = Instant::now();
+        self.pace.look(began, self.handle.puts());
+        let found = self.read(self.pace.page()).await?;
         let (mut last, mut candidates, mut seen) = (None, Vec::new(), 0);
         let mut is_cut = false;
         for (entry, loaded) in found.messages {
@@ -164,6 +183,7 @@ impl Redriving {
             outcome = Outcome::of(results);
         }
         self.progress.redriven += outcome.moved;
+        self.pace.rest(began, Instant::now());
         if let Some(refused) = outcome.refused {
             return Err(CallError::Redrive(refused));
         }
@@ -196,11 +216,11 @@ impl Redriving {
     }
 
     /// Reads the next page.
-    async fn read(&self) -> Result<Found, CallError> {
+    async fn read(&self, messages: usize) -> Result<Found, CallError> {
         let query = PeekQuery {
             fairness_key: self.query.fairness_key.clone(),
             after: self.after.clone(),
-            messages: PAGE,
+            messages,
             payload_bytes: Some(0),
         };
         self.handle.browse(&self.from, query).await
@@ -234,7 +254,7 @@ impl Redriving {
     }
 
     async fn move_page(
-        &self,
+        &mut self,
         stamp: RedriveStamp,
         messages: Vec<Redriven>,
     ) -> Result<(Vec<Result<MessageId, RedriveError>>, RedriveStamp), CallError> {
@@ -251,10 +271,62 @@ impl Redriving {
         self.handle
             .put_in(&self.from, Lane::Bulk, bytes, input)
             .await?;
+        self.pace.own += 1;
         match self.handle.answer(reply).await? {
             Answer::Redriven { results, stamp } => Ok((results, stamp)),
             other => Err(self.handle.unexpected(&other)),
         }
+    }
+}
+
+/// How fast a redrive goes: it gives way to whoever else puts anything in.
+#[derive(Debug)]
+struct Pace {
+    /// How often this redrive has put anything in, and how often all others had when last looked at.
+    own: u64,
+    others: u64,
+    /// When others were last seen at work. It begins as if they were just now.
+    busy_at: Instant,
+    is_quiet: bool,
+    rest_until: Instant,
+}
+
+impl Pace {
+    fn new(now: Instant) -> Self {
+        Self {
+            own: 0,
+            others: 0,
+            busy_at: now,
+            is_quiet: false,
+            rest_until: now,
+        }
+    }
+
+    /// Takes note of how often all together have put anything in.
+    fn look(&mut self, now: Instant, puts: u64) {
+        let others = puts.wrapping_sub(self.own);
+        if others != self.others {
+            self.others = others;
+            self.busy_at = now;
+        }
+        self.is_quiet = now.duration_since(self.busy_at) >= QUIET;
+    }
+
+    /// Returns how many messages to look at next.
+    fn page(&self) -> usize {
+        match self.is_quiet {
+            true => PAGE,
+            false => SMALL_PAGE,
+        }
+    }
+
+    /// Says when to go on after a page that took from then till now.
+    fn rest(&mut self, began: Instant, now: Instant) {
+        let rest = match self.is_quiet {
+            true => Duration::ZERO,
+            false => (now.duration_since(began) * REST).min(REST_MAX),
+        };
+        self.rest_until = now + rest;
     }
 }
 
@@ -299,6 +371,31 @@ mod tests {
             !is_between(begun_at, at(201), now),
             "the clock was set back"
         );
+    }
+
+    #[test]
+    fn beside_others_pages_are_small_with_rests_between_and_when_it_is_quiet_they_are_not() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut pace = Pace::new(start);
+        pace.look(at(0), 100);
+        assert_eq!(pace.page(), SMALL_PAGE);
+        pace.rest(at(0), at(3));
+        assert_eq!(pace.rest_until, at(3) + REST * Duration::from_millis(3));
+        // What it puts in itself is not taken for live traffic.
+        pace.own += 7;
+        pace.look(at(249), 107);
+        assert_eq!(pace.page(), SMALL_PAGE);
+        pace.look(at(250), 107);
+        assert_eq!(pace.page(), PAGE);
+        pace.rest(at(250), at(260));
+        assert_eq!(pace.rest_until, at(260));
+        pace.look(at(900), 108);
+        assert_eq!(pace.page(), SMALL_PAGE, "somebody is there");
+        pace.rest(at(900), at(1900));
+        assert_eq!(pace.rest_until, at(1900) + REST_MAX, "it is not starved");
+        pace.look(at(1900), 108);
+        assert_eq!(pace.page(), PAGE);
     }
 
     #[test]

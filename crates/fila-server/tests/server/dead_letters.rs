@@ -7,7 +7,7 @@ use fila_core::Definition;
 use fila_proto::v1::{
     DeathReason, DeleteQueueRequest, EnqueueRequest, Message, NackRequest, PauseQueueRequest,
     PeekRequest, PeekedMessage, ProduceRequest, PurgeQueueRequest, QueueSettings, RedriveRequest,
-    RedriveResponse, UpdateQueueRequest,
+    RedriveResponse, UpdateKeyRequest, UpdateQueueRequest,
 };
 use fila_server::runtime::Stopped;
 use fila_store::{Engine, FjallOptions, QueueName};
@@ -109,7 +109,9 @@ async fn dead_letters_come_back_by_count_by_key_and_by_header() {
         let key = ["a", "b"][number % 2];
         let mut sent = message(key, &number.to_string());
         let region = ["eu", "us", "us"][number % 3];
-        sent.headers = [("region".to_owned(), region.to_owned())].into();
+        sent.headers = [("region", region), ("kind", "test")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
         let request = EnqueueRequest {
             queue: "orders".to_owned(),
             message: Some(sent),
@@ -119,6 +121,14 @@ async fn dead_letters_come_back_by_count_by_key_and_by_header() {
     fail(&mut rig, "orders", 6).await;
     assert_eq!(rig.stats("orders.dlq").await.depth, 6);
 
+    // One of the headers is not enough.
+    let of_both = RedriveRequest {
+        headers: [("region", "us"), ("kind", "none")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        ..of("orders.dlq")
+    };
+    assert_eq!(redrive(&mut rig, of_both).await.unwrap().redriven, 0);
     let one = RedriveRequest {
         count: Some(1),
         ..of("orders.dlq")
@@ -408,7 +418,9 @@ async fn what_comes_back_goes_through_the_hook_of_its_queue() {
     let script = "function on_enqueue(msg)
         if fila.get('refuse') then error('as planned') end
         local tier = fila.get('tier:' .. msg.headers['tenant']) or 'free'
-        return { fairness_key = tier .. ' ' .. msg.payload_size, weight = 2 }
+        return {
+          fairness_key = tier .. ' ' .. msg.payload_size, weight = 2, throttle_keys = { tier }
+        }
     end
     function on_failure(msg) return { action = 'dlq' } end";
     let settings = QueueSettings {
@@ -452,6 +464,7 @@ async fn what_comes_back_goes_through_the_hook_of_its_queue() {
     assert_eq!(done.redriven, 1);
     let back = peek(&mut rig, "orders").await.remove(0);
     assert_eq!((back.fairness_key.as_str(), back.weight), ("gold 5", 2));
+    assert_eq!(back.throttle_keys, ["gold"]);
 }
 
 #[tokio::test]
@@ -562,4 +575,60 @@ async fn dead_letters_that_were_purged_or_consumed_are_not_redriven() {
     assert_eq!(last.redriven + purged, 4);
     assert_eq!(rig.stats("orders").await.depth, last.redriven);
     assert_eq!(rig.stats("orders.dlq").await.depth, 0);
+}
+
+#[tokio::test]
+async fn what_dies_while_a_redrive_walks_is_left_for_another() {
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", trying(1)).await;
+    for number in 0..4 {
+        rig.enqueue("orders", "a", &number.to_string()).await;
+    }
+    fail(&mut rig, "orders", 4).await;
+    // What comes back waits.
+    let pause = UpdateKeyRequest {
+        queue: "orders".to_owned(),
+        fairness_key: "a".to_owned(),
+        paused: Some(true),
+        ..UpdateKeyRequest::default()
+    };
+    soon(rig.admin.update_key(pause)).await.unwrap();
+    let slow = RedriveRequest {
+        rate: Some(5.0),
+        ..of("orders.dlq")
+    };
+    let mut steps = soon(rig.admin.redrive(slow)).await.unwrap().into_inner();
+    soon(steps.message()).await.unwrap().unwrap();
+    rig.enqueue("orders", "z", "late").await;
+    fail(&mut rig, "orders", 1).await;
+    let mut last = RedriveResponse::default();
+    while let Some(step) = soon(steps.message()).await.unwrap() {
+        last = step;
+    }
+    assert_eq!((last.redriven, last.done), (4, true));
+    let left = peek(&mut rig, "orders.dlq").await;
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].payload, "late");
+    assert_eq!(
+        redrive(&mut rig, of("orders.dlq")).await.unwrap().redriven,
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_step_that_is_smaller_than_a_page_passes_nobody_over() {
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", trying(1)).await;
+    for number in 0..40 {
+        let key = ["a", "b", "c"][number % 3];
+        rig.enqueue("orders", key, &number.to_string()).await;
+    }
+    fail(&mut rig, "orders", 40).await;
+    let in_steps_of_five = RedriveRequest {
+        rate: Some(100.0),
+        ..of("orders.dlq")
+    };
+    let moved = redrive(&mut rig, in_steps_of_five).await.unwrap();
+    assert_eq!((moved.redriven, moved.seen), (40, 40));
+    assert_eq!(rig.stats("orders").await.depth, 40);
 }

@@ -602,3 +602,76 @@ async fn on_failure_is_told_what_failed_and_its_answer_is_what_happens() {
     let error = format!("the hook failed: line 3: {told} orders 1 as planned");
     assert_eq!(shown.last_error, error);
 }
+
+#[tokio::test]
+async fn frames_keep_their_order_though_the_script_is_taken_away_while_some_wait_for_it() {
+    let mut rig = Rig::start().await;
+    // Slow, and not so slow that it is given up.
+    let slow = "function on_enqueue(msg)
+        for number = 1, 100000 do end
+        return {}
+    end";
+    rig.create_with("orders", with_script(slow)).await;
+    let frame = |frame_id: u64| ProduceRequest {
+        frame_id,
+        queue: "orders".to_owned(),
+        messages: vec![Message {
+            // As what the hook says nothing of.
+            fairness_key: String::new(),
+            ..of_tenant(&format!("{frame_id:03}"))
+        }],
+        batch_id: None,
+    };
+    let (sender, frames) = mpsc::unbounded_channel();
+    let frames = UnboundedReceiverStream::new(frames);
+    let call = soon(rig.messages.produce(frames)).await.unwrap();
+    let mut answers = call.into_inner();
+    for number in 0..200 {
+        sender.send(frame(number)).unwrap();
+    }
+    while hook(&mut rig, "orders").await.calls_total == 0 {
+        let _ = soon(answers.message()).await.unwrap();
+    }
+    update(&mut rig, "orders", with_script("")).await.unwrap();
+    for number in 200..300 {
+        sender.send(frame(number)).unwrap();
+    }
+    drop(sender);
+    while soon(answers.message()).await.unwrap().is_some() {}
+    let mut deliveries = rig.consume("orders", 1_000).await;
+    for number in 0..300 {
+        let delivery = deliveries.next().await;
+        assert_eq!(delivery.payload, format!("{number:03}"));
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_comes_later_judges_failures_from_then_on_and_its_successor_after_it() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    let mut deliveries = rig.consume("orders", 1).await;
+    for (script, dead) in [
+        ("function on_failure(msg) return { action = 'dlq' } end", 1),
+        (
+            "function on_failure(msg) return { action = 'retry', delay_ms = 3600000 } end",
+            1,
+        ),
+        ("function on_failure(msg) return { action = 'dlq' } end", 2),
+    ] {
+        update(&mut rig, "orders", with_script(script))
+            .await
+            .unwrap();
+        let before = hook(&mut rig, "orders").await.calls_total;
+        enqueue(&mut rig, "orders", of_tenant("acme"))
+            .await
+            .unwrap();
+        let delivery = deliveries.next().await;
+        rig.nack("orders", &delivery).await.unwrap();
+        // A hook that is not asked would let this wait for ever.
+        let asked = async { while hook(&mut rig, "orders").await.calls_total == before {} };
+        soon(asked).await;
+        let judged = async { while rig.stats("orders.dlq").await.depth < dead {} };
+        soon(judged).await;
+        assert_eq!(rig.stats("orders.dlq").await.depth, dead);
+    }
+}

@@ -166,8 +166,9 @@ fn a_worker_that_does_not_come_back_is_replaced_and_its_messages_are_answered() 
     let quick = rig.hooks(2, TENANT);
     // The machine may be so busy that even this is taken for lost, but not for ever.
     until(|| rig.keys(&quick, &["acme"]) == ["acme"]);
-    // It has come back, and left.
+    // It has come back, and left; and others are there.
     until(|| rig.pool.0.given_up() == 0);
+    until(|| rig.pool.0.workers() == 2);
 }
 
 #[test]
@@ -407,4 +408,21 @@ fn there_is_a_bound_on_failures_that_wait_and_the_rest_is_left_to_the_queue() {
     let same = rig.hooks_after(1, source, HookFallback::Refuse, Some(&hooks));
     places.push(same.enter_failure().unwrap());
     assert!(hooks.enter_failure().is_none(), "those of both count");
+}
+
+#[test]
+fn a_definition_says_whether_its_script_judges_failures() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    let mut definition = fila_core::Definition::default();
+    let judging = "function on_failure(msg) return { action = 'dlq' } end";
+    definition.script = Some(judging.into());
+    let program = QueueHooks::program_of(&mut definition, None, &rig.settings);
+    assert!(program.unwrap().is_some() && definition.judges_failures());
+    definition.script = Some(TENANT.into());
+    let program = QueueHooks::program_of(&mut definition, None, &rig.settings);
+    assert!(program.unwrap().is_some() && !definition.judges_failures());
+    definition.failure_hook = true;
+    definition.script = None;
+    let program = QueueHooks::program_of(&mut definition, None, &rig.settings);
+    assert!(program.unwrap().is_none() && !definition.judges_failures());
 }
