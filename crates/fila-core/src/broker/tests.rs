@@ -1,6 +1,7 @@
 //! What a delivery costs, counted.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use fila_store::{Epoch, FairnessKey, Generation, Payload, ThrottleKey};
 
@@ -10,9 +11,90 @@ use crate::queue::TURNED_AWAY_MAX;
 use crate::{Credit, Definition, Delivering, KeySettings, Throttle, Verdict};
 
 const NOW: Timestamp = Timestamp::from_millis(1);
+const QUEUE: QueueId = QueueId::new(1);
+const CONSUMER: ConsumerId = ConsumerId::new(1);
 
 fn key(number: usize) -> FairnessKey {
     FairnessKey::new(number.to_string()).unwrap()
+}
+
+fn message(number: usize) -> NewMessage {
+    NewMessage::new(key(number), Payload::new(Vec::new(), "").unwrap())
+}
+
+fn throttled(number: usize, throttle: &ThrottleKey) -> NewMessage {
+    NewMessage {
+        throttle_keys: Box::new([throttle.clone()]),
+        ..message(number)
+    }
+}
+
+/// Returns buckets of this rate for each of these keys.
+fn buckets<const N: usize>(names: [&str; N], rate: f64) -> (Buckets, [ThrottleKey; N]) {
+    let buckets = Buckets::default();
+    let names = names.map(|name| ThrottleKey::parse(name).unwrap());
+    for name in &names {
+        buckets.set(NOW, name, Throttle::new(rate, 1.0).unwrap());
+    }
+    (buckets, names)
+}
+
+/// Returns a broker with one queue.
+fn open(settings: Settings, buckets: Buckets, definition: Definition) -> Broker<()> {
+    let mut broker = Broker::with_buckets(settings, buckets);
+    let generation = Generation::new(0);
+    broker.open(
+        NOW,
+        Recovery::new(QUEUE, Epoch::FIRST, generation, definition),
+    );
+    broker
+}
+
+fn subscribe(broker: &mut Broker<()>, credit: Credit, in_flight_max: u32) {
+    broker.handle(
+        NOW,
+        Command::Subscribe {
+            queue: QUEUE,
+            consumer: CONSUMER,
+            demand: Demand {
+                credit,
+                in_flight_max,
+            },
+            ticket: (),
+        },
+    );
+}
+
+fn enqueue(broker: &mut Broker<()>, messages: impl Iterator<Item = NewMessage>) {
+    broker.handle(
+        broker.now,
+        Command::Enqueue {
+            queue: QUEUE,
+            messages: messages.collect(),
+            batch_id: None,
+            ticket: (),
+        },
+    );
+    commit(broker);
+}
+
+/// Acknowledges what was delivered first.
+fn acknowledge(broker: &mut Broker<()>) {
+    let (_, delivery) = broker.effects().deliveries.remove(0);
+    let results = vec![Settlement {
+        lease: delivery.lease,
+        message: None,
+        verdict: Verdict::Ack,
+    }];
+    broker.handle(
+        NOW,
+        Command::Settle {
+            queue: QUEUE,
+            results,
+            ticket: (),
+        },
+    );
+    commit(broker);
 }
 
 fn commit(broker: &mut Broker<()>) {
@@ -33,60 +115,17 @@ fn visits(active: usize, paused: usize) -> u64 {
         concurrency: None,
     };
     definition.keys = (0..paused).map(|number| (key(number), settings)).collect();
-    let mut broker = Broker::new(Settings::default());
-    let queue = QueueId::new(1);
-    let generation = Generation::new(0);
-    let recovery = Recovery::new(queue, Epoch::FIRST, generation, definition);
-    broker.open(NOW, recovery);
-    let payload = Payload::new(Vec::new(), "").unwrap();
-    let messages = (0..paused + active)
-        .cycle()
-        .take((paused + active).max(2_000))
-        .map(|number| NewMessage::new(key(number), payload.clone()));
-    let messages = messages.collect();
-    broker.handle(
-        NOW,
-        Command::Enqueue {
-            queue,
-            messages,
-            batch_id: None,
-            ticket: (),
-        },
-    );
-    commit(&mut broker);
-    let consumer = ConsumerId::new(1);
-    let demand = Demand {
-        credit: Credit::Limited(0),
-        in_flight_max: 1_000,
-    };
-    broker.handle(
-        NOW,
-        Command::Subscribe {
-            queue,
-            consumer,
-            demand,
-            ticket: (),
-        },
-    );
+    let mut broker = open(Settings::default(), Buckets::default(), definition);
+    let numbers = (0..paused + active).cycle();
+    let numbers = numbers.take((paused + active).max(2_000));
+    enqueue(&mut broker, numbers.map(message));
+    subscribe(&mut broker, Credit::Limited(0), 1_000);
     let before = broker.queues[0].queue.work();
     for _ in 0..1_000 {
+        let consumer = CONSUMER;
         broker.handle(NOW, Command::Credit { consumer, more: 1 });
         broker.poll(NOW);
-        let (_, delivery) = broker.effects().deliveries.remove(0);
-        let results = vec![Settlement {
-            lease: delivery.lease,
-            message: None,
-            verdict: Verdict::Ack,
-        }];
-        broker.handle(
-            NOW,
-            Command::Settle {
-                queue,
-                results,
-                ticket: (),
-            },
-        );
-        commit(&mut broker);
+        acknowledge(&mut broker);
     }
     broker.queues[0].queue.work().visits - before.visits
 }
@@ -102,87 +141,35 @@ fn a_delivery_takes_two_steps_with_one_key_and_with_a_hundred_thousand() {
 /// Returns how many keys the engine looked at for a thousand deliveries, and how many were called to a bucket, while so many
 /// messages wait for its tokens.
 fn beside_parked(parked: usize) -> (u64, u64) {
-    let buckets = Buckets::default();
-    let name = ThrottleKey::parse("api").unwrap();
-    buckets.set(NOW, &name, Throttle::new(0.001, 1.0).unwrap());
+    let (buckets, [name]) = buckets(["api"], 0.001);
     let mut settings = Settings {
         memory_budget: usize::MAX,
         ..Settings::default()
     };
     settings.limits.buffered_bytes = usize::MAX;
-    let mut broker = Broker::with_buckets(settings, buckets);
-    let queue = QueueId::new(1);
-    let generation = Generation::new(0);
-    let definition = Definition::default();
-    let recovery = Recovery::new(queue, Epoch::FIRST, generation, definition);
-    broker.open(NOW, recovery);
-    let consumer = ConsumerId::new(1);
-    let demand = Demand {
-        credit: Credit::Unlimited,
-        in_flight_max: 10,
-    };
-    broker.handle(
-        NOW,
-        Command::Subscribe {
-            queue,
-            consumer,
-            demand,
-            ticket: (),
-        },
-    );
-    let payload = Payload::new(Vec::new(), "").unwrap();
-    let free = NewMessage::new(key(0), payload);
-    let throttle_keys: Box<[ThrottleKey]> = Box::new([name]);
-    let enqueue = |broker: &mut Broker<()>, messages| {
-        broker.handle(
-            NOW,
-            Command::Enqueue {
-                queue,
-                messages,
-                batch_id: None,
-                ticket: (),
-            },
-        );
-        commit(broker);
-        broker.poll(NOW);
-    };
+    let mut broker = open(settings, buckets, Definition::default());
+    subscribe(&mut broker, Credit::Unlimited, 10);
     for from in (0..parked).step_by(10_000) {
         // Half of them of one key, the others of a thousand.
-        let of = |number: usize| {
-            key(if number.is_multiple_of(2) {
-                1
-            } else {
-                2 + number % 1_000
-            })
+        let of = |number: usize| match number % 2 {
+            0 => 1,
+            _ => 2 + number % 1_000,
         };
-        let messages = (from..parked.min(from + 10_000)).map(|number| NewMessage {
-            fairness_key: of(number),
-            throttle_keys: throttle_keys.clone(),
-            ..free.clone()
-        });
-        enqueue(&mut broker, messages.collect());
+        let numbers = from..parked.min(from + 10_000);
+        enqueue(
+            &mut broker,
+            numbers.map(|number| throttled(of(number), &name)),
+        );
+        broker.poll(NOW);
     }
     // The one token that there was.
     let lucky = broker.effects().deliveries.drain(..).count();
     assert_eq!(lucky, parked.min(1));
     let (before, (_, calls)) = (broker.queues[0].queue.work(), broker.gates.work());
     for _ in 0..1_000 {
-        enqueue(&mut broker, vec![free.clone()]);
-        let (_, delivery) = broker.effects().deliveries.remove(0);
-        let results = vec![Settlement {
-            lease: delivery.lease,
-            message: None,
-            verdict: Verdict::Ack,
-        }];
-        broker.handle(
-            NOW,
-            Command::Settle {
-                queue,
-                results,
-                ticket: (),
-            },
-        );
-        commit(&mut broker);
+        enqueue(&mut broker, std::iter::once(message(0)));
+        broker.poll(NOW);
+        acknowledge(&mut broker);
     }
     let stats = broker.queues[0].queue.stats();
     assert_eq!(stats.throttled as usize, parked - lucky);
@@ -190,52 +177,24 @@ fn beside_parked(parked: usize) -> (u64, u64) {
     (visits, broker.gates.work().1 - calls)
 }
 
+#[test]
+fn a_million_messages_that_wait_for_tokens_cost_nothing_per_delivery() {
+    assert_eq!(beside_parked(1_000_000), beside_parked(0));
+}
+
 /// Lets messages of ten keys wait for a token that never comes, and has them go again, two hundred times; returns how
 /// many still wait for one.
-fn waiting_after(mut definition: Definition, goes: impl Fn(&mut Broker<()>, QueueId)) -> usize {
-    let buckets = Buckets::default();
-    let names = ["api", "other"].map(|name| ThrottleKey::parse(name).unwrap());
-    for name in &names {
-        buckets.set(NOW, name, Throttle::new(0.0, 1.0).unwrap());
-    }
-    definition.message_ttl = Some(std::time::Duration::from_millis(1));
-    let mut broker = Broker::with_buckets(Settings::default(), buckets);
-    let queue = QueueId::new(1);
-    let recovery = Recovery::new(queue, Epoch::FIRST, Generation::new(0), definition);
-    broker.open(NOW, recovery);
-    let demand = Demand {
-        credit: Credit::Unlimited,
-        in_flight_max: 10,
-    };
-    let consumer = ConsumerId::new(1);
-    broker.handle(
-        NOW,
-        Command::Subscribe {
-            queue,
-            consumer,
-            demand,
-            ticket: (),
-        },
-    );
-    let payload = Payload::new(Vec::new(), "").unwrap();
+fn waiting_after(mut definition: Definition, goes: impl Fn(&mut Broker<()>)) -> usize {
+    let (buckets, names) = buckets(["api", "other"], 0.0);
+    definition.message_ttl = Some(Duration::from_millis(1));
+    let mut broker = open(Settings::default(), buckets, definition);
+    subscribe(&mut broker, Credit::Unlimited, 10);
     for _ in 0..200 {
-        let messages = (0..20).map(|number| NewMessage {
-            throttle_keys: Box::new([names[number / 10].clone()]),
-            ..NewMessage::new(key(number % 10), payload.clone())
-        });
+        let messages = (0..20).map(|number| throttled(number % 10, &names[number / 10]));
         let now = broker.now;
-        broker.handle(
-            now,
-            Command::Enqueue {
-                queue,
-                messages: messages.collect(),
-                batch_id: None,
-                ticket: (),
-            },
-        );
-        commit(&mut broker);
+        enqueue(&mut broker, messages);
         broker.poll(now);
-        goes(&mut broker, queue);
+        goes(&mut broker);
         commit(&mut broker);
         broker.poll(now);
     }
@@ -245,14 +204,12 @@ fn waiting_after(mut definition: Definition, goes: impl Fn(&mut Broker<()>, Queu
 
 #[test]
 fn who_is_purged_or_expires_while_he_waits_for_a_token_is_forgotten() {
-    let purge = |broker: &mut Broker<()>, queue| {
-        broker.handle(NOW, Command::Purge { queue, ticket: () });
+    let purge = |broker: &mut Broker<()>| {
+        let (queue, ticket) = (QUEUE, ());
+        broker.handle(NOW, Command::Purge { queue, ticket });
     };
-    let expire = |broker: &mut Broker<()>, _| {
-        let next = broker
-            .now
-            .saturating_add(std::time::Duration::from_millis(1));
-        broker.poll(next);
+    let expire = |broker: &mut Broker<()>| {
+        broker.poll(broker.now.saturating_add(Duration::from_millis(1)));
     };
     let strict = Definition {
         ordering: crate::Ordering::Key,
@@ -269,53 +226,12 @@ fn who_is_purged_or_expires_while_he_waits_for_a_token_is_forgotten() {
 }
 
 #[test]
-fn a_million_messages_that_wait_for_tokens_cost_nothing_per_delivery() {
-    assert_eq!(beside_parked(1_000_000), beside_parked(0));
-}
-
-#[test]
 fn however_many_keys_lack_a_token_a_poll_turns_away_so_many_and_comes_back() {
-    let buckets = Buckets::default();
-    let name = ThrottleKey::parse("api").unwrap();
-    buckets.set(NOW, &name, Throttle::new(0.0, 1.0).unwrap());
-    let mut broker = Broker::with_buckets(Settings::default(), buckets);
-    let queue = QueueId::new(1);
-    let recovery = Recovery::new(
-        queue,
-        Epoch::FIRST,
-        Generation::new(0),
-        Definition::default(),
-    );
-    broker.open(NOW, recovery);
-    let payload = Payload::new(Vec::new(), "").unwrap();
-    let keys = 5 * TURNED_AWAY_MAX;
-    let throttle_keys: Box<[ThrottleKey]> = Box::new([name]);
-    let messages = (0..keys).map(|number| NewMessage {
-        throttle_keys: throttle_keys.clone(),
-        ..NewMessage::new(key(number), payload.clone())
-    });
-    broker.handle(
-        NOW,
-        Command::Enqueue {
-            queue,
-            messages: messages.collect(),
-            batch_id: None,
-            ticket: (),
-        },
-    );
-    commit(&mut broker);
-    broker.handle(
-        NOW,
-        Command::Subscribe {
-            queue,
-            consumer: ConsumerId::new(1),
-            demand: Demand {
-                credit: Credit::Unlimited,
-                in_flight_max: 10,
-            },
-            ticket: (),
-        },
-    );
+    let (buckets, [name]) = buckets(["api"], 0.0);
+    let mut broker = open(Settings::default(), buckets, Definition::default());
+    let numbers = 0..5 * TURNED_AWAY_MAX;
+    enqueue(&mut broker, numbers.map(|number| throttled(number, &name)));
+    subscribe(&mut broker, Credit::Unlimited, 10);
     for polls in 1..=5 {
         assert_eq!(broker.next_timer(), Some(NOW));
         broker.poll(NOW);
