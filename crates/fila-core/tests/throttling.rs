@@ -533,10 +533,8 @@ fn brokers_that_share_a_bucket_get_what_it_gives_together_and_never_more() {
     }
     let (mut api, mut slow, mut shares) = (Vec::new(), Vec::new(), [0; 2]);
     for now in 0..10_000 {
-        let mut turns = [(0, &mut one), (1, &mut other)];
-        // Whoever is first may take what has come.
-        turns.rotate_left((now / 10 % 2) as usize);
-        for (number, shell) in turns {
+        // The same is always first, and has no more of it.
+        for (number, shell) in [(0, &mut one), (1, &mut other)] {
             shell.run();
             for (_, delivery) in shell.deliveries.drain(..) {
                 api.push(now);
@@ -552,5 +550,5 @@ fn brokers_that_share_a_bucket_get_what_it_gives_together_and_never_more() {
     check_windows(&slow, 30.0, 1.0);
     assert!(api.len() >= 990, "{} of 1010", api.len());
     assert!(slow.len() >= 240, "{} of 301", slow.len());
-    assert!(shares.iter().all(|share| *share >= 300), "{shares:?}");
+    assert!(shares.iter().all(|share| *share >= 450), "{shares:?}");
 }

@@ -1,7 +1,9 @@
 //! Token buckets.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fila_store::{ThrottleKey, Timestamp};
 use foldhash::fast::RandomState;
@@ -44,16 +46,72 @@ pub(crate) struct Bucket {
     level: u128,
     /// As of when.
     at: Timestamp,
+    /// Since when there is a token that nobody has taken.
+    idle_since: Timestamp,
+    /// Brokers that wait for tokens, or have; none if there is one broker only.
+    parties: Vec<Party>,
 }
 
+/// A broker, among others that take from the same bucket.
+#[derive(Clone, Copy, Debug)]
+struct Party {
+    broker: u32,
+    is_waiting: bool,
+    /// Tokens that it has had, or would have had if it had waited as long as the others.
+    taken: u64,
+}
+
+/// For how long a token is left to a broker whose turn it is. One that is alive comes for it within a millisecond.
+const GRACE: Duration = Duration::from_millis(3);
+
 impl Bucket {
+    /// Takes note whether a broker has somebody who waits. One that begins to has no more to make good than the others.
+    pub(crate) fn wait(&mut self, broker: u32, is_waiting: bool) {
+        let waiting = self.parties.iter().filter(|party| party.is_waiting);
+        let least = waiting.map(|party| party.taken).min().unwrap_or(0);
+        match self.parties.iter_mut().find(|party| party.broker == broker) {
+            Some(party) => {
+                if is_waiting && !party.is_waiting {
+                    party.taken = party.taken.max(least);
+                }
+                party.is_waiting = is_waiting;
+            }
+            None => self.parties.push(Party {
+                broker,
+                is_waiting,
+                taken: least,
+            }),
+        }
+    }
+
+    /// Returns how many tokens there are for a broker: those that others wait for, and have had fewer of, are theirs as
+    /// long as they come for them.
+    pub(crate) fn tokens_for(&mut self, now: Timestamp, broker: u32) -> u64 {
+        let tokens = self.tokens(now);
+        if tokens == 0 || self.parties.len() < 2 || now.since(self.idle_since) > GRACE {
+            return tokens;
+        }
+        let own = self.parties.iter().find(|party| party.broker == broker);
+        let others = self.parties.iter();
+        let others = others.filter(|party| party.is_waiting && party.broker != broker);
+        let due = others.map(|party| match own {
+            Some(own) => own.taken.saturating_sub(party.taken),
+            None => 1,
+        });
+        tokens.saturating_sub(due.sum())
+    }
+
     fn fill(&mut self, now: Timestamp) {
         // Brokers read their clocks one after the other: a moment that has passed fills nothing.
         if now > self.at {
             let elapsed = u128::from(now.as_millis() - self.at.as_millis());
             let filled = self.throttle.rate.saturating_mul(elapsed);
+            let was_empty = self.level < TOKEN;
             self.level = self.level.saturating_add(filled).min(self.throttle.burst);
             self.at = now;
+            if was_empty {
+                self.idle_since = now;
+            }
         }
     }
 
@@ -67,17 +125,28 @@ impl Bucket {
     }
 
     /// Takes a token, if there is one.
-    pub(crate) fn take(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn take(&mut self, now: Timestamp, broker: u32) -> bool {
         let is_there = self.tokens(now) > 0;
         if is_there {
             self.level -= TOKEN;
+            self.idle_since = now;
+            if let Some(party) = self.party(broker) {
+                party.taken += 1;
+            }
         }
         is_there
     }
 
     /// Puts back a token that was taken and not used.
-    pub(crate) fn give_back(&mut self) {
+    pub(crate) fn give_back(&mut self, broker: u32) {
         self.level = self.level.saturating_add(TOKEN).min(self.throttle.burst);
+        if let Some(party) = self.party(broker) {
+            party.taken = party.taken.saturating_sub(1);
+        }
+    }
+
+    fn party(&mut self, broker: u32) -> Option<&mut Party> {
+        self.parties.iter_mut().find(|party| party.broker == broker)
     }
 
     /// Returns when there will be so many tokens, if nobody takes any; never, if the bucket does not hold so many.
@@ -131,9 +200,26 @@ impl SharedBucket {
 /// Brokers on several threads share them, since a throttle is for all queues. What one broker does with them depends on
 /// nothing but what it is told, as long as it is alone.
 #[derive(Clone, Debug, Default)]
-pub struct Buckets(Arc<Mutex<HashMap<ThrottleKey, Arc<SharedBucket>, RandomState>>>);
+pub struct Buckets(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    buckets: Mutex<HashMap<ThrottleKey, Arc<SharedBucket>, RandomState>>,
+    /// How many brokers take from them.
+    brokers: AtomicU32,
+}
 
 impl Buckets {
+    /// Returns the number of a broker that takes from these from now on.
+    pub(crate) fn join(&self) -> u32 {
+        self.0.brokers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Tells whether more than one broker takes from these.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.brokers.load(Ordering::Relaxed) > 1
+    }
+
     /// Throttles a key from now on. A bucket that is new is full; one that is there keeps the tokens it has, as far as
     /// it holds them.
     ///
@@ -167,7 +253,8 @@ impl Buckets {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ThrottleKey, Arc<SharedBucket>, RandomState>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let buckets = self.0.buckets.lock();
+        buckets.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -176,6 +263,8 @@ fn shared(at: Timestamp, throttle: Throttle, level: u128) -> Arc<SharedBucket> {
         throttle,
         level,
         at,
+        idle_since: at,
+        parties: Vec::new(),
     })))
 }
 
@@ -195,6 +284,8 @@ mod tests {
             throttle,
             level: throttle.burst,
             at: at(0),
+            idle_since: at(0),
+            parties: Vec::new(),
         }
     }
 
@@ -222,10 +313,10 @@ mod tests {
             (7.0, 143),
         ] {
             let mut bucket = bucket(rate, 1.0);
-            assert!(bucket.take(at(5)));
+            assert!(bucket.take(at(5), 0));
             assert_eq!(bucket.when(at(5), 1), Some(at(5 + wait)), "{rate}");
-            assert!(!bucket.take(at(5 + wait - 1)));
-            assert!(bucket.take(at(5 + wait)));
+            assert!(!bucket.take(at(5 + wait - 1), 0));
+            assert!(bucket.take(at(5 + wait), 0));
         }
     }
 
@@ -238,7 +329,7 @@ mod tests {
         assert_eq!(fifth, at(300));
         let mut taken = 0;
         for millis in 0..=300 {
-            taken += u64::from(bucket.take(at(millis))) + u64::from(bucket.take(at(millis)));
+            taken += u64::from(bucket.take(at(millis), 0)) + u64::from(bucket.take(at(millis), 0));
             assert_eq!(taken >= 5, at(millis) >= fifth);
         }
         assert_eq!(self::bucket(0.0, 5.0).arrival(at(0), 1), None);
@@ -247,7 +338,7 @@ mod tests {
     #[test]
     fn a_rate_of_zero_lets_nothing_through_and_no_token_comes_beyond_the_burst() {
         let mut closed = bucket(0.0, 5.0);
-        assert!(!closed.take(at(u64::MAX)));
+        assert!(!closed.take(at(u64::MAX), 0));
         assert_eq!(closed.when(at(0), 1), None);
         let mut small = bucket(1.0, 2.5);
         assert_eq!(
@@ -259,14 +350,14 @@ mod tests {
     #[test]
     fn the_largest_and_the_smallest_numbers_do_no_harm() {
         let mut huge = bucket(f64::MAX, f64::MAX);
-        assert!(huge.take(at(u64::MAX)));
+        assert!(huge.take(at(u64::MAX), 0));
         assert!(huge.tokens(at(u64::MAX)) > 1 << 40);
         // It was filled again meanwhile.
         let mut full = bucket(f64::MAX, f64::MAX);
-        full.give_back();
+        full.give_back(0);
         assert_eq!(full.level, full.throttle.burst);
         let mut tiny = bucket(f64::MIN_POSITIVE, 1.0);
-        assert!(tiny.take(at(0)));
+        assert!(tiny.take(at(0), 0));
         assert!(tiny.when(at(0), 1) > Some(at(u64::MAX / 2)));
     }
 
@@ -278,7 +369,7 @@ mod tests {
         buckets.set(at(0), &key, throttle(1.0, 10.0));
         let bucket = buckets.find(&key).unwrap();
         for _ in 0..9 {
-            assert!(bucket.lock().take(at(0)));
+            assert!(bucket.lock().take(at(0), 0));
         }
         buckets.set(at(0), &key, throttle(1000.0, 20.0));
         assert_eq!(bucket.lock().tokens(at(0)), 1);
@@ -293,8 +384,33 @@ mod tests {
         let key = ThrottleKey::parse("api").unwrap();
         buckets.resume(at(100), &key, Throttle::new(10.0, 20.0).unwrap());
         let bucket = buckets.find(&key).unwrap();
-        assert!(!bucket.lock().take(at(199)));
-        assert!(bucket.lock().take(at(200)));
+        assert!(!bucket.lock().take(at(199), 0));
+        assert!(bucket.lock().take(at(200), 0));
+    }
+
+    #[test]
+    fn brokers_that_wait_take_turns_and_one_that_does_not_come_is_not_waited_for() {
+        let mut bucket = bucket(1_000.0, 10.0);
+        bucket.wait(1, true);
+        bucket.wait(2, true);
+        // The first to come takes half of what is there.
+        let mut taken = 0;
+        while bucket.tokens_for(at(0), 1) > 0 {
+            assert!(bucket.take(at(0), 1));
+            taken += 1;
+        }
+        assert_eq!(taken, 5);
+        assert_eq!(bucket.tokens_for(at(0), 2), 5);
+        // A third that does not wait leaves one to each.
+        assert_eq!(bucket.tokens_for(at(0), 3), 3);
+        assert_eq!(bucket.tokens_for(at(3), 1), 8 - 5);
+        assert_eq!(bucket.tokens_for(at(4), 1), 9, "it has had its time");
+        // What it did not come for it cannot save up.
+        bucket.wait(2, false);
+        assert_eq!(bucket.tokens_for(at(4), 1), 9);
+        assert!(bucket.take(at(4), 1));
+        bucket.wait(2, true);
+        assert_eq!(bucket.tokens_for(at(4), 1), 8);
     }
 
     proptest! {
@@ -309,7 +425,7 @@ mod tests {
             let mut taken = Vec::new();
             for step in steps {
                 now += step;
-                while bucket.take(at(now)) {
+                while bucket.take(at(now), 0) {
                     taken.push(now);
                 }
             }
@@ -326,10 +442,10 @@ mod tests {
             rate in 0.5..50_000.0_f64,
         ) {
             let mut bucket = bucket(rate, rate.max(1.0));
-            while bucket.take(at(0)) {}
+            while bucket.take(at(0), 0) {}
             let mut taken = 0_u64;
             for now in 1..=10_000 {
-                while bucket.take(at(now)) {
+                while bucket.take(at(now), 0) {
                     taken += 1;
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use drr::{Cost, Drr, Quantum, Standing, Weight};
 use fila_store::{QueueId, ThrottleKey, Timestamp};
@@ -32,6 +33,8 @@ const SWEEP_MIN: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Gates {
     buckets: Buckets,
+    /// Which broker this is, of those that take from the buckets.
+    broker: u32,
     gates: Slab<Gate>,
     names: HashMap<ThrottleKey, u32, RandomState>,
     /// When to look at which gate.
@@ -131,6 +134,7 @@ pub(crate) struct Lacking {
 impl Gates {
     pub(crate) fn new(buckets: Buckets) -> Self {
         Self {
+            broker: buckets.join(),
             buckets,
             gates: Slab::new(),
             names: HashMap::default(),
@@ -240,7 +244,7 @@ impl Gates {
             };
             let mut bucket = bucket.lock();
             let others = gate.held_by_others(now, stamp);
-            let free = bucket.tokens(now).saturating_sub(others);
+            let free = bucket.tokens_for(now, self.broker).saturating_sub(others);
             let is_free = if is_called {
                 free > 0
             } else {
@@ -264,14 +268,14 @@ impl Gates {
         for index in 0..seats.len() {
             let gate = &self.gates[*seats[index].gate as usize];
             let is_taken = match &gate.bucket {
-                Some(bucket) => bucket.lock().take(now),
+                Some(bucket) => bucket.lock().take(now, self.broker),
                 None => true,
             };
             if !is_taken {
                 // Another broker was faster.
                 for seat in &seats[..index] {
                     if let Some(bucket) = &self.gates[*seat.gate as usize].bucket {
-                        bucket.lock().give_back();
+                        bucket.lock().give_back(self.broker);
                     }
                 }
                 return Err(Lacking { seat: index });
@@ -348,7 +352,7 @@ impl Gates {
                 gate.answer(seat, self.polls);
                 gate.holds.push(Hold {
                     holder: waiter.stamp,
-                    until: until.saturating_add(std::time::Duration::from_millis(1)),
+                    until: until.saturating_add(Duration::from_millis(1)),
                 });
                 is_holding = true;
                 self.watch(now, number);
@@ -361,7 +365,7 @@ impl Gates {
     pub(crate) fn call(&mut self, now: Timestamp) -> Option<Call> {
         while let Some(number) = self.next_due(now) {
             let gate = &mut self.gates[number as usize];
-            let free = gate.free(now);
+            let free = gate.free(now, self.broker);
             let called = if free > 0 { gate.next() } else { None };
             let Some((waiter, turn)) = called else {
                 gate.is_due = false;
@@ -482,7 +486,13 @@ impl Gates {
     /// Sees to it that a gate is looked at when there is a token for somebody who waits.
     fn watch(&mut self, now: Timestamp, number: u32) {
         let gate = &mut self.gates[number as usize];
-        let next = gate.next_look(now);
+        if self.buckets.is_shared()
+            && let Some(bucket) = &gate.bucket
+        {
+            let is_waiting = gate.waiting + gate.urgent.len() > 0;
+            bucket.lock().wait(self.broker, is_waiting);
+        }
+        let next = gate.next_look(now, self.broker);
         if next.is_some_and(|next| next <= now) {
             return self.put_on_list(number);
         }
@@ -520,16 +530,19 @@ impl Gate {
     }
 
     /// Returns for how many there are tokens that nobody has been called for.
-    fn free(&mut self, now: Timestamp) -> u64 {
+    fn free(&mut self, now: Timestamp, broker: u32) -> u64 {
         let held = self.held(now);
         match &self.bucket {
-            Some(bucket) => bucket.lock().tokens(now).saturating_sub(held + self.live),
+            Some(bucket) => {
+                let tokens = bucket.lock().tokens_for(now, broker);
+                tokens.saturating_sub(held + self.live)
+            }
             None => u64::MAX,
         }
     }
 
     /// Returns when there is a token that nobody has been called for, if somebody waits.
-    fn next_look(&mut self, now: Timestamp) -> Option<Timestamp> {
+    fn next_look(&mut self, now: Timestamp, broker: u32) -> Option<Timestamp> {
         if self.waiting + self.urgent.len() == 0 {
             return None;
         }
@@ -537,7 +550,14 @@ impl Gate {
         let Some(bucket) = &self.bucket else {
             return Some(now);
         };
-        let token = bucket.lock().when(now, held + self.live + 1);
+        let mut bucket = bucket.lock();
+        let mut token = bucket.when(now, held + self.live + 1);
+        if token.is_some_and(|token| token <= now)
+            && bucket.tokens_for(now, broker) <= held + self.live
+        {
+            // It is another broker's turn, for a moment.
+            token = Some(now.saturating_add(Duration::from_millis(1)));
+        }
         let lapse = self.holds.iter().map(|hold| hold.until).min();
         [token, lapse].into_iter().flatten().min()
     }
@@ -695,7 +715,7 @@ mod tests {
         let mut seats = seats(&mut gates, &["a", "b", "c"]);
         assert_eq!(gates.check(at(0), &seats, 0, false), Ok(()));
         // Somebody else is faster, on another thread.
-        assert!(buckets.find(&name("c")).unwrap().lock().take(at(0)));
+        assert!(buckets.find(&name("c")).unwrap().lock().take(at(0), 9));
         assert_eq!(gates.take(at(0), &mut seats, 0), Err(Lacking { seat: 2 }));
         assert_eq!(
             ["a", "b", "c"].map(|key| tokens(&buckets, key, 0)),
@@ -767,13 +787,13 @@ mod tests {
         let stamp = wait(&mut gates, 0, &mut both, 0, 0);
         let after = wait(&mut gates, 0, &mut slow, 0, 0);
         let fast = buckets.find(&name("fast")).unwrap();
-        assert!(fast.lock().take(at(950)));
+        assert!(fast.lock().take(at(950), 9));
         assert_eq!(call(&mut gates, 1000, &mut both), Some(stamp));
         assert!(gates.check(at(1000), &both, stamp, true).is_err());
         let stamp = wait(&mut gates, 1000, &mut both, 1, stamp);
         gates.settle(at(1000));
         // Somebody else takes the other one as well: whoever waits for this one is called.
-        assert!(fast.lock().take(at(1050)));
+        assert!(fast.lock().take(at(1050), 9));
         assert_eq!(gates.next_alarm(), Some(at(1050)));
         assert_eq!(call(&mut gates, 1050, &mut both), None);
         assert_eq!(gates.next_alarm(), Some(at(1051)));
@@ -798,7 +818,7 @@ mod tests {
         let mut both = seats(&mut gates, &["slow", "fast"]);
         let bucket = buckets.find(&name("fast")).unwrap();
         // His turn in the ring of the one, for which he pays;
-        assert!(bucket.lock().take(at(0)));
+        assert!(bucket.lock().take(at(0), 9));
         let stamp = wait(&mut gates, 0, &mut both, 1, 0);
         let mut others = seats(&mut gates, &["fast"]);
         wait(&mut gates, 0, &mut others, 0, 0);
@@ -808,7 +828,7 @@ mod tests {
         assert!(both[1].standing.is_some() && both[1].has_paid);
         // in that of the other;
         let stamp = wait(&mut gates, 100, &mut both, 0, stamp);
-        assert!(bucket.lock().take(at(1050)));
+        assert!(bucket.lock().take(at(1050), 9));
         assert_eq!(call(&mut gates, 1100, &mut both), Some(stamp));
         let stamp = wait(&mut gates, 1100, &mut both, 1, stamp);
         gates.settle(at(1100));
@@ -822,7 +842,7 @@ mod tests {
         let (mut gates, buckets) = gates(&[("a", 2.0), ("b", 1.0), ("c", 3.0)]);
         let seats = seats(&mut gates, &["a", "b", "c"]);
         for key in ["a", "b", "c"] {
-            assert!(buckets.find(&name(key)).unwrap().lock().take(at(0)));
+            assert!(buckets.find(&name(key)).unwrap().lock().take(at(0), 9));
         }
         let lacking = |seat| Err(Lacking { seat });
         assert_eq!(gates.check(at(0), &seats, 0, false), lacking(1));
@@ -841,11 +861,17 @@ mod tests {
         let (slow, some) = (seats(&mut gates, &["slow"]), seats(&mut gates, &["some"]));
         gates.take(at(0), &mut all, 0).unwrap();
         let stamp = wait(&mut gates, 0, &mut all, 0, 0);
-        assert!(buckets.find(&name("some")).unwrap().lock().take(at(950)));
+        assert!(buckets.find(&name("some")).unwrap().lock().take(at(950), 9));
         assert_eq!(call(&mut gates, 1000, &mut all), Some(stamp));
         let stamp = wait(&mut gates, 1000, &mut all, 1, stamp);
         gates.settle(at(1000));
-        assert!(buckets.find(&name("fast")).unwrap().lock().take(at(1140)));
+        assert!(
+            buckets
+                .find(&name("fast"))
+                .unwrap()
+                .lock()
+                .take(at(1140), 9)
+        );
         assert_eq!(call(&mut gates, 1150, &mut all), Some(stamp));
         let lacking = Err(Lacking { seat: 2 });
         assert_eq!(gates.check(at(1150), &all, stamp, true), lacking);
@@ -863,9 +889,9 @@ mod tests {
         let (mut gates, buckets) = gates(&[("slow", 1.0), ("fast", 10.0)]);
         let mut both = seats(&mut gates, &["slow", "fast"]);
         let fast = seats(&mut gates, &["fast"]);
-        assert!(buckets.find(&name("fast")).unwrap().lock().take(at(0)));
+        assert!(buckets.find(&name("fast")).unwrap().lock().take(at(0), 9));
         let stamp = wait(&mut gates, 0, &mut both, 1, 0);
-        assert!(buckets.find(&name("slow")).unwrap().lock().take(at(50)));
+        assert!(buckets.find(&name("slow")).unwrap().lock().take(at(50), 9));
         assert_eq!(call(&mut gates, 100, &mut both), Some(stamp));
         let lacking = Err(Lacking { seat: 0 });
         assert_eq!(gates.check(at(100), &both, stamp, true), lacking);
@@ -878,7 +904,7 @@ mod tests {
     fn who_was_called_for_nothing_has_his_turn_again() {
         let (mut gates, buckets) = gates(&[("a", 10.0)]);
         let bucket = buckets.find(&name("a")).unwrap();
-        assert!(bucket.lock().take(at(0)));
+        assert!(bucket.lock().take(at(0), 9));
         let mut all: Vec<Vec<Seat>> = (0..3).map(|_| seats(&mut gates, &["a"])).collect();
         let mut stamps: Vec<u64> = (all.iter_mut())
             .map(|seats| wait(&mut gates, 0, seats, 0, 0))
@@ -892,7 +918,7 @@ mod tests {
             gates.reached(&called, &mut all[who][0]);
             // Every other time that it is the first one's turn, another broker is faster.
             if who == 0 && turn % 2 == 0 {
-                assert!(bucket.lock().take(at(now)));
+                assert!(bucket.lock().take(at(now), 9));
             } else {
                 let taken = gates.take(at(now), &mut all[who], called.waiter.stamp);
                 assert_eq!(taken, Ok(()));
