@@ -687,7 +687,8 @@ async fn failures_are_judged_after_a_restart_too() {
         .unwrap();
     assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
     let mut rig = Rig::with(on_disk(directory.path())).await;
-    let delivery = rig.consume("orders", 1).await.next().await;
+    let mut deliveries = rig.consume("orders", 1).await;
+    let delivery = deliveries.next().await;
     rig.nack("orders", &delivery).await.unwrap();
     let judged = async { while rig.stats("orders.dlq").await.depth == 0 {} };
     soon(judged).await;
