@@ -321,10 +321,10 @@ pub(crate) async fn beside_a_redrive(letters: u64, time: Duration) -> anyhow::Re
                 }
             }
             let progress = Cell::new(Redriven::default());
-            let live = pass(&address, &queue, traffic);
+            let live = Box::pin(pass(&address, &queue, traffic));
             let times = match number {
                 0 => live.await?,
-                _ => beside(live, redrive(&address, &queue, &progress)).await?,
+                _ => Box::pin(beside(live, redrive(&address, &queue, &progress))).await?,
             };
             let Redriven { window, messages } = progress.get();
             row.add(&times, &window);
@@ -371,7 +371,7 @@ pub(crate) async fn beside_a_failing_key(time: Duration) -> anyhow::Result<()> {
                 is_mixed: true,
                 fails,
             };
-            let times = pass(&address, &queue, traffic).await?;
+            let times = Box::pin(pass(&address, &queue, traffic)).await?;
             row.add(&times, &Window::default());
         }
     }

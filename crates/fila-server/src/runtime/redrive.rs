@@ -30,11 +30,11 @@ use crate::hooks::Verdict;
 const PAGE: usize = 256;
 
 /// Messages of one page beside live traffic, whose messages wait for the round that it is in.
-const SMALL_PAGE: usize = 16;
+const SMALL_PAGE: usize = 32;
 
 /// How long the rest is between two pages beside live traffic, in times that the last one took; and at most.
-const REST: u32 = 4;
-const REST_MAX: Duration = Duration::from_millis(50);
+const REST: u32 = 8;
+const REST_MAX: Duration = Duration::from_millis(100);
 
 /// How long nobody else has been at work when it is taken for quiet.
 const QUIET: Duration = Duration::from_millis(250);

@@ -675,3 +675,22 @@ async fn a_script_that_comes_later_judges_failures_from_then_on_and_its_successo
         assert_eq!(rig.stats("orders.dlq").await.depth, dead);
     }
 }
+
+#[tokio::test]
+async fn failures_are_judged_after_a_restart_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    let script = "function on_failure(msg) return { action = 'dlq' } end";
+    rig.create_with("orders", with_script(script)).await;
+    enqueue(&mut rig, "orders", of_tenant("acme"))
+        .await
+        .unwrap();
+    assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    let mut deliveries = rig.consume("orders", 1).await;
+    let delivery = deliveries.next().await;
+    rig.nack("orders", &delivery).await.unwrap();
+    let judged = async { while rig.stats("orders.dlq").await.depth == 0 {} };
+    soon(judged).await;
+    assert_eq!(hook(&mut rig, "orders").await.calls_total, 1);
+}
