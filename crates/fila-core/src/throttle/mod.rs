@@ -13,6 +13,8 @@
 //!   it, it waits once, and costs nothing until it is called.
 //! - Who is called first is decided by `drr`, by the weights of the fairness keys: one that has a million messages for a
 //!   bucket does not keep one out that has a single one.
+//! - Brokers that wait for the same bucket take turns: one leaves to the others what they have had less of, for as long as
+//!   they take to come for it.
 //!
 //! # Several buckets
 //! A message that needs tokens of several buckets waits at one of them, the slowest that has none. When it is called there
