@@ -61,8 +61,15 @@ fn ours(body: &str) -> String {
     let mut limits = Limits::default();
     limits.timeout = Duration::from_secs(60);
     limits.fairness_key_bytes = 1 << 20;
+    // In hexadecimal: a fairness key is text, and what patterns find may be any bytes.
     let source = format!(
-        "local function all() {body} end function on_enqueue() return {{ fairness_key = all() }} end"
+        "local function all() {body} end
+        local function hex(text)
+            local digits = {{}}
+            for i = 1, #text do digits[i] = string.format('%02x', text:byte(i)) end
+            return table.concat(digits)
+        end
+        function on_enqueue() return {{ fairness_key = hex(all()) }} end"
     );
     let script = Script::compile(source, limits).expect("a good script");
     let input = EnqueueInput {
@@ -73,7 +80,12 @@ fn ours(body: &str) -> String {
     let answer = Sandbox::new(&script, |_: &str| None)
         .on_enqueue(&input)
         .expect("an answer");
-    String::from_utf8_lossy(&answer.fairness_key).into_owned()
+    let digits = std::str::from_utf8(&answer.fairness_key).expect("a fairness key is text");
+    let bytes: Vec<u8> = (0..digits.len())
+        .step_by(2)
+        .map(|place| u8::from_str_radix(&digits[place..place + 2], 16).expect("two digits"))
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn stock(body: &str) -> String {
