@@ -13,7 +13,7 @@
 //! deliveries into channels that are bounded by what was asked for. While one round is being stored the next is
 //! collected. Nothing here knows gRPC or HTTP.
 //!
-//! Messages of a queue with a script pass the [hooks](crate::hooks) before they come to its inbox.
+//! Messages of a queue with a script pass the hooks before they come to its inbox.
 //!
 //! The runtime configuration is beside all that: a state that anybody reads and one writer replaces, after the store.
 
