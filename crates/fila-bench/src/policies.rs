@@ -224,8 +224,8 @@ async fn rates(time: Duration) -> anyhow::Result<()> {
             before > burst as usize
         });
         let after = &taken[from.unwrap_or(taken.len())..];
-        let (Some((first, _)), Some((last, _))) = (after.first(), after.last()) else {
-            println!("{rate:>12} {burst:>8} {:>12} {:>8}", "none", "");
+        let [(first, _), .., (last, _)] = after else {
+            println!("{rate:>12} {burst:>8} {:>12} {:>8}", "too few", "");
             continue;
         };
         let counted: usize = after[1..].iter().map(|(_, count)| count).sum();
