@@ -151,18 +151,8 @@ impl Bucket {
 
     /// Returns when there will be so many tokens, if nobody takes any; never, if the bucket does not hold so many.
     pub(crate) fn when(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp> {
-        let wanted = u128::from(tokens) * TOKEN;
-        if self.throttle.rate == 0 || wanted > self.throttle.burst {
-            return None;
-        }
-        self.fill(now);
-        let missing = wanted.saturating_sub(self.level);
-        let millis = missing.div_ceil(self.throttle.rate);
-        let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-        Some(
-            self.at
-                .saturating_add(std::time::Duration::from_millis(millis)),
-        )
+        let fits = u128::from(tokens) * TOKEN <= self.throttle.burst;
+        self.arrival(now, tokens).filter(|_| fits)
     }
 
     /// Returns when the token comes that is so many away, if all before it are taken; never, if none comes.
@@ -175,7 +165,7 @@ impl Bucket {
         let missing = wanted.saturating_sub(self.level);
         let millis = missing.div_ceil(self.throttle.rate);
         let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-        let wait = std::time::Duration::from_millis(millis);
+        let wait = Duration::from_millis(millis);
         Some(self.at.saturating_add(wait))
     }
 

@@ -8,7 +8,7 @@ use fila_proto::v1::fila_service_client::FilaServiceClient;
 use fila_proto::v1::{
     AckRequest, BatchId, ConsumeRequest, ConsumeResponse, CreateQueueRequest, Delivery,
     EnqueueBatchRequest, EnqueueRequest, EnqueueResult, InspectQueueRequest, Message, NackRequest,
-    QueueInfo, QueueSettings, QueueStats,
+    QueueInfo, QueueSettings, QueueStats, SetConfigRequest,
 };
 use fila_server::Server;
 use fila_server::config::Config;
@@ -63,12 +63,27 @@ impl Rig {
 
     /// Enqueues a message of a key, and returns its id.
     pub(crate) async fn enqueue(&mut self, queue: &str, key: &str, payload: &str) -> String {
+        self.send(queue, message(key, payload)).await.unwrap()
+    }
+
+    /// Enqueues any message, and returns its id.
+    pub(crate) async fn send(&mut self, queue: &str, message: Message) -> Result<String, Status> {
         let request = EnqueueRequest {
             queue: queue.to_owned(),
-            message: Some(message(key, payload)),
+            message: Some(message),
         };
-        let stored = soon(self.messages.enqueue(request)).await.unwrap();
-        stored.into_inner().message_id
+        let stored = soon(self.messages.enqueue(request)).await?;
+        Ok(stored.into_inner().message_id)
+    }
+
+    /// Sets an entry of the runtime configuration.
+    pub(crate) async fn configure(&mut self, key: &str, value: &str) {
+        let request = SetConfigRequest {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            version: None,
+        };
+        soon(self.admin.set_config(request)).await.unwrap();
     }
 
     /// Enqueues a batch with an id.

@@ -112,11 +112,7 @@ async fn dead_letters_come_back_by_count_by_key_and_by_header() {
         sent.headers = [("region", region), ("kind", "test")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into();
-        let request = EnqueueRequest {
-            queue: "orders".to_owned(),
-            message: Some(sent),
-        };
-        soon(rig.messages.enqueue(request)).await.unwrap();
+        rig.send("orders", sent).await.unwrap();
     }
     fail(&mut rig, "orders", 6).await;
     assert_eq!(rig.stats("orders.dlq").await.depth, 6);
@@ -432,23 +428,12 @@ async fn what_comes_back_goes_through_the_hook_of_its_queue() {
     let mut sent = message("mine", "hello");
     let tenant = ("tenant".to_owned(), "acme".to_owned());
     sent.headers = [tenant].into();
-    let request = EnqueueRequest {
-        queue: "orders".to_owned(),
-        message: Some(sent),
-    };
-    soon(rig.messages.enqueue(request)).await.unwrap();
+    rig.send("orders", sent).await.unwrap();
     fail(&mut rig, "orders", 1).await;
-    while rig.stats("orders.dlq").await.ready == 0 {}
+    soon(async { while rig.stats("orders.dlq").await.ready == 0 {} }).await;
     let dead = peek(&mut rig, "orders.dlq").await.remove(0);
     assert_eq!(dead.fairness_key, "free 5");
-    let set = |key: &str, value: &str| fila_proto::v1::SetConfigRequest {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        version: None,
-    };
-    soon(rig.admin.set_config(set("refuse", "yes")))
-        .await
-        .unwrap();
+    rig.configure("refuse", "yes").await;
     let refused = redrive(&mut rig, of("orders.dlq")).await;
     assert_refused(refused, Code::FailedPrecondition, "HOOK_FAILED");
     assert_eq!(rig.stats("orders.dlq").await.ready, 1);
@@ -457,9 +442,7 @@ async fn what_comes_back_goes_through_the_hook_of_its_queue() {
         version: None,
     };
     soon(rig.admin.delete_config(request)).await.unwrap();
-    soon(rig.admin.set_config(set("tier:acme", "gold")))
-        .await
-        .unwrap();
+    rig.configure("tier:acme", "gold").await;
     let done = redrive(&mut rig, of("orders.dlq")).await.unwrap();
     assert_eq!(done.redriven, 1);
     let back = peek(&mut rig, "orders").await.remove(0);

@@ -1,8 +1,8 @@
 //! Why a fairness key waits, over gRPC.
 
 use fila_proto::v1::{
-    EnqueueRequest, EstimateBasis, ExplainKeyRequest, ExplainKeyResponse, PauseQueueRequest,
-    SetConfigRequest, UpdateKeyRequest, WaitReason,
+    EstimateBasis, ExplainKeyRequest, ExplainKeyResponse, PauseQueueRequest, UpdateKeyRequest,
+    WaitReason,
 };
 use tonic::Code;
 
@@ -104,21 +104,12 @@ async fn a_throttle_is_told_by_its_name_and_with_its_time() {
     let mut rig = Rig::start().await;
     rig.create("orders").await;
     for (name, value) in [("rate", "0.001"), ("burst", "1")] {
-        let entry = SetConfigRequest {
-            key: format!("throttle:api:{name}"),
-            value: value.to_owned(),
-            version: None,
-        };
-        soon(rig.admin.set_config(entry)).await.unwrap();
+        rig.configure(&format!("throttle:api:{name}"), value).await;
     }
     for payload in ["first", "second"] {
         let mut new = message("a", payload);
         new.throttle_keys = vec!["api".to_owned()];
-        let enqueue = EnqueueRequest {
-            queue: "orders".to_owned(),
-            message: Some(new),
-        };
-        soon(rig.messages.enqueue(enqueue)).await.unwrap();
+        rig.send("orders", new).await.unwrap();
     }
     let mut deliveries = rig.consume("orders", 10).await;
     assert_eq!(deliveries.next().await.payload, "first");

@@ -1,9 +1,8 @@
 //! Hooks over real gRPC: how messages are scheduled, what a broken script does, and what it does not.
 
 use fila_proto::v1::{
-    DeleteQueueRequest, EnqueueBatchRequest, EnqueueRequest, EnqueueResult, HookFallback, HookInfo,
-    HookState, ListQueuesRequest, Message, ProduceRequest, QueueInfo, QueueSettings,
-    SetConfigRequest, UpdateQueueRequest,
+    DeleteQueueRequest, EnqueueBatchRequest, EnqueueResult, HookFallback, HookInfo, HookState,
+    ListQueuesRequest, Message, ProduceRequest, QueueInfo, QueueSettings, UpdateQueueRequest,
 };
 use fila_server::Server;
 use fila_server::config::Config;
@@ -65,15 +64,6 @@ async fn update(rig: &mut Rig, queue: &str, settings: QueueSettings) -> Result<Q
     Ok(updated.into_inner().queue.unwrap())
 }
 
-async fn enqueue(rig: &mut Rig, queue: &str, message: Message) -> Result<String, Status> {
-    let request = EnqueueRequest {
-        queue: queue.to_owned(),
-        message: Some(message),
-    };
-    let stored = soon(rig.messages.enqueue(request)).await?;
-    Ok(stored.into_inner().message_id)
-}
-
 async fn enqueue_all(rig: &mut Rig, queue: &str, messages: Vec<Message>) -> Vec<EnqueueResult> {
     let request = EnqueueBatchRequest {
         queue: queue.to_owned(),
@@ -101,22 +91,11 @@ async fn hook(rig: &mut Rig, queue: &str) -> HookInfo {
     rig.inspect(queue).await.hooks.remove(0)
 }
 
-async fn set(rig: &mut Rig, key: &str, value: &str) {
-    let request = SetConfigRequest {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        version: None,
-    };
-    soon(rig.admin.set_config(request)).await.unwrap();
-}
-
 #[tokio::test]
 async fn a_hook_schedules_whatever_way_messages_come() {
     let mut rig = Rig::start().await;
     rig.create_with("orders", with_script(TENANT)).await;
-    enqueue(&mut rig, "orders", of_tenant("call"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("call")).await.unwrap();
     let batch = vec![of_tenant("batch 1"), of_tenant("batch 2")];
     enqueue_all(&mut rig, "orders", batch).await;
     let frames = (1..=3).map(|frame_id| ProduceRequest {
@@ -155,9 +134,7 @@ async fn without_on_enqueue_what_the_producer_says_stands() {
     let mut rig = Rig::start().await;
     let only_failure = "function on_failure(msg) return { action = 'dlq' } end";
     rig.create_with("orders", with_script(only_failure)).await;
-    enqueue(&mut rig, "orders", of_tenant("acme"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("acme")).await.unwrap();
     assert_eq!(keys(&mut rig, "orders", 1).await, ["the producer's"]);
     let shown = rig.inspect("orders").await;
     let names: Vec<&str> = shown.hooks.iter().map(|hook| hook.name.as_str()).collect();
@@ -229,18 +206,16 @@ async fn a_script_that_does_not_load_is_refused_with_its_line_and_changes_nothin
 async fn a_replaced_script_acts_on_the_next_message_and_an_empty_one_takes_it_away() {
     let mut rig = Rig::start().await;
     rig.create_with("orders", with_script(TENANT)).await;
-    enqueue(&mut rig, "orders", of_tenant("first"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("first")).await.unwrap();
     let other = "function on_enqueue(msg) return { fairness_key = 'second' } end";
     update(&mut rig, "orders", with_script(other))
         .await
         .unwrap();
-    enqueue(&mut rig, "orders", of_tenant("x")).await.unwrap();
+    rig.send("orders", of_tenant("x")).await.unwrap();
     let without = update(&mut rig, "orders", with_script("")).await.unwrap();
     assert!(without.hooks.is_empty());
     assert_eq!(without.settings.unwrap().script.as_deref(), Some(""));
-    enqueue(&mut rig, "orders", of_tenant("x")).await.unwrap();
+    rig.send("orders", of_tenant("x")).await.unwrap();
     let found = keys(&mut rig, "orders", 3).await;
     assert_eq!(found, ["first", "second", "the producer's"]);
 }
@@ -252,14 +227,10 @@ async fn the_configuration_is_read_as_it_is_when_the_message_comes() {
         return { fairness_key = fila.get('tier:' .. msg.headers['tenant']) or 'free' }
     end";
     rig.create_with("orders", with_script(tiers)).await;
-    enqueue(&mut rig, "orders", of_tenant("acme"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("acme")).await.unwrap();
     for tier in ["gold", "silver"] {
-        set(&mut rig, "tier:acme", tier).await;
-        enqueue(&mut rig, "orders", of_tenant("acme"))
-            .await
-            .unwrap();
+        rig.configure("tier:acme", tier).await;
+        rig.send("orders", of_tenant("acme")).await.unwrap();
     }
     assert_eq!(
         keys(&mut rig, "orders", 3).await,
@@ -273,7 +244,7 @@ async fn a_script_that_keeps_failing_is_bypassed_and_all_can_see_it() {
     rig.create_with("orders", with_script(MOODY)).await;
     // Twice is not three times.
     for message in [failing(), failing(), of_tenant("acme")] {
-        enqueue(&mut rig, "orders", message).await.unwrap();
+        rig.send("orders", message).await.unwrap();
     }
     let shown = hook(&mut rig, "orders").await;
     assert_eq!(
@@ -282,9 +253,7 @@ async fn a_script_that_keeps_failing_is_bypassed_and_all_can_see_it() {
     );
     let results = enqueue_all(&mut rig, "orders", vec![failing(); 5]).await;
     assert!(results.iter().all(|result| result.error.is_none()));
-    enqueue(&mut rig, "orders", of_tenant("acme"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("acme")).await.unwrap();
     let shown = hook(&mut rig, "orders").await;
     assert_eq!(shown.state(), HookState::Open);
     assert_eq!((shown.failures_in_a_row, shown.failures_total), (3, 5));
@@ -320,7 +289,7 @@ async fn after_the_cooldown_one_message_decides() {
     config.lua.circuit_breaker_cooldown = std::time::Duration::from_millis(1);
     let mut rig = Rig::with(config).await;
     rig.create_with("orders", with_script(MOODY)).await;
-    set(&mut rig, "fail", "yes").await;
+    rig.configure("fail", "yes").await;
     enqueue_all(&mut rig, "orders", vec![of_tenant("acme"); 3]).await;
     let request = fila_proto::v1::DeleteConfigRequest {
         key: "fail".to_owned(),
@@ -329,13 +298,9 @@ async fn after_the_cooldown_one_message_decides() {
     soon(rig.admin.delete_config(request)).await.unwrap();
     // Whether it is open still or tried by now, it is closed in the end.
     while hook(&mut rig, "orders").await.state() != HookState::Closed {
-        enqueue(&mut rig, "orders", of_tenant("acme"))
-            .await
-            .unwrap();
+        rig.send("orders", of_tenant("acme")).await.unwrap();
     }
-    enqueue(&mut rig, "orders", of_tenant("closed"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("closed")).await.unwrap();
     let depth = rig.stats("orders").await.depth;
     let found = keys(&mut rig, "orders", usize::try_from(depth).unwrap()).await;
     assert!(found.contains(&"closed".to_owned()), "{found:?}");
@@ -346,7 +311,7 @@ async fn a_queue_may_refuse_what_its_hook_gives_no_answer_for() {
     let mut rig = Rig::start().await;
     rig.create_with("orders", with_fallback(MOODY, HookFallback::Refuse))
         .await;
-    let refused = enqueue(&mut rig, "orders", failing()).await;
+    let refused = rig.send("orders", failing()).await;
     let text = refused.as_ref().unwrap_err().message().to_owned();
     assert!(text.contains("line 2: as planned"), "{text}");
     assert_refused(refused, Code::FailedPrecondition, "HOOK_FAILED");
@@ -373,15 +338,11 @@ async fn a_queue_may_keep_the_last_good_answer() {
     let mut rig = Rig::start().await;
     rig.create_with("orders", with_fallback(MOODY, HookFallback::LastGood))
         .await;
-    enqueue(&mut rig, "orders", of_tenant("acme"))
-        .await
-        .unwrap();
-    set(&mut rig, "fail", "yes").await;
+    rig.send("orders", of_tenant("acme")).await.unwrap();
+    rig.configure("fail", "yes").await;
     let messages = vec![of_tenant("acme"), of_tenant("unknown"), of_tenant("acme")];
     enqueue_all(&mut rig, "orders", messages).await;
-    enqueue(&mut rig, "orders", of_tenant("acme"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("acme")).await.unwrap();
     assert_eq!(hook(&mut rig, "orders").await.state(), HookState::Open);
     let found = keys(&mut rig, "orders", 5).await;
     assert_eq!(found, ["acme", "acme", "acme", "acme", "default"]);
@@ -425,7 +386,7 @@ async fn a_script_at_its_limit_delays_nobody_else_not_even_on_the_same_stream() 
         frames.send(quick).unwrap();
         let answer = soon(answers.message()).await.unwrap().unwrap();
         assert_eq!(answer.frame_id, frame_id);
-        enqueue(&mut rig, "quick", of_tenant("acme")).await.unwrap();
+        rig.send("quick", of_tenant("acme")).await.unwrap();
     }
     assert_eq!(keys(&mut rig, "quick", 40).await, ["acme"; 40]);
     assert_eq!(rig.stats("spin").await.depth, 0);
@@ -442,9 +403,7 @@ async fn scripts_and_choices_survive_a_restart() {
     let settings = rig.inspect("orders").await.settings.unwrap();
     assert_eq!(settings.script.as_deref(), Some(TENANT));
     assert_eq!(settings.hook_fallback(), HookFallback::Refuse);
-    enqueue(&mut rig, "orders", of_tenant("acme"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("acme")).await.unwrap();
     assert_eq!(keys(&mut rig, "orders", 1).await, ["acme"]);
 }
 
@@ -470,11 +429,9 @@ async fn a_stored_script_that_no_longer_loads_does_not_keep_the_server_from_star
         shown.last_error.contains("65536 bytes of memory"),
         "{shown:?}"
     );
-    enqueue(&mut rig, "orders", of_tenant("acme"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("acme")).await.unwrap();
     assert_eq!(keys(&mut rig, "orders", 1).await, ["default"]);
-    let refused = enqueue(&mut rig, "strict", of_tenant("acme")).await;
+    let refused = rig.send("strict", of_tenant("acme")).await;
     assert_refused(refused, Code::FailedPrecondition, "HOOK_FAILED");
     // It can be changed otherwise, and mended.
     let timeout = QueueSettings {
@@ -494,7 +451,7 @@ async fn a_deleted_queue_leaves_no_sandbox() {
     let mut rig = Rig::start().await;
     for name in ["one", "two"] {
         rig.create_with(name, with_script(TENANT)).await;
-        enqueue(&mut rig, name, of_tenant("acme")).await.unwrap();
+        rig.send(name, of_tenant("acme")).await.unwrap();
     }
     let (_, page) = get(&rig.server, "/metrics").await;
     assert!(!page.contains("\nfila_hook_sandboxes 0\n"), "{page}");
@@ -534,7 +491,7 @@ async fn headers_beyond_the_limits_are_not_shown_to_scripts() {
         let mut message = of_tenant("acme");
         let value = "x".repeat(64 << 10);
         message.headers.insert("large".to_owned(), value);
-        let refused = enqueue(&mut rig, "orders", message).await;
+        let refused = rig.send("orders", message).await;
         assert_refused(refused, Code::InvalidArgument, "HEADERS_TOO_LARGE");
     }
     assert_eq!(hook(&mut rig, "orders").await.calls_total, 0);
@@ -560,7 +517,7 @@ async fn a_server_that_stops_answers_those_who_wait_for_a_hook() {
         };
         messages.enqueue_batch(request).await
     });
-    while hook(&mut rig, "spin").await.calls_total == 0 {}
+    soon(async { while hook(&mut rig, "spin").await.calls_total == 0 {} }).await;
     assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
     let refused = soon(waiting).await.unwrap();
     assert_refused(refused, Code::Unavailable, "SHUTTING_DOWN");
@@ -576,16 +533,12 @@ async fn on_failure_is_told_what_failed_and_its_answer_is_what_happens() {
         return { action = 'retry', delay_ms = 3600000 }
     end";
     rig.create_with("orders", with_script(script)).await;
-    enqueue(&mut rig, "orders", of_tenant("acme"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("acme")).await.unwrap();
     let mut deliveries = rig.consume("orders", 1).await;
     let delivery = deliveries.next().await;
     rig.nack("orders", &delivery).await.unwrap();
-    while hook(&mut rig, "orders").await.calls_total == 0 {}
-    let told = enqueue(&mut rig, "orders", of_tenant("tell"))
-        .await
-        .unwrap();
+    soon(async { while hook(&mut rig, "orders").await.calls_total == 0 {} }).await;
+    let told = rig.send("orders", of_tenant("tell")).await.unwrap();
     let delivery = deliveries.next().await;
     assert_eq!(delivery.message_id, told, "the other one waits for an hour");
     rig.nack("orders", &delivery).await.unwrap();
@@ -662,9 +615,7 @@ async fn a_script_that_comes_later_judges_failures_from_then_on_and_its_successo
             .await
             .unwrap();
         let before = hook(&mut rig, "orders").await.calls_total;
-        enqueue(&mut rig, "orders", of_tenant("acme"))
-            .await
-            .unwrap();
+        rig.send("orders", of_tenant("acme")).await.unwrap();
         let delivery = deliveries.next().await;
         rig.nack("orders", &delivery).await.unwrap();
         // A hook that is not asked would let this wait for ever.
@@ -682,9 +633,7 @@ async fn failures_are_judged_after_a_restart_too() {
     let mut rig = Rig::with(on_disk(directory.path())).await;
     let script = "function on_failure(msg) return { action = 'dlq' } end";
     rig.create_with("orders", with_script(script)).await;
-    enqueue(&mut rig, "orders", of_tenant("acme"))
-        .await
-        .unwrap();
+    rig.send("orders", of_tenant("acme")).await.unwrap();
     assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
     let mut rig = Rig::with(on_disk(directory.path())).await;
     let mut deliveries = rig.consume("orders", 1).await;

@@ -53,12 +53,7 @@ fn payloads(messages: &[PeekedMessage]) -> Vec<&str> {
 }
 
 async fn enqueue(rig: &mut Rig, queue: &str, message: Message) -> String {
-    let request = EnqueueRequest {
-        queue: queue.to_owned(),
-        message: Some(message),
-    };
-    let stored = soon(rig.messages.enqueue(request)).await.unwrap();
-    stored.into_inner().message_id
+    rig.send(queue, message).await.unwrap()
 }
 
 async fn enqueue_many(rig: &mut Rig, queue: &str, key: &str, count: usize) {

@@ -1,9 +1,8 @@
 //! Throttles: set by the runtime configuration, in effect at once, shared by all queues and scheduler threads.
 
-use fila_proto::v1::{DeleteConfigRequest, EnqueueRequest, Message, SetConfigRequest};
+use fila_proto::v1::{DeleteConfigRequest, Message};
 use fila_server::config::Config;
 use fila_server::runtime::Stopped;
-use tonic::Status;
 
 use crate::common::{Rig, assert_refused, in_memory, message, on_disk, soon};
 
@@ -17,28 +16,11 @@ fn throttled(key: &str, payload: &str, throttles: &[&str]) -> Message {
     }
 }
 
-async fn set(rig: &mut Rig, key: &str, value: &str) {
-    let request = SetConfigRequest {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        version: None,
-    };
-    soon(rig.admin.set_config(request)).await.unwrap();
-}
-
-async fn send(rig: &mut Rig, queue: &str, message: Message) -> Result<(), Status> {
-    let request = EnqueueRequest {
-        queue: queue.to_owned(),
-        message: Some(message),
-    };
-    soon(rig.messages.enqueue(request)).await.map(drop)
-}
-
 /// Sends so many that take from `api`.
 async fn send_many(rig: &mut Rig, queue: &str, count: usize) {
     for _ in 0..count {
         let message = throttled("a", "throttled", &["api"]);
-        send(rig, queue, message).await.unwrap();
+        rig.send(queue, message).await.unwrap();
     }
 }
 
@@ -46,19 +28,19 @@ async fn send_many(rig: &mut Rig, queue: &str, count: usize) {
 async fn a_rate_that_is_raised_or_taken_away_lets_those_go_who_wait() {
     let mut rig = Rig::start().await;
     rig.create("orders").await;
-    set(&mut rig, "throttle:api:rate", "0").await;
+    rig.configure("throttle:api:rate", "0").await;
     send_many(&mut rig, "orders", 3).await;
     rig.enqueue("orders", "a", "free").await;
     let mut deliveries = rig.consume("orders", 10).await;
     assert_eq!(deliveries.next().await.payload, "free");
     assert_eq!(rig.stats("orders").await.throttled, 3);
     assert!(deliveries.is_silent());
-    set(&mut rig, "throttle:api:burst", "1").await;
-    set(&mut rig, "throttle:api:rate", "1000").await;
+    rig.configure("throttle:api:burst", "1").await;
+    rig.configure("throttle:api:rate", "1000").await;
     for _ in 0..3 {
         assert_eq!(deliveries.next().await.payload, "throttled");
     }
-    set(&mut rig, "throttle:api:rate", "0").await;
+    rig.configure("throttle:api:rate", "0").await;
     send_many(&mut rig, "orders", 2).await;
     rig.enqueue("orders", "a", "free").await;
     assert_eq!(deliveries.next().await.payload, "free");
@@ -78,8 +60,8 @@ async fn a_restart_gives_no_second_burst() {
     let directory = tempfile::tempdir().unwrap();
     let mut rig = Rig::with(on_disk(directory.path())).await;
     rig.create("orders").await;
-    set(&mut rig, "throttle:api:burst", "3").await;
-    set(&mut rig, "throttle:api:rate", HARDLY_EVER).await;
+    rig.configure("throttle:api:burst", "3").await;
+    rig.configure("throttle:api:rate", HARDLY_EVER).await;
     send_many(&mut rig, "orders", 5).await;
     let mut deliveries = rig.consume("orders", 10).await;
     for _ in 0..3 {
@@ -97,7 +79,7 @@ async fn a_restart_gives_no_second_burst() {
         "none was acknowledged"
     );
     assert!(deliveries.is_silent());
-    set(&mut rig, "throttle:api:rate", "1000").await;
+    rig.configure("throttle:api:rate", "1000").await;
     for _ in 0..5 {
         assert_eq!(deliveries.next().await.payload, "throttled");
     }
@@ -108,8 +90,8 @@ async fn queues_on_different_threads_share_a_bucket() {
     let mut config: Config = in_memory();
     config.scheduler.threads = 2.try_into().unwrap();
     let mut rig = Rig::with(config).await;
-    set(&mut rig, "throttle:api:burst", "7").await;
-    set(&mut rig, "throttle:api:rate", HARDLY_EVER).await;
+    rig.configure("throttle:api:burst", "7").await;
+    rig.configure("throttle:api:rate", HARDLY_EVER).await;
     let queues = ["one", "two", "three", "four"];
     let mut consumers = Vec::new();
     for queue in queues {
@@ -136,7 +118,7 @@ async fn throttle_keys_that_are_none_are_refused() {
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let long = "k".repeat(257);
     for keys in [&[""][..], &[&long], &many] {
-        let refused = send(&mut rig, "orders", throttled("a", "x", keys)).await;
+        let refused = rig.send("orders", throttled("a", "x", keys)).await;
         let code = tonic::Code::InvalidArgument;
         assert_refused(refused, code, "INVALID_THROTTLE_KEY");
     }
