@@ -27,17 +27,20 @@ use fjall::{
 
 use crate::activity::Activity;
 use crate::rows::{Figures, Rows, Table, View, Write, WriteError};
-use crate::{Durability, Embedded, Fault, OpenError};
+use crate::{Durability, Embedded, Fault, Filing, Logged, OpenError};
+
+/// Tables that overlap, at most: each of them is looked at for every range.
+const TABLES_UNMERGED: usize = 16;
 
 /// A store in a directory of its own, which it locks.
 ///
 /// It is closed, and the directory free, when the engine and all its shards have been dropped.
-pub type FjallEngine = Embedded<FjallRows>;
+pub type FjallEngine = Embedded<Logged<FjallRows>>;
 
 impl FjallEngine {
     /// Returns how many journals there are: more than a handful means that something keeps them.
     pub fn journal_count(&self) -> usize {
-        self.rows().database.journal_count()
+        self.rows().beneath().database.journal_count()
     }
 }
 
@@ -113,7 +116,9 @@ impl FjallOptions {
             fjall::Error::Locked => OpenError::Locked(self.path.clone()),
             error => OpenError::Fault(Fault::new(error)),
         })?;
-        Embedded::start(rows, self.durability)
+        Embedded::recognise(&rows)?;
+        let logged = Logged::open(rows, &self.path, self.memtable_bytes, self.durability)?;
+        Embedded::start(logged, self.durability)
     }
 }
 
@@ -221,6 +226,29 @@ impl Rows for FjallRows {
             bytes: self.database.disk_space().map_err(Fault::new)?,
             journals: self.database.journal_count(),
         })
+    }
+}
+
+impl Filing for FjallRows {
+    fn file(
+        &self,
+        table: Table,
+        rows: &mut dyn Iterator<Item = (Bytes, Option<Bytes>)>,
+    ) -> Result<(), Fault> {
+        let mut filing = self.keyspace(table).start_ingestion().map_err(Fault::new)?;
+        for (key, value) in rows {
+            let written = match value {
+                Some(value) => filing.write(key, value),
+                None => filing.write_tombstone(key),
+            };
+            written.map_err(Fault::new)?;
+        }
+        filing.finish().map_err(Fault::new)
+    }
+
+    fn is_behind(&self) -> bool {
+        let tables = self.keyspaces.iter().map(Keyspace::l0_table_count);
+        tables.max() > Some(TABLES_UNMERGED)
     }
 }
 

@@ -24,6 +24,7 @@ mod fjall;
 mod history;
 mod ids;
 mod keys;
+mod log;
 mod memory;
 mod message;
 mod names;
@@ -49,6 +50,7 @@ pub use engine::{
 pub use error::{CommitError, EngineError, Fault, OpenError, ReadError, Rejected};
 pub use history::{Death, DeathReason, ErrorText, History};
 pub use ids::{Epoch, Generation, MessageId, QueueId, Version};
+pub use log::{Filing, Logged, LoggedView};
 pub use memory::{Accident, MemoryDisk, MemoryEngine, MemoryRows, MemoryView};
 pub use message::{Entry, Locator, Message, Meta, Payload, Sizes};
 pub use names::{ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName, ThrottleKey};
