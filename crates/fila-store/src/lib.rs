@@ -7,7 +7,8 @@
 //!   └─ Embedded      what rows mean, who may write them, how they are swept     record, keys
 //!        └─ Rows     ordered rows in four tables, written together
 //!             ├─ memory
-//!             ├─ fjall
+//!             ├─ Logged    a log and memtables of our own before another database
+//!             │    └─ fjall
 //!             └─ rocksdb   with the feature of that name
 //! ```
 //!

@@ -20,9 +20,6 @@ use crate::{Durability, Fault, OpenError, keys};
 /// Memtables that wait to be filed, at most. Writers wait when there are so many.
 pub(super) const FROZEN_MAX: usize = 4;
 
-/// A segment with no more bytes than this is filed by an ordinary write.
-const SMALL: u64 = 1 << 20;
-
 /// How often it is looked whether the database has caught up.
 const PATIENCE: Duration = Duration::from_millis(5);
 
@@ -48,8 +45,8 @@ pub(super) struct Frozen {
     pub(super) memtable: Arc<Memtable>,
     /// Of its last commit, or of the last one before it.
     pub(super) sequence: u64,
-    /// Of its segment.
-    pub(super) bytes: u64,
+    /// Whether an ordinary write takes less time than to make tables of it.
+    pub(super) is_small: bool,
 }
 
 /// How far the log has been filed.
@@ -97,7 +94,7 @@ pub(super) fn file<R: Filing>(beneath: &R, frozen: &Frozen) -> Result<(), Fault>
         number: memtable.number,
         sequence: frozen.sequence,
     };
-    if frozen.bytes <= SMALL {
+    if frozen.is_small {
         return file_small(beneath, memtable, filed);
     }
     for table in [Table::Deduplication, Table::Payloads, Table::Messages] {

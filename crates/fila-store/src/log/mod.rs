@@ -24,6 +24,8 @@ mod frame;
 mod memtable;
 mod recovery;
 mod shelf;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::fmt;
@@ -254,7 +256,7 @@ impl<R: Filing> Logged<R> {
         let memtable = Arc::new(Memtable::new(next.number));
         lock(&self.state).memtables.insert(0, Arc::clone(&memtable));
         let frozen = Frozen {
-            bytes: writer.segment.with(0),
+            is_small: writer.segment.with(0) <= self.shelf.small(),
             sequence: writer.sequence,
             memtable: std::mem::replace(&mut writer.memtable, memtable),
         };
@@ -270,7 +272,7 @@ impl<R: Filing> Logged<R> {
         let mut tray = self.desk.wait_while(|tray| {
             let has_room = tray.frozen.len() < FROZEN_MAX;
             // One that is being made is waited for: there cannot be two of a number.
-            let is_made = !has_asked || tray.ready.is_some();
+            let is_made = !has_asked || tray.ready.is_some() || tray.wanted.is_some();
             tray.fault.is_none() && !(has_room && is_made)
         });
         if let Some(fault) = &tray.fault {
@@ -279,6 +281,8 @@ impl<R: Filing> Logged<R> {
         if let Some(ready) = tray.ready.take() {
             return Ok(ready);
         }
+        // The thread has had no time for it.
+        tray.wanted = None;
         drop(tray);
         let next = self.shelf.prepare(writer.segment.number + 1, false);
         next.map_err(Fault::new)
@@ -360,7 +364,8 @@ impl<R: Filing> Rows for Logged<R> {
         let waiting = self.desk.tray().frozen.len();
         Ok(Figures {
             bytes: beneath.bytes + self.shelf.bytes().map_err(Fault::new)?,
-            journals: beneath.journals + waiting + 1,
+            // One journal it always has, which is next to empty.
+            journals: beneath.journals.saturating_sub(1) + waiting + 1,
         })
     }
 }

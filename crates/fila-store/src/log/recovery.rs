@@ -63,7 +63,10 @@ pub(super) fn recover(
     let number = read.last().map_or(filed.number, |segment| segment.number);
     let last = read.pop_if(|last| !last.has_frames() && last.behind().next().is_none());
     Ok(Recovered {
-        frozen: read.into_iter().map(Segment::frozen).collect(),
+        frozen: read
+            .into_iter()
+            .map(|segment| segment.frozen(shelf))
+            .collect(),
         empty: last.map(|last| (last.number, last.salt)),
         sequence,
         number,
@@ -113,11 +116,11 @@ impl Segment {
         })
     }
 
-    fn frozen(self) -> Frozen {
+    fn frozen(self, shelf: &Shelf) -> Frozen {
         Frozen {
             memtable: Arc::new(self.memtable),
             sequence: self.sequence,
-            bytes: self.end as u64,
+            is_small: self.end as u64 <= shelf.small(),
         }
     }
 

@@ -96,6 +96,11 @@ impl Shelf {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns how many bytes of a segment are few.
+    pub(super) fn small(&self) -> u64 {
+        self.segment_bytes / 16
+    }
+
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.directory.join(format!("{number:016x}.log"))
     }
