@@ -63,6 +63,14 @@ pub enum OpenError {
         /// What is wrong with it.
         source: DecodeError,
     },
+    /// What was confirmed cannot be read from the log, and the store would be without it.
+    #[error("the log is damaged: `{}` {why}; restore a copy", path.display())]
+    DamagedLog {
+        /// Which segment.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// It has been opened sixteen million times, and message ids have no room for more epochs.
     #[error("all epochs are used up; move the messages to a new store")]
     Exhausted,

@@ -1,4 +1,7 @@
-//! Rows in [`fjall`], a log-structured merge tree in pure Rust: the default engine.
+//! Rows in [`fjall`], a log-structured merge tree in pure Rust, behind a [log](Logged) of our own: the default engine.
+//!
+//! Almost everything gets here a segment of the log at a time, as tables that are sorted already; its own journal and
+//! memtables have small remains only.
 //!
 //! # What is done about its known traps
 //! - A keyspace that nobody writes to keeps old journals from being deleted ([fjall#288]). There are four keyspaces
@@ -27,17 +30,26 @@ use fjall::{
 
 use crate::activity::Activity;
 use crate::rows::{Figures, Rows, Table, View, Write, WriteError};
-use crate::{Durability, Embedded, Fault, OpenError};
+use crate::{Durability, Embedded, Fault, Filing, Logged, OpenError};
+
+/// Bytes that the database itself collects of a table; what it gets so is little.
+const MEMTABLE_BYTES: u64 = 4 << 20;
+
+/// Bytes of the database's own journals; it does not take less.
+const JOURNAL_BYTES: u64 = 64 << 20;
+
+/// Tables that overlap, at most: each of them is looked at for every range.
+const TABLES_UNMERGED: usize = 16;
 
 /// A store in a directory of its own, which it locks.
 ///
 /// It is closed, and the directory free, when the engine and all its shards have been dropped.
-pub type FjallEngine = Embedded<FjallRows>;
+pub type FjallEngine = Embedded<Logged<FjallRows>>;
 
 impl FjallEngine {
     /// Returns how many journals there are: more than a handful means that something keeps them.
     pub fn journal_count(&self) -> usize {
-        self.rows().database.journal_count()
+        self.rows().beneath().database.journal_count()
     }
 }
 
@@ -49,14 +61,10 @@ pub struct FjallOptions {
     durability: Durability,
     cache_bytes: u64,
     memtable_bytes: u64,
-    journal_bytes: u64,
     worker_threads: usize,
 }
 
 impl FjallOptions {
-    /// Fewer bytes of journals than this the database does not take.
-    const JOURNAL_BYTES_MIN: u64 = 64 << 20;
-
     /// Returns the defaults for this directory: durable on disk, a cache of 32 MiB, memtables of 16 MiB.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
@@ -64,7 +72,6 @@ impl FjallOptions {
             durability: Durability::Fsync,
             cache_bytes: 32 << 20,
             memtable_bytes: 16 << 20,
-            journal_bytes: 512 << 20,
             worker_threads: 2,
         }
     }
@@ -81,16 +88,11 @@ impl FjallOptions {
         self
     }
 
-    /// Sets how many bytes of a table are collected in memory before they are filed. There are up to five such
-    /// memtables for a busy table, one of which is being filled. Counts when the store is created.
+    /// Sets how many bytes of commits are collected in memory, and in a segment of the log, before they are filed; at
+    /// least 16 KiB. There are up to five times as many while the disk is behind, and the log keeps as many files for
+    /// later.
     pub fn memtable_bytes(mut self, bytes: u64) -> Self {
-        self.memtable_bytes = bytes.max(1 << 20);
-        self
-    }
-
-    /// Sets how many bytes of journals there may be before tables are filed for their sake; at least 64 MiB.
-    pub fn journal_bytes(mut self, bytes: u64) -> Self {
-        self.journal_bytes = bytes.max(Self::JOURNAL_BYTES_MIN);
+        self.memtable_bytes = bytes.max(16 << 10);
         self
     }
 
@@ -113,7 +115,9 @@ impl FjallOptions {
             fjall::Error::Locked => OpenError::Locked(self.path.clone()),
             error => OpenError::Fault(Fault::new(error)),
         })?;
-        Embedded::start(rows, self.durability)
+        Embedded::recognise(&rows)?;
+        let logged = Logged::open(rows, &self.path, self.memtable_bytes, self.durability)?;
+        Embedded::start(logged, self.durability)
     }
 }
 
@@ -136,7 +140,8 @@ impl FjallRows {
     fn open(options: &FjallOptions) -> fjall::Result<Self> {
         let database = Database::builder(&options.path)
             .cache_size(options.cache_bytes)
-            .max_journaling_size(options.journal_bytes)
+            // What is filed goes past its journal; it gets small remains only.
+            .max_journaling_size(JOURNAL_BYTES)
             .worker_threads(options.worker_threads)
             .manual_journal_persist(true)
             .open()?;
@@ -144,13 +149,10 @@ impl FjallRows {
             database.keyspace(table.name(), || {
                 let keyspace = KeyspaceCreateOptions::default()
                     .manual_journal_persist(true)
-                    .max_memtable_size(options.memtable_bytes);
+                    .max_memtable_size(MEMTABLE_BYTES);
                 match table {
-                    // Read in ranges only, for which filters are of no use. Its rows are small, and take several times
-                    // what they carry while they are in memory.
-                    Table::Messages => keyspace
-                        .filter_policy(FilterPolicy::disabled())
-                        .max_memtable_size((options.memtable_bytes / 4).max(1 << 20)),
+                    // Read in ranges only, for which filters are of no use.
+                    Table::Messages => keyspace.filter_policy(FilterPolicy::disabled()),
                     // Whoever asks for a payload has seen its message. Backlogs are read in ranges, and the index of
                     // large blocks is small.
                     Table::Payloads => keyspace
@@ -221,6 +223,29 @@ impl Rows for FjallRows {
             bytes: self.database.disk_space().map_err(Fault::new)?,
             journals: self.database.journal_count(),
         })
+    }
+}
+
+impl Filing for FjallRows {
+    fn file(
+        &self,
+        table: Table,
+        rows: &mut dyn Iterator<Item = (Bytes, Option<Bytes>)>,
+    ) -> Result<(), Fault> {
+        let mut filing = self.keyspace(table).start_ingestion().map_err(Fault::new)?;
+        for (key, value) in rows {
+            let written = match value {
+                Some(value) => filing.write(key, value),
+                None => filing.write_tombstone(key),
+            };
+            written.map_err(Fault::new)?;
+        }
+        filing.finish().map_err(Fault::new)
+    }
+
+    fn is_behind(&self) -> bool {
+        let tables = self.keyspaces.iter().map(Keyspace::l0_table_count);
+        tables.max() > Some(TABLES_UNMERGED)
     }
 }
 

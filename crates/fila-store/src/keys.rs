@@ -15,6 +15,8 @@ pub(crate) const SCHEMA: &[u8] = b"s";
 pub(crate) const EPOCH: &[u8] = b"e";
 pub(crate) const NEXT_QUEUE: &[u8] = b"i";
 pub(crate) const REVISION: &[u8] = b"r";
+pub(crate) const FILED: &[u8] = b"j";
+pub(crate) const FILED_SEQUENCE: &[u8] = b"k";
 
 const QUEUE: u8 = b'q';
 const NAME: u8 = b'n';

@@ -7,7 +7,8 @@
 //!   └─ Embedded      what rows mean, who may write them, how they are swept     record, keys
 //!        └─ Rows     ordered rows in four tables, written together
 //!             ├─ memory
-//!             ├─ fjall
+//!             ├─ Logged    a log and memtables of our own before another database
+//!             │    └─ fjall
 //!             └─ rocksdb   with the feature of that name
 //! ```
 //!
@@ -24,6 +25,7 @@ mod fjall;
 mod history;
 mod ids;
 mod keys;
+mod log;
 mod memory;
 mod message;
 mod names;
@@ -49,6 +51,7 @@ pub use engine::{
 pub use error::{CommitError, EngineError, Fault, OpenError, ReadError, Rejected};
 pub use history::{Death, DeathReason, ErrorText, History};
 pub use ids::{Epoch, Generation, MessageId, QueueId, Version};
+pub use log::{Filing, Logged, LoggedView};
 pub use memory::{Accident, MemoryDisk, MemoryEngine, MemoryRows, MemoryView};
 pub use message::{Entry, Locator, Message, Meta, Payload, Sizes};
 pub use names::{ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName, ThrottleKey};

@@ -263,10 +263,10 @@ fn a_deleted_queue_leaves_no_row_behind<P: OnDisk>() {
     engine.delete_queue(shard.queue()).unwrap();
     while engine.sweep(at(1), 3).unwrap().more {}
     drop((shard, engine));
-    for (table, rows) in Table::ALL.into_iter().zip([4, 0, 0, 0]) {
+    for (table, rows) in Table::ALL.into_iter().zip([P::NUMBERS, 0, 0, 0]) {
         let mut found = 0;
         tamper::<P>(directory.path(), table, |_, _| found += 1);
-        // The four numbers of the catalogue are the store's own.
+        // The numbers of the catalogue are the store's own.
         assert_eq!(found, rows, "{table:?}");
     }
 }
@@ -287,11 +287,11 @@ fn set_number<P: OnDisk>(path: &Path, row: u8, number: u64) {
 fn a_newer_format_is_refused_with_what_to_do<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
     drop(open::<P>(directory.path()));
-    set_number::<P>(directory.path(), b's', 2);
+    set_number::<P>(directory.path(), b's', 3);
     let refused = open_if_allowed::<P>(directory.path()).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "stored format 2 is newer than 1, the newest known here; start the version that wrote it, \
+        "stored format 3 is newer than 2, the newest known here; start the version that wrote it, \
          or restore a copy"
     );
     set_number::<P>(directory.path(), b's', 1);

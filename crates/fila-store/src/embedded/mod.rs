@@ -33,7 +33,10 @@ use crate::{
 pub use shard::EmbeddedShard;
 
 /// The newest schema that is known here, and the one that is written.
-const SCHEMA: u64 = 1;
+const SCHEMA: u64 = 2;
+
+/// The oldest one that can be read. It has no log.
+const SCHEMA_MIN: u64 = 1;
 
 /// A store on an embedded database. A clone is the same store.
 pub struct Embedded<R: Rows>(Arc<Core<R>>);
@@ -116,6 +119,11 @@ impl<R: Rows> Embedded<R> {
         })))
     }
 
+    /// Refuses rows that are not a store's, before anything is written beside them.
+    pub(crate) fn recognise(rows: &R) -> Result<(), OpenError> {
+        Found::read(&rows.view()).map(drop)
+    }
+
     pub(crate) fn rows(&self) -> &R {
         &self.0.rows
     }
@@ -147,7 +155,7 @@ impl Found {
             return Self::nothing(view);
         }
         match number(keys::SCHEMA, "the schema")? {
-            SCHEMA => {}
+            SCHEMA_MIN..=SCHEMA => {}
             0 => return Err(OpenError::Unrecognised),
             found => {
                 return Err(OpenError::Newer {
@@ -172,9 +180,12 @@ impl Found {
     /// There is no schema, so there must not be anything else.
     fn nothing(view: &impl View) -> Result<Self, OpenError> {
         for table in Table::ALL {
-            if let Some(row) = view.range(table, &[], &[u8::MAX]).next() {
-                row.map_err(OpenError::Fault)?;
-                return Err(OpenError::Unrecognised);
+            for row in view.range(table, &[], &[u8::MAX]) {
+                let (key, _) = row.map_err(OpenError::Fault)?;
+                // A log is put before a database before it says what it is.
+                if ![keys::FILED, keys::FILED_SEQUENCE].contains(&&key[..]) {
+                    return Err(OpenError::Unrecognised);
+                }
             }
         }
         Ok(Self {

@@ -90,6 +90,10 @@ mod fjall {
     conformance! { crate::world::InFjall }
 }
 
+mod small_segments {
+    conformance! { crate::world::InSmallSegments }
+}
+
 #[cfg(feature = "rocksdb")]
 mod rocks {
     conformance! { crate::world::InRocks }

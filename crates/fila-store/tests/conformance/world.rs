@@ -49,6 +49,23 @@ impl Place for InFjall {
     }
 }
 
+/// The same with segments of the log that are full, and filed, all the time.
+pub(crate) struct InSmallSegments(TempDir);
+
+impl Place for InSmallSegments {
+    type Engine = FjallEngine;
+
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn open(&self) -> FjallEngine {
+        let options = FjallOptions::new(self.0.path()).worker_threads(1);
+        let options = options.memtable_bytes(0); // the least there is
+        options.durability(Durability::Os).open().unwrap()
+    }
+}
+
 #[cfg(feature = "rocksdb")]
 pub(crate) struct InRocks(TempDir);
 

@@ -9,6 +9,10 @@ use fila_store::{Durability, Engine, FjallEngine, FjallOptions, OpenError};
 pub(crate) trait OnDisk {
     type Engine: Engine + std::fmt::Debug;
 
+    /// Rows of the catalogue that every store has.
+    #[allow(dead_code, reason = "not every test binary tampers")]
+    const NUMBERS: usize;
+
     /// Opens a store that collects so many bytes of a table in memory.
     fn open(
         path: &Path,
@@ -37,6 +41,9 @@ impl InFjall {
 
 impl OnDisk for InFjall {
     type Engine = FjallEngine;
+
+    /// Four, and how far its log is filed.
+    const NUMBERS: usize = 6;
 
     fn open(
         path: &Path,
@@ -84,6 +91,8 @@ impl InRocks {
 #[cfg(feature = "rocksdb")]
 impl OnDisk for InRocks {
     type Engine = fila_store::RocksEngine;
+
+    const NUMBERS: usize = 4;
 
     fn open(
         path: &Path,

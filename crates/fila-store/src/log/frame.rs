@@ -1,0 +1,255 @@
+//! How a commit lies in the log: one frame, whole or not there.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | salt of the segment |
+//! | 8 | sequence: one more than that of the frame before, in this segment or in an earlier one |
+//! | 8 | synced: every frame up to this sequence was on the disk when this one was written |
+//! | 4 | length of the body |
+//! | 4 | CRC-32C of all of the above and of the body |
+//! | … | body: rows, one after the other |
+//! | … | zeros up to a multiple of eight |
+//!
+//! A row is a byte for its table, to which [`SET`] is added unless it is removed and [`SAME_KEY`] if it has the key of
+//! the row before; then the length of its key (four bytes) and the key, unless that is the same; then, if it is set, the
+//! length of its value (four bytes) and the value. Numbers are big-endian.
+//!
+//! The salt, which is drawn anew whenever a file is used again, tells a frame from what the file held before, and from
+//! what somebody has put into a message.
+
+use bytes::Bytes;
+
+use crate::rows::{Table, Write};
+
+/// Bytes of a frame without its body.
+pub(super) const HEAD: usize = 32;
+
+/// Frames begin at multiples of this.
+pub(super) const ALIGNMENT: usize = 8;
+
+const SET: u8 = 0x80;
+const SAME_KEY: u8 = 0x40;
+
+/// What a frame says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) salt: u64,
+    pub(super) sequence: u64,
+    pub(super) synced: u64,
+}
+
+/// A frame that has been read.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) head: Head,
+    pub(super) writes: Vec<Write>,
+    /// Where the next one begins.
+    pub(super) end: usize,
+}
+
+/// Returns how many bytes the frame of these writes has at most.
+pub(super) fn size(writes: &[Write]) -> usize {
+    let rows = writes.iter().map(|write| {
+        let value = write.value.as_ref().map_or(0, |value| 4 + value.len());
+        1 + 4 + write.key.len() + value
+    });
+    HEAD + rows.sum::<usize>() + ALIGNMENT
+}
+
+/// Writes a frame into the buffer, in place of what is there. None if the body is too long to say so.
+pub(super) fn encode(head: Head, writes: &[Write], buffer: &mut Vec<u8>) -> Option<()> {
+    buffer.clear();
+    buffer.reserve(size(writes));
+    for number in [head.salt, head.sequence, head.synced] {
+        buffer.extend_from_slice(&number.to_be_bytes());
+    }
+    buffer.extend_from_slice(&[0; 8]);
+    let mut before: Option<&Bytes> = None;
+    for Write { table, key, value } in writes {
+        let is_same = before == Some(key);
+        let set = if value.is_some() { SET } else { 0 };
+        let same_key = if is_same { SAME_KEY } else { 0 };
+        buffer.push(*table as u8 | set | same_key);
+        if !is_same {
+            put(buffer, key)?;
+        }
+        if let Some(value) = value {
+            put(buffer, value)?;
+        }
+        before = Some(key);
+    }
+    let length = u32::try_from(buffer.len() - HEAD).ok()?;
+    buffer[24..28].copy_from_slice(&length.to_be_bytes());
+    let sum = sum(&buffer[..28], &buffer[HEAD..]);
+    buffer[28..HEAD].copy_from_slice(&sum.to_be_bytes());
+    buffer.resize(buffer.len().next_multiple_of(ALIGNMENT), 0);
+    Some(())
+}
+
+fn put(buffer: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
+    let length = u32::try_from(bytes.len()).ok()?;
+    buffer.extend_from_slice(&length.to_be_bytes());
+    buffer.extend_from_slice(bytes);
+    Some(())
+}
+
+fn sum(head: &[u8], body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(head), body)
+}
+
+/// Reads the frame with this salt that begins at `at`. None if there is none, or not all of it.
+pub(super) fn decode(bytes: &Bytes, at: usize, salt: u64) -> Option<Frame> {
+    let framed = bytes.get(at..)?;
+    let (head, rest) = framed.split_first_chunk::<HEAD>()?;
+    let number = |at: usize| {
+        let number = head[at..].first_chunk().copied();
+        number.map(u64::from_be_bytes)
+    };
+    let head_of = Head {
+        salt: number(0)?,
+        sequence: number(8)?,
+        synced: number(16)?,
+    };
+    if head_of.salt != salt {
+        return None;
+    }
+    let (length, found) = head[24..].split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    let body = rest.get(..length)?;
+    if sum(&head[..28], body).to_be_bytes() != *found {
+        return None;
+    }
+    let start = at + HEAD;
+    Some(Frame {
+        head: head_of,
+        writes: rows(bytes.slice(start..start + length))?,
+        end: (start + length).next_multiple_of(ALIGNMENT),
+    })
+}
+
+/// Takes a body apart. Its rows are slices of it.
+fn rows(mut body: Bytes) -> Option<Vec<Write>> {
+    let mut writes: Vec<Write> = Vec::new();
+    while let Some(&tag) = body.first() {
+        body = body.slice(1..);
+        let index = usize::from(tag & !(SET | SAME_KEY));
+        let table = *Table::ALL.get(index)?;
+        let key = if tag & SAME_KEY == 0 {
+            take(&mut body)?
+        } else {
+            writes.last()?.key.clone()
+        };
+        let value = if tag & SET == 0 {
+            None
+        } else {
+            Some(take(&mut body)?)
+        };
+        writes.push(Write { table, key, value });
+    }
+    Some(writes)
+}
+
+fn take(body: &mut Bytes) -> Option<Bytes> {
+    let length = u32::from_be_bytes(*body.first_chunk()?);
+    let end = 4_usize.checked_add(usize::try_from(length).ok()?)?;
+    if body.len() < end {
+        return None;
+    }
+    Some(body.split_to(end).slice(4..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(table: Table, key: &'static str, value: Option<&'static str>) -> Write {
+        Write {
+            table,
+            key: key.into(),
+            value: value.map(Bytes::from),
+        }
+    }
+
+    fn some_writes() -> Vec<Write> {
+        vec![
+            write(Table::Messages, "one", Some("a message")),
+            write(Table::Payloads, "one", Some("what it carries")),
+            write(Table::Messages, "two", None),
+            write(Table::Payloads, "two", None),
+            write(Table::Catalog, "", Some("")),
+        ]
+    }
+
+    fn encoded(salt: u64) -> (Head, Bytes) {
+        let head = Head {
+            salt,
+            sequence: 9,
+            synced: 8,
+        };
+        let mut buffer = vec![1, 2, 3];
+        encode(head, &some_writes(), &mut buffer).unwrap();
+        (head, buffer.into())
+    }
+
+    type Listed<'a> = (Table, &'a [u8], Option<&'a [u8]>);
+
+    fn listed(writes: &[Write]) -> Vec<Listed<'_>> {
+        let rows = writes.iter();
+        rows.map(|write| (write.table, &write.key[..], write.value.as_deref()))
+            .collect()
+    }
+
+    #[test]
+    fn a_frame_is_read_as_it_was_written() {
+        let (head, bytes) = encoded(7);
+        let frame = decode(&bytes, 0, 7).unwrap();
+        assert_eq!(frame.head, head);
+        assert_eq!(listed(&frame.writes), listed(&some_writes()));
+        assert_eq!(frame.end, bytes.len());
+        assert_eq!(bytes.len() % ALIGNMENT, 0);
+        assert!(bytes.len() <= size(&some_writes()));
+    }
+
+    #[test]
+    fn a_frame_of_another_segment_is_none() {
+        let (_, bytes) = encoded(7);
+        assert!(decode(&bytes, 0, 8).is_none());
+    }
+
+    #[test]
+    fn a_frame_with_any_bit_flipped_is_none_but_for_its_padding() {
+        let (_, bytes) = encoded(7);
+        let length = u32::from_be_bytes(bytes[24..28].try_into().unwrap());
+        for byte in 0..HEAD + length as usize {
+            for bit in 0..8 {
+                let mut flipped = bytes.to_vec();
+                flipped[byte] ^= 1 << bit;
+                assert!(decode(&flipped.into(), 0, 7).is_none(), "{byte} {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_that_ends_early_is_none() {
+        let (_, bytes) = encoded(7);
+        let length = u32::from_be_bytes(bytes[24..28].try_into().unwrap());
+        for end in 0..HEAD + length as usize {
+            assert!(decode(&bytes.slice(..end), 0, 7).is_none(), "{end}");
+        }
+        assert!(decode(&bytes, bytes.len() + 8, 7).is_none());
+    }
+
+    #[test]
+    fn a_body_that_is_sealed_and_makes_no_sense_is_none() {
+        let bodies: [&[u8]; 5] = [
+            &[SET | 3],
+            &[SAME_KEY],
+            &[63, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 9, 1],
+            &[SET, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+        ];
+        for body in bodies {
+            assert!(rows(Bytes::copy_from_slice(body)).is_none(), "{body:?}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What one segment of the log says, in memory and in order.
+//!
+//! A row has several versions while somebody looks at an older one: a view sees what was there when it was made,
+//! however long it looks. When nobody does, a newer version takes the place of the older.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use bytes::Bytes;
+
+use crate::rows::{Table, Write};
+
+/// A key, and what is under it; none if it was removed.
+pub(super) type Row = (Bytes, Option<Bytes>);
+
+type Tables = [BTreeMap<Bytes, Version>; Table::ALL.len()];
+
+#[derive(Debug)]
+pub(super) struct Memtable {
+    /// Of the segment whose rows these are.
+    pub(super) number: u64,
+    tables: RwLock<Tables>,
+}
+
+#[derive(Debug)]
+struct Version {
+    /// Of the commit that wrote it.
+    sequence: u64,
+    value: Option<Bytes>,
+    older: Option<Box<Self>>,
+}
+
+impl Version {
+    /// Returns what was there after this commit; the outer none if it was not written to before.
+    fn at(&self, sequence: u64) -> Option<&Option<Bytes>> {
+        let mut version = self;
+        while version.sequence > sequence {
+            version = version.older.as_deref()?;
+        }
+        Some(&version.value)
+    }
+}
+
+/// Some rows of a range, and where to go on.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    pub(super) rows: Vec<Row>,
+    /// The last key that was looked at, if there may be more.
+    pub(super) last: Option<Bytes>,
+}
+
+impl Memtable {
+    pub(super) fn new(number: u64) -> Self {
+        Self {
+            number,
+            tables: RwLock::default(),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies a commit. Older versions stay if somebody may be looking at them.
+    pub(super) fn apply(&self, sequence: u64, writes: Vec<Write>, keeps_older: bool) {
+        let tables = self.tables.write();
+        let mut tables = tables.unwrap_or_else(PoisonError::into_inner);
+        for Write { table, key, value } in writes {
+            let version = Version {
+                sequence,
+                value,
+                older: None,
+            };
+            match tables[table as usize].entry(key) {
+                Entry::Vacant(place) => drop(place.insert(version)),
+                Entry::Occupied(mut place) => {
+                    let older = place.insert(version);
+                    if keeps_older {
+                        place.get_mut().older = Some(Box::new(older));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns what was under this key after this commit; the outer none if nothing is known of it here.
+    pub(super) fn get(&self, table: Table, key: &[u8], sequence: u64) -> Option<Option<Bytes>> {
+        let tables = self.read();
+        let version = tables[table as usize].get(key)?;
+        version.at(sequence).cloned()
+    }
+
+    /// Returns up to `limit` rows of a range as they were after this commit.
+    pub(super) fn chunk(
+        &self,
+        table: Table,
+        (from, to): (Bound<&[u8]>, &[u8]),
+        sequence: u64,
+        limit: usize,
+    ) -> Chunk {
+        let tables = self.read();
+        let mut chunk = Chunk::default();
+        let rows = tables[table as usize].range::<[u8], _>((from, Bound::Excluded(to)));
+        for (looked_at, (key, version)) in rows.enumerate() {
+            if let Some(value) = version.at(sequence) {
+                chunk.rows.push((key.clone(), value.clone()));
+            }
+            if looked_at + 1 == limit {
+                chunk.last = Some(key.clone());
+                break;
+            }
+        }
+        chunk
+    }
+
+    /// Hands out the newest rows of a table, in order. For one that is not written to any more.
+    pub(super) fn newest<T>(
+        &self,
+        table: Table,
+        take: impl FnOnce(&mut dyn Iterator<Item = Row>) -> T,
+    ) -> T {
+        let tables = self.read();
+        let rows = tables[table as usize].iter();
+        take(&mut rows.map(|(key, version)| (key.clone(), version.value.clone())))
+    }
+
+    /// Returns whether a table has rows here.
+    pub(super) fn has(&self, table: Table) -> bool {
+        !self.read()[table as usize].is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(key: &'static str, value: &'static str) -> Write {
+        Write {
+            table: Table::Messages,
+            key: key.into(),
+            value: Some(value.into()),
+        }
+    }
+
+    fn unset(key: &'static str) -> Write {
+        Write {
+            value: None,
+            ..set(key, "")
+        }
+    }
+
+    fn get(memtable: &Memtable, key: &str, sequence: u64) -> Option<Option<Bytes>> {
+        memtable.get(Table::Messages, key.as_bytes(), sequence)
+    }
+
+    #[test]
+    fn a_view_sees_what_was_there_when_it_was_made() {
+        let memtable = Memtable::new(1);
+        memtable.apply(1, vec![set("a", "old")], true);
+        memtable.apply(2, vec![set("a", "new"), set("b", "new")], true);
+        memtable.apply(3, vec![unset("a")], true);
+        assert_eq!(get(&memtable, "a", 0), None);
+        assert_eq!(get(&memtable, "a", 1), Some(Some("old".into())));
+        assert_eq!(get(&memtable, "b", 1), None);
+        assert_eq!(get(&memtable, "a", 2), Some(Some("new".into())));
+        assert_eq!(get(&memtable, "a", 3), Some(None));
+    }
+
+    #[test]
+    fn nothing_older_is_kept_when_nobody_looks() {
+        let memtable = Memtable::new(1);
+        memtable.apply(1, vec![set("a", "old")], false);
+        memtable.apply(2, vec![unset("a")], false);
+        assert_eq!(get(&memtable, "a", 1), None);
+        assert_eq!(get(&memtable, "a", 2), Some(None));
+    }
+
+    #[test]
+    fn chunks_of_a_range_join_without_a_gap() {
+        let memtable = Memtable::new(1);
+        memtable.apply(1, vec![set("a", "1"), set("c", "1"), set("d", "1")], true);
+        memtable.apply(2, vec![set("b", "2"), unset("c"), set("e", "2")], true);
+        let all = |sequence, limit| {
+            let mut rows = Vec::new();
+            let mut from = Bound::Unbounded;
+            loop {
+                let range = (from.as_ref().map(|key: &Bytes| &key[..]), &b"e"[..]);
+                let chunk = memtable.chunk(Table::Messages, range, sequence, limit);
+                rows.extend(chunk.rows);
+                match chunk.last {
+                    Some(key) => from = Bound::Excluded(key),
+                    None => return rows,
+                }
+            }
+        };
+        for limit in 1..6 {
+            let keys = |sequence| {
+                let rows = all(sequence, limit).into_iter();
+                rows.map(|(key, value)| (key, value.is_some()))
+                    .collect::<Vec<_>>()
+            };
+            let before = [("a", true), ("c", true), ("d", true)];
+            assert_eq!(keys(1), before.map(|(key, set)| (Bytes::from(key), set)));
+            let after = [("a", true), ("b", true), ("c", false), ("d", true)];
+            assert_eq!(keys(2), after.map(|(key, set)| (Bytes::from(key), set)));
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! A log in front of a database: what is committed is appended to a file, synced, and kept in memory; the database gets
+//! it later, many commits at once and in order.
+//!
+//! A tree of sorted tables is made for reading. To get a commit into one takes several times the processor's time of
+//! appending it to a file, and most messages of a queue that is served are acknowledged before there was any use in it:
+//! those come and go in the log. What stays is filed a segment at a time, without passing through the database's own
+//! journal.
+//!
+//! ```text
+//! write ── frame ─→ segment N      synced, then applied ─→ memtable N ┐
+//!                   segment N - 1  full                    memtable …  ├─ newest first: what a view sees
+//!                   filed by the thread ─────────────────→ database   ┘
+//! ```
+//!
+//! # What always holds
+//! - A commit is appended, then synced if it is to be, then visible; nothing can be read that is not as durable as asked.
+//! - Every commit that is not in the database is in a segment whose number is greater than the one that the database
+//!   says is [filed](filing), and there is such a segment at any time, with none missing before it. So a log that was
+//!   taken away, and a segment that was, is noticed.
+//! - After anything has failed, nothing is written any more.
+
+mod filing;
+mod frame;
+mod memtable;
+mod recovery;
+mod shelf;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::thread::JoinHandle;
+
+use filing::{Desk, FROZEN_MAX, Filed, Filer, Frozen};
+use frame::Head;
+use memtable::Memtable;
+use recovery::fault;
+use shelf::{Segment, Shelf};
+
+use crate::rows::{Figures, Rows, Table, Write, WriteError};
+use crate::{Durability, Fault, OpenError};
+
+pub use filing::Filing;
+pub use view::LoggedView;
+
+/// Rows with a log in front of them.
+pub struct Logged<R: Filing> {
+    beneath: Arc<R>,
+    shelf: Arc<Shelf>,
+    state: Arc<State>,
+    desk: Arc<Desk>,
+    writer: Mutex<Writer>,
+    /// Views that somebody looks at.
+    views: AtomicUsize,
+    /// Whether a commit may have to be on the disk, and with it all before it.
+    syncs: bool,
+    filer: Option<JoinHandle<()>>,
+}
+
+type State = RwLock<Visible>;
+
+/// What a view is made of.
+#[derive(Debug)]
+struct Visible {
+    /// The newest first. That is the one which is written to.
+    memtables: Vec<Arc<Memtable>>,
+    /// Of the last commit that may be seen.
+    sequence: u64,
+}
+
+fn lock(state: &State) -> RwLockWriteGuard<'_, Visible> {
+    state.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who appends to the log.
+#[derive(Debug)]
+struct Writer {
+    segment: Segment,
+    memtable: Arc<Memtable>,
+    /// Of the last frame.
+    sequence: u64,
+    /// Of the last frame that is known to be on the disk.
+    synced: u64,
+    buffer: Vec<u8>,
+    /// Whether the next segment has been asked for.
+    has_asked: bool,
+    has_failed: bool,
+}
+
+impl<R: Filing> fmt::Debug for Logged<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Logged")
+            .field("shelf", &self.shelf)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Filing> Logged<R> {
+    /// Puts the log that is in the directory of a store before its database, or begins one.
+    ///
+    /// No write is to be more durable than `durability`.
+    pub(crate) fn open(
+        beneath: R,
+        store: &Path,
+        segment_bytes: u64,
+        durability: Durability,
+    ) -> Result<Self, OpenError> {
+        let (shelf, segments) = Shelf::open(store, segment_bytes).map_err(fault)?;
+        let filed = Filed::read(&beneath.view())?;
+        let recovered = recovery::recover(&shelf, &segments, filed.unwrap_or_default())?;
+        let filed_before = segments
+            .iter()
+            .take_while(|&&number| filed.is_some_and(|filed| number <= filed.number));
+        for &number in filed_before {
+            shelf.retire(number).map_err(fault)?;
+        }
+        let segment = match recovered.empty {
+            Some((number, salt)) => shelf.reopen(number, salt),
+            None if filed.is_some() && recovered.frozen.is_empty() => {
+                return Err(recovery::missing(&shelf, recovered.number + 1));
+            }
+            None => shelf.prepare(recovered.number + 1, false),
+        };
+        let segment = segment.map_err(fault)?;
+        if filed.is_none() {
+            note_log(&beneath)?;
+        }
+        let mut logged = Self::new(beneath, shelf, segment, recovered);
+        logged.syncs = durability == Durability::Fsync;
+        logged.filer = Some(logged.start_filer().map_err(fault)?);
+        Ok(logged)
+    }
+
+    fn new(beneath: R, shelf: Shelf, segment: Segment, recovered: recovery::Recovered) -> Self {
+        let memtable = Arc::new(Memtable::new(segment.number));
+        let frozen = recovered.frozen;
+        let older = frozen.iter().rev().map(|frozen| &frozen.memtable);
+        let memtables = std::iter::once(&memtable).chain(older).cloned().collect();
+        let state = RwLock::new(Visible {
+            memtables,
+            sequence: recovered.sequence,
+        });
+        let desk = Desk::default();
+        desk.change(|tray| tray.frozen.extend(frozen));
+        let writer = Writer {
+            segment,
+            memtable,
+            sequence: recovered.sequence,
+            synced: recovered.sequence,
+            buffer: Vec::new(),
+            has_asked: false,
+            has_failed: false,
+        };
+        Self {
+            beneath: Arc::new(beneath),
+            shelf: Arc::new(shelf),
+            state: Arc::new(state),
+            desk: Arc::new(desk),
+            writer: Mutex::new(writer),
+            views: AtomicUsize::new(0),
+            syncs: false,
+            filer: None,
+        }
+    }
+
+    fn start_filer(&self) -> io::Result<JoinHandle<()>> {
+        let filer = Filer {
+            beneath: Arc::clone(&self.beneath),
+            shelf: Arc::clone(&self.shelf),
+            state: Arc::clone(&self.state),
+            desk: Arc::clone(&self.desk),
+        };
+        let thread = std::thread::Builder::new().name("fila-filing".to_owned());
+        thread.spawn(move || filer.run())
+    }
+
+    pub(crate) fn beneath(&self) -> &R {
+        &self.beneath
+    }
+}
+
+/// Notes in the database that there is a log, without which it is not to be opened any more.
+fn note_log<R: Rows>(beneath: &R) -> Result<(), OpenError> {
+    let rows = Filed::default().rows().map(|(key, value)| Write {
+        table: Table::Catalog,
+        key,
+        value,
+    });
+    let written = beneath.write(rows.into(), Durability::Fsync);
+    written.map_err(|error| OpenError::Fault(Fault::new(error)))
+}
+
+/// Bytes that the buffer of frames may keep between commits.
+const BUFFER: usize = 4 << 20;
+
+impl<R: Filing> Logged<R> {
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gets a commit into the log.
+    fn append(
+        &self,
+        writer: &mut Writer,
+        writes: &[Write],
+        durability: Durability,
+    ) -> Result<(), Fault> {
+        if let Some(fault) = &self.desk.tray().fault {
+            return Err(Fault::new(fault.clone()));
+        }
+        let segment_bytes = self.shelf.segment_bytes;
+        let is_full = writer.segment.with(frame::size(writes)) > segment_bytes;
+        if is_full && !writer.segment.is_empty() {
+            self.rotate(writer)?;
+            // Whoever has filled one fills another, maybe sooner than this one is filed.
+            self.ask(writer);
+        }
+        let head = Head {
+            salt: writer.segment.salt,
+            sequence: writer.sequence + 1,
+            synced: writer.synced,
+        };
+        let encoded = frame::encode(head, writes, &mut writer.buffer);
+        encoded.ok_or_else(|| Fault::new("a commit is larger than a frame of the log can be"))?;
+        writer.segment.append(&writer.buffer).map_err(Fault::new)?;
+        writer.sequence += 1;
+        if durability == Durability::Fsync {
+            writer.sync()?;
+        }
+        writer.buffer.clear();
+        writer.buffer.shrink_to(BUFFER);
+        if writer.segment.with(0) > segment_bytes / 2 {
+            self.ask(writer);
+        }
+        Ok(())
+    }
+
+    /// Asks for the next segment, once.
+    fn ask(&self, writer: &mut Writer) {
+        if !std::mem::replace(&mut writer.has_asked, true) {
+            let next = writer.segment.number + 1;
+            self.desk.change(|tray| tray.wanted = Some(next));
+        }
+    }
+
+    /// Begins the next segment, and leaves the present one to be filed.
+    fn rotate(&self, writer: &mut Writer) -> Result<(), Fault> {
+        if self.syncs {
+            writer.sync()?;
+        }
+        let next = self.next_segment(writer)?;
+        let memtable = Arc::new(Memtable::new(next.number));
+        lock(&self.state).memtables.insert(0, Arc::clone(&memtable));
+        let frozen = Frozen {
+            is_small: writer.segment.with(0) <= self.shelf.small(),
+            sequence: writer.sequence,
+            memtable: std::mem::replace(&mut writer.memtable, memtable),
+        };
+        writer.segment = next;
+        writer.has_asked = false;
+        self.desk.change(|tray| tray.frozen.push_back(frozen));
+        Ok(())
+    }
+
+    /// Takes the segment that was made ready, or makes one, as soon as there is room for one more to be filed.
+    fn next_segment(&self, writer: &Writer) -> Result<Segment, Fault> {
+        let has_asked = writer.has_asked;
+        let mut tray = self.desk.wait_while(|tray| {
+            let has_room = tray.frozen.len() < FROZEN_MAX;
+            // One that is being made is waited for: there cannot be two of a number.
+            let is_made = !has_asked || tray.ready.is_some() || tray.wanted.is_some();
+            tray.fault.is_none() && !(has_room && is_made)
+        });
+        if let Some(fault) = &tray.fault {
+            return Err(Fault::new(fault.clone()));
+        }
+        if let Some(ready) = tray.ready.take() {
+            return Ok(ready);
+        }
+        // The thread has had no time for it.
+        tray.wanted = None;
+        drop(tray);
+        let next = self.shelf.prepare(writer.segment.number + 1, false);
+        next.map_err(Fault::new)
+    }
+
+    /// Files everything, so that the log has nothing to say when the store is opened again.
+    fn close(&self) {
+        let mut writer = self.writer();
+        if !writer.has_failed && !writer.segment.is_empty() {
+            // If it fails, the log is read the next time.
+            let _ = self.rotate(&mut writer);
+        }
+        self.desk.change(|tray| {
+            tray.wanted = None;
+            tray.is_closing = true;
+        });
+    }
+}
+
+impl Writer {
+    fn sync(&mut self) -> Result<(), Fault> {
+        if self.synced < self.sequence {
+            self.segment.sync().map_err(Fault::new)?;
+            self.synced = self.sequence;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Filing> Drop for Logged<R> {
+    fn drop(&mut self) {
+        self.close();
+        if let Some(filer) = self.filer.take() {
+            // One that has panicked has said so to the writers.
+            let _ = filer.join();
+        }
+    }
+}
+
+impl<R: Filing> Rows for Logged<R> {
+    type View<'a> = LoggedView<'a, R::View<'a>>;
+
+    fn view(&self) -> LoggedView<'_, R::View<'_>> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        // Counted while no commit is being applied, so that none overwrites what is seen here.
+        self.views.fetch_add(1, Ordering::Acquire);
+        LoggedView {
+            memtables: state.memtables.clone(),
+            sequence: state.sequence,
+            // After the memtables were looked at: what is no longer among them is in the database by now.
+            beneath: self.beneath.view(),
+            views: &self.views,
+        }
+    }
+
+    fn write(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
+        let mut writer = self.writer();
+        if writer.has_failed {
+            return Err(WriteError::Poisoned);
+        }
+        if let Err(fault) = self.append(&mut writer, &writes, durability) {
+            writer.has_failed = true;
+            return Err(WriteError::Unknown(fault));
+        }
+        let mut visible = lock(&self.state);
+        let keeps_older = self.views.load(Ordering::Acquire) > 0;
+        let (memtable, sequence) = (&writer.memtable, writer.sequence);
+        memtable.apply(sequence, writes, keeps_older);
+        visible.sequence = sequence;
+        Ok(())
+    }
+
+    fn tend(&self) -> Result<(), Fault> {
+        self.beneath.tend()
+    }
+
+    fn figures(&self) -> Result<Figures, Fault> {
+        let beneath = self.beneath.figures()?;
+        let waiting = self.desk.tray().frozen.len();
+        Ok(Figures {
+            bytes: beneath.bytes + self.shelf.bytes().map_err(Fault::new)?,
+            // One journal it always has, which is next to empty.
+            journals: beneath.journals.saturating_sub(1) + waiting + 1,
+        })
+    }
+}

@@ -1,0 +1,572 @@
+//! The log over a database that is a map, with segments of a few commits.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Condvar;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::rows::View;
+
+type Tables = [BTreeMap<Bytes, Bytes>; Table::ALL.len()];
+
+/// Rows in memory. A clone is the same.
+#[derive(Clone, Debug, Default)]
+struct Map(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    inside: Mutex<Inside>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    tables: Tables,
+    /// Filing waits.
+    is_held: bool,
+    /// Filing fails.
+    is_broken: bool,
+}
+
+impl Map {
+    /// Returns a copy of what is there now, in which filing is held.
+    fn copied(&self) -> Self {
+        let tables = self.0.inside.lock().unwrap().tables.clone();
+        let copy = Self::default();
+        copy.set(|inside| {
+            inside.tables = tables;
+            inside.is_held = true;
+        });
+        copy
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Inside)) {
+        change(&mut self.0.inside.lock().unwrap());
+        self.0.changed.notify_all();
+    }
+
+    fn held() -> Self {
+        let map = Self::default();
+        map.set(|inside| inside.is_held = true);
+        map
+    }
+
+    fn apply(&self, writes: impl Iterator<Item = (Table, Bytes, Option<Bytes>)>) {
+        let inside = self.0.inside.lock().unwrap();
+        let mut inside = self
+            .0
+            .changed
+            .wait_while(inside, |inside| inside.is_held)
+            .unwrap();
+        for (table, key, value) in writes {
+            match value {
+                Some(value) => drop(inside.tables[table as usize].insert(key, value)),
+                None => drop(inside.tables[table as usize].remove(&key)),
+            }
+        }
+    }
+}
+
+struct Seen(Tables);
+
+impl View for Seen {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Fault> {
+        Ok(self.0[table as usize].get(key).cloned())
+    }
+
+    fn range(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl Iterator<Item = Result<(Bytes, Bytes), Fault>> {
+        let rows = self.0[table as usize].iter();
+        let within = rows.filter(|(key, _)| key[..] >= *from && key[..] < *to);
+        let rows: Vec<_> = within
+            .map(|(key, value)| Ok((key.clone(), value.clone())))
+            .collect();
+        rows.into_iter()
+    }
+}
+
+impl Rows for Map {
+    type View<'a> = Seen;
+
+    fn view(&self) -> Seen {
+        Seen(self.0.inside.lock().unwrap().tables.clone())
+    }
+
+    fn write(&self, writes: Vec<Write>, _: Durability) -> Result<(), WriteError> {
+        // The note that there is a log is written while filing is held.
+        let is_note = writes.iter().all(|write| write.table == Table::Catalog);
+        if is_note {
+            let was_held = std::mem::take(&mut self.0.inside.lock().unwrap().is_held);
+            self.apply(
+                writes
+                    .into_iter()
+                    .map(|Write { table, key, value }| (table, key, value)),
+            );
+            self.set(|inside| inside.is_held = was_held);
+            return Ok(());
+        }
+        self.apply(
+            writes
+                .into_iter()
+                .map(|Write { table, key, value }| (table, key, value)),
+        );
+        Ok(())
+    }
+
+    fn tend(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn figures(&self) -> Result<Figures, Fault> {
+        Ok(Figures::default())
+    }
+}
+
+impl Filing for Map {
+    fn file(
+        &self,
+        table: Table,
+        rows: &mut dyn Iterator<Item = (Bytes, Option<Bytes>)>,
+    ) -> Result<(), Fault> {
+        if self.0.inside.lock().unwrap().is_broken {
+            return Err(Fault::new("the disk is full"));
+        }
+        self.apply(rows.map(|(key, value)| (table, key, value)));
+        Ok(())
+    }
+
+    fn is_behind(&self) -> bool {
+        false
+    }
+}
+
+const SEGMENT: u64 = 1_024;
+
+fn open_at(map: &Map, path: &Path) -> Result<Logged<Map>, OpenError> {
+    Logged::open(map.clone(), path, SEGMENT, Durability::Fsync)
+}
+
+/// A log, and the means to look at what it would be after a crash.
+struct World {
+    map: Map,
+    // Closed before its directory goes.
+    logged: Option<Logged<Map>>,
+    directory: TempDir,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.map.set(|inside| inside.is_held = false);
+    }
+}
+
+impl World {
+    fn new(map: Map) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let logged = open_at(&map, directory.path()).unwrap();
+        Self {
+            map,
+            directory,
+            logged: Some(logged),
+        }
+    }
+
+    fn logged(&self) -> &Logged<Map> {
+        self.logged.as_ref().unwrap()
+    }
+
+    fn segments(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.directory.path().join("log")).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        let is_segment = |path: &PathBuf| path.extension().is_some_and(|name| name == "log");
+        let mut segments: Vec<_> = paths.filter(is_segment).collect();
+        segments.sort();
+        segments
+    }
+
+    /// Stops everything where it is, which has to be at rest, and returns what is found afterwards.
+    fn crashed(&self) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        fs::create_dir(&log).unwrap();
+        for segment in self.segments() {
+            fs::copy(&segment, log.join(segment.file_name().unwrap())).unwrap();
+        }
+        Self {
+            map: self.map.copied(),
+            directory,
+            logged: None,
+        }
+    }
+
+    fn open(&mut self) -> Result<(), OpenError> {
+        self.logged = Some(open_at(&self.map, self.directory.path())?);
+        Ok(())
+    }
+
+    fn set(&self, key: &str, value: &str) {
+        set_with(self.logged(), key, Some(value), Durability::Fsync).unwrap();
+    }
+
+    fn get(&self, key: &str) -> Option<Bytes> {
+        let view = self.logged().view();
+        view.get(Table::Messages, key.as_bytes()).unwrap()
+    }
+
+    fn keys(&self) -> Vec<String> {
+        keys(&self.logged().view())
+    }
+
+    /// Waits until everything but the segment that is written to is filed.
+    fn settle(&self) {
+        let tray = self.logged().desk.wait_while(|tray| {
+            tray.fault.is_none() && (!tray.frozen.is_empty() || tray.wanted.is_some())
+        });
+        assert_eq!(tray.fault, None);
+    }
+}
+
+fn set_with(
+    logged: &Logged<Map>,
+    key: &str,
+    value: Option<&str>,
+    durability: Durability,
+) -> Result<(), WriteError> {
+    let write = Write {
+        table: Table::Messages,
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: value.map(|value| Bytes::copy_from_slice(value.as_bytes())),
+    };
+    logged.write(vec![write], durability)
+}
+
+fn keys(view: &impl View) -> Vec<String> {
+    let rows = view.range(Table::Messages, b"", b"\xff");
+    rows.map(|row| String::from_utf8(row.unwrap().0.to_vec()).unwrap())
+        .collect()
+}
+
+fn names(numbers: std::ops::Range<usize>) -> Vec<String> {
+    numbers.map(|number| format!("{number:04}")).collect()
+}
+
+fn fill(world: &World, numbers: std::ops::Range<usize>) {
+    for name in names(numbers) {
+        world.set(&name, &"v".repeat(100));
+    }
+}
+
+/// Changes one byte of a file.
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn what_was_committed_is_there_after_a_crash_filed_or_not() {
+    for map in [Map::default(), Map::held()] {
+        let is_held = map.0.inside.lock().unwrap().is_held;
+        let world = World::new(map);
+        let count = if is_held { 20 } else { 200 };
+        fill(&world, 0..count);
+        if !is_held {
+            world.settle();
+            world.map.set(|inside| inside.is_held = true);
+        }
+        let mut after = world.crashed();
+        after.open().unwrap();
+        assert_eq!(after.keys(), names(0..count));
+        fill(&after, count..count + 4);
+        assert_eq!(after.keys(), names(0..count + 4));
+    }
+}
+
+#[test]
+fn after_a_close_everything_is_in_the_database() {
+    let mut world = World::new(Map::default());
+    fill(&world, 0..100);
+    world.logged = None;
+    let beneath = world.map.view();
+    assert_eq!(keys(&beneath), names(0..100));
+    assert_eq!(world.segments().len(), 1, "the next one, which is empty");
+    world.open().unwrap();
+    assert_eq!(world.keys(), names(0..100));
+}
+
+#[test]
+fn a_commit_that_was_cut_short_is_not_there_and_all_before_it_are() {
+    let world = World::new(Map::held());
+    fill(&world, 0..4);
+    let whole = world.segments()[0].clone();
+    let before = fs::metadata(&whole).unwrap().len();
+    fill(&world, 4..5);
+    let after = fs::metadata(&whole).unwrap().len();
+    for length in (before..after - 8).step_by(5) {
+        let mut cut = world.crashed();
+        let file = fs::OpenOptions::new().write(true).open(&cut.segments()[0]);
+        file.unwrap().set_len(length).unwrap();
+        cut.open().unwrap();
+        assert_eq!(cut.keys(), names(0..4), "{length}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_what_was_synced_is_refused_wherever_it_is() {
+    let world = World::new(Map::held());
+    fill(&world, 0..3);
+    let synced = fs::metadata(&world.segments()[0]).unwrap().len();
+    fill(&world, 3..4);
+    // Every field of a frame, one way or another.
+    for at in (0..synced as usize).step_by(7) {
+        let mut flipped = world.crashed();
+        let segment = flipped.segments()[0].clone();
+        flip(&segment, at);
+        match flipped.open() {
+            Err(OpenError::DamagedLog { path, .. }) => assert_eq!(path, segment),
+            // Between the end of a head and the next frame there is room that says nothing.
+            Ok(()) => assert_eq!(flipped.keys(), names(0..4), "{at}"),
+            Err(error) => panic!("{at}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_an_earlier_segment_is_refused() {
+    let world = World::new(Map::held());
+    fill(&world, 0..20); // in four segments
+    assert!(world.segments().len() > 2);
+    let mut flipped = world.crashed();
+    // In the last frame of the first segment, behind which there is none.
+    flip(&flipped.segments()[0], 64 + 5 * 152 + 40);
+    let refused = flipped.open().unwrap_err();
+    assert!(
+        refused.to_string().starts_with("the log is damaged: `"),
+        "{refused}"
+    );
+    assert!(
+        refused.to_string().ends_with("; restore a copy"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_segment_that_was_taken_away_is_missed() {
+    let world = World::new(Map::held());
+    fill(&world, 0..20); // in four segments
+    for segment in 0..world.segments().len() - 1 {
+        let mut robbed = world.crashed();
+        fs::remove_file(&robbed.segments()[segment]).unwrap();
+        assert!(
+            matches!(robbed.open(), Err(OpenError::DamagedLog { .. })),
+            "{segment}"
+        );
+    }
+    let mut robbed = world.crashed();
+    fs::remove_dir_all(robbed.directory.path().join("log")).unwrap();
+    assert!(matches!(robbed.open(), Err(OpenError::DamagedLog { .. })));
+}
+
+#[test]
+fn a_gap_in_what_was_not_synced_ends_the_log_and_it_goes_on_from_there() {
+    let world = World::new(Map::held());
+    fill(&world, 0..2);
+    let length = || fs::metadata(&world.segments()[0]).unwrap().len() as usize;
+    let gap = length() + 40;
+    for name in ["unsynced 1", "unsynced 2", "unsynced 3"] {
+        set_with(world.logged(), name, Some("v"), Durability::Os).unwrap();
+    }
+    let mut cut = world.crashed();
+    flip(&cut.segments()[0], gap);
+    cut.open().unwrap();
+    assert_eq!(cut.keys(), names(0..2));
+    fill(&cut, 2..4);
+    let mut again = cut.crashed();
+    again.open().unwrap();
+    assert_eq!(again.keys(), names(0..4));
+}
+
+#[test]
+fn what_a_file_held_before_is_not_read_again() {
+    let world = World::new(Map::default());
+    // More than enough for every file to be used several times.
+    fill(&world, 0..300);
+    for name in names(0..300) {
+        set_with(world.logged(), &name, None, Durability::Fsync).unwrap();
+    }
+    world.settle();
+    let spares = fs::read_dir(world.directory.path().join("log"))
+        .unwrap()
+        .count();
+    assert!(spares < 12, "{spares} files");
+    world.map.set(|inside| inside.is_held = true);
+    let mut after = world.crashed();
+    after.open().unwrap();
+    assert_eq!(after.keys(), [""; 0]);
+}
+
+#[test]
+fn a_message_that_looks_like_a_frame_is_none() {
+    let world = World::new(Map::held());
+    let head = Head {
+        salt: 1,
+        sequence: 100,
+        synced: 99,
+    };
+    let mut frame = Vec::new();
+    frame::encode(head, &[], &mut frame).unwrap();
+    let text: Bytes = frame.repeat(20).into();
+    let write = Write {
+        table: Table::Messages,
+        key: "evil".into(),
+        value: Some(text),
+    };
+    world
+        .logged()
+        .write(vec![write], Durability::Fsync)
+        .unwrap();
+    let mut cut = world.crashed();
+    flip(&cut.segments()[0], 64 + 30);
+    cut.open().unwrap();
+    assert_eq!(cut.keys(), [""; 0]);
+}
+
+#[test]
+fn a_view_is_of_one_moment_however_long_it_is_looked_at() {
+    let world = World::new(Map::default());
+    fill(&world, 0..300);
+    let view = world.logged().view();
+    let mut rows = view.range(Table::Messages, b"", b"\xff");
+    assert_eq!(rows.next().unwrap().unwrap().0, "0000");
+    for name in names(0..300) {
+        set_with(world.logged(), &name, None, Durability::Os).unwrap();
+    }
+    fill(&world, 300..400);
+    world.settle();
+    let seen = rows.map(|row| row.unwrap()).map(|(key, value)| {
+        assert_eq!(value.len(), 100);
+        String::from_utf8(key.to_vec()).unwrap()
+    });
+    assert_eq!(seen.collect::<Vec<_>>(), names(1..300));
+    assert_eq!(
+        view.get(Table::Messages, b"0299").unwrap().unwrap().len(),
+        100
+    );
+    assert_eq!(world.get("0299"), None);
+    assert_eq!(world.keys(), names(300..400));
+}
+
+#[test]
+fn writers_are_told_why_nothing_is_filed_any_more() {
+    let world = World::new(Map::default());
+    world.map.set(|inside| inside.is_broken = true);
+    let refused = loop {
+        let written = set_with(
+            world.logged(),
+            "key",
+            Some(&"v".repeat(300)),
+            Durability::Os,
+        );
+        if let Err(refused) = written {
+            break refused;
+        }
+    };
+    let WriteError::Unknown(fault) = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(fault.to_string(), "the disk is full");
+    let refused = set_with(world.logged(), "key", None, Durability::Os).unwrap_err();
+    assert!(matches!(refused, WriteError::Poisoned));
+    assert!(world.get("key").is_some());
+    world.map.set(|inside| {
+        inside.is_broken = false;
+        inside.is_held = true;
+    });
+    let mut after = world.crashed();
+    after.open().unwrap();
+    assert!(after.get("key").is_some());
+}
+
+#[test]
+fn a_commit_longer_than_a_segment_has_one_of_its_own() {
+    let world = World::new(Map::held());
+    world.set("before", "v");
+    world.set("long", &"v".repeat(5_000));
+    world.set("after", "v");
+    assert!(world.segments().len() >= 3);
+    let mut after = world.crashed();
+    after.open().unwrap();
+    assert_eq!(after.keys(), ["after", "before", "long"]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u8, u8),
+    Remove(u8),
+    Settle,
+    Close,
+    Crash,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (0_u8..24, 0_u8..200).prop_map(|(key, length)| Step::Set(key, length)),
+        6 => (0_u8..24).prop_map(Step::Remove),
+        1 => Just(Step::Settle),
+        1 => Just(Step::Close),
+        1 => Just(Step::Crash),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn random_lives_agree_with_a_map(steps in steps()) {
+        let mut world = World::new(Map::default());
+        let mut model = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Set(key, length) => {
+                    let (key, value) = (format!("{key:02}"), "v".repeat(length.into()));
+                    // Where files are copied for a crash, a sync is of no consequence.
+                    set_with(world.logged(), &key, Some(&value), Durability::Os).unwrap();
+                    model.insert(key, value);
+                }
+                Step::Remove(key) => {
+                    let key = format!("{key:02}");
+                    set_with(world.logged(), &key, None, Durability::Os).unwrap();
+                    model.remove(&key);
+                }
+                Step::Settle => world.settle(),
+                Step::Close => {
+                    world.logged = None;
+                    world.open().unwrap();
+                }
+                Step::Crash => {
+                    world.settle();
+                    world = world.crashed();
+                    world.map.set(|inside| inside.is_held = false);
+                    world.open().unwrap();
+                }
+            }
+            let view = world.logged().view();
+            let rows = view.range(Table::Messages, b"", b"\xff").map(|row| row.unwrap());
+            let rows = rows.map(|(key, value)| {
+                let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+                (text(key), text(value))
+            });
+            prop_assert!(rows.eq(model.clone()));
+        }
+    }
+}
