@@ -42,11 +42,7 @@ mod tests {
 
     #[test]
     fn a_table_is_idle_if_it_was_not_written_to_since_the_last_visit() {
-        let write = Write {
-            table: Table::Payloads,
-            key: "key".into(),
-            value: None,
-        };
+        let write = Write::new(Table::Payloads, "key", None);
         let activity = Activity::default();
         activity.note(&[write]);
         let idle: Vec<_> = activity.idle().collect();

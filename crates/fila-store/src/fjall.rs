@@ -200,7 +200,10 @@ impl Rows for FjallRows {
         let mut batch =
             OwnedWriteBatch::with_capacity(self.database.clone(), writes.len()).durability(mode);
         self.activity.note(&writes);
-        for Write { table, key, value } in writes {
+        for Write {
+            table, key, value, ..
+        } in writes
+        {
             match value {
                 Some(value) => batch.insert(self.keyspace(table), key, value),
                 None => batch.remove(self.keyspace(table), key),

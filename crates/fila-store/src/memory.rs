@@ -127,7 +127,10 @@ struct Tables {
 
 impl Tables {
     fn apply(&mut self, writes: Vec<Write>) {
-        for Write { table, key, value } in writes {
+        for Write {
+            table, key, value, ..
+        } in writes
+        {
             let length = key.len();
             let table = &mut self.tables[table as usize];
             let replaced = match value {

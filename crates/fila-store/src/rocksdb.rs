@@ -288,7 +288,10 @@ impl Rows for RocksRows {
         self.activity.note(&writes);
         let families = self.families();
         let mut batch = WriteBatch::with_capacity_bytes(writes.iter().map(room).sum());
-        for Write { table, key, value } in writes {
+        for Write {
+            table, key, value, ..
+        } in writes
+        {
             let family = families[table as usize];
             match value {
                 Some(value) => batch.put_cf(family, key, value),

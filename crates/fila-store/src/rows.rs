@@ -49,6 +49,21 @@ pub struct Write {
     pub key: Bytes,
     /// To what; none removes it.
     pub value: Option<Bytes>,
+    /// Whether it is certain that nothing has ever been under this key. A row that comes and goes before it was filed
+    /// need not be filed at all.
+    pub is_new: bool,
+}
+
+impl Write {
+    /// Sets a row, or removes it.
+    pub fn new(table: Table, key: impl Into<Bytes>, value: Option<Bytes>) -> Self {
+        Self {
+            table,
+            key: key.into(),
+            value,
+            is_new: false,
+        }
+    }
 }
 
 impl std::fmt::Debug for Write {

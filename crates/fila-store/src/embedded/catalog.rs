@@ -1,7 +1,7 @@
 //! Queues by name and id, claims, the runtime configuration, and how the engine is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -14,8 +14,8 @@ use crate::record::{self, DecodeError};
 use crate::rows::{Rows, Table, View, Write};
 use crate::{
     Batch, CONFIG_MAX, CommitError, ConfigEntry, ConfigKey, DEFINITION_MAX, Engine, EngineError,
-    Expected, Health, Queue, QueueId, QueueName, ReadError, Swept, Timestamp, Version, Writes,
-    keys,
+    Expected, Health, MessageId, Queue, QueueId, QueueName, ReadError, Swept, Timestamp, Version,
+    Writes, keys,
 };
 
 impl<R: Rows> Engine for Embedded<R> {
@@ -132,9 +132,11 @@ impl<R: Rows> Engine for Embedded<R> {
         let (epoch, reign) = match ledger.reigns.get(&queue).cloned() {
             // Nobody has owned it since the store was opened, and no epoch before that was as great.
             None => {
+                let first = MessageId::new(ledger.epoch, 0).map_or(u64::MAX, MessageId::get);
                 let reign = Arc::new(Reign {
                     epoch: AtomicU32::new(ledger.epoch.get()),
                     generation: AtomicU32::new(present.get()),
+                    next_id: AtomicU64::new(first),
                 });
                 ledger.reigns.insert(queue, Arc::clone(&reign));
                 (ledger.epoch, reign)

@@ -49,6 +49,13 @@ pub(super) fn commit<R: Rows>(
         for (shard, batch) in batches {
             purge(shard, batch, &mut writes)?;
         }
+        let next_ids: Vec<_> = batches
+            .iter()
+            .map(|(shard, batch)| next_id(shard, batch))
+            .collect();
+        if next_ids.contains(&None) {
+            writes.iter_mut().for_each(|write| write.is_new = false);
+        }
         if !writes.is_empty() {
             let written = core.write(writes, core.durability);
             written.map_err(|error| failed(error, batches))?;
@@ -56,6 +63,10 @@ pub(super) fn commit<R: Rows>(
         for ((shard, _), target) in batches.iter().zip(&targets) {
             let generation = &shard.reign().generation;
             generation.store(target.get(), Ordering::Release);
+        }
+        for ((shard, _), next_id) in batches.iter().zip(next_ids) {
+            let next_id = next_id.unwrap_or_default();
+            shard.reign().next_id.fetch_max(next_id, Ordering::Relaxed);
         }
         return Ok(());
     }
@@ -158,6 +169,28 @@ fn payload_of<R: Rows>(core: &Core<R>, origin: &Origin) -> Result<Option<Payload
     Ok(record.and_then(|record| record::decode_payload(&key, &record).ok()))
 }
 
+/// Sets a row of a message that is new, unless a commit is repeated.
+fn put(table: Table, key: Bytes, record: Bytes) -> Write {
+    Write {
+        is_new: true,
+        ..Write::new(table, key, Some(record))
+    }
+}
+
+/// Returns the least id that the queue has not seen after this batch; none if it may have seen one of the batch before.
+fn next_id<R: Rows>(shard: &EmbeddedShard<R>, batch: &Batch) -> Option<u64> {
+    let next_id = shard.reign().next_id.load(Ordering::Relaxed);
+    let put = batch
+        .operations()
+        .iter()
+        .filter_map(|operation| match operation {
+            Operation::Put(id, ..) | Operation::Adopt(id, ..) => Some(id.get()),
+            Operation::Update(..) | Operation::Delete(_) => None,
+        });
+    put.map(|id| (id >= next_id).then_some(id.saturating_add(1)))
+        .try_fold(next_id, |next_id, after| Some(next_id.max(after?)))
+}
+
 fn encode_operation<R: Rows>(
     core: &Core<R>,
     (queue, generation): (QueueId, Generation),
@@ -167,32 +200,20 @@ fn encode_operation<R: Rows>(
     match operation {
         Operation::Put(id, meta, payload) => {
             let key: Bytes = keys::message(queue, generation, &meta.fairness_key, *id).into();
-            writes.push(Write {
-                table: Table::Messages,
-                key: key.clone(),
-                value: Some(record::encode_meta(&key, meta)),
-            });
-            writes.push(Write {
-                table: Table::Payloads,
-                value: Some(record::encode_payload(&key, payload)),
-                key,
-            });
+            let record = record::encode_meta(&key, meta);
+            writes.push(put(Table::Messages, key.clone(), record));
+            let record = record::encode_payload(&key, payload);
+            writes.push(put(Table::Payloads, key, record));
         }
         Operation::Adopt(id, meta, origin) => {
             let payload = payload_of(core, origin)?;
             let key: Bytes = keys::message(queue, generation, &meta.fairness_key, *id).into();
-            writes.push(Write {
-                table: Table::Messages,
-                key: key.clone(),
-                value: Some(record::encode_meta(&key, meta)),
-            });
+            let record = record::encode_meta(&key, meta);
+            writes.push(put(Table::Messages, key.clone(), record));
             // If it is not there any more the commit that this one repeats has copied it, and that is left alone.
             if let Some(payload) = payload {
-                writes.push(Write {
-                    table: Table::Payloads,
-                    value: Some(record::encode_payload(&key, &payload)),
-                    key,
-                });
+                let record = record::encode_payload(&key, &payload);
+                writes.push(put(Table::Payloads, key, record));
             }
         }
         Operation::Update(id, meta) => {

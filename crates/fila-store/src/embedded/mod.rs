@@ -18,7 +18,7 @@ mod sweep;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -64,6 +64,8 @@ struct Reign {
     /// Zero when the queue is deleted, which is nobody's epoch.
     epoch: AtomicU32,
     generation: AtomicU32,
+    /// The least id such that it and all greater ones have never been put.
+    next_id: AtomicU64,
 }
 
 impl Reign {
@@ -237,11 +239,7 @@ fn refused(error: WriteError) -> CommitError {
 }
 
 fn set(table: Table, key: Vec<u8>, value: Bytes) -> Write {
-    Write {
-        table,
-        key: key.into(),
-        value: Some(value),
-    }
+    Write::new(table, key, Some(value))
 }
 
 fn set_number(key: Vec<u8>, number: u64) -> Write {
@@ -250,11 +248,7 @@ fn set_number(key: Vec<u8>, number: u64) -> Write {
 }
 
 fn unset(table: Table, key: impl Into<Bytes>) -> Write {
-    Write {
-        table,
-        key: key.into(),
-        value: None,
-    }
+    Write::new(table, key, None)
 }
 
 /// Reads a number of the catalogue; none if there is no such row.

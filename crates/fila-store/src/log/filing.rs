@@ -75,7 +75,12 @@ impl Filed {
         }))
     }
 
-    pub(super) fn rows(self) -> [Row; 2] {
+    pub(super) fn writes(self) -> [Write; 2] {
+        self.rows()
+            .map(|(key, value)| Write::new(Table::Catalog, key, value))
+    }
+
+    fn rows(self) -> [Row; 2] {
         let row = |key: &'static [u8], number| {
             let record = record::encode_number(key, number);
             (Bytes::from_static(key), Some(record))
@@ -112,14 +117,10 @@ fn file_small<R: Rows>(beneath: &R, memtable: &Memtable, filed: Filed) -> Result
     let mut writes = Vec::new();
     for table in Table::ALL {
         memtable.newest(table, |rows| {
-            writes.extend(rows.map(|(key, value)| Write { table, key, value }));
+            writes.extend(rows.map(|(key, value)| Write::new(table, key, value)));
         });
     }
-    writes.extend(filed.rows().map(|(key, value)| Write {
-        table: Table::Catalog,
-        key,
-        value,
-    }));
+    writes.extend(filed.writes());
     let written = beneath.write(writes, Durability::Fsync);
     written.map_err(Fault::new)
 }

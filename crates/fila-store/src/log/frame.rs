@@ -65,7 +65,10 @@ pub(super) fn encode(head: Head, writes: &[Write], buffer: &mut Vec<u8>) -> Opti
     }
     buffer.extend_from_slice(&[0; 8]);
     let mut before: Option<&Bytes> = None;
-    for Write { table, key, value } in writes {
+    for write in writes {
+        let Write {
+            table, key, value, ..
+        } = write;
         let is_same = before == Some(key);
         let set = if value.is_some() { SET } else { 0 };
         let same_key = if is_same { SAME_KEY } else { 0 };
@@ -144,7 +147,7 @@ fn rows(mut body: Bytes) -> Option<Vec<Write>> {
         } else {
             Some(take(&mut body)?)
         };
-        writes.push(Write { table, key, value });
+        writes.push(Write::new(table, key, value));
     }
     Some(writes)
 }
@@ -163,11 +166,7 @@ mod tests {
     use super::*;
 
     fn write(table: Table, key: &'static str, value: Option<&'static str>) -> Write {
-        Write {
-            table,
-            key: key.into(),
-            value: value.map(Bytes::from),
-        }
+        Write::new(table, key, value.map(Bytes::from))
     }
 
     fn some_writes() -> Vec<Write> {

@@ -28,11 +28,18 @@ pub(super) struct Memtable {
 struct Version {
     /// Of the commit that wrote it.
     sequence: u64,
+    /// Whether there is nothing of this key anywhere else.
+    is_new: bool,
     value: Option<Bytes>,
     older: Option<Box<Self>>,
 }
 
 impl Version {
+    /// Tells whether the row has come and gone here, and nobody else need know of it.
+    fn is_over(&self) -> bool {
+        self.is_new && self.value.is_none()
+    }
+
     /// Returns what was there after this commit; the outer none if it was not written to before.
     fn at(&self, sequence: u64) -> Option<&Option<Bytes>> {
         let mut version = self;
@@ -67,15 +74,21 @@ impl Memtable {
     pub(super) fn apply(&self, sequence: u64, writes: Vec<Write>, keeps_older: bool) {
         let tables = self.tables.write();
         let mut tables = tables.unwrap_or_else(PoisonError::into_inner);
-        for Write { table, key, value } in writes {
-            let version = Version {
+        for write in writes {
+            let mut version = Version {
                 sequence,
-                value,
+                is_new: write.is_new,
+                value: write.value,
                 older: None,
             };
-            match tables[table as usize].entry(key) {
+            match tables[write.table as usize].entry(write.key) {
                 Entry::Vacant(place) => drop(place.insert(version)),
                 Entry::Occupied(mut place) => {
+                    version.is_new = place.get().is_new;
+                    if version.is_over() && !keeps_older {
+                        place.remove();
+                        continue;
+                    }
                     let older = place.insert(version);
                     if keeps_older {
                         place.get_mut().older = Some(Box::new(older));
@@ -123,6 +136,7 @@ impl Memtable {
     ) -> T {
         let tables = self.read();
         let rows = tables[table as usize].iter();
+        let rows = rows.filter(|(_, version)| !version.is_over());
         take(&mut rows.map(|(key, version)| (key.clone(), version.value.clone())))
     }
 
@@ -137,18 +151,11 @@ mod tests {
     use super::*;
 
     fn set(key: &'static str, value: &'static str) -> Write {
-        Write {
-            table: Table::Messages,
-            key: key.into(),
-            value: Some(value.into()),
-        }
+        Write::new(Table::Messages, key, Some(value.into()))
     }
 
     fn unset(key: &'static str) -> Write {
-        Write {
-            value: None,
-            ..set(key, "")
-        }
+        Write::new(Table::Messages, key, None)
     }
 
     fn get(memtable: &Memtable, key: &str, sequence: u64) -> Option<Option<Bytes>> {
@@ -175,6 +182,31 @@ mod tests {
         memtable.apply(2, vec![unset("a")], false);
         assert_eq!(get(&memtable, "a", 1), None);
         assert_eq!(get(&memtable, "a", 2), Some(None));
+    }
+
+    #[test]
+    fn a_new_row_that_was_removed_again_is_not_to_be_filed() {
+        for keeps_older in [false, true] {
+            let memtable = Memtable::new(1);
+            let new = |key| Write {
+                is_new: true,
+                ..set(key, "new")
+            };
+            memtable.apply(
+                1,
+                vec![new("gone"), new("kept"), set("old", "1")],
+                keeps_older,
+            );
+            memtable.apply(2, vec![set("gone", "updated")], keeps_older);
+            memtable.apply(3, vec![unset("gone"), unset("old")], keeps_older);
+            let filed = memtable.newest(Table::Messages, |rows| rows.collect::<Vec<_>>());
+            let expected = [("kept", Some("new")), ("old", None)];
+            let expected = expected.map(|(key, value)| (key.into(), value.map(Bytes::from)));
+            assert_eq!(filed, expected);
+            assert_eq!(get(&memtable, "gone", 3).flatten(), None);
+            let seen_by_an_older_view = keeps_older.then(|| "updated".into());
+            assert_eq!(get(&memtable, "gone", 2).flatten(), seen_by_an_older_view);
+        }
     }
 
     #[test]

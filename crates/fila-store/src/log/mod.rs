@@ -41,7 +41,7 @@ use memtable::Memtable;
 use recovery::fault;
 use shelf::{Segment, Shelf};
 
-use crate::rows::{Figures, Rows, Table, Write, WriteError};
+use crate::rows::{Figures, Rows, Write, WriteError};
 use crate::{Durability, Fault, OpenError};
 
 pub use filing::Filing;
@@ -185,12 +185,7 @@ impl<R: Filing> Logged<R> {
 
 /// Notes in the database that there is a log, without which it is not to be opened any more.
 fn note_log<R: Rows>(beneath: &R) -> Result<(), OpenError> {
-    let rows = Filed::default().rows().map(|(key, value)| Write {
-        table: Table::Catalog,
-        key,
-        value,
-    });
-    let written = beneath.write(rows.into(), Durability::Fsync);
+    let written = beneath.write(Filed::default().writes().into(), Durability::Fsync);
     written.map_err(|error| OpenError::Fault(Fault::new(error)))
 }
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::rows::View;
+use crate::rows::{Table, View};
 
 type Tables = [BTreeMap<Bytes, Bytes>; Table::ALL.len()];
 
@@ -109,7 +109,7 @@ impl Rows for Map {
             self.apply(
                 writes
                     .into_iter()
-                    .map(|Write { table, key, value }| (table, key, value)),
+                    .map(|write| (write.table, write.key, write.value)),
             );
             self.set(|inside| inside.is_held = was_held);
             return Ok(());
@@ -117,7 +117,7 @@ impl Rows for Map {
         self.apply(
             writes
                 .into_iter()
-                .map(|Write { table, key, value }| (table, key, value)),
+                .map(|write| (write.table, write.key, write.value)),
         );
         Ok(())
     }
@@ -241,11 +241,8 @@ fn set_with(
     value: Option<&str>,
     durability: Durability,
 ) -> Result<(), WriteError> {
-    let write = Write {
-        table: Table::Messages,
-        key: Bytes::copy_from_slice(key.as_bytes()),
-        value: value.map(|value| Bytes::copy_from_slice(value.as_bytes())),
-    };
+    let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
+    let write = Write::new(Table::Messages, key.to_owned(), value);
     logged.write(vec![write], durability)
 }
 
@@ -425,11 +422,7 @@ fn a_message_that_looks_like_a_frame_is_none() {
     let mut frame = Vec::new();
     frame::encode(head, &[], &mut frame).unwrap();
     let text: Bytes = frame.repeat(20).into();
-    let write = Write {
-        table: Table::Messages,
-        key: "evil".into(),
-        value: Some(text),
-    };
+    let write = Write::new(Table::Messages, "evil", Some(text));
     world
         .logged()
         .write(vec![write], Durability::Fsync)

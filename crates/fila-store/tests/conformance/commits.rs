@@ -120,6 +120,48 @@ pub(crate) fn a_repeated_commit_changes_nothing<P: Place>() {
     assert_eq!(body(&shard, "k", kept[1]), None);
 }
 
+/// However much has been committed, and filed, in between.
+pub(crate) fn a_commit_that_is_repeated_late_is_still_deleted<P: Place>() {
+    let place = P::new();
+    for is_reopened in [false, true] {
+        let engine = place.open();
+        let shard = claim(&engine, "orders");
+        let repeated = id(&shard, 1);
+        let mut batch = Batch::new();
+        batch.put(repeated, meta("k"), payload("twice"));
+        shard.commit(&batch).unwrap();
+        let other = claim(&engine, "others");
+        for counter in 1..=8 {
+            put_body(&other, counter, vec![7; 16 << 10]);
+        }
+        drop(other);
+        let (engine, shard) = if is_reopened {
+            drop((shard, engine));
+            let engine = place.open();
+            let shard = claim(&engine, "orders");
+            (engine, shard)
+        } else {
+            (engine, shard)
+        };
+        shard.commit(&batch).unwrap();
+        batch.clear();
+        batch.delete(locator("k", repeated));
+        shard.commit(&batch).unwrap();
+        assert_eq!(body(&shard, "k", repeated), None);
+        drop((shard, engine));
+        let engine = place.open();
+        let shard = claim(&engine, "orders");
+        assert_eq!(all(&shard, 10), []);
+        assert_eq!(body(&shard, "k", repeated), None);
+    }
+}
+
+fn put_body(shard: &impl Shard, counter: u64, body: Vec<u8>) {
+    let mut batch = Batch::new();
+    batch.put(id(shard, counter), meta("k"), payload(body));
+    shard.commit(&batch).unwrap();
+}
+
 pub(crate) fn deleting_what_is_not_there_is_fine<P: Place>() {
     let place = P::new();
     let engine = place.open();

@@ -29,6 +29,7 @@ macro_rules! conformance {
             commits: a_refused_commit_changes_nothing_anywhere,
             commits: an_update_leaves_the_payload_alone,
             commits: a_repeated_commit_changes_nothing,
+            commits: a_commit_that_is_repeated_late_is_still_deleted,
             commits: deleting_what_is_not_there_is_fine,
             commits: a_put_and_a_delete_in_one_batch_leave_nothing,
             commits: a_commit_beyond_the_limits_is_refused,
