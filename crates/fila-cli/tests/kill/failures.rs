@@ -7,7 +7,7 @@ use fila_proto::v1::fila_admin_client::FilaAdminClient;
 use fila_proto::v1::fila_service_client::FilaServiceClient;
 use fila_proto::v1::{
     CreateQueueRequest, DeleteConfigRequest, InspectQueueRequest, ListConfigRequest, PeekRequest,
-    QueueSettings, RedriveRequest, SetConfigRequest,
+    PeekedMessage, QueueSettings, RedriveRequest, SetConfigRequest,
 };
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -107,9 +107,15 @@ pub(crate) async fn unthrottle(address: &str) {
 
 /// Returns all messages of a queue, which are as many as it says.
 pub(crate) async fn peek(address: &str, queue: &str) -> Vec<Name> {
+    let messages = peek_whole(address, queue).await;
+    messages.iter().map(|it| name_in(&it.payload)).collect()
+}
+
+/// The same, with all that is known of them.
+pub(crate) async fn peek_whole(address: &str, queue: &str) -> Vec<PeekedMessage> {
     let channel = traffic::connect(address).await;
     let mut service = FilaServiceClient::new(channel.clone());
-    let (mut names, mut page_token) = (Vec::new(), String::new());
+    let (mut messages, mut page_token) = (Vec::new(), String::new());
     loop {
         let request = PeekRequest {
             queue: queue.to_owned(),
@@ -120,7 +126,7 @@ pub(crate) async fn peek(address: &str, queue: &str) -> Vec<Name> {
         };
         let page = service.peek(request).await.unwrap().into_inner();
         assert_eq!(page.damaged, 0);
-        names.extend(page.messages.iter().map(|it| name_in(&it.payload)));
+        messages.extend(page.messages);
         page_token = page.next_page_token;
         if page_token.is_empty() {
             break;
@@ -130,8 +136,8 @@ pub(crate) async fn peek(address: &str, queue: &str) -> Vec<Name> {
     let mut admin = FilaAdminClient::new(channel);
     let answer = admin.inspect_queue(InspectQueueRequest { name });
     let queue = answer.await.unwrap().into_inner().queue.unwrap();
-    assert_eq!(queue.stats.unwrap().depth, names.len() as u64);
-    names
+    assert_eq!(queue.stats.unwrap().depth, messages.len() as u64);
+    messages
 }
 
 /// Compares the books with what there is in the queue and, if it has some, among its dead letters.

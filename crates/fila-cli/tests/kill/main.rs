@@ -20,6 +20,7 @@ mod process;
 #[path = "../common/program.rs"]
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod program;
+mod restarts;
 mod rules;
 mod scratch;
 mod settings;
