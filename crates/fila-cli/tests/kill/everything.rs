@@ -160,7 +160,10 @@ impl Line {
     }
 
     fn events(&self) -> u64 {
-        self.desk.books.lock().unwrap().events + self.desk.fates.lock().unwrap().events
+        // One after the other: consumers take the second of these locks first.
+        let accepted = self.desk.books.lock().unwrap().events;
+        let settled = self.desk.fates.lock().unwrap().events;
+        accepted + settled
     }
 }
 
