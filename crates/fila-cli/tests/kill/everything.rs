@@ -277,6 +277,8 @@ impl World {
         let lucks: Vec<Chance> = (0..4).map(|_| self.chance.split()).collect();
         for (line, luck) in self.lines().zip(lucks) {
             failures::drain(address, &line.desk, luck).await;
+            let lease = line.settings.visibility_timeout_ms.unwrap_or(30_000);
+            failures::lease_for(address, line.desk.queue, lease).await;
         }
         let left = self.audit(address).await;
         assert_eq!((left.there, left.dead), (0, 0), "{left}");

@@ -1,13 +1,14 @@
 //! Failures under `kill -9`: messages that are acknowledged, fail, are let go, become dead letters and come back, while
 //! throttles change; and exact accounts of where each of them is.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
 use fila_proto::v1::fila_admin_client::FilaAdminClient;
 use fila_proto::v1::fila_service_client::FilaServiceClient;
 use fila_proto::v1::{
     CreateQueueRequest, DeleteConfigRequest, InspectQueueRequest, ListConfigRequest, PeekRequest,
-    PeekedMessage, QueueSettings, RedriveRequest, SetConfigRequest,
+    PeekedMessage, QueueSettings, RedriveRequest, SetConfigRequest, UpdateQueueRequest,
 };
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -238,13 +239,36 @@ pub(crate) async fn redrive_all(address: &str) {
     assert_eq!(peek(address, DEAD_LETTERS).await, []);
 }
 
-/// Acknowledges everything that is in a queue.
+/// Says for how long messages of a queue are leased.
+pub(crate) async fn lease_for(address: &str, queue: &str, millis: u64) {
+    let mut admin = FilaAdminClient::new(traffic::connect(address).await);
+    let request = UpdateQueueRequest {
+        name: queue.to_owned(),
+        settings: Some(QueueSettings {
+            visibility_timeout_ms: Some(millis),
+            ..QueueSettings::default()
+        }),
+        version: None,
+    };
+    admin.update_queue(request).await.unwrap();
+}
+
+/// Acknowledges everything that is in a queue, as long as something comes.
 pub(crate) async fn drain(address: &str, desk: &Desk, chance: Chance) {
     let all = peek(address, desk.queue).await.len() as u64;
+    if all == 0 {
+        return;
+    }
+    // On a busy machine acknowledgements would be late else, and messages die again.
+    lease_for(address, desk.queue, 60_000).await;
     let mut consumer = Consumer::new(desk, Habit::Thorough(all), chance);
-    if all > 0 {
-        let drained = tokio::time::timeout(PATIENCE, consumer.work(address)).await;
-        drained.expect("all of it comes").unwrap();
+    let mut work = pin!(consumer.work(address));
+    let mut before = 0;
+    while let Err(_elapsed) = tokio::time::timeout(PATIENCE, &mut work).await {
+        let events = desk.fates.lock().unwrap().events;
+        let left = peek_whole(address, desk.queue).await;
+        assert!(events > before, "nothing comes, and {left:?} is there");
+        before = events;
     }
 }
 
