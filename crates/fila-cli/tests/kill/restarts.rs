@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use fila_proto::v1::fila_admin_client::FilaAdminClient;
 use fila_proto::v1::fila_service_client::FilaServiceClient;
 use fila_proto::v1::{
-    CreateQueueRequest, EnqueueBatchRequest, LeaseNack, Message, PeekedMessage, QueueSettings,
-    WorkRequest,
+    CreateQueueRequest, Delivery, EnqueueBatchRequest, LeaseNack, Message, PeekedMessage,
+    QueueSettings, WorkRequest,
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -66,6 +66,38 @@ impl Books {
         }
         self.there = left;
         assert_eq!(self.there.len() as u64 + self.acked, MESSAGES);
+    }
+
+    /// Compares a delivery with what is known, and adds to the report what becomes of it, if anything.
+    fn decide(
+        &mut self,
+        delivery: &Delivery,
+        chance: &mut Chance,
+        report: &mut WorkRequest,
+    ) -> Option<Sent> {
+        let name = name_in(&delivery.payload);
+        let known = self.there.get_mut(&name).expect("it is not gone");
+        let failures = *known.failures.start();
+        assert_eq!(delivery.attempt, failures + 1, "{name:?}: {known:?}");
+        let lease_id = delivery.lease_id;
+        match chance.below(4) {
+            0 => {
+                known.may_be_gone = true;
+                report.acks.push(lease_id);
+                Some(Sent::Ack(name))
+            }
+            1 | 2 => {
+                known.failures = failures..=failures + 1;
+                report.nacks.push(LeaseNack {
+                    lease_id,
+                    error: "as planned".to_owned(),
+                    delay_ms: None,
+                });
+                Some(Sent::Nack(name))
+            }
+            // It is with this consumer when the server dies.
+            _ => None,
+        }
     }
 
     fn confirm(&mut self, sent: &Sent) {
@@ -143,27 +175,9 @@ async fn work(mut server: Server, books: &mut Books, chance: &mut Chance) {
         let response = responses.message().await.unwrap().unwrap();
         for delivery in response.deliveries {
             taken += 1;
-            let name = name_in(&delivery.payload);
-            let known = books.there.get_mut(&name).expect("it is not gone");
-            let failures = *known.failures.start();
-            assert_eq!(delivery.attempt, failures + 1, "{name:?}: {known:?}");
-            let lease_id = delivery.lease_id;
-            match chance.below(4) {
-                0 => {
-                    known.may_be_gone = true;
-                    report.acks.push(lease_id);
-                    sent.insert(lease_id, Sent::Ack(name));
-                }
-                1 | 2 => {
-                    known.failures = failures..=failures + 1;
-                    report.nacks.push(LeaseNack {
-                        lease_id,
-                        error: "as planned".to_owned(),
-                        delay_ms: None,
-                    });
-                    sent.insert(lease_id, Sent::Nack(name));
-                }
-                _ => {} // It is with this consumer when the server dies.
+            let lease = delivery.lease_id;
+            if let Some(said) = books.decide(&delivery, chance, &mut report) {
+                sent.insert(lease, said);
             }
         }
     }
