@@ -9,40 +9,32 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tonic::Status;
 
+use super::account::Account;
 use super::process::Server;
 use super::{number, runtime, traffic};
 
-const WRITERS: u64 = 4;
+pub(crate) const WRITERS: u64 = 4;
 
-/// What one writer knows of its entry.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Account {
-    /// What was last confirmed; none if it was deleted, or never set.
-    confirmed: Option<String>,
-    /// What was sent since, and has no answer.
-    under_way: Option<Option<String>>,
-    changes: u64,
-}
-
-type Books = Arc<Mutex<BTreeMap<u64, Account>>>;
+/// What the writers know of their entries: a value, or none.
+pub(crate) type Books = Arc<Mutex<BTreeMap<u64, Account<Option<String>>>>>;
 
 /// Sets an entry to one number after the other, and deletes it at every seventh, until the server is gone.
-async fn write(address: &str, books: &Books, writer: u64) -> Result<(), Status> {
-    let mut admin = FilaAdminClient::new(traffic::connect(address).await);
+pub(crate) async fn write(address: &str, books: &Books, writer: u64) -> Result<(), Status> {
+    let mut admin = FilaAdminClient::new(traffic::reach(address).await?);
     let key = format!("writer:{writer}");
     loop {
         let next = {
             let mut books = books.lock().unwrap();
             let account = books.entry(writer).or_default();
-            account.changes += 1;
+            let change = account.changes + 1;
             // Not all of them at once.
-            let deletes = (account.changes + 2 * writer).is_multiple_of(7);
+            let deletes = (change + 2 * writer).is_multiple_of(7);
             let deletes = deletes && account.confirmed.is_some();
-            let next = (!deletes).then(|| account.changes.to_string());
-            account.under_way = Some(next.clone());
+            let next = (!deletes).then(|| change.to_string());
+            account.begin(next.clone());
             next
         };
-        match next.clone() {
+        match next {
             Some(value) => {
                 let (key, version) = (key.clone(), None);
                 let request = SetConfigRequest {
@@ -58,32 +50,23 @@ async fn write(address: &str, books: &Books, writer: u64) -> Result<(), Status> 
                 admin.delete_config(request).await.map(drop)?;
             }
         }
-        let mut books = books.lock().unwrap();
-        let account = books.entry(writer).or_default();
-        account.confirmed = next;
-        account.under_way = None;
+        books.lock().unwrap().entry(writer).or_default().confirm();
     }
 }
 
-async fn entries(address: &str) -> Vec<ConfigEntry> {
+pub(crate) async fn entries(address: &str) -> Vec<ConfigEntry> {
     let mut admin = FilaAdminClient::new(traffic::connect(address).await);
     let request = ListConfigRequest::default();
     let answer = admin.list_config(request).await.unwrap();
     answer.into_inner().entries
 }
 
-/// Compares what is there with what was confirmed, and takes up what was under way and has happened.
-fn audit(books: &Books, entries: &[ConfigEntry]) {
+pub(crate) fn audit(books: &Books, entries: &[ConfigEntry]) {
     for (writer, account) in books.lock().unwrap().iter_mut() {
         let key = format!("writer:{writer}");
         let found = entries.iter().find(|entry| entry.key == key);
         let found = found.map(|entry| entry.value.clone());
-        let happened = account.under_way.take().is_some_and(|sent| sent == found);
-        assert!(
-            found == account.confirmed || happened,
-            "{key} is {found:?}, and {account:?}"
-        );
-        account.confirmed = found;
+        account.audit(&key, found);
     }
 }
 

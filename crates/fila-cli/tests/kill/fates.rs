@@ -1,6 +1,6 @@
 //! What became of messages that fail: acknowledged, in their queue, or among its dead letters, and in one of these only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::ledger::{Ledger, Name};
@@ -22,10 +22,35 @@ pub(crate) enum Expected {
     Refusal,
 }
 
+/// In which order messages of one key come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    #[default]
+    Any,
+    /// What is tried for the first time comes in the order in which it was sent, to the only consumer there is.
+    FirstAttempts,
+    /// A message comes when all before it are gone.
+    Strict,
+}
+
+/// Where all messages of a queue are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Balance {
+    pub(crate) accepted: u64,
+    pub(crate) acked: u64,
+    pub(crate) there: u64,
+    pub(crate) dead: u64,
+}
+
 /// The books of all consumers.
 #[derive(Debug, Default)]
 pub(crate) struct Fates {
+    order: Order,
     fates: BTreeMap<Name, Fate>,
+    /// By key, since the server was started: the last that came for the first time.
+    newest: HashMap<u64, u64>,
+    /// By key: all before this one are gone.
+    over_below: HashMap<u64, u64>,
     /// Results that were confirmed, to know when it is time.
     pub(crate) events: u64,
     pub(crate) redriven: u64,
@@ -37,10 +62,45 @@ pub(crate) struct Fates {
 }
 
 impl Fates {
-    pub(crate) fn delivered(&mut self, name: Name) -> Expected {
+    pub(crate) fn ordered(order: Order) -> Self {
+        Self {
+            order,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn delivered(&mut self, name: Name, attempt: u32, ledger: &Ledger) -> Expected {
+        match self.order {
+            Order::Any => {}
+            Order::FirstAttempts => self.check_first(name, attempt),
+            Order::Strict => self.check_strict(name, ledger),
+        }
         match self.fates.entry(name).or_default().is_over {
             true => Expected::Refusal,
             false => Expected::Anything,
+        }
+    }
+
+    fn check_first(&mut self, name: Name, attempt: u32) {
+        if attempt == 1 {
+            let (key, place) = name;
+            let last = self.newest.insert(key, place);
+            assert!(last < Some(place), "{name:?} came after {last:?}");
+        }
+    }
+
+    fn check_strict(&mut self, name: Name, ledger: &Ledger) {
+        let (key, place) = name;
+        let below = self.over_below.entry(key).or_default();
+        let is_over = |place: u64| self.fates.get(&(key, place)).is_some_and(|it| it.is_over);
+        while *below < place && is_over(*below) {
+            *below += 1;
+        }
+        for earlier in *below..place {
+            let fate = self.fates.get(&(key, earlier));
+            let is_done = fate.is_some_and(|it| it.is_over || it.open > 0);
+            let is_there = ledger.is_accepted((key, earlier));
+            assert!(is_done || !is_there, "{name:?} overtook {earlier}");
         }
     }
 
@@ -70,7 +130,13 @@ impl Fates {
 
     /// Compares the books with what there is, while nobody is at work, and takes up what has happened to
     /// acknowledgements that were open when the server died.
-    pub(crate) fn audit(&mut self, ledger: &Ledger, queue: &[Name], dead_letters: &[Name]) {
+    pub(crate) fn audit(
+        &mut self,
+        ledger: &Ledger,
+        queue: &[Name],
+        dead_letters: &[Name],
+    ) -> Balance {
+        self.newest.clear();
         let mut found: BTreeMap<Name, &str> = BTreeMap::new();
         let places = [("queue", queue), ("dead letters", dead_letters)];
         for (place, names) in places {
@@ -96,6 +162,36 @@ impl Fates {
         let over = self.fates.values().filter(|fate| fate.is_over).count();
         assert_eq!(accepted, over + queue.len() + dead_letters.len());
         self.dead_letters = self.dead_letters.max(dead_letters.len());
+        Balance {
+            accepted: accepted as u64,
+            acked: over as u64,
+            there: queue.len() as u64,
+            dead: dead_letters.len() as u64,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Balance {
+    fn add_assign(&mut self, other: Self) {
+        self.accepted += other.accepted;
+        self.acked += other.acked;
+        self.there += other.there;
+        self.dead += other.dead;
+    }
+}
+
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            accepted,
+            acked,
+            there,
+            dead,
+        } = self;
+        write!(
+            f,
+            "{accepted} accepted = {acked} acked + {there} there + {dead} dead"
+        )
     }
 }
 

@@ -103,6 +103,10 @@ impl Ledger {
         messages.map(|(name, account)| (*name, account.is_accepted))
     }
 
+    pub(crate) fn is_accepted(&self, name: Name) -> bool {
+        self.messages.get(&name).is_some_and(|it| it.is_accepted)
+    }
+
     /// Checks that all is accounted for, now that the queue has been drained.
     pub(crate) fn close(&self) {
         for (name, account) in &self.messages {

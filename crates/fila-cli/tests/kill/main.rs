@@ -2,11 +2,16 @@
 //! confirmed. Producers send again what was not: in the end everything has been stored, and nothing twice. What fails is
 //! acknowledged, in its queue, or among the dead letters, and in one of these only.
 //!
-//! `FILA_KILL_ROUNDS` sets how often, `FILA_KILL_SEED` when.
+//! `FILA_KILL_ROUNDS` sets how often, `FILA_KILL_SEED` when. For the test in which everything happens at once these are
+//! `FILA_CRASH_ROUNDS` and `FILA_CRASH_SEED`, which `scripts/crash-loop` sets.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
+mod account;
+mod chance;
 mod config;
+mod consumer;
+mod everything;
 mod failures;
 mod fates;
 mod ledger;
@@ -15,6 +20,10 @@ mod process;
 #[path = "../common/program.rs"]
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod program;
+mod restarts;
+mod rules;
+mod scratch;
+mod settings;
 mod traffic;
 
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,9 @@
 //! A producer that outlives the server: what it has no answer to, it sends again to the next one.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use fila_proto::v1::{BatchId, Message, ProduceRequest, ProduceResponse};
 
@@ -17,8 +20,12 @@ pub(crate) struct Outbox {
     /// Frames that have no answer.
     open: BTreeMap<u64, Vec<Name>>,
     places: [u64; KEYS as usize],
-    /// How many throttles its messages go by.
-    throttles: u64,
+    queue: &'static str,
+    /// The throttles that its keys take turns in going by; one without a name is none.
+    throttles: &'static [&'static str],
+    /// How long it waits after each new frame, and until when now.
+    pace: Duration,
+    due: Instant,
 }
 
 impl Outbox {
@@ -28,16 +35,36 @@ impl Outbox {
             next: 0,
             open: BTreeMap::new(),
             places: [0; KEYS as usize],
-            throttles: 0,
+            queue: QUEUE,
+            throttles: &[],
+            pace: Duration::ZERO,
+            due: Instant::now(),
         }
     }
 
-    /// Makes one whose messages go by one of so many throttles each.
-    pub(crate) fn throttled(number: u64, throttles: u64) -> Self {
-        Self {
-            throttles,
-            ..Self::new(number)
-        }
+    /// Sends to this queue.
+    pub(crate) fn to(self, queue: &'static str) -> Self {
+        Self { queue, ..self }
+    }
+
+    /// Lets its keys go by one of these throttles each.
+    pub(crate) fn throttled(self, throttles: &'static [&'static str]) -> Self {
+        Self { throttles, ..self }
+    }
+
+    /// Sends no more than one new frame in this time.
+    pub(crate) fn paced(self, pace: Duration) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// Tells whether it is time for a new frame.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.is_full() && Instant::now() >= self.due
+    }
+
+    /// Returns when it will be time for a new frame, if there is room.
+    pub(crate) fn due(&self) -> Instant {
+        self.due
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -57,6 +84,7 @@ impl Outbox {
     pub(crate) fn next(&mut self, books: &Books) -> ProduceRequest {
         let number = self.next;
         self.next += 1;
+        self.due = Instant::now() + self.pace;
         let names = (0..FRAME).map(|n| {
             let key = (number * FRAME + n) % KEYS;
             let place = &mut self.places[key as usize];
@@ -84,8 +112,9 @@ impl Outbox {
     }
 
     fn throttle(&self, key: u64) -> Option<String> {
-        let number = key.checked_rem(self.throttles)?;
-        Some(format!("throttle-{number}"))
+        let number = key.checked_rem(self.throttles.len() as u64)?;
+        let name = self.throttles[number as usize];
+        (!name.is_empty()).then(|| name.to_owned())
     }
 
     fn frame(&self, number: u64) -> ProduceRequest {
@@ -98,7 +127,7 @@ impl Outbox {
         let answered_below = self.open.keys().next().copied();
         ProduceRequest {
             frame_id: number,
-            queue: QUEUE.to_owned(),
+            queue: self.queue.to_owned(),
             messages: messages.collect(),
             batch_id: Some(BatchId {
                 producer: vec![self.number as u8; 16].into(),

@@ -30,9 +30,15 @@ pub(crate) const KEYS: u64 = 8;
 /// Longer than anything takes that works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) async fn connect(address: &str) -> Channel {
+/// Connects to a server that may be gone.
+pub(crate) async fn reach(address: &str) -> Result<Channel, Status> {
     let endpoint = Endpoint::from_shared(address.to_owned()).unwrap();
-    endpoint.tcp_nodelay(true).connect().await.unwrap()
+    let connected = endpoint.tcp_nodelay(true).connect().await;
+    connected.map_err(|error| Status::unavailable(error.to_string()))
+}
+
+pub(crate) async fn connect(address: &str) -> Channel {
+    reach(address).await.unwrap()
 }
 
 pub(crate) async fn create(channel: &Channel, ordering: &str) {
@@ -136,14 +142,14 @@ pub(crate) async fn produce(
     outbox: &mut Outbox,
     goes_on: bool,
 ) -> Result<(), Status> {
-    let mut service = FilaServiceClient::new(connect(address).await);
+    let mut service = FilaServiceClient::new(reach(address).await?);
     let (sender, frames) = mpsc::channel(64);
     let call = service.produce(ReceiverStream::new(frames)).await?;
     let mut responses = call.into_inner();
     responses.message().await?;
     let mut frames = outbox.open();
     loop {
-        while goes_on && !outbox.is_full() {
+        while goes_on && outbox.is_due() {
             frames.push(outbox.next(books));
         }
         for frame in frames.drain(..) {
@@ -151,10 +157,14 @@ pub(crate) async fn produce(
                 return Ok(());
             }
         }
-        if outbox.is_empty() {
+        if outbox.is_empty() && !goes_on {
             return Ok(());
         }
-        let Some(response) = responses.message().await? else {
+        let response = tokio::select! {
+            response = responses.message() => response?,
+            () = tokio::time::sleep_until(outbox.due()), if goes_on && !outbox.is_full() => continue,
+        };
+        let Some(response) = response else {
             return Ok(());
         };
         outbox.answered(response, books);
