@@ -4,12 +4,14 @@
 //! ```text
 //! cargo build --release -p fila-cli && cargo run --release -p fila-bench -- speed
 //! scripts/deep-backlog                 five million messages within 256 MiB
+//! scripts/profile                      where the processor time of a message goes
 //! ```
 
 mod backlog;
 mod client;
 mod live;
 mod policies;
+mod profile;
 mod sdk;
 mod server;
 mod speed;
@@ -29,6 +31,8 @@ enum Scenario {
     Backlog(backlog::Arguments),
     /// What hooks and throttles cost, how exactly rates are kept, and what live traffic feels of failures and redrives
     Policies(policies::Arguments),
+    /// Where the server's processor time goes, message by message; needs `perf`
+    Profile(profile::Arguments),
     /// What the SDK makes of the streams it uses, beside the same work by hand
     Sdk(speed::Arguments),
     /// Messages per second: in, out, and through
@@ -40,6 +44,7 @@ async fn main() -> anyhow::Result<()> {
     match Arguments::parse().scenario {
         Scenario::Backlog(arguments) => backlog::run(arguments).await,
         Scenario::Policies(arguments) => policies::run(arguments).await,
+        Scenario::Profile(arguments) => profile::run(arguments).await,
         Scenario::Sdk(arguments) => sdk::run(arguments).await,
         Scenario::Speed(arguments) => speed::run(arguments).await,
     }
