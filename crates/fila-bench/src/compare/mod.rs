@@ -342,7 +342,7 @@ impl Bench {
         if value.is_finite() {
             let (what, unit) = (metric.name(), metric.unit());
             eprintln!(
-                "  {size:>4} bytes, {what:<24} {name:<16} {:>10} {unit}",
+                "  {size:>4} bytes, {what:<28} {name:<16} {:>10} {unit}",
                 metric.show(value)
             );
         }

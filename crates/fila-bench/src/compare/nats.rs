@@ -19,6 +19,9 @@ use super::process::{self, Process};
 
 const CONSUMER: &str = "work";
 
+/// Where JetStream answers as soon as it is there.
+const INFO: &str = "$JS.API.INFO";
+
 /// Enough for all consumers; its default of 1,000 would hold four of them up.
 const UNACKNOWLEDGED: i64 = 16 * OUTSTANDING as i64;
 
@@ -39,8 +42,11 @@ impl Nats {
         let process = Process::start(&mut command)?;
         let address = format!("127.0.0.1:{port}");
         let client = process::until("nats-server", async || async_nats::connect(&address).await);
-        let context = jetstream::new(client.await?);
-        process::until("JetStream", async || context.query_account().await).await?;
+        let client = client.await?;
+        process::until("JetStream", async || {
+            client.request(INFO, Bytes::new()).await
+        })
+        .await?;
         Ok(Self { process, address })
     }
 

@@ -170,32 +170,33 @@ impl Report<'_> {
     }
 }
 
-/// Writes a table as Markdown whose columns are aligned.
+/// Writes a table as Markdown whose columns are aligned: numbers at their end, words at their beginning.
 pub(crate) fn markdown(header: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        let cells = cells.map(|cell| cell.chars().count());
-        cells.max().unwrap_or(0).max(header[column].chars().count())
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    let is_number = |cell: &String| {
+        cell.is_empty() || cell.starts_with(['–', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
     };
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let columns: Vec<(usize, bool)> = (0..header.len())
+        .map(|column| {
+            let widest = cells(column).map(|cell| cell.chars().count()).max();
+            let width = widest.unwrap_or(0).max(header[column].chars().count());
+            (width, column > 0 && cells(column).all(is_number))
+        })
+        .collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let cells = cells
-            .zip(&widths)
-            .enumerate()
-            .map(|(column, (cell, width))| match column {
-                0 => format!(" {cell:<width$} "),
-                _ => format!(" {cell:>width$} "),
+            .zip(&columns)
+            .map(|(cell, (width, is_number))| match is_number {
+                true => format!(" {cell:>width$} "),
+                false => format!(" {cell:<width$} "),
             });
         format!("|{}|\n", cells.collect::<Vec<_>>().join("|"))
     };
     let mut text = line(&mut header.iter().copied());
-    let rule = widths
-        .iter()
-        .enumerate()
-        .map(|(column, width)| match column {
-            0 => "-".repeat(width + 2),
-            _ => format!("{}:", "-".repeat(width + 1)),
-        });
+    let rule = columns.iter().map(|(width, is_number)| match is_number {
+        true => format!("{}:", "-".repeat(width + 1)),
+        false => "-".repeat(width + 2),
+    });
     text.push_str(&format!("|{}|\n", rule.collect::<Vec<_>>().join("|")));
     for row in rows {
         text.push_str(&line(&mut row.iter().map(String::as_str)));
@@ -209,11 +210,9 @@ mod tests {
 
     #[test]
     fn a_table_is_aligned_and_is_markdown() {
-        let rows = [
-            vec!["µs".to_owned(), "1".to_owned()],
-            vec!["b".to_owned(), "1,000".to_owned()],
-        ];
-        let expected = "| a  |     n |\n|----|------:|\n| µs |     1 |\n| b  | 1,000 |\n";
-        assert_eq!(markdown(&["a", "n"], &rows), expected);
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["µs", "1", "yes"]), row(["b", "1,000", "no"])];
+        let expected = "| a  |     n | is  |\n|----|------:|-----|\n| µs |     1 | yes |\n| b  | 1,000 | no  |\n";
+        assert_eq!(markdown(&["a", "n", "is"], &rows), expected);
     }
 }

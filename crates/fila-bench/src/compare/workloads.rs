@@ -17,6 +17,10 @@ const INTERVAL: Duration = Duration::from_millis(1);
 /// How long a piece of work may take. What hangs fails, and does not hold up the others.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// How long a consumer waits for the first message of a server that has just been started, before it tries again: a
+/// quorum queue that is asked before it has elected a leader answers after minutes.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
 /// Fails what takes too long.
 pub(crate) async fn in_time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let done = tokio::time::timeout(PATIENCE, work).await;
@@ -120,7 +124,8 @@ pub(crate) async fn restart(
     let driver = contestant.start(directory).await?;
     let first = super::process::until("the first message", async || {
         let goal = Goal::new(1);
-        driver.consume("backlog", &goal).await?;
+        let consumed = tokio::time::timeout(ATTEMPT, driver.consume("backlog", &goal));
+        consumed.await.context("nothing came in time")??;
         goal.first().context("nothing came")
     });
     Ok(Restart {
