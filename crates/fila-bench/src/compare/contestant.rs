@@ -1,11 +1,10 @@
 //! Who is compared, with the settings of each and what a confirmation of it is worth.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::driver::Driver;
 use super::fila::{Fila, Way};
-use super::process;
 
 /// A server in one of its settings.
 #[derive(Debug)]
@@ -31,6 +30,9 @@ enum Kind {
 
 /// The one that all others are compared with.
 pub(crate) const OURS: &str = "fila-fsync";
+
+/// Where programs are that are not in everybody's path.
+const PLACES: [&str; 2] = ["/usr/sbin", "/usr/local/bin"];
 
 const KILL_AND_POWER: &str = "kill -9 and power cuts";
 const KILL: &str = "kill -9";
@@ -162,11 +164,17 @@ impl Contestant {
     }
 }
 
+/// Returns where a program is, if it is installed.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
+    let mut programs = paths.map(|path| path.join(program));
+    programs.find(|program| program.is_file())
+}
+
 /// Returns the version that a program says it is.
 fn said(program: &str) -> Option<String> {
-    let output = Command::new(process::find(program)?)
-        .arg("--version")
-        .output();
+    let output = Command::new(find(program)?).arg("--version").output();
     let output = String::from_utf8(output.ok()?.stdout).ok()?;
     let mut words = output.split_whitespace();
     let is_version = |word: &&str| word.contains('.') && word.chars().any(|it| it.is_ascii_digit());

@@ -14,8 +14,10 @@ use async_nats::jetstream::{self, Context};
 use bytes::Bytes;
 use futures_util::StreamExt;
 
+use super::contestant::find;
 use super::driver::{Driver, Goal, Load, OUTSTANDING, Sender, Work};
 use super::process::{self, Process};
+use super::workloads::until;
 
 const CONSUMER: &str = "work";
 
@@ -32,7 +34,7 @@ pub(crate) struct Nats {
 
 impl Nats {
     pub(crate) async fn start(directory: &Path) -> anyhow::Result<Self> {
-        let program = process::find("nats-server").context("nats-server is not installed")?;
+        let program = find("nats-server").context("nats-server is not installed")?;
         let port = process::port()?.to_string();
         let mut command = Command::new(program);
         command
@@ -41,9 +43,9 @@ impl Nats {
             .arg(directory);
         let process = Process::start(&mut command)?;
         let address = format!("127.0.0.1:{port}");
-        let client = process::until("nats-server", async || async_nats::connect(&address).await);
+        let client = until("nats-server", async || async_nats::connect(&address).await);
         let client = client.await?;
-        process::until("JetStream", async || {
+        until("JetStream", async || {
             client.request(INFO, Bytes::new()).await
         })
         .await?;

@@ -2,18 +2,11 @@
 
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
-
-/// How long a server may take until it answers.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Where programs are that are not in everybody's path.
-const PLACES: [&str; 3] = ["/usr/sbin", "/usr/local/bin", "/usr/lib/rabbitmq/bin"];
 
 /// A process and all it starts. Killed when it is dropped.
 #[derive(Debug)]
@@ -78,30 +71,7 @@ impl Drop for Process {
     }
 }
 
-/// Returns where a program is, if it is installed.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let paths = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
-    let mut programs = paths.map(|path| path.join(program));
-    programs.find(|program| program.is_file())
-}
-
 /// Returns a port of loopback that nobody listens on.
 pub(crate) fn port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-/// Tries until it works: a server that has just been started does not answer at once.
-pub(crate) async fn until<T, E: std::fmt::Display>(
-    what: &str,
-    mut attempt: impl AsyncFnMut() -> Result<T, E>,
-) -> anyhow::Result<T> {
-    let begun = Instant::now();
-    loop {
-        match attempt().await {
-            Ok(done) => return Ok(done),
-            Err(error) => ensure!(begun.elapsed() < PATIENCE, "{what}: {error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }

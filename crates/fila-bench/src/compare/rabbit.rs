@@ -18,8 +18,10 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
+use super::contestant::find;
 use super::driver::{Driver, Goal, Load, OUTSTANDING, Sender, Work};
 use super::process::{self, Process};
+use super::workloads::until;
 
 /// Which kind of queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub(crate) struct Rabbit {
 impl Rabbit {
     pub(crate) async fn start(directory: &Path, queue: Queue) -> anyhow::Result<Self> {
         let program = "/usr/lib/rabbitmq/bin/rabbitmq-server";
-        let mapper = process::find("epmd").context("epmd is not installed")?;
+        let mapper = find("epmd").context("epmd is not installed")?;
         let (mapper_port, port) = (process::port()?.to_string(), process::port()?.to_string());
         let mapper = Process::start(Command::new(mapper).args([
             "-address",
@@ -72,7 +74,7 @@ impl Rabbit {
             address: format!("amqp://guest:guest@127.0.0.1:{port}/%2f"),
             queue,
         };
-        process::until("rabbitmq-server", async || rabbit.connect().await).await?;
+        until("rabbitmq-server", async || rabbit.connect().await).await?;
         Ok(rabbit)
     }
 

@@ -13,8 +13,10 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client};
 use tokio::sync::mpsc;
 
+use super::contestant::find;
 use super::driver::{Driver, Goal, Load, OUTSTANDING, Sender, Work};
 use super::process::{self, Process};
+use super::workloads::until;
 
 const GROUP: &str = "work";
 
@@ -31,7 +33,7 @@ pub(crate) struct Redis {
 
 impl Redis {
     pub(crate) async fn start(directory: &Path, sync: &str) -> anyhow::Result<Self> {
-        let program = process::find("redis-server").context("redis-server is not installed")?;
+        let program = find("redis-server").context("redis-server is not installed")?;
         let port = process::port()?.to_string();
         let mut command = Command::new(program);
         command
@@ -42,7 +44,7 @@ impl Redis {
         let client = Client::open(format!("redis://127.0.0.1:{port}/"))?;
         let redis = Self { process, client };
         // It takes connections before it has read its file, and refuses commands until then.
-        process::until("redis-server", async || {
+        until("redis-server", async || {
             let mut connection = redis.connect().await?;
             redis::cmd("DBSIZE")
                 .exec_async(&mut connection)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use tokio::time::MissedTickBehavior;
@@ -16,6 +16,9 @@ const INTERVAL: Duration = Duration::from_millis(1);
 
 /// How long a piece of work may take. What hangs fails, and does not hold up the others.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long a server may take until it answers.
+const START: Duration = Duration::from_secs(120);
 
 /// How long a consumer waits for the first message of a server that has just been started, before it tries again: a
 /// quorum queue that is asked before it has elected a leader answers after minutes.
@@ -122,7 +125,7 @@ pub(crate) async fn restart(
     driver.kill()?;
     let begun = Instant::now();
     let driver = contestant.start(directory).await?;
-    let first = super::process::until("the first message", async || {
+    let first = until("the first message", async || {
         let goal = Goal::new(1);
         let consumed = tokio::time::timeout(ATTEMPT, driver.consume("backlog", &goal));
         consumed.await.context("nothing came in time")??;
@@ -133,6 +136,21 @@ pub(crate) async fn restart(
         idle,
         full,
     })
+}
+
+/// Tries until it works: a server that has just been started does not answer at once.
+pub(crate) async fn until<T, E: std::fmt::Display>(
+    what: &str,
+    mut attempt: impl AsyncFnMut() -> Result<T, E>,
+) -> anyhow::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(error) => ensure!(begun.elapsed() < START, "{what}: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// Waits until the servers do next to nothing, or for some seconds: what one has left to do would slow the next.

@@ -82,7 +82,10 @@ impl Phase {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let recordings = arguments.keep.as_deref().unwrap_or(directory.path());
+    let recordings = arguments
+        .keep
+        .as_deref()
+        .unwrap_or_else(|| directory.path());
     std::fs::create_dir_all(recordings)?;
     let phases = record(&arguments, &directory.path().join("data"), recordings).await?;
     println!(
@@ -147,8 +150,12 @@ async fn record(
         let file = recordings.join(format!("{name}.perf"));
         let recording = Recording::start(server.id(), &file)?;
         match name {
-            "produce" => drop(client::produce(&channel, "backlog", load, |_| {}).await?),
-            "drain" => drop(client::consume(&channel, "backlog", load, 256, |_| {}).await?),
+            "produce" => {
+                client::produce(&channel, "backlog", load, |_| {}).await?;
+            }
+            "drain" => {
+                client::consume(&channel, "backlog", load, 256, |_| {}).await?;
+            }
             _ => {
                 let (sent, seen) = tokio::join!(
                     client::produce(&channel, "through", load, |_| {}),

@@ -98,9 +98,7 @@ impl Drop for Recording {
 /// Reads what `perf script` prints: a line with the thread and the weight, then one for each frame, then an empty one.
 fn samples(text: &str) -> Vec<Sample> {
     let paragraphs = text.split("\n\n");
-    paragraphs
-        .filter_map(|paragraph| sample(paragraph))
-        .collect()
+    paragraphs.filter_map(sample).collect()
 }
 
 fn sample(paragraph: &str) -> Option<Sample> {
