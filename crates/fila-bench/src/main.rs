@@ -4,17 +4,22 @@
 //! ```text
 //! cargo build --release -p fila-cli && cargo run --release -p fila-bench -- speed
 //! scripts/deep-backlog                 five million messages within 256 MiB
+//! cargo run --release -p fila-bench --features peers -- compare        beside others, on the same work
+//! scripts/profile                      where the processor time of a message goes
 //! ```
 
 mod backlog;
 mod client;
+mod compare;
 mod live;
 mod policies;
+mod profile;
 mod sdk;
 mod server;
 mod speed;
 
 use clap::{Parser, Subcommand};
+use tokio::runtime::Builder;
 
 #[derive(Debug, Parser)]
 #[command(about = "What the Fila broker does in a second, and what it takes in memory")]
@@ -27,19 +32,42 @@ struct Arguments {
 enum Scenario {
     /// A backlog far beyond memory: filled, left alone, drained; in order, fairly, within the budget
     Backlog(backlog::Arguments),
+    /// Ourselves, NATS JetStream, Redis Streams and RabbitMQ on the same work, in the same run
+    Compare(compare::Arguments),
     /// What hooks and throttles cost, how exactly rates are kept, and what live traffic feels of failures and redrives
     Policies(policies::Arguments),
+    /// Where the server's processor time goes, message by message; needs `perf`
+    Profile(profile::Arguments),
     /// What the SDK makes of the streams it uses, beside the same work by hand
     Sdk(speed::Arguments),
     /// Messages per second: in, out, and through
     Speed(speed::Arguments),
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
-    match Arguments::parse().scenario {
+fn main() -> anyhow::Result<()> {
+    let scenario = Arguments::parse().scenario;
+    let mut runtime = match &scenario {
+        // As users of several connections have it, and the same for everybody.
+        Scenario::Compare(arguments) => {
+            let mut runtime = Builder::new_multi_thread();
+            runtime.worker_threads(arguments.threads.max(1));
+            runtime
+        }
+        Scenario::Backlog(_)
+        | Scenario::Policies(_)
+        | Scenario::Profile(_)
+        | Scenario::Sdk(_)
+        | Scenario::Speed(_) => Builder::new_current_thread(),
+    };
+    runtime.enable_all().build()?.block_on(run(scenario))
+}
+
+async fn run(scenario: Scenario) -> anyhow::Result<()> {
+    match scenario {
         Scenario::Backlog(arguments) => backlog::run(arguments).await,
+        Scenario::Compare(arguments) => Box::pin(compare::run(arguments)).await,
         Scenario::Policies(arguments) => policies::run(arguments).await,
+        Scenario::Profile(arguments) => profile::run(arguments).await,
         Scenario::Sdk(arguments) => sdk::run(arguments).await,
         Scenario::Speed(arguments) => speed::run(arguments).await,
     }

@@ -43,6 +43,11 @@ impl Server {
         })
     }
 
+    /// Returns the number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns what it holds in memory now, and the most it has held, in MiB.
     pub(crate) fn memory(&self) -> anyhow::Result<(u64, u64)> {
         let path = format!("/proc/{}/status", self.child.id());

@@ -1,0 +1,157 @@
+//! What fairness costs end to end: the same work under one key, which is a FIFO, and under many, in the same run.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::driver::{Driver, Load};
+use super::figures::{median, thousands};
+use super::fila::{Fila, Way};
+use super::report::markdown;
+use super::workloads::{self, in_time};
+
+const KEYS: [u64; 4] = [1, 10, 1_000, 100_000];
+
+/// How much more a message may cost than under one key.
+const ALLOWED: [Option<f64>; 4] = [None, Some(0.05), Some(0.05), Some(0.15)];
+
+/// What one round says of a number of keys.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    produce: f64,
+    drain: f64,
+    lifecycle: f64,
+    /// Processor time of the server for a message in, out, and through, in microseconds.
+    processor: f64,
+}
+
+/// What all rounds say.
+#[derive(Debug, Default)]
+pub(crate) struct Fairness {
+    rounds: Vec<[Sample; 4]>,
+}
+
+impl Fairness {
+    /// Plays one round on a server of its own, the numbers of keys in turns.
+    pub(crate) async fn round(&mut self, directory: &Path, messages: u64) -> anyhow::Result<()> {
+        let server = Fila::start(directory, "fsync", Way::Streams)?;
+        let mut samples = Vec::new();
+        let round = self.rounds.len();
+        // Whoever is first has a fresh store: not always the same.
+        for turn in 0..KEYS.len() {
+            let place = (turn + round) % KEYS.len();
+            let load = Load {
+                messages,
+                size: 1024,
+                keys: KEYS[place],
+            };
+            let sample = in_time(play(&server, load)).await?;
+            eprintln!(
+                "  {:>7} keys: {} in, {} out, {} through; {:.2} µs",
+                load.keys,
+                thousands(sample.produce),
+                thousands(sample.drain),
+                thousands(sample.lifecycle),
+                sample.processor
+            );
+            samples.push((place, sample));
+        }
+        samples.sort_by_key(|(place, _)| *place);
+        let samples: Vec<Sample> = samples.into_iter().map(|(_, sample)| sample).collect();
+        if let Ok(samples) = samples.try_into() {
+            self.rounds.push(samples);
+        }
+        Ok(())
+    }
+
+    /// Returns the median of a figure, and that of its ratio to one key in the same round.
+    fn of(&self, place: usize, figure: fn(&Sample) -> f64) -> (f64, f64) {
+        let values = self.rounds.iter().map(|round| figure(&round[place]));
+        let ratios = self.rounds.iter();
+        let ratios = ratios.map(|round| figure(&round[place]) / figure(&round[0]));
+        let or_none = |value: Option<f64>| value.unwrap_or(f64::NAN);
+        (or_none(median(values)), or_none(median(ratios)))
+    }
+
+    pub(crate) fn print(&self) {
+        if self.rounds.is_empty() {
+            return;
+        }
+        println!(
+            "\nDRR against FIFO (one key), 1 KiB, fsync, gRPC streams by hand; messages/s, processor time of the server for a \
+             message in and out and another through, and each as a part of what it is with one key\n"
+        );
+        let header = [
+            "keys",
+            "produce",
+            "",
+            "drain",
+            "",
+            "lifecycle",
+            "",
+            "µs",
+            "",
+            "allowed",
+        ];
+        let rows = KEYS.iter().enumerate().map(|(place, keys)| {
+            let mut row = vec![thousands(*keys as f64)];
+            for figure in FIGURES {
+                let (value, ratio) = self.of(place, figure.1);
+                row.push(match figure.0 {
+                    "processor" => format!("{value:.1}"),
+                    _ => thousands(value),
+                });
+                row.push(format!("{ratio:.3}"));
+            }
+            row.push(
+                ALLOWED[place].map_or_else(String::new, |part| format!("{:.0} %", part * 100.0)),
+            );
+            row
+        });
+        println!("{}", markdown(&header, &rows.collect::<Vec<_>>()));
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        if self.rounds.is_empty() {
+            return Value::Null;
+        }
+        let rows = KEYS.iter().enumerate().map(|(place, keys)| {
+            let figures = FIGURES.map(|(name, figure)| {
+                let (median, ratio) = self.of(place, figure);
+                let samples = self.rounds.iter().map(|round| figure(&round[place]));
+                let samples: Vec<f64> = samples.collect();
+                let figure = json!({"median": median, "of_one_key": ratio, "samples": samples});
+                (name.to_owned(), figure)
+            });
+            json!({"keys": keys, "figures": Value::Object(figures.into_iter().collect())})
+        });
+        rows.collect()
+    }
+}
+
+type Figure = (&'static str, fn(&Sample) -> f64);
+
+const FIGURES: [Figure; 4] = [
+    ("produce", |sample| sample.produce),
+    ("drain", |sample| sample.drain),
+    ("lifecycle", |sample| sample.lifecycle),
+    ("processor", |sample| sample.processor),
+];
+
+async fn play(server: &Fila, load: Load) -> anyhow::Result<Sample> {
+    let queue = |what: &str| format!("{what}-{}", load.keys);
+    let (backlog, through) = (queue("backlog"), queue("through"));
+    server.create(&backlog).await?;
+    server.create(&through).await?;
+    let before = server.processor_time()?;
+    let produce = workloads::produce(server, &backlog, load).await?;
+    let drain = workloads::drain(server, &backlog, load, 1).await?;
+    let lifecycle = workloads::lifecycle(server, &through, load, 1).await?;
+    let processor = server.processor_time()? - before;
+    Ok(Sample {
+        produce,
+        drain,
+        lifecycle,
+        processor: processor.as_secs_f64() * 1e6 / load.messages as f64,
+    })
+}

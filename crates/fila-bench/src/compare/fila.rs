@@ -1,0 +1,216 @@
+//! Ourselves, through the SDK as its users have it, and by hand on the streams of `fila.v1`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use bytes::Bytes;
+use fila_proto::v1::{Message, ProduceRequest, WorkRequest};
+use fila_sdk::Client;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::driver::{Driver, Goal, Load, OUTSTANDING, Sender, Work};
+use crate::client;
+use crate::server::Server;
+
+/// Messages in a frame that is made by hand.
+const FRAME: usize = 16;
+
+/// How it is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Sdk,
+    Streams,
+}
+
+pub(crate) struct Fila {
+    server: Server,
+    way: Way,
+}
+
+impl Fila {
+    pub(crate) fn start(directory: &Path, level: &str, way: Way) -> anyhow::Result<Self> {
+        let settings = [format!("storage.durability={level}")];
+        let server = Server::start(directory, &settings)?;
+        Ok(Self { server, way })
+    }
+
+    /// As users are told to for throughput: many tasks that each send and wait, which share frames and syncs.
+    async fn produce_by_sdk(&self, queue: &str, load: Load) -> anyhow::Result<()> {
+        let client = Client::connect(&self.server.address).await?;
+        let queue = client.queue(queue);
+        let payloads = std::sync::Arc::new(std::sync::Mutex::new(load.payloads()));
+        let task = |_| {
+            let (queue, payloads) = (queue.clone(), payloads.clone());
+            tokio::spawn(async move {
+                loop {
+                    let next = payloads.lock().expect("nobody panics with it").next();
+                    let Some((number, payload)) = next else {
+                        return Ok::<(), fila_sdk::Error>(());
+                    };
+                    let message = fila_sdk::Message::new(payload).key(load.key(number));
+                    queue.send(message).await?;
+                }
+            })
+        };
+        let tasks: Vec<_> = (0..OUTSTANDING).map(task).collect();
+        for task in tasks {
+            task.await??;
+        }
+        Ok(())
+    }
+
+    async fn produce_by_hand(&self, queue: &str, load: Load) -> anyhow::Result<()> {
+        let channel = client::connect(&self.server.address).await?;
+        let (sender, frames) = mpsc::channel(64);
+        let mut service = client::service(&channel);
+        let call = service.produce(ReceiverStream::new(frames));
+        let mut responses = call.await?.into_inner();
+        responses.message().await?.context("the window")?;
+        let mut payloads = load.payloads().peekable();
+        let (mut frame_id, mut unconfirmed) = (0, 0);
+        while unconfirmed > 0 || payloads.peek().is_some() {
+            while unconfirmed < OUTSTANDING && payloads.peek().is_some() {
+                let room = FRAME.min(OUTSTANDING - unconfirmed);
+                let messages = payloads
+                    .by_ref()
+                    .take(room)
+                    .map(|(number, payload)| Message {
+                        fairness_key: load.key(number),
+                        payload,
+                        ..Message::default()
+                    });
+                let frame = ProduceRequest {
+                    frame_id,
+                    queue: queue.to_owned(),
+                    messages: messages.collect(),
+                    batch_id: None,
+                };
+                frame_id += 1;
+                unconfirmed += frame.messages.len();
+                sender.send(frame).await.context("the stream has ended")?;
+            }
+            let response = responses.message().await?.context("the stream has ended")?;
+            for result in &response.results {
+                if let Some(error) = &result.error {
+                    bail!("refused: {}", error.message);
+                }
+            }
+            unconfirmed -= response.results.len();
+        }
+        Ok(())
+    }
+
+    async fn consume_by_sdk(&self, queue: &str, goal: &Goal) -> anyhow::Result<()> {
+        let client = Client::connect(&self.server.address).await?;
+        let queue = client.queue(queue);
+        let mut consumer = queue.consumer().prefetch(OUTSTANDING as u32).subscribe();
+        let mut reached = std::pin::pin!(goal.reached());
+        while !goal.is_reached() {
+            let delivery = tokio::select! {
+                biased;
+                delivery = consumer.next() => delivery.context("the consumer has ended")??,
+                () = &mut reached => break,
+            };
+            goal.take(&delivery.payload)?;
+            // It is sent whether or not somebody waits.
+            drop(delivery.ack());
+        }
+        consumer.stop().await;
+        Ok(())
+    }
+
+    async fn consume_by_hand(&self, queue: &str, goal: &Goal) -> anyhow::Result<()> {
+        let channel = client::connect(&self.server.address).await?;
+        let (sender, requests) = mpsc::channel(64);
+        let first = WorkRequest {
+            queue: queue.to_owned(),
+            credit: OUTSTANDING as u32,
+            ..WorkRequest::default()
+        };
+        sender.send(first).await?;
+        let mut service = client::service(&channel);
+        let call = service.work(ReceiverStream::new(requests));
+        let mut responses = call.await?.into_inner();
+        let mut unconfirmed = 0;
+        let mut reached = std::pin::pin!(goal.reached());
+        while unconfirmed > 0 || !goal.is_reached() {
+            let response = tokio::select! {
+                biased;
+                response = responses.message() => response?.context("the stream has ended")?,
+                () = &mut reached, if unconfirmed == 0 => break,
+            };
+            ensure!(response.refused.is_empty(), "{:?}", response.refused);
+            unconfirmed -= response.confirmed.len();
+            let mut acks = Vec::with_capacity(response.deliveries.len());
+            for delivery in &response.deliveries {
+                goal.take(&delivery.payload)?;
+                acks.push(delivery.lease_id);
+            }
+            if !acks.is_empty() {
+                unconfirmed += acks.len();
+                let report = WorkRequest {
+                    credit: acks.len() as u32,
+                    acks,
+                    ..WorkRequest::default()
+                };
+                sender.send(report).await.context("the stream has ended")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Driver for Fila {
+    fn create<'a>(&'a self, queue: &'a str) -> Work<'a> {
+        Box::pin(async move {
+            let channel = client::connect(&self.server.address).await?;
+            client::create(&channel, queue).await
+        })
+    }
+
+    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> Work<'a> {
+        match self.way {
+            Way::Sdk => Box::pin(self.produce_by_sdk(queue, load)),
+            Way::Streams => Box::pin(self.produce_by_hand(queue, load)),
+        }
+    }
+
+    fn sender<'a>(&'a self, queue: &'a str) -> Work<'a, Box<dyn Sender>> {
+        Box::pin(async move {
+            let client = Client::connect(&self.server.address).await?;
+            let sender: Box<dyn Sender> = Box::new(client.queue(queue));
+            Ok(sender)
+        })
+    }
+
+    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> Work<'a> {
+        match self.way {
+            Way::Sdk => Box::pin(self.consume_by_sdk(queue, goal)),
+            Way::Streams => Box::pin(self.consume_by_hand(queue, goal)),
+        }
+    }
+
+    fn memory(&self) -> anyhow::Result<u64> {
+        Ok(self.server.memory()?.0)
+    }
+
+    fn processor_time(&self) -> anyhow::Result<Duration> {
+        self.server.processor_time()
+    }
+
+    fn kill(self: Box<Self>) -> anyhow::Result<()> {
+        self.server.kill()
+    }
+}
+
+impl Sender for fila_sdk::Queue {
+    fn send(&self, payload: Bytes) -> Work<'_> {
+        Box::pin(async move {
+            self.send(fila_sdk::Message::new(payload).key("tenant-0"))
+                .await?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,359 @@
+//! Ourselves and others on the same work, in the same run: durable produce, produce → consume → ack, drain, latency, what a
+//! `kill -9` costs, and memory.
+//!
+//! Servers that are installed are started on loopback with ports and directories of their own, and killed at the end; the
+//! clients share one runtime of several threads. All servers run at once, and for each piece of work they take turns, so that
+//! what is compared was measured in the same minute; before each turn it is waited until the others have nothing left to
+//! do. A figure is the median of the rounds, a ratio the median of the rounds' ratios.
+
+mod contestant;
+mod driver;
+mod fairness;
+mod figures;
+mod fila;
+#[cfg(feature = "peers")]
+mod nats;
+mod output;
+mod plot;
+#[cfg(feature = "peers")]
+mod process;
+#[cfg(feature = "peers")]
+mod rabbit;
+#[cfg(feature = "peers")]
+mod redis;
+mod report;
+mod workloads;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use contestant::Contestant;
+use driver::{Driver, Load};
+use fairness::Fairness;
+use figures::{Figures, Metric};
+use report::markdown;
+use workloads::in_time;
+
+/// Bytes of a payload.
+const SIZES: [usize; 2] = [64, 1024];
+
+/// Fairness keys of our own messages; others have none.
+const KEYS: u64 = 10;
+
+const DEEP: u64 = 1_000_000;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// A look: few messages, one round
+    #[arg(long)]
+    quick: bool,
+    /// How often everything is measured, by turns
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Only these: fila, nats, redis, rabbit, or one of their settings, such as fila-fsync
+    #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
+    only: Vec<String>,
+    /// Only this work
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "WORK,...")]
+    work: Vec<Work>,
+    /// Messages in each piece of work
+    #[arg(long, default_value_t = 100_000)]
+    messages: u64,
+    /// Messages that wait when a server is killed
+    #[arg(long, default_value_t = 200_000)]
+    backlog: u64,
+    /// Also kills ours with a million messages
+    #[arg(long)]
+    deep: bool,
+    /// Threads of the clients
+    #[arg(long, default_value_t = 2)]
+    pub(crate) threads: usize,
+    /// Where servers keep their data, on a real disk; the directory for temporary files by default
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+    /// Also writes all samples as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Also draws the figures, as compare-speed.svg and compare-latency.svg
+    #[arg(long, value_name = "DIRECTORY")]
+    svg: Option<PathBuf>,
+}
+
+/// A piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Work {
+    /// Fill a queue with 256 messages unconfirmed, and drain it with 1 and 4 consumers
+    Drain,
+    /// Produce, consume and acknowledge at once, with 1 and 4 consumers
+    Lifecycle,
+    /// 1,000 messages a second
+    Latency,
+    /// Memory, and the first delivery after kill -9
+    Recovery,
+    /// One fairness key against many
+    Fairness,
+}
+
+impl Arguments {
+    fn has(&self, work: Work) -> bool {
+        self.work.is_empty() || self.work.contains(&work)
+    }
+
+    fn rounds(&self) -> u32 {
+        if self.quick { 1 } else { self.rounds }
+    }
+
+    /// Returns how many messages there are, of so many.
+    fn scaled(&self, messages: u64) -> u64 {
+        if self.quick { messages / 20 } else { messages }
+    }
+
+    fn load(&self, size: usize) -> Load {
+        Load {
+            messages: self.scaled(self.messages),
+            size,
+            keys: KEYS,
+        }
+    }
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let contestants = contestants(&arguments)?;
+    let directory = match &arguments.directory {
+        Some(directory) => tempfile::tempdir_in(directory)?,
+        None => tempfile::tempdir()?,
+    };
+    let mut bench = Bench {
+        contestants,
+        figures: Figures::default(),
+        fairness: Fairness::default(),
+        directory: directory.path().to_owned(),
+        failures: 0,
+        queues: 0,
+        arguments,
+    };
+    for round in 0..bench.arguments.rounds() {
+        eprintln!("round {} of {}", round + 1, bench.arguments.rounds());
+        bench.round(round).await?;
+    }
+    bench.report()?;
+    ensure!(
+        bench.failures == 0,
+        "{} pieces of work failed",
+        bench.failures
+    );
+    Ok(())
+}
+
+/// Returns who is there, and says who is not.
+fn contestants(arguments: &Arguments) -> anyhow::Result<Vec<&'static Contestant>> {
+    for name in &arguments.only {
+        if !contestant::ALL.iter().any(|it| it.is_meant_by(name)) {
+            bail!("nobody is called `{name}`; there are fila, nats, redis and rabbit");
+        }
+    }
+    let is_wanted = |contestant: &&Contestant| {
+        let mut only = arguments.only.iter();
+        arguments.only.is_empty() || only.any(|name| contestant.is_meant_by(name))
+    };
+    let mut there = Vec::new();
+    let mut rows = Vec::new();
+    for contestant in contestant::ALL.iter().filter(is_wanted) {
+        match contestant.version() {
+            Ok(version) => {
+                let texts = [contestant.setting, contestant.confirms, contestant.survives];
+                let mut row = vec![contestant.name.to_owned(), version];
+                row.extend(texts.map(str::to_owned));
+                rows.push(row);
+                there.push(contestant);
+            }
+            Err(why) => println!("{} is left out: {why}", contestant.name),
+        }
+    }
+    ensure!(!there.is_empty(), "there is nobody to measure");
+    let header = [
+        "",
+        "version",
+        "setting",
+        "a confirmed message is",
+        "and survives",
+    ];
+    println!("{}", markdown(&header, &rows));
+    Ok(there)
+}
+
+struct Bench {
+    arguments: Arguments,
+    contestants: Vec<&'static Contestant>,
+    figures: Figures,
+    fairness: Fairness,
+    directory: PathBuf,
+    failures: u32,
+    queues: u32,
+}
+
+/// The servers that run, in the order of their turns.
+type Drivers = [(&'static Contestant, Box<dyn Driver>)];
+
+impl Bench {
+    async fn round(&mut self, round: u32) -> anyhow::Result<()> {
+        let work = [Work::Drain, Work::Lifecycle, Work::Latency];
+        if work.iter().any(|work| self.arguments.has(*work)) {
+            let directory = self.directory.join(format!("round-{round}"));
+            let mut drivers = Vec::new();
+            for contestant in &self.contestants {
+                let driver = contestant.start(&directory.join(contestant.name)).await;
+                drivers.push((*contestant, driver.context(contestant.name)?));
+            }
+            // Not always the same one goes first.
+            let first = round as usize % drivers.len();
+            drivers.rotate_left(first);
+            for size in SIZES {
+                Box::pin(self.rates(&drivers, size)).await;
+                if self.arguments.has(Work::Latency) {
+                    self.latency(&drivers, size).await;
+                }
+            }
+            drop(drivers);
+            std::fs::remove_dir_all(&directory)?;
+        }
+        if self.arguments.has(Work::Recovery) {
+            Box::pin(self.recovery(round)).await;
+        }
+        let has_ours = self.contestants.iter().any(|it| it.is_ours());
+        if self.arguments.has(Work::Fairness) && has_ours {
+            let directory = self.directory.join(format!("fairness-{round}"));
+            let messages = 2 * self.arguments.scaled(self.arguments.messages);
+            Box::pin(self.fairness.round(&directory, messages)).await?;
+        }
+        Ok(())
+    }
+
+    async fn rates(&mut self, drivers: &Drivers, size: usize) {
+        let load = self.arguments.load(size);
+        for (consumers, metric) in [(1, Metric::Drain1), (4, Metric::Drain4)] {
+            if !self.arguments.has(Work::Drain) {
+                continue;
+            }
+            for (contestant, driver) in drivers {
+                let queue = self.queue(driver.as_ref(), drivers).await;
+                let filled = in_time(workloads::produce(driver.as_ref(), &queue, load)).await;
+                self.note(Metric::Produce, size, contestant, filled);
+                workloads::quiet(drivers).await;
+                let drained = workloads::drain(driver.as_ref(), &queue, load, consumers);
+                let drained = in_time(drained).await;
+                self.note(metric, size, contestant, drained);
+            }
+        }
+        for (consumers, metric) in [(1, Metric::Lifecycle1), (4, Metric::Lifecycle4)] {
+            if !self.arguments.has(Work::Lifecycle) {
+                continue;
+            }
+            for (contestant, driver) in drivers {
+                let queue = self.queue(driver.as_ref(), drivers).await;
+                let through = workloads::lifecycle(driver.as_ref(), &queue, load, consumers);
+                let through = in_time(through).await;
+                self.note(metric, size, contestant, through);
+            }
+        }
+    }
+
+    async fn latency(&mut self, drivers: &Drivers, size: usize) {
+        let load = Load {
+            messages: if self.arguments.quick { 1_000 } else { 10_000 },
+            ..self.arguments.load(size)
+        };
+        for (contestant, driver) in drivers {
+            let queue = self.queue(driver.as_ref(), drivers).await;
+            let times = in_time(workloads::latency(driver.as_ref(), &queue, load)).await;
+            for (metric, part) in Metric::LATENCIES.into_iter().zip([0.5, 0.9, 0.99, 0.999]) {
+                let time = match &times {
+                    Ok(times) => percentile(times, part),
+                    Err(error) => Err(anyhow::anyhow!("{error:#}")),
+                };
+                self.note(metric, size, contestant, time);
+            }
+        }
+    }
+
+    async fn recovery(&mut self, round: u32) {
+        let backlogs = [
+            (
+                self.arguments.scaled(self.arguments.backlog),
+                Metric::Recovery,
+            ),
+            (self.arguments.scaled(DEEP), Metric::DeepRecovery),
+        ];
+        for (messages, metric) in backlogs {
+            for contestant in self.contestants.clone() {
+                let is_deep = metric == Metric::DeepRecovery;
+                if is_deep && !(self.arguments.deep && contestant.name == contestant::OURS) {
+                    continue;
+                }
+                let load = Load {
+                    messages,
+                    ..self.arguments.load(1024)
+                };
+                let name = format!("restart-{round}-{messages}-{}", contestant.name);
+                let directory = self.directory.join(name);
+                let restart = in_time(workloads::restart(contestant, &directory, load)).await;
+                // What is left there is of no use, and takes room.
+                let _ = std::fs::remove_dir_all(&directory);
+                if let (Ok(restart), false) = (&restart, is_deep) {
+                    for (metric, value) in [
+                        (Metric::IdleMemory, restart.idle),
+                        (Metric::BacklogMemory, restart.full),
+                    ] {
+                        self.note(metric, 1024, contestant, Ok(value as f64));
+                    }
+                }
+                let recovery = restart.map(|restart| restart.recovery.as_secs_f64());
+                self.note(metric, 1024, contestant, recovery);
+            }
+        }
+    }
+
+    /// Makes a queue of its own for a piece of work, once nobody has anything left to do.
+    async fn queue(&mut self, driver: &dyn Driver, drivers: &Drivers) -> String {
+        self.queues += 1;
+        let queue = format!("queue-{}", self.queues);
+        if let Err(error) = in_time(driver.create(&queue)).await {
+            eprintln!("  {queue} cannot be made: {error:#}");
+        }
+        workloads::quiet(drivers).await;
+        queue
+    }
+
+    /// Keeps a figure, or says why there is none.
+    fn note(
+        &mut self,
+        metric: Metric,
+        size: usize,
+        contestant: &'static Contestant,
+        value: anyhow::Result<f64>,
+    ) {
+        let name = contestant.name;
+        let value = value.unwrap_or_else(|error| {
+            self.failures += 1;
+            eprintln!("  {name}: {} failed: {error:#}", metric.name());
+            f64::NAN
+        });
+        if value.is_finite() {
+            let (what, unit) = (metric.name(), metric.unit());
+            eprintln!(
+                "  {size:>4} bytes, {what:<28} {name:<16} {:>10} {unit}",
+                metric.show(value)
+            );
+        }
+        self.figures.add(metric, size, contestant, value);
+    }
+}
+
+/// Returns the time within which this part has passed, in microseconds.
+fn percentile(times: &[Duration], part: f64) -> anyhow::Result<f64> {
+    let place = (times.len() as f64 * part).ceil() as usize;
+    let time = times.get(place.saturating_sub(1));
+    let time = time.context("no times were taken")?;
+    Ok(time.as_secs_f64() * 1e6)
+}

@@ -1,0 +1,77 @@
+//! A server that is not ours, in a process group of its own, on loopback, with a directory of its own.
+
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// A process and all it starts. Killed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> anyhow::Result<Self> {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("{command:?} cannot be started"))?;
+        Ok(Self { child })
+    }
+
+    /// Returns what its processes hold in memory, in MiB.
+    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
+        const PAGE: u64 = 4096;
+        let pages = self.sum(|fields| fields.get(21)?.parse().ok())?;
+        Ok((pages * PAGE) >> 20)
+    }
+
+    /// Returns the processor time that its processes have used so far.
+    pub(crate) fn processor_time(&self) -> anyhow::Result<Duration> {
+        let ticks = self.sum(|fields| {
+            let time = |place: usize| fields.get(place)?.parse::<u64>().ok();
+            Some(time(11)? + time(12)?)
+        })?;
+        Ok(Duration::from_millis(10 * ticks))
+    }
+
+    /// Adds a figure up over its processes; the fields are those of `/proc/PID/stat` after the program's name.
+    fn sum(&self, figure: impl Fn(&[&str]) -> Option<u64>) -> anyhow::Result<u64> {
+        let group = self.child.id().to_string();
+        let mut sum = 0;
+        for entry in std::fs::read_dir("/proc")? {
+            let path = entry?.path().join("stat");
+            // It may have ended in between, and most of what is there is no process.
+            let Ok(stat) = std::fs::read_to_string(path) else {
+                continue;
+            };
+            let fields = stat.rsplit(')').next().unwrap_or_default();
+            let fields: Vec<&str> = fields.split_whitespace().collect();
+            if fields.get(2) == Some(&group.as_str()) {
+                sum += figure(&fields).context("/proc/PID/stat is short")?;
+            }
+        }
+        ensure!(sum > 0, "the server has ended");
+        Ok(sum)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns a port of loopback that nobody listens on.
+pub(crate) fn port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
