@@ -9,6 +9,7 @@
 mod backlog;
 mod client;
 mod live;
+mod overload;
 mod policies;
 mod sdk;
 mod server;
@@ -27,6 +28,8 @@ struct Arguments {
 enum Scenario {
     /// A backlog far beyond memory: filled, left alone, drained; in order, fairly, within the budget
     Backlog(backlog::Arguments),
+    /// More than it can take: bounded memory, refusals with a code, quiet tenants served, and all well afterwards
+    Overload(overload::Arguments),
     /// What hooks and throttles cost, how exactly rates are kept, and what live traffic feels of failures and redrives
     Policies(policies::Arguments),
     /// What the SDK makes of the streams it uses, beside the same work by hand
@@ -39,6 +42,7 @@ enum Scenario {
 async fn main() -> anyhow::Result<()> {
     match Arguments::parse().scenario {
         Scenario::Backlog(arguments) => backlog::run(arguments).await,
+        Scenario::Overload(arguments) => overload::run(arguments).await,
         Scenario::Policies(arguments) => policies::run(arguments).await,
         Scenario::Sdk(arguments) => sdk::run(arguments).await,
         Scenario::Speed(arguments) => speed::run(arguments).await,

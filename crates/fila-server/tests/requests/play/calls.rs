@@ -323,17 +323,23 @@ impl Calls {
         }
     }
 
-    /// Takes what has been delivered by now. A question to the queue makes sure that all is that can be.
+    /// Takes what has been delivered by now. Questions to each queue make sure that all is that can be: what is asked
+    /// for by listening is known after the first, and delivered after the second.
     async fn listen(&mut self) {
+        self.hear();
+        for _ in 0..2 {
+            let pipes = [&self.work, &self.consume].into_iter().flatten();
+            let queues: Vec<String> = pipes.map(|pipe| pipe.queue.clone()).collect();
+            for queue in queues {
+                inspect(&self.router, &queue).await;
+            }
+            self.hear();
+        }
+    }
+
+    fn hear(&mut self) {
         let (work, consume) = (self.work.take(), self.consume.take());
         let asked = WorkRequest::default();
-        self.work = self.heard(work, |this, queue, frame| {
-            this.worked(queue, &frame, &asked, &mut Vec::new());
-        });
-        if let Some(pipe) = &self.work {
-            inspect(&self.router, &pipe.queue).await;
-        }
-        let work = self.work.take();
         self.work = self.heard(work, |this, queue, frame| {
             this.worked(queue, &frame, &asked, &mut Vec::new());
         });
