@@ -184,10 +184,13 @@ async fn deaf(scale: Scale) -> anyhow::Result<Report> {
         workers.push(Worker::on(&channel, QUEUE, credit as u32).await?);
     }
     sleep(scale.time(20).max(LEASE)).await;
+    // What a server has on the way to one consumer: a window of it, and the frames that it is sent in.
+    let each = 8 + 2;
     let done = format!(
         "{consumers} consumers ask for {credit} messages of 4 KiB each and read none; {messages} are there"
     );
     let bounds = Bounds {
+        memory: MEMORY + consumers * each,
         quiet: LEASE * 3,
         codes: &["BUFFER_FULL", "LEASE_NOT_FOUND"],
         ..BOUNDS
