@@ -46,6 +46,10 @@ impl Recipe {
     fn work(self, request: WorkRequest) -> Self {
         self.ask(5, &request)
     }
+
+    fn listen(self) -> Self {
+        self.raw(34, b"")
+    }
 }
 
 fn q() -> String {
@@ -126,7 +130,7 @@ fn worked() -> Recipe {
         ..WorkRequest::default()
     };
     let recipe = Recipe::default().queue(QueueSettings::default());
-    let recipe = recipe.produce(1, messages).work(credit(8));
+    let recipe = recipe.produce(1, messages).work(credit(8)).listen();
     recipe.work(results).work(drain)
 }
 
@@ -171,7 +175,7 @@ fn consumed() -> Recipe {
     for key in ["a", "b", "c", ""] {
         recipe = recipe.ask(1, &enqueue(key));
     }
-    let recipe = recipe.ask(4, &consume).ask(6, &ack).ask(8, &nack);
+    let recipe = recipe.ask(4, &consume).listen().ask(6, &ack).ask(8, &nack);
     recipe.ask(10, &extend).ask(9, &nack_all).ask(7, &ack_all)
 }
 
@@ -193,7 +197,8 @@ fn dead_letters() -> Recipe {
     };
     let recipe = Recipe::default().queue(settings);
     let recipe = recipe.produce(1, vec![message("a")]).work(credit(1));
-    recipe.work(fail).ask(23, &redrive).work(credit(1))
+    let recipe = recipe.listen().work(fail).ask(23, &redrive);
+    recipe.work(credit(1)).listen()
 }
 
 fn batches() -> Recipe {

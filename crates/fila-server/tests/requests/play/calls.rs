@@ -1,5 +1,7 @@
 //! Requests on their way, and their streams.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use fila_proto::v1::{
     AckBatchRequest, AckBatchResponse, AckRequest, ConsumeRequest, ConsumeResponse,
@@ -36,7 +38,12 @@ pub(super) struct Calls {
     work: Option<Pipe>,
     /// What the last page has ended with.
     page_token: String,
+    /// How long deliveries may still be waited for.
+    patience: Duration,
 }
+
+/// How long deliveries are waited for in a sequence, all in all: some never come.
+const LISTENING_MAX: Duration = Duration::from_millis(200);
 
 impl Calls {
     pub(super) fn new(router: Router) -> Self {
@@ -47,6 +54,7 @@ impl Calls {
             consume: None,
             work: None,
             page_token: String::new(),
+            patience: LISTENING_MAX,
         }
     }
 
@@ -69,6 +77,7 @@ impl Calls {
             Step::Finish(Stream::Produce) => finish(&mut self.produce, &mut self.ledger).await,
             Step::Finish(Stream::Work) => finish(&mut self.work, &mut self.ledger).await,
             Step::Finish(Stream::Consume) => {}
+            Step::Listen => self.wait().await,
         }
     }
 
@@ -313,7 +322,7 @@ impl Calls {
             Err(status) => return self.ledger.status(&status),
         };
         // As far as it goes at once; at a slow rate it would last.
-        let patience = std::time::Duration::from_millis(5);
+        let patience = Duration::from_millis(5);
         while let Ok(next) = tokio::time::timeout(patience, progress.message()).await {
             match next {
                 Ok(Some(_)) => {}
@@ -335,6 +344,19 @@ impl Calls {
             }
             self.hear();
         }
+    }
+
+    /// Waits until something is delivered, for as long as there is patience.
+    async fn wait(&mut self) {
+        let begun = Instant::now();
+        let before = self.ledger.leases.len();
+        let is_open = |calls: &Self| calls.work.is_some() || calls.consume.is_some();
+        while is_open(self) && self.ledger.leases.len() == before && begun.elapsed() < self.patience
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            self.listen().await;
+        }
+        self.patience = self.patience.saturating_sub(begun.elapsed());
     }
 
     fn hear(&mut self) {

@@ -16,6 +16,8 @@ pub(crate) enum Step {
     HangUp(Stream),
     /// The client says that no more requests come.
     Finish(Stream),
+    /// The client waits for deliveries.
+    Listen,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub(crate) enum Stream {
     Work,
 }
 
-pub(crate) const STEPS: [Step; 33] = [
+pub(crate) const STEPS: [Step; 34] = [
     Step::Call("FilaService/Enqueue"),
     Step::Call("FilaService/EnqueueBatch"),
     Step::Produce,
@@ -59,6 +61,7 @@ pub(crate) const STEPS: [Step; 33] = [
     Step::HangUp(Stream::Work),
     Step::Finish(Stream::Produce),
     Step::Finish(Stream::Work),
+    Step::Listen,
 ];
 
 /// Takes an input apart: it is a message of protobuf, whose fields are requests, and whose numbers say what for. So
