@@ -4,6 +4,7 @@
 //! Each scenario has a server of its own, the real program with `fsync`. Ends with 1 if a bound is broken.
 
 mod books;
+mod idle;
 mod scenarios;
 mod traffic;
 mod trial;

@@ -1,7 +1,6 @@
 //! The ways to overload a server.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -11,6 +10,7 @@ use tokio::time::sleep;
 use tonic::transport::Endpoint;
 
 use super::Scale;
+use super::idle::{Idle, is_closed};
 use super::traffic::{Keys, Plan, Worker};
 use super::trial::{Bounds, DATABASE, QUEUE, Report, Setup, Trial, slow_disk};
 use crate::client;
@@ -236,64 +236,67 @@ async fn hoarding(scale: Scale) -> anyhow::Result<Report> {
 async fn connections(scale: Scale) -> anyhow::Result<Report> {
     // Those of the quiet tenant, of its consumer, and to ask.
     const OURS: u64 = 3;
-    // Bytes that a connection may take, twice: its task, and what it reads and writes through.
-    const EACH: u64 = 32 << 10;
+    // Bytes that a connection may take: its task, and what it reads and writes through.
+    const EACH: u64 = 48 << 10;
     let room = open_files_max()?.saturating_sub(500);
-    let idle = scale.of(10_000).min(room);
+    let count = scale.of(10_000).min(room);
     let mut setup = setup("connections", scale);
     setup
         .settings
-        .push(format!("limits.connections={}", idle + OURS));
+        .push(format!("limits.connections={}", count + OURS));
     let trial = Trial::begin(setup).await?;
     let address = trial
         .server
         .address
         .trim_start_matches("http://")
         .to_owned();
-    let opening = apart({
+    let (to_holder, told) = std::sync::mpsc::channel();
+    let holder = apart({
         let address = address.clone();
-        move || {
-            (0..idle)
-                .map(|_| speak(&address))
-                .collect::<anyhow::Result<Vec<_>>>()
-        }
+        move || hold(&address, count, &told)
     });
-    let open = opening.await??;
-    wait_for(&trial, idle + OURS).await?;
-    sleep(scale.time(20)).await;
+    wait_for(&trial, count + OURS).await?;
+    // Longer than it takes the server to ask whether they are there, in the long version.
+    sleep(scale.time(30)).await;
     let beyond = 50;
     let trying = apart({
         let address = address.clone();
         move || (0..beyond).filter(|_| is_closed(&address)).count()
     });
     let closed = trying.await?;
-    let info = trial.info().await?;
-    ensure!(
-        info.connections == idle + OURS,
-        "{} connections are open",
-        info.connections
-    );
-    drop(open);
+    let open = trial.info().await?.connections;
+    ensure!(open == count + OURS, "{open} connections are open");
+    to_holder.send(())?;
+    holder.await??;
     wait_for(&trial, OURS).await?;
-    ensure!(
-        !is_closed(&address),
-        "there is room again, and a connection is refused"
-    );
+    let refused = apart(move || is_closed(&address)).await?;
+    ensure!(!refused, "there is room again, and a connection is refused");
     let done = format!(
-        "{idle} connections of HTTP/2 are idle; of {beyond} more {closed} are closed at once"
+        "{count} connections of HTTP/2 are idle; of {beyond} more {closed} are closed at once"
     );
     let bounds = Bounds {
-        memory: MEMORY + (idle * EACH >> 20),
+        memory: DATABASE + (count * EACH >> 20),
         ..BOUNDS
     };
     let mut report = trial.end(done, bounds).await?;
     if closed < beyond {
-        report.faults.push(format!(
-            "{} connections beyond the limit were not closed",
-            beyond - closed
-        ));
+        let left = beyond - closed;
+        let fault = format!("{left} connections beyond the limit were not closed");
+        report.faults.push(fault);
     }
     Ok(report)
+}
+
+/// Opens connections and answers for them until it is told to close them.
+fn hold(address: &str, count: u64, told: &Receiver<()>) -> anyhow::Result<()> {
+    let open = (0..count).map(|_| Idle::open(address));
+    let mut open: Vec<Idle> = open.collect::<anyhow::Result<_>>()?;
+    while told.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
+        for connection in &mut open {
+            connection.answer()?;
+        }
+    }
+    Ok(())
 }
 
 /// Does what blocks beside everybody else.
@@ -317,28 +320,6 @@ async fn wait_for(trial: &Trial, connections: u64) -> anyhow::Result<()> {
         );
         sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// Opens a connection and says what a client of HTTP/2 says first: its preface, and settings without any.
-fn speak(address: &str) -> anyhow::Result<TcpStream> {
-    let mut stream = TcpStream::connect(address).context("a connection within the limit")?;
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")?;
-    Ok(stream)
-}
-
-/// Tells whether a new connection is closed without a word.
-fn is_closed(address: &str) -> bool {
-    let Ok(mut stream) = speak(address) else {
-        return true;
-    };
-    if stream
-        .set_read_timeout(Some(Duration::from_secs(2)))
-        .is_err()
-    {
-        return true;
-    }
-    // A server that takes it answers with its settings.
-    !matches!(stream.read(&mut [0; 9]), Ok(1..))
 }
 
 fn open_files_max() -> anyhow::Result<u64> {
