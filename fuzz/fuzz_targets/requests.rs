@@ -3,7 +3,7 @@
 //! replays the corpus.
 #![no_main]
 
-#[path = "../../crates/fila-server/tests/requests/play.rs"]
+#[path = "../../crates/fila-server/tests/requests/play/mod.rs"]
 mod play;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {

@@ -21,7 +21,7 @@ impl Recipe {
     }
 
     fn raw(mut self, number: u32, request: &[u8]) -> Self {
-        prost::encoding::encode_varint(u64::from(number << 3 | 2), &mut self.0);
+        prost::encoding::encode_varint(u64::from((number << 3) | 2), &mut self.0);
         prost::encoding::encode_varint(request.len() as u64, &mut self.0);
         self.0.extend_from_slice(request);
         self

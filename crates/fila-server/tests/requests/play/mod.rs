@@ -20,7 +20,7 @@ use fila_proto::v1::{
     ListQueuesRequest, PeekRequest, QueueStats, ServerInfoRequest,
 };
 use fila_server::config::{ByteSize, Config, StorageEngine};
-use fila_server::fuzzing::answering;
+use fila_server::fuzzing::{Router, answering};
 use fila_server::runtime::Runtime;
 
 pub(crate) use ledger::Ledger;
@@ -32,9 +32,6 @@ pub(crate) use wire::{STEPS, Step, steps};
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Answers as the port of a server does.
-type Router = axum::Router;
 
 /// The broker, which all inputs of this process are played to.
 struct Stage {
