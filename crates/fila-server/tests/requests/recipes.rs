@@ -43,8 +43,8 @@ impl Recipe {
         self.ask(3, &frame)
     }
 
-    fn work(self, request: WorkRequest) -> Self {
-        self.ask(5, &request)
+    fn work(self, request: &WorkRequest) -> Self {
+        self.ask(5, request)
     }
 
     fn listen(self) -> Self {
@@ -130,8 +130,8 @@ fn worked() -> Recipe {
         ..WorkRequest::default()
     };
     let recipe = Recipe::default().queue(QueueSettings::default());
-    let recipe = recipe.produce(1, messages).work(credit(8)).listen();
-    recipe.work(results).work(drain)
+    let recipe = recipe.produce(1, messages).work(&credit(8)).listen();
+    recipe.work(&results).work(&drain)
 }
 
 fn consumed() -> Recipe {
@@ -196,9 +196,9 @@ fn dead_letters() -> Recipe {
         ..RedriveRequest::default()
     };
     let recipe = Recipe::default().queue(settings);
-    let recipe = recipe.produce(1, vec![message("a")]).work(credit(1));
-    let recipe = recipe.listen().work(fail).ask(23, &redrive);
-    recipe.work(credit(1)).listen()
+    let recipe = recipe.produce(1, vec![message("a")]).work(&credit(1));
+    let recipe = recipe.listen().work(&fail).ask(23, &redrive);
+    recipe.work(&credit(1)).listen()
 }
 
 fn batches() -> Recipe {
@@ -292,7 +292,7 @@ fn configuration() -> Recipe {
         .ask(25, &GetConfigRequest { key: key.clone() });
     let recipe = recipe.produce(1, vec![throttled.clone(), throttled]);
     let recipe = recipe
-        .work(credit(2))
+        .work(&credit(2))
         .ask(26, &ListConfigRequest::default());
     let delete = DeleteConfigRequest { key, version };
     recipe.ask(27, &delete).ask(27, &delete)
@@ -361,13 +361,13 @@ fn unreadable() -> Recipe {
         queue: "nowhere".to_owned(),
         ..WorkRequest::default()
     };
-    recipe.work(elsewhere).raw(4, b"\x08").raw(16, b"\xff")
+    recipe.work(&elsewhere).raw(4, b"\x08").raw(16, b"\xff")
 }
 
 fn hung_up() -> Recipe {
     let recipe = Recipe::default().queue(QueueSettings::default());
-    let recipe = recipe.produce(1, vec![message("a"); 3]).work(credit(2));
-    let recipe = recipe.raw(31, b"").work(credit(2)).raw(33, b"");
+    let recipe = recipe.produce(1, vec![message("a"); 3]).work(&credit(2));
+    let recipe = recipe.raw(31, b"").work(&credit(2)).raw(33, b"");
     let consume = ConsumeRequest {
         queue: q(),
         prefetch: 0,
