@@ -202,7 +202,7 @@ pub(crate) async fn consume(
     })
 }
 
-fn numbers(payload: &[u8]) -> anyhow::Result<(u64, u64)> {
+pub(crate) fn numbers(payload: &[u8]) -> anyhow::Result<(u64, u64)> {
     let number = |range| {
         let bytes: Option<&[u8]> = payload.get(range);
         bytes

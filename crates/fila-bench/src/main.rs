@@ -12,6 +12,7 @@ mod backlog;
 mod client;
 mod compare;
 mod live;
+mod overload;
 mod policies;
 mod profile;
 mod sdk;
@@ -34,6 +35,8 @@ enum Scenario {
     Backlog(backlog::Arguments),
     /// Ourselves, NATS JetStream, Redis Streams and RabbitMQ on the same work, in the same run
     Compare(compare::Arguments),
+    /// More than it can take: bounded memory, refusals with a code, quiet tenants served, and all well afterwards
+    Overload(overload::Arguments),
     /// What hooks and throttles cost, how exactly rates are kept, and what live traffic feels of failures and redrives
     Policies(policies::Arguments),
     /// Where the server's processor time goes, message by message; needs `perf`
@@ -54,6 +57,7 @@ fn main() -> anyhow::Result<()> {
             runtime
         }
         Scenario::Backlog(_)
+        | Scenario::Overload(_)
         | Scenario::Policies(_)
         | Scenario::Profile(_)
         | Scenario::Sdk(_)
@@ -66,6 +70,7 @@ async fn run(scenario: Scenario) -> anyhow::Result<()> {
     match scenario {
         Scenario::Backlog(arguments) => backlog::run(arguments).await,
         Scenario::Compare(arguments) => Box::pin(compare::run(arguments)).await,
+        Scenario::Overload(arguments) => overload::run(arguments).await,
         Scenario::Policies(arguments) => policies::run(arguments).await,
         Scenario::Profile(arguments) => profile::run(arguments).await,
         Scenario::Sdk(arguments) => sdk::run(arguments).await,

@@ -17,12 +17,22 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the program that lies beside this one, on a free port.
     pub(crate) fn start(data: &Path, settings: &[String]) -> anyhow::Result<Self> {
+        Self::start_with(data, settings, &[])
+    }
+
+    /// Starts it with these variables beside those that are set.
+    pub(crate) fn start_with(
+        data: &Path,
+        settings: &[String],
+        variables: &[(&str, &Path)],
+    ) -> anyhow::Result<Self> {
         let program = program()?;
         let mut command = Command::new(&program);
         command
             .args(["server", "--address", "127.0.0.1:0", "--log", "warn"])
             .arg("--data")
             .arg(data)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped());
         for setting in settings {
             command.arg("--set").arg(setting);

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use anstyle::Style;
 use clap::Args;
+use fila_cli::message_json::millis;
 use fila_sdk::{EstimateBasis, Explanation, Waiting};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::general::General;
-use crate::message_json::millis;
 use crate::output::{count, duration, printable};
 use crate::units::percent;
 

@@ -16,7 +16,6 @@ mod failure;
 mod general;
 mod hook;
 mod key;
-mod message_json;
 mod output;
 mod peek;
 mod queue;

@@ -2,6 +2,8 @@
 //!
 //! What one has printed the other takes: messages can be moved from queue to queue by a pipe.
 
+pub mod fuzzing;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,9 +14,14 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::printable;
+
+/// How much of what is wrong with a line is told. A name of a field that nobody knows may be as long as the line.
+const WRONG_CHARACTERS_MAX: usize = 400;
+
 /// A message as it is printed.
 #[derive(Debug, Serialize)]
-pub(crate) struct ReceivedJson<'a> {
+pub struct ReceivedJson<'a> {
     id: &'a str,
     key: &'a str,
     weight: u32,
@@ -29,7 +36,7 @@ pub(crate) struct ReceivedJson<'a> {
 
 /// What has gone wrong with a message, for programs.
 #[derive(Debug, Serialize)]
-pub(crate) struct HistoryJson<'a> {
+pub struct HistoryJson<'a> {
     last_error: &'a str,
     first_failed_at_ms: u64,
     last_failed_at_ms: u64,
@@ -71,9 +78,17 @@ impl<'a> From<&'a History> for HistoryJson<'a> {
 /// Text if it is text, else Base64.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(crate) enum PayloadJson<'a> {
-    Text { payload: &'a str },
-    Bytes { payload_base64: String },
+pub enum PayloadJson<'a> {
+    /// It is text.
+    Text {
+        /// As it is.
+        payload: &'a str,
+    },
+    /// It is not.
+    Bytes {
+        /// In Base64.
+        payload_base64: String,
+    },
 }
 
 impl<'a> From<&'a [u8]> for PayloadJson<'a> {
@@ -103,7 +118,7 @@ impl<'a> From<&'a Received> for ReceivedJson<'a> {
 }
 
 /// Returns milliseconds since 1970.
-pub(crate) fn millis(time: SystemTime) -> u64 {
+pub fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
@@ -111,7 +126,7 @@ pub(crate) fn millis(time: SystemTime) -> u64 {
 /// A message as it is read. A field that is not known is refused: it would be a mistyped one that is not heeded.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct LineJson {
+pub struct LineJson {
     key: Option<String>,
     weight: Option<u32>,
     headers: BTreeMap<String, String>,
@@ -137,11 +152,17 @@ impl LineJson {
     ///
     /// # Errors
     /// In words for whoever wrote it.
-    pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
+    pub fn parse(line: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(line).map_err(|error| {
-            // It counts lines within ours.
             let text = error.to_string();
-            let wrong = text.split(" at line ").next().unwrap_or(&text);
+            // It counts lines within ours.
+            let wrong = text.rsplit_once(" at line ");
+            let wrong = wrong.map_or(&*text, |(wrong, _)| wrong);
+            // It cites what was read.
+            let wrong: String = printable(wrong)
+                .chars()
+                .take(WRONG_CHARACTERS_MAX)
+                .collect();
             format!(
                 "is no message in JSON, at column {}: {wrong}",
                 error.column()
@@ -153,7 +174,7 @@ impl LineJson {
     ///
     /// # Errors
     /// In words for whoever wrote it.
-    pub(crate) fn into_message(
+    pub fn into_message(
         self,
         template: impl FnOnce(Vec<u8>) -> Message,
     ) -> Result<Message, String> {
@@ -246,5 +267,15 @@ mod tests {
         assert_eq!(read("{}"), Err("has no payload".to_owned()));
         assert!(read("seven").is_err());
         assert!(read(r#"{"payload_base64":"?"}"#).is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_one_short_line_whatever_it_cites() {
+        let wrong = read(r#"{"\u001b[2J\n at line 5":1}"#).unwrap_err();
+        let start = "is no message in JSON, at column 24: unknown field `\\u{1b}[2J\\n at line 5`, expected";
+        assert!(wrong.starts_with(start), "{wrong}");
+        let long = "x".repeat(1 << 20);
+        let wrong = read(&format!(r#"{{"{long}":1}}"#)).unwrap_err();
+        assert!(wrong.len() < 500, "{} bytes", wrong.len());
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use clap::Args;
+use fila_cli::message_json::{HistoryJson, PayloadJson, millis};
 use fila_sdk::{PeekPage, Peeked, PeekedState};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::general::General;
-use crate::message_json::{HistoryJson, PayloadJson, millis};
 use crate::output::{self, Align, Format, Table, bytes, count, duration};
 
 /// How much of a payload people see in the table.

@@ -743,7 +743,10 @@ fn keys_delays_deduplication_ids_and_consumers_are_limited_as_well() {
 
     let mut delayed = message("a", "");
     delayed.delay = SECOND;
-    shell.enqueue(queue, delayed.clone());
+    // Also those count that come together, before any of them is stored.
+    let taken = shell.enqueue_all(queue, vec![delayed.clone(), delayed.clone()]);
+    assert!(taken[0].is_ok(), "{taken:?}");
+    assert_eq!(taken[1], Err(EnqueueError::TooManyDelayed { max: 1 }));
     let refused = shell.enqueue_all(queue, vec![delayed]);
     assert_eq!(refused, [Err(EnqueueError::TooManyDelayed { max: 1 })]);
 

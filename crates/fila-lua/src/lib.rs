@@ -5,6 +5,8 @@
 mod breaker;
 mod error;
 mod fault;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hook;
 mod library;
 mod limits;

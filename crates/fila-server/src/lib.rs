@@ -4,6 +4,8 @@
 //! [`runtime`] is the broker at work, without a network; [`runtime_config`] is what can change while it is. [`Server`] puts gRPC and HTTP around it.
 
 pub mod config;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grpc;
 mod hooks;
 mod http;

@@ -5,6 +5,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
+use fila_cli::message_json::millis;
 use fila_sdk::{Delivery, Error, Received};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +14,6 @@ use tokio::task::JoinSet;
 
 use super::feed::{Feed, Work};
 use crate::failure::Failure;
-use crate::message_json::millis;
 use crate::output::{self, Format, Output, count};
 
 /// How much of a last line is kept as the reason of a failure.

@@ -2,12 +2,12 @@
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
+use fila_cli::message_json::ReceivedJson;
 use fila_sdk::{Delivery, Error};
 use futures_util::future::join_all;
 
 use super::feed::{Feed, Work};
 use crate::failure::Failure;
-use crate::message_json::ReceivedJson;
 use crate::output::{self, Format, count};
 
 /// How many messages are written before they are acknowledged together.

@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use fila_cli::message_json::LineJson;
 use fila_sdk::{Error, ErrorCode, Message, Queue, Sent};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
@@ -17,7 +18,6 @@ use self::source::{Piece, Source};
 use self::tally::Tally;
 use crate::failure::Failure;
 use crate::general::General;
-use crate::message_json::LineJson;
 use crate::output::{self, Format, Output, Progress};
 use crate::{signals, values};
 

@@ -1,18 +1,15 @@
 //! Where messages come from: the command line, files, or the standard input, line by line.
 
 use std::fs;
-use std::io::{self, BufRead, Read};
+use std::io::{self, Read};
 use std::path::Path;
 use std::thread;
 
 use anyhow::Context;
+use fila_cli::lines::{LINE_BYTES_MAX, read_line};
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
-
-/// Longer than any message that a server can be told to take. A line that is longer ends the reading: memory is
-/// bounded, whatever is piped into us.
-const LINE_BYTES_MAX: usize = 65 << 20;
 
 /// How many lines are read ahead.
 const LINES_AHEAD: usize = 64;
@@ -101,8 +98,10 @@ fn read_ahead(input: impl Read + Send + 'static) -> mpsc::Receiver<Piece> {
     thread::spawn(move || {
         let mut input = io::BufReader::with_capacity(1 << 16, input);
         for number in 1.. {
-            let Some(piece) = read_line(&mut input, number) else {
-                return;
+            let piece = match read_line(&mut input, number) {
+                Some(Ok(line)) => Piece::Line { line, number },
+                Some(Err(wrong)) => Piece::Unreadable(wrong),
+                None => return,
             };
             let is_over = matches!(piece, Piece::Unreadable(_));
             if to_us.blocking_send(piece).is_err() || is_over {
@@ -113,58 +112,9 @@ fn read_ahead(input: impl Read + Send + 'static) -> mpsc::Receiver<Piece> {
     lines
 }
 
-/// Reads one line without its end. None after the last.
-fn read_line(input: &mut impl BufRead, number: u64) -> Option<Piece> {
-    let mut line = Vec::new();
-    let mut limited = input.take(LINE_BYTES_MAX as u64);
-    match limited.read_until(b'\n', &mut line) {
-        Ok(0) => None,
-        Ok(LINE_BYTES_MAX) if line.last() != Some(&b'\n') => Some(Piece::Unreadable(format!(
-            "line {number} is longer than any message may be; nothing was read after it"
-        ))),
-        Ok(_) => {
-            if line.last() == Some(&b'\n') {
-                line.pop();
-                if line.last() == Some(&b'\r') {
-                    line.pop();
-                }
-            }
-            Some(Piece::Line { line, number })
-        }
-        Err(error) => Some(Piece::Unreadable(format!(
-            "line {number} cannot be read ({error}); nothing was read after it"
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn lines(input: &[u8]) -> Vec<Vec<u8>> {
-        let mut input = input;
-        let pieces = (1..).map_while(|number| read_line(&mut input, number));
-        let lines = pieces.map(|piece| match piece {
-            Piece::Line { line, .. } => line,
-            other => panic!("{other:?}"),
-        });
-        lines.collect()
-    }
-
-    #[test]
-    fn lines_end_with_a_newline_or_with_the_input() {
-        assert_eq!(lines(b""), Vec::<Vec<u8>>::new());
-        assert_eq!(lines(b"a\nb"), [b"a", b"b"]);
-        assert_eq!(lines(b"a\r\n\nb\n"), [&b"a"[..], b"", b"b"]);
-        assert_eq!(lines(b"\xff\n"), [b"\xff"]);
-    }
-
-    #[test]
-    fn a_line_without_end_is_refused_before_it_fills_the_memory() {
-        let mut endless = io::BufReader::new(io::repeat(b'x'));
-        let piece = read_line(&mut endless, 7);
-        assert!(matches!(piece, Some(Piece::Unreadable(wrong)) if wrong.contains("line 7")));
-    }
 
     #[tokio::test]
     async fn pieces_are_repeated_in_rounds() {

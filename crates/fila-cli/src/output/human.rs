@@ -67,19 +67,6 @@ pub(crate) fn rate(number: u64, time: Duration) -> String {
     format!("{}/s", count(rate.round() as u64))
 }
 
-/// Returns text without anything that would move the cursor or change the terminal.
-pub(crate) fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            printable.extend(character.escape_default());
-        } else {
-            printable.push(character);
-        }
-    }
-    printable
-}
-
 /// Two figures of a small value, all of a large one.
 fn figure(value: f64, unit: &str) -> String {
     let text = if value < 9.95 && unit != "B" {
@@ -138,11 +125,5 @@ mod tests {
         }
         assert_eq!(duration(Duration::from_micros(250)), "250 µs");
         assert_eq!(duration(Duration::from_micros(1_250)), "1.2 ms");
-    }
-
-    #[test]
-    fn a_key_cannot_move_the_cursor() {
-        assert_eq!(printable("a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
-        assert_eq!(printable("größe 大"), "größe 大");
     }
 }

@@ -13,7 +13,9 @@ use std::io::{self, Write};
 use anyhow::Context;
 use serde::Serialize;
 
-pub(crate) use self::human::{bytes, count, duration, printable, rate};
+pub(crate) use fila_cli::printable;
+
+pub(crate) use self::human::{bytes, count, duration, rate};
 pub(crate) use self::progress::Progress;
 pub(crate) use self::table::{Align, Table};
 use crate::failure::Failure;

@@ -165,6 +165,7 @@ impl Queue {
         self.writes.bytes += bytes;
         let number = self.lane_for(limits, &message.fairness_key, weight);
         self.books.accept(number);
+        self.books.delayed_uncommitted += u64::from(!message.delay.is_zero());
         let mut meta = Meta::new(message.fairness_key, context.now);
         meta.weight = message.weight;
         meta.throttle_keys = message.throttle_keys;
@@ -196,7 +197,8 @@ impl Queue {
             return Err(EnqueueError::QueueFull { max });
         }
         let max = limits.delayed_per_queue;
-        if is_delayed && self.books.stats.delayed >= max {
+        let delayed = self.books.stats.delayed + self.books.delayed_uncommitted;
+        if is_delayed && delayed >= max {
             return Err(EnqueueError::TooManyDelayed { max });
         }
         let Some(&number) = self.books.keys.get(key) else {
@@ -242,6 +244,7 @@ impl Queue {
         let books = &mut self.books;
         let bytes = carried(&meta);
         books.stats.bytes += bytes;
+        books.delayed_uncommitted -= u64::from(meta.deliver_after.is_some());
         let lane = books.lane_mut(number);
         lane.uncommitted -= 1;
         let is_early = meta.deliver_after.is_some_and(|due| due > context.now);

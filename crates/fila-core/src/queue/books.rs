@@ -50,6 +50,8 @@ pub(super) struct Books {
     pub(super) stats: QueueStats,
     /// Messages in the queue, with those that are not durable yet.
     pub(super) depth: u64,
+    /// Of those that are not durable yet, how many will wait for their time.
+    pub(super) delayed_uncommitted: u64,
     /// Bytes of memory that these books take of the broker's, and that their reads may bring.
     used: usize,
     reserved: usize,
@@ -86,6 +88,7 @@ impl Books {
             pace: Pace::new(now),
             stats: QueueStats::default(),
             depth: 0,
+            delayed_uncommitted: 0,
             used: 0,
             reserved: 0,
             loads: 0,

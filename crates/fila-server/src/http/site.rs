@@ -55,7 +55,7 @@ impl Site {
     }
 
     /// Returns what answers a request that comes now.
-    pub(super) fn router(&self) -> Router {
+    pub(crate) fn router(&self) -> Router {
         self.0.open.get().unwrap_or(&self.0.starting).clone()
     }
 }

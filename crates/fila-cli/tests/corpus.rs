@@ -1,0 +1,93 @@
+//! What the fuzzer checks, on the corpus that is kept and on texts that are like it: `scripts/fuzz` needs a nightly
+//! toolchain, this does not.
+#![cfg(test)] // helpers may unwrap, as tests do
+
+use std::path::Path;
+
+use fila_cli::message_json::fuzzing::messages;
+use proptest::prelude::*;
+
+/// Returns the inputs in `fuzz/corpus/message_files` by the names of their files.
+fn corpus() -> Vec<(String, Vec<u8>)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/message_files");
+    let files = std::fs::read_dir(directory).unwrap();
+    files
+        .map(|file| {
+            let file = file.unwrap();
+            let name = file.file_name().into_string().unwrap();
+            (name, std::fs::read(file.path()).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn every_line_of_the_corpus_is_taken_or_refused_as_the_name_of_its_file_says() {
+    for (name, input) in corpus() {
+        for message in messages(&input) {
+            let refused = name.starts_with("refused");
+            assert_eq!(message.is_err(), refused, "{name}: {message:?}");
+        }
+    }
+}
+
+/// Pieces of which files are made, so that what is thrown together is often nearly one.
+fn piece() -> impl Strategy<Value = Vec<u8>> {
+    let texts = prop::sample::select(vec![
+        "{\"payload\":",
+        "\"key\":",
+        "\"headers\":{",
+        "\"weight\":",
+        "\"ttl_ms\":",
+        "\"payload_base64\":",
+        "\"a\"",
+        "\"\\u001b\"",
+        "\"\\ud800\"",
+        "\"YQ==\"",
+        "1",
+        "-1",
+        "1e400",
+        "null",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "\n",
+        "\r\n",
+        "\"",
+        " at line ",
+        "\u{feff}",
+        "\u{85}",
+    ]);
+    prop_oneof![
+        4 => texts.prop_map(|text| text.as_bytes().to_vec()),
+        1 => prop::collection::vec(any::<u8>(), 0..8),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn texts_that_are_thrown_together_break_no_promise(pieces in prop::collection::vec(piece(), 0..20)) {
+        messages(&pieces.concat());
+    }
+
+    #[test]
+    fn a_changed_corpus_breaks_no_promise(
+        which in any::<prop::sample::Index>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        keep in any::<prop::sample::Index>(),
+        more in prop::collection::vec(piece(), 0..4),
+    ) {
+        let mut corpus = corpus();
+        let (_, mut input) = corpus.swap_remove(which.index(corpus.len()));
+        input.push(b'\n');
+        for (at, byte) in changes {
+            let at = at.index(input.len());
+            input[at] = byte;
+        }
+        input.truncate(keep.index(input.len()) + 1);
+        input.extend_from_slice(&more.concat());
+        messages(&input);
+    }
+}
