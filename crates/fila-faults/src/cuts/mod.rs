@@ -1,0 +1,220 @@
+//! Random work on a real store, the power cut at random moments, and what is there afterwards.
+//!
+//! One *work* is recorded once and cut at many moments. What a cut leaves is opened, compared with what had been confirmed,
+//! worked on, and cut again: anywhere in the second opening or in the work after it. The commit that was under way at a
+//! cut has happened as a whole, or not at all.
+//!
+//! The database has threads of its own, so the same seed makes the same work, but not every byte in the same order: a
+//! failure leaves the directory behind in which it showed.
+
+mod state;
+mod work;
+
+use std::ops::AddAssign;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use fastrand::Rng;
+use tempfile::TempDir;
+
+pub use state::{Held, Shards, State, Store, StoreShard, open};
+
+use crate::{Disk, FileSystem, Op, Recording, Watch};
+use work::Work;
+
+/// Cuts that are made of one work, half of them after a first one.
+pub const CUTS_PER_WORK: usize = 100;
+
+const STEPS: usize = 250;
+const STEPS_AFTER_A_CUT: usize = 6;
+
+/// What a run has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Cuts.
+    pub cuts: usize,
+    /// Those in the middle of a commit or another change.
+    pub amid: usize,
+    /// Those of them after which the change was there.
+    pub kept: usize,
+    /// Messages that were there after a cut, all of them whole.
+    pub messages: usize,
+    /// Operations on files that were recorded.
+    pub operations: usize,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.cuts += other.cuts;
+        self.amid += other.amid;
+        self.kept += other.kept;
+        self.messages += other.messages;
+        self.operations += other.operations;
+    }
+}
+
+/// Records one work and cuts the power in it, up to [`CUTS_PER_WORK`] times.
+///
+/// # Errors
+/// If something confirmed is gone or changed, a change half done, a store not opened. Says where, and what to repeat.
+pub fn run(seed: u64, cuts: usize) -> anyhow::Result<Tally> {
+    let mut rng = Rng::with_seed(seed);
+    let place = tempfile::tempdir()?;
+    let watch = Watch::recording(place.path())?;
+    let store = open(watch.root())?;
+    let states = Work::on(&watch, &mut rng, store)?.play(STEPS)?;
+    let recording = watch.finish();
+    let mut tally = Tally {
+        operations: recording.ops.len(),
+        ..Tally::default()
+    };
+    for file_system in [FileSystem::Strict, FileSystem::Ordered] {
+        let mut disk = Disk::new(&recording, file_system);
+        let mut moments: Vec<usize> = (0..cuts.div_ceil(4))
+            .map(|_| rng.usize(..=recording.ops.len()))
+            .collect();
+        moments.sort_unstable();
+        for moment in moments {
+            let choice = rng.u64(..);
+            disk.advance(moment);
+            let cut = Cut {
+                recording: &recording,
+                states: &states,
+                file_system,
+                moment,
+            };
+            let cut = cut.twice(&disk, choice);
+            tally += cut.with_context(|| {
+                let of = recording.ops.len();
+                format!("seed {seed}: {file_system:?}, cut after {moment} of {of}, choice {choice}")
+            })?;
+        }
+        disk.advance(recording.ops.len());
+        disk.compare(place.path())?;
+    }
+    Ok(tally)
+}
+
+/// A moment of a recording.
+struct Cut<'a> {
+    recording: &'a Recording,
+    states: &'a [State],
+    file_system: FileSystem,
+    moment: usize,
+}
+
+impl Cut<'_> {
+    /// Cuts, opens, works, cuts again, and opens again.
+    fn twice(&self, disk: &Disk<'_>, choice: u64) -> anyhow::Result<Tally> {
+        let mut rng = Rng::with_seed(choice);
+        let first = Place::new()?;
+        disk.cut(&mut rng, first.path())?;
+        let watch = Watch::recording(first.path())?;
+        let (mut tally, states) = first.keep_if_wrong(|path| {
+            let store = open(path).context("not opened after the first cut")?;
+            let work = Work::on(&watch, &mut rng, store)?;
+            let tally = self.check(work.state())?;
+            ensure!(
+                work.epoch().is_none_or(|now| Some(now) > self.last_epoch()),
+                "an epoch was given twice"
+            );
+            Ok((tally, work.play(STEPS_AFTER_A_CUT)?))
+        })?;
+        let recording = watch.finish();
+        let second = Place::new()?;
+        let moment = rng.usize(..=recording.ops.len());
+        let mut disk = Disk::new(&recording, self.file_system);
+        disk.advance(moment);
+        disk.cut(&mut rng, second.path())?;
+        let again = Cut {
+            recording: &recording,
+            states: &states,
+            file_system: self.file_system,
+            moment,
+        };
+        tally += second.keep_if_wrong(|path| {
+            let store = open(path).context("not opened after the second cut")?;
+            let (found, _shards) = State::read(&store)?;
+            let tally = again.check(&found);
+            tally.with_context(|| format!("second cut, after {moment} of {}", recording.ops.len()))
+        })?;
+        Ok(tally)
+    }
+
+    /// Returns the state that was confirmed at the moment, and the one of the change under way.
+    fn expected(&self) -> (&State, Option<&State>) {
+        let before = self.recording.ops[..self.moment].iter().rev();
+        let mut marks = before.filter_map(|op| match op {
+            Op::Mark(mark) => Some(*mark as usize),
+            Op::Write { .. }
+            | Op::SetLen { .. }
+            | Op::Enter { .. }
+            | Op::Remove { .. }
+            | Op::Rename { .. }
+            | Op::Sync { .. } => None,
+        });
+        let mark = marks.next();
+        let confirmed = mark.map_or(0, |mark| mark.div_ceil(2));
+        let under_way = mark.filter(|mark| mark % 2 == 0).map(|mark| mark / 2 + 1);
+        let under_way = under_way.and_then(|state| self.states.get(state));
+        (&self.states[confirmed], under_way)
+    }
+
+    fn last_epoch(&self) -> Option<u32> {
+        self.expected().0.last_epoch()
+    }
+
+    fn check(&self, found: &State) -> anyhow::Result<Tally> {
+        let (confirmed, under_way) = self.expected();
+        let under_way = under_way.filter(|next| *next != confirmed);
+        let kept = under_way == Some(found);
+        if found != confirmed && !kept {
+            let or = under_way.map(|next| next.difference(found));
+            bail!("{}; or {or:?}", confirmed.difference(found));
+        }
+        Ok(Tally {
+            cuts: 1,
+            amid: usize::from(under_way.is_some()),
+            kept: usize::from(kept),
+            messages: found.queues.values().map(|held| held.messages.len()).sum(),
+            operations: 0,
+        })
+    }
+}
+
+/// A directory that vanishes, unless something is wrong with what is in it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self(tempfile::tempdir()?))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn keep_if_wrong<T>(self, check: impl FnOnce(&Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        // As it was before the store was opened, since opening changes it.
+        let before = tempfile::tempdir()?;
+        copy(self.path(), before.path())?;
+        check(self.path()).with_context(|| {
+            let kept: PathBuf = before.keep();
+            format!("what the cut has left is in {}", kept.display())
+        })
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            std::fs::create_dir(&to)?;
+            copy(&from, &to)?;
+        } else {
+            std::fs::copy(&from, &to)?;
+        }
+    }
+    Ok(())
+}
