@@ -144,6 +144,28 @@ pub(crate) fn position(fd: RawFd) -> Option<u64> {
     u64::try_from(position).ok()
 }
 
+/// Returns where a file's last bytes end that are no hole; none if the file system cannot say. The position is at the
+/// file's beginning afterwards.
+pub(crate) fn used(file: &std::fs::File) -> Option<u64> {
+    let fd = std::os::fd::AsRawFd::as_raw_fd(file);
+    let mut end = 0;
+    loop {
+        // SAFETY: takes numbers only.
+        let data = unsafe { libc::lseek(fd, end, libc::SEEK_DATA) };
+        let none = std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO);
+        if data < 0 {
+            // SAFETY: takes numbers only.
+            let back = unsafe { libc::lseek(fd, 0, libc::SEEK_SET) };
+            return (none && back == 0).then(|| end.unsigned_abs());
+        }
+        // SAFETY: takes numbers only.
+        end = unsafe { libc::lseek(fd, data, libc::SEEK_HOLE) };
+        if end < 0 {
+            return None;
+        }
+    }
+}
+
 /// Returns the flags that a file was opened with.
 pub(crate) fn flags(fd: RawFd) -> c_int {
     // SAFETY: takes numbers only. By number, since `fcntl` may be asked of a descriptor that is no file.

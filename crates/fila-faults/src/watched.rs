@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
+use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -66,9 +67,10 @@ impl Watched {
             let node = if stat.is_directory {
                 Node::Directory
             } else if self.records {
-                let mut bytes = std::fs::read(&path)?;
-                let used = bytes.iter().rposition(|byte| *byte != 0);
-                bytes.truncate(used.map_or(0, |last| last + 1));
+                let mut bytes = Vec::new();
+                let file = std::fs::File::open(&path)?;
+                let used = kernel::used(&file).unwrap_or(stat.len);
+                file.take(used).read_to_end(&mut bytes)?;
                 Node::File(Content {
                     bytes,
                     len: stat.len,

@@ -11,7 +11,7 @@ mod state;
 mod work;
 
 use std::ops::AddAssign;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
@@ -59,7 +59,7 @@ impl AddAssign for Tally {
 /// If something confirmed is gone or changed, a change half done, a store not opened. Says where, and what to repeat.
 pub fn run(seed: u64, cuts: usize) -> anyhow::Result<Tally> {
     let mut rng = Rng::with_seed(seed);
-    let place = tempfile::tempdir()?;
+    let place = place()?;
     let watch = Watch::recording(place.path())?;
     let store = open(watch.root())?;
     let states = Work::on(&watch, &mut rng, store)?.play(STEPS)?;
@@ -107,24 +107,18 @@ impl Cut<'_> {
     /// Cuts, opens, works, cuts again, and opens again.
     fn twice(&self, disk: &Disk<'_>, choice: u64) -> anyhow::Result<Tally> {
         let mut rng = Rng::with_seed(choice);
-        let first = Place::new()?;
+        let first = place()?;
+        let chance = rng.clone();
         disk.cut(&mut rng, first.path())?;
         let watch = Watch::recording(first.path())?;
-        let (mut tally, states) = first.keep_if_wrong(|path| {
-            let store = open(path).context("not opened after the first cut")?;
-            let work = Work::on(&watch, &mut rng, store)?;
-            let tally = self.check(work.state())?;
-            ensure!(
-                work.epoch().is_none_or(|now| Some(now) > self.last_epoch()),
-                "an epoch was given twice"
-            );
-            Ok((tally, work.play(STEPS_AFTER_A_CUT)?))
-        })?;
+        let survived = self.survive(&watch, &mut rng);
+        let (mut tally, states) = survived.with_context(|| kept(disk, chance))?;
         let recording = watch.finish();
-        let second = Place::new()?;
+        let second = place()?;
         let moment = rng.usize(..=recording.ops.len());
         let mut disk = Disk::new(&recording, self.file_system);
         disk.advance(moment);
+        let chance = rng.clone();
         disk.cut(&mut rng, second.path())?;
         let again = Cut {
             recording: &recording,
@@ -132,13 +126,33 @@ impl Cut<'_> {
             file_system: self.file_system,
             moment,
         };
-        tally += second.keep_if_wrong(|path| {
-            let store = open(path).context("not opened after the second cut")?;
-            let (found, _shards) = State::read(&store)?;
-            let tally = again.check(&found);
-            tally.with_context(|| format!("second cut, after {moment} of {}", recording.ops.len()))
+        let found = again.survive_again(second.path());
+        tally += found.with_context(|| {
+            let of = recording.ops.len();
+            format!(
+                "second cut, after {moment} of {of}; {}",
+                kept(&disk, chance)
+            )
         })?;
         Ok(tally)
+    }
+
+    /// Opens what a cut has left, compares, and goes on working.
+    fn survive(&self, watch: &Watch, rng: &mut Rng) -> anyhow::Result<(Tally, Vec<State>)> {
+        let store = open(watch.root()).context("not opened")?;
+        let work = Work::on(watch, rng, store)?;
+        let tally = self.check(work.state())?;
+        ensure!(
+            work.epoch().is_none_or(|now| Some(now) > self.last_epoch()),
+            "an epoch was given twice"
+        );
+        Ok((tally, work.play(STEPS_AFTER_A_CUT)?))
+    }
+
+    fn survive_again(&self, path: &Path) -> anyhow::Result<Tally> {
+        let store = open(path).context("not opened")?;
+        let (found, _shards) = State::read(&store)?;
+        self.check(&found)
     }
 
     /// Returns the state that was confirmed at the moment, and the one of the change under way.
@@ -182,39 +196,24 @@ impl Cut<'_> {
     }
 }
 
-/// A directory that vanishes, unless something is wrong with what is in it.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> anyhow::Result<Self> {
-        Ok(Self(tempfile::tempdir()?))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn keep_if_wrong<T>(self, check: impl FnOnce(&Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        // As it was before the store was opened, since opening changes it.
-        let before = tempfile::tempdir()?;
-        copy(self.path(), before.path())?;
-        check(self.path()).with_context(|| {
-            let kept: PathBuf = before.keep();
-            format!("what the cut has left is in {}", kept.display())
-        })
+/// Puts what a cut has left into a directory that stays, and says where.
+fn kept(disk: &Disk<'_>, mut chance: Rng) -> String {
+    let kept = tempfile::tempdir().and_then(|place| {
+        disk.cut(&mut chance, place.path())?;
+        Ok(place.keep())
+    });
+    match kept {
+        Ok(path) => format!("what the cut has left is in {}", path.display()),
+        Err(error) => format!("what the cut has left could not be kept: {error}"),
     }
 }
 
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type()?.is_dir() {
-            std::fs::create_dir(&to)?;
-            copy(&from, &to)?;
-        } else {
-            std::fs::copy(&from, &to)?;
-        }
+/// Returns a directory that vanishes, in memory if there is such a place: the disk beneath is simulated anyway.
+fn place() -> std::io::Result<TempDir> {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
     }
-    Ok(())
 }

@@ -97,10 +97,15 @@ impl State {
     pub fn difference(&self, found: &Self) -> String {
         let mut said = Vec::new();
         if self.configs != found.configs {
-            said.push(format!(
-                "configuration {:?}, not {:?}",
-                found.configs, self.configs
-            ));
+            let versions = |state: &Self| -> Vec<Version> {
+                state
+                    .configs
+                    .values()
+                    .map(|(version, _)| *version)
+                    .collect()
+            };
+            let (found, expected) = (versions(found), versions(self));
+            said.push(format!("configuration {found:?}, not {expected:?}"));
         }
         let names = self.queues.keys().chain(found.queues.keys());
         for name in std::collections::BTreeSet::from_iter(names) {
