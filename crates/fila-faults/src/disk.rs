@@ -175,21 +175,15 @@ impl<'a> Disk<'a> {
     /// If it cannot be written.
     pub fn cut(&self, rng: &mut Rng, into: &Path) -> std::io::Result<()> {
         let luck = self.luck(rng);
-        let image = self.image(rng, luck);
-        for (path, content) in image {
-            let path = into.join(path);
-            match content {
-                None => std::fs::create_dir(path)?,
-                Some(content) => {
-                    std::fs::write(&path, &content.bytes)?;
-                    if content.len != content.bytes.len() as u64 {
-                        let file = std::fs::OpenOptions::new().write(true).open(&path)?;
-                        file.set_len(content.len)?;
-                    }
-                }
-            }
-        }
-        Ok(())
+        write(self.image(rng, luck), into)
+    }
+
+    /// Puts everything that has been done so far into an empty directory.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn restore(&self, into: &Path) -> std::io::Result<()> {
+        write(self.image(&mut Rng::with_seed(0), Luck::Everything), into)
     }
 
     /// Compares what the recording has led to with what there is: a difference means that something was done unseen.
@@ -343,6 +337,23 @@ fn concerns(op: &Op, directory: NodeId) -> bool {
         Op::Rename { from, to, .. } => from.0 == directory || to.0 == directory,
         Op::Write { .. } | Op::SetLen { .. } | Op::Sync { .. } | Op::Mark(_) => false,
     }
+}
+
+fn write(image: Vec<(PathBuf, Option<Content>)>, into: &Path) -> std::io::Result<()> {
+    for (path, content) in image {
+        let path = into.join(path);
+        match content {
+            None => std::fs::create_dir(path)?,
+            Some(content) => {
+                std::fs::write(&path, &content.bytes)?;
+                if content.len != content.bytes.len() as u64 {
+                    let file = std::fs::OpenOptions::new().write(true).open(&path)?;
+                    file.set_len(content.len)?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn rename(entries: &mut BTreeMap<Place, NodeId>, op: &Op) {

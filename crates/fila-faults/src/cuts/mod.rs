@@ -26,6 +26,7 @@ use work::Work;
 pub const CUTS_PER_WORK: usize = 100;
 
 const STEPS: usize = 250;
+const FIRST_OPERATIONS: usize = 150;
 const STEPS_AFTER_A_CUT: usize = 6;
 
 /// What a run has seen.
@@ -60,10 +61,7 @@ impl AddAssign for Tally {
 pub fn run(seed: u64, cuts: usize) -> anyhow::Result<Tally> {
     let mut rng = Rng::with_seed(seed);
     let place = place()?;
-    let watch = Watch::recording(place.path())?;
-    let store = open(watch.root())?;
-    let states = Work::on(&watch, &mut rng, store)?.play(STEPS)?;
-    let recording = watch.finish();
+    let (recording, states) = record(&mut rng, place.path(), STEPS)?;
     let mut tally = Tally {
         operations: recording.ops.len(),
         ..Tally::default()
@@ -71,7 +69,7 @@ pub fn run(seed: u64, cuts: usize) -> anyhow::Result<Tally> {
     for file_system in [FileSystem::Strict, FileSystem::Ordered] {
         let mut disk = Disk::new(&recording, file_system);
         let mut moments: Vec<usize> = (0..cuts.div_ceil(4))
-            .map(|_| rng.usize(..=recording.ops.len()))
+            .map(|_| moment(&mut rng, recording.ops.len()))
             .collect();
         moments.sort_unstable();
         for moment in moments {
@@ -93,6 +91,27 @@ pub fn run(seed: u64, cuts: usize) -> anyhow::Result<Tally> {
         disk.compare(place.path())?;
     }
     Ok(tally)
+}
+
+/// Returns after how many operations to cut. The first ones, by which a store is made, come up more often.
+fn moment(rng: &mut Rng, operations: usize) -> usize {
+    let most = if rng.u8(..8) == 0 {
+        operations.min(FIRST_OPERATIONS)
+    } else {
+        operations
+    };
+    rng.usize(..=most)
+}
+
+/// Records random work of so many steps in an empty directory, and returns what the store was to hold before and after each.
+///
+/// # Errors
+/// If something fails, which nothing should.
+pub fn record(rng: &mut Rng, path: &Path, steps: usize) -> anyhow::Result<(Recording, Vec<State>)> {
+    let watch = Watch::recording(path)?;
+    let store = open(watch.root())?;
+    let states = Work::on(&watch, rng, store)?.play(steps)?;
+    Ok((watch.finish(), states))
 }
 
 /// A moment of a recording.

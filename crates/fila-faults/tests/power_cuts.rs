@@ -1,0 +1,23 @@
+//! Power cuts beneath a real store: nothing confirmed is lost, and what was under way has happened as a whole or not at all.
+//!
+//! `scripts/power-cuts` makes thousands of them. A seed is set with `FILA_FAULTS_SEED`.
+#![cfg(test)] // helpers may unwrap, as tests do
+
+use fila_faults::cuts::{self, CUTS_PER_WORK, Tally};
+
+#[test]
+fn nothing_confirmed_is_lost_in_two_hundred_power_cuts() {
+    let seed = std::env::var("FILA_FAULTS_SEED").ok();
+    let seed = seed.map_or_else(|| fastrand::u64(..1 << 32), |seed| seed.parse().unwrap());
+    println!("from FILA_FAULTS_SEED={seed}");
+    let mut tally = Tally::default();
+    for work in [seed, seed + 1] {
+        match cuts::run(work, CUTS_PER_WORK) {
+            Ok(done) => tally += done,
+            Err(error) => panic!("with FILA_FAULTS_SEED={work}: {error:?}"),
+        }
+    }
+    assert!(tally.cuts >= 200, "{tally:?}");
+    assert!(tally.amid > 20 && tally.kept > 0, "{tally:?}");
+    assert!(tally.messages > 1_000, "{tally:?}");
+}
