@@ -40,6 +40,12 @@ pub(crate) fn register(watched: Watched) -> u64 {
     let mut registry = registry();
     registry.next += 1;
     let id = registry.next;
+    for inode in watched.inodes() {
+        registry
+            .watches
+            .values_mut()
+            .for_each(|other| other.forget(inode));
+    }
     registry.watches.insert(id, watched);
     WATCHES.fetch_add(1, Ordering::Relaxed);
     id
@@ -66,6 +72,15 @@ impl Registry {
         let inode = kernel::fstat(fd)?.inode;
         let mut watches = self.watches.values_mut();
         watches.find_map(|watch| watch.known(inode).map(|node| (watch, node)))
+    }
+}
+
+impl Registry {
+    /// A file that is new here is the one that its number stands for.
+    fn forget_elsewhere(&mut self, path: &Path, inode: kernel::Inode) {
+        let others = self.watches.values_mut();
+        let others = others.filter(|watch| !watch.contains(path));
+        others.for_each(|watch| watch.forget(inode));
     }
 }
 
@@ -98,6 +113,7 @@ pub(crate) fn open(directory: RawFd, path: &CStr, flags: c_int, mode: mode_t) ->
         watch.unseen("a file without a name");
     } else if makes {
         watch.created(&full, Node::File(Content::default()), stat.inode);
+        registry.forget_elsewhere(&full, stat.inode);
     } else {
         watch.opened(&full, stat.inode);
         if let (true, Some(node)) = (flags & libc::O_TRUNC != 0, watch.known(stat.inode)) {
@@ -268,6 +284,7 @@ pub(crate) fn mkdir(directory: RawFd, path: &CStr, mode: mode_t) -> c_int {
     let done = kernel::mkdirat(directory, path, mode);
     if let (0, Some(watch), Some(stat)) = (done, registry.of_path(&full), kernel::lstat(&full)) {
         watch.created(&full, Node::Directory, stat.inode);
+        registry.forget_elsewhere(&full, stat.inode);
     }
     done
 }

@@ -94,6 +94,16 @@ impl Watched {
         id
     }
 
+    /// Forgets a file that the kernel has given the number of to another one.
+    pub(crate) fn forget(&mut self, inode: Inode) {
+        self.inodes.remove(&inode);
+    }
+
+    /// Returns the numbers of all files that there are.
+    pub(crate) fn inodes(&self) -> Vec<Inode> {
+        self.inodes.keys().copied().collect()
+    }
+
     pub(crate) fn known(&self, inode: Inode) -> Option<NodeId> {
         self.inodes.get(&inode).copied()
     }
@@ -165,8 +175,13 @@ impl Watched {
         let Some(place) = self.place(path) else {
             return self.unseen(format!("{} was removed", path.display()));
         };
-        if self.live.remove(&place).is_none() {
-            self.unseen(format!("{} was removed, and not known", path.display()));
+        match self.live.remove(&place) {
+            None => self.unseen(format!("{} was removed, and not known", path.display())),
+            // Its number may be given to another file, which need not be ours.
+            Some(node) if !self.live.values().any(|named| *named == node) => {
+                self.inodes.retain(|_, known| *known != node);
+            }
+            Some(_) => {}
         }
         self.record(Op::Remove { place });
     }

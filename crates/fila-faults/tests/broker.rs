@@ -43,8 +43,7 @@ async fn drain(rig: &mut Rig) -> Vec<String> {
     for _ in 0..depth {
         let delivery = deliveries.next().await;
         rig.ack("orders", &delivery).await.unwrap();
-        let message = delivery.message.unwrap();
-        bodies.push(String::from_utf8(message.payload.to_vec()).unwrap());
+        bodies.push(String::from_utf8(delivery.payload.to_vec()).unwrap());
     }
     bodies
 }
@@ -134,5 +133,5 @@ async fn nothing_is_confirmed_or_delivered_before_a_slow_sync_has_returned() {
     drop(held);
     soon(&mut sending).await.unwrap().unwrap();
     let delivery = deliveries.next().await;
-    assert_eq!(delivery.message.unwrap().payload, "slow");
+    assert_eq!(delivery.payload, "slow");
 }

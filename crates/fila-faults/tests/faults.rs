@@ -233,7 +233,7 @@ fn a_read_that_fails_is_an_error_and_nothing_wrong_and_works_again_afterwards() 
         .values()
         .map(|held| (held, store.claim(held.queue.id).unwrap()))
         .collect();
-    let mut read = |unreadable: bool| {
+    let read = |unreadable: bool| {
         watch.set_unreadable(unreadable);
         let (mut right, mut errors) = (0, 0);
         for (held, shard) in &shards {
