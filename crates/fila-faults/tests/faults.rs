@@ -108,6 +108,23 @@ fn a_commit_whose_sync_fails_is_unknown_and_the_last_until_the_store_is_opened_a
     put(&shard, 7, 900).unwrap();
 }
 
+/// Opens the store, looks for all that has been confirmed, and commits more; none if something was refused.
+fn work_until_refused(watch: &Watch, confirmed: &mut Vec<MessageId>) -> Option<()> {
+    let store = cuts::open(watch.root()).ok()?;
+    let name = QueueName::parse("orders").unwrap();
+    let queue = match store.queue(&name).unwrap() {
+        Some(queue) => queue,
+        None => store.create_queue(&name, "".into()).ok()?,
+    };
+    let shard = store.claim(queue.id).ok()?;
+    let before = found(&shard, 60_000);
+    assert!(confirmed.iter().all(|id| before.contains(id)), "lost");
+    for counter in 0..8 {
+        confirmed.push(put(&shard, counter, 60_000).ok()?);
+    }
+    Some(())
+}
+
 /// Whatever is being synced: the store's first files, a journal, a table that is filed, a directory.
 #[test]
 fn whichever_sync_fails_nothing_confirmed_is_lost() {
@@ -116,27 +133,7 @@ fn whichever_sync_fails_nothing_confirmed_is_lost() {
     let mut failures = 0;
     for nth in 0..90 {
         watch.fail_sync_after(nth % 45);
-        let Ok(store) = cuts::open(watch.root()) else {
-            failures += 1;
-            continue;
-        };
-        drop(store);
-        let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let store = cuts::open(watch.root()).ok()?;
-            let name = QueueName::parse("orders").unwrap();
-            let queue = match store.queue(&name).unwrap() {
-                Some(queue) => queue,
-                None => store.create_queue(&name, "".into()).ok()?,
-            };
-            let shard = store.claim(queue.id).ok()?;
-            let before = found(&shard, 60_000);
-            assert!(confirmed.iter().all(|id| before.contains(id)), "lost");
-            for counter in 0..8 {
-                confirmed.push(put(&shard, counter, 60_000).ok()?);
-            }
-            Some(())
-        }));
-        failures += usize::from(attempt.unwrap().is_none());
+        failures += usize::from(work_until_refused(&watch, &mut confirmed).is_none());
     }
     assert!(failures > 20, "{failures} syncs have failed");
     assert!(confirmed.len() > 50, "{} were confirmed", confirmed.len());

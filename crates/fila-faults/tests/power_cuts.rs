@@ -3,6 +3,8 @@
 //! `scripts/power-cuts` makes thousands of them. A seed is set with `FILA_FAULTS_SEED`.
 #![cfg(test)] // helpers may unwrap, as tests do
 
+use fastrand::Rng;
+use fila_faults::Op;
 use fila_faults::cuts::{self, CUTS_PER_WORK, Tally};
 
 #[test]
@@ -20,4 +22,15 @@ fn nothing_confirmed_is_lost_in_two_hundred_power_cuts() {
     assert!(tally.cuts >= 200, "{tally:?}");
     assert!(tally.amid > 20 && tally.kept > 0, "{tally:?}");
     assert!(tally.messages > 1_000, "{tally:?}");
+}
+
+/// What the cuts are compared with would be worth nothing if it let everything pass.
+#[test]
+fn a_disk_that_only_says_it_has_synced_is_found_out() {
+    let mut rng = Rng::with_seed(3);
+    let place = tempfile::tempdir().unwrap();
+    let (mut recording, states) = cuts::record(&mut rng, place.path(), 40).unwrap();
+    recording.ops.retain(|op| !matches!(op, Op::Sync { .. }));
+    let lost = cuts::cut(&mut rng, &recording, &states, 80).unwrap_err();
+    println!("{lost:?}");
 }

@@ -62,33 +62,48 @@ pub fn run(seed: u64, cuts: usize) -> anyhow::Result<Tally> {
     let mut rng = Rng::with_seed(seed);
     let place = place()?;
     let (recording, states) = record(&mut rng, place.path(), STEPS)?;
+    for file_system in [FileSystem::Strict, FileSystem::Ordered] {
+        let mut disk = Disk::new(&recording, file_system);
+        disk.advance(recording.ops.len());
+        disk.compare(place.path())?;
+    }
+    cut(&mut rng, &recording, &states, cuts).with_context(|| format!("seed {seed}"))
+}
+
+/// Cuts the power in a recorded work, and compares what is left with what had been confirmed.
+///
+/// # Errors
+/// As [`run`].
+pub fn cut(
+    rng: &mut Rng,
+    recording: &Recording,
+    states: &[State],
+    cuts: usize,
+) -> anyhow::Result<Tally> {
+    let of = recording.ops.len();
     let mut tally = Tally {
-        operations: recording.ops.len(),
+        operations: of,
         ..Tally::default()
     };
     for file_system in [FileSystem::Strict, FileSystem::Ordered] {
-        let mut disk = Disk::new(&recording, file_system);
-        let mut moments: Vec<usize> = (0..cuts.div_ceil(4))
-            .map(|_| moment(&mut rng, recording.ops.len()))
-            .collect();
+        let mut disk = Disk::new(recording, file_system);
+        let moments = std::iter::repeat_with(|| moment(rng, of));
+        let mut moments: Vec<usize> = moments.take(cuts.div_ceil(4)).collect();
         moments.sort_unstable();
         for moment in moments {
             let choice = rng.u64(..);
             disk.advance(moment);
             let cut = Cut {
-                recording: &recording,
-                states: &states,
+                recording,
+                states,
                 file_system,
                 moment,
             };
             let cut = cut.twice(&disk, choice);
             tally += cut.with_context(|| {
-                let of = recording.ops.len();
-                format!("seed {seed}: {file_system:?}, cut after {moment} of {of}, choice {choice}")
+                format!("{file_system:?}, cut after {moment} of {of}, choice {choice}")
             })?;
         }
-        disk.advance(recording.ops.len());
-        disk.compare(place.path())?;
     }
     Ok(tally)
 }

@@ -1,8 +1,8 @@
 //! Makes a database ready to be opened after a power cut, and refuses one that has been damaged.
 //!
 //! What fjall 3.1 does with its files after an accident is not what we promise:
-//! - A power cut while the database was being made leaves it unopenable. Nothing had been confirmed, so what there is
-//!   of it is removed.
+//! - A power cut while the database was being made leaves it unopenable, or without one of its keyspaces. Nothing had
+//!   been confirmed, so what there is of it is removed.
 //! - A batch that was being written, of which sectors in the middle are missing, is taken for damage, and the database
 //!   is not opened. It was not confirmed, and is cut off here.
 //! - From a journal with a bad byte in the wrong place, whatever comes after it is cut off without a word. Confirmed
@@ -95,34 +95,46 @@ fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(journals.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Removes what there is of a database that was never finished: it has no marker of its version, which is durable before
-/// anything else is written, and nothing has been written.
+/// Removes what there is of a database that was never finished: nothing has been written to its one journal, and nothing is
+/// filed. Its keyspaces may exist in part, and a database that goes on with some of them loses what is put into the others.
 fn clear_unfinished(directory: &Path, journals: &[PathBuf]) -> io::Result<()> {
-    let marker = directory.join("version");
-    // It is written in two parts, of which the second may be missing.
-    let finished = match std::fs::read(&marker) {
-        Err(error) if error.kind() == ErrorKind::NotFound => false,
-        found => {
-            let found = found?;
-            found.len() >= MAGIC.len() && !found.contains(&0)
-        }
-    };
-    if finished || journals.len() > 1 {
-        return Ok(());
-    }
+    let first = directory.join("0.jnl");
     let keyspaces = directory.join("keyspaces");
-    if keyspaces.is_dir() && std::fs::read_dir(keyspaces)?.next().is_some() {
+    let (written, others) = match journals {
+        [] => (false, false),
+        [journal] => (!is_zero(File::open(journal)?)?, *journal != first),
+        [_, ..] => (true, true),
+    };
+    if written || others || holds_tables(&keyspaces)? {
         return Ok(());
     }
-    for journal in journals {
-        if !is_zero(File::open(journal)?)? {
-            return Ok(());
+    // The journal goes last: as long as it is there, this is done again.
+    missing_is_fine(std::fs::remove_file(directory.join("version")))?;
+    missing_is_fine(std::fs::remove_dir_all(keyspaces))?;
+    super::sync_names(directory)?;
+    missing_is_fine(std::fs::remove_file(first))
+}
+
+/// Tells whether something is filed. What the database knows of its keyspaces is in the first of them, and does not count.
+fn holds_tables(keyspaces: &Path) -> io::Result<bool> {
+    for keyspace in missing_is_fine(std::fs::read_dir(keyspaces).map(Some))?
+        .into_iter()
+        .flatten()
+    {
+        let keyspace = keyspace?;
+        let tables = std::fs::read_dir(keyspace.path().join("tables")).map(Some);
+        let filed = missing_is_fine(tables)?.is_some_and(|mut tables| tables.next().is_some());
+        if filed && keyspace.file_name() != "0" {
+            return Ok(true);
         }
-        std::fs::remove_file(journal)?;
     }
-    match std::fs::remove_file(marker) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => removed,
+    Ok(false)
+}
+
+fn missing_is_fine<T: Default>(result: io::Result<T>) -> io::Result<T> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(T::default()),
+        result => result,
     }
 }
 

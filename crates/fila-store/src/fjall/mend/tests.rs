@@ -91,7 +91,7 @@ fn any_bad_byte_without_a_gap_is_damage_and_names_its_batch() {
     let around = |at: &usize| {
         let batch = ends.partition_point(|end| end <= at);
         let start = if batch == 0 { 0 } else { ends[batch - 1] };
-        at - start < 40 || ends[batch] - at <= END_BYTES || at % 101 == 0
+        at - start < 40 || ends[batch] - at <= END_BYTES || at.is_multiple_of(101)
     };
     for at in (0..bytes.len()).filter(around) {
         for bit in [0, 7] {
@@ -135,4 +135,36 @@ fn without_syncs_what_follows_a_bad_batch_is_given_up() {
         Found::Damaged { offset }
     );
     assert_eq!(found(&bytes, Durability::Os, false), Found::Torn { offset });
+}
+
+#[test]
+fn what_was_never_finished_is_made_anew_and_what_holds_something_is_left_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path();
+    let make = |name: &str, bytes: &[u8]| {
+        let file = path.join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, bytes).unwrap();
+    };
+    let clear = || {
+        mend(path, Durability::Fsync).unwrap();
+        path.join("version").exists()
+    };
+    for marker in [&b""[..], b"FJL", MAGIC] {
+        make("version", marker);
+        make("0.jnl", &[0; 5_000]);
+        make("keyspaces/0/tables/0", b"names of keyspaces");
+        make("keyspaces/2/current", b"nothing filed");
+        assert!(!clear());
+        assert!(!path.join("keyspaces").exists() && !path.join("0.jnl").exists());
+    }
+    make("version", MAGIC);
+    make("0.jnl", &three().0);
+    assert!(clear(), "something is written");
+    make("0.jnl", &[0; 5_000]);
+    make("keyspaces/2/tables/7", b"messages");
+    assert!(clear(), "something is filed");
+    std::fs::remove_dir_all(path.join("keyspaces")).unwrap();
+    std::fs::rename(path.join("0.jnl"), path.join("4.jnl")).unwrap();
+    assert!(clear(), "there have been others");
 }
