@@ -86,7 +86,7 @@ fn a_flipped_bit_is_detected_and_never_costs_or_changes_a_message() {
             .map(|text| text.parse::<u64>().unwrap())
     };
     let seed = number("FILA_FAULTS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
-    let flips = number("FILA_FAULTS_FLIPS").unwrap_or(150);
+    let flips = number("FILA_FAULTS_FLIPS").unwrap_or(60);
     println!("from FILA_FAULTS_SEED={seed}");
     let mut rng = Rng::with_seed(seed);
     let place = tempdir().unwrap();

@@ -74,6 +74,9 @@ pub enum OpenError {
         /// Where the first change begins that cannot be read.
         offset: u64,
     },
+    /// A file that says what belongs to the store is not what was written.
+    #[error("`{}` is damaged; restore a copy", .0.display())]
+    DamagedFile(PathBuf),
     /// It has been opened sixteen million times, and message ids have no room for more epochs.
     #[error("all epochs are used up; move the messages to a new store")]
     Exhausted,

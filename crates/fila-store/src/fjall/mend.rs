@@ -7,6 +7,8 @@
 //!   is not opened. It was not confirmed, and is cut off here.
 //! - From a journal with a bad byte in the wrong place, whatever comes after it is cut off without a word. Confirmed
 //!   messages would be gone, so this is refused here.
+//! - The list of a keyspace's tables has a sum that is not looked at, and a bad byte in the list may be a panic, or tables
+//!   that are forgotten. The sum is looked at here.
 //!
 //! # How a torn batch is told from a damaged one
 //! At [`Durability::Fsync`] each batch is synced before the next one is begun. So only the last one of the last journal can
@@ -22,7 +24,7 @@ use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{Durability, Fault, OpenError};
 
@@ -53,6 +55,9 @@ pub(super) fn mend(directory: &Path, durability: Durability) -> Result<(), OpenE
         Err(std::fs::TryLockError::Error(error)) => return Err(fault(error)),
     }
     clear_unfinished(directory, &journals).map_err(fault)?;
+    if let Some(file) = damaged_manifest(&directory.join("keyspaces")).map_err(fault)? {
+        return Err(OpenError::DamagedFile(file));
+    }
     for (place, journal) in journals.iter().enumerate() {
         if !journal.exists() {
             continue;
@@ -129,6 +134,32 @@ fn holds_tables(keyspaces: &Path) -> io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Returns the list of a keyspace's tables that is not what was written, if there is one. Which list holds, and its sum, is in
+/// the file `current`.
+fn damaged_manifest(keyspaces: &Path) -> io::Result<Option<PathBuf>> {
+    let found = missing_is_fine(std::fs::read_dir(keyspaces).map(Some))?;
+    for keyspace in found.into_iter().flatten() {
+        let keyspace = keyspace?.path();
+        let current = keyspace.join("current");
+        let said = missing_is_fine(std::fs::read(&current).map(Some))?;
+        let Some(said) = said else {
+            continue; // It was never finished, and is made anew.
+        };
+        if said.len() != 25 {
+            return Ok(Some(current));
+        }
+        let number = u64::from_le_bytes(array(&said[..8]));
+        let list = keyspace.join(format!("v{number}"));
+        let Some(bytes) = missing_is_fine(std::fs::read(&list).map(Some))? else {
+            return Ok(Some(current));
+        };
+        if xxh3_128(&bytes) != u128::from_le_bytes(array(&said[8..24])) {
+            return Ok(Some(list));
+        }
+    }
+    Ok(None)
 }
 
 fn missing_is_fine<T: Default>(result: io::Result<T>) -> io::Result<T> {
