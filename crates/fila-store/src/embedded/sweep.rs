@@ -11,9 +11,7 @@ use bytes::Bytes;
 
 use super::{Core, refused, unset};
 use crate::rows::{Rows, Table, View, Write};
-use crate::{
-    Durability, EngineError, Generation, QueueId, ReadError, Swept, Timestamp, keys, record,
-};
+use crate::{EngineError, Generation, QueueId, ReadError, Swept, Timestamp, keys, record};
 
 /// The tables in which a queue leaves rows, in the order in which they are swept.
 const SWEPT: [Table; 3] = [Table::Messages, Table::Payloads, Table::Deduplication];
@@ -62,13 +60,13 @@ pub(super) fn sweep<R: Rows>(
     })
 }
 
-/// Nobody waits for a sweep, and the journal keeps the order: if a note's removal survives, so do the rows' removals.
+/// Nobody waits for a sweep; it is synced all the same, since a database may rely on what is written in it being synced
+/// before the next write begins.
 fn write<R: Rows>(core: &Core<R>, writes: Vec<Write>) -> Result<(), EngineError> {
     if writes.is_empty() {
         return Ok(());
     }
-    let durability = core.durability.min(Durability::Os);
-    core.write(writes, durability)
+    core.write(writes, core.durability)
         .map_err(|error| refused(error).into())
 }
 
