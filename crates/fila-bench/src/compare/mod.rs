@@ -33,6 +33,7 @@ use driver::{Driver, Load};
 use fairness::Fairness;
 use figures::{Figures, Metric};
 use report::markdown;
+use tokio::signal::unix::{SignalKind, signal};
 use workloads::in_time;
 
 /// Bytes of a payload.
@@ -133,9 +134,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         queues: 0,
         arguments,
     };
+    // Whoever stops us stops the servers too: they are in process groups of their own, and end when they are dropped.
+    let mut terminate = signal(SignalKind::terminate())?;
     for round in 0..bench.arguments.rounds() {
         eprintln!("round {} of {}", round + 1, bench.arguments.rounds());
-        bench.round(round).await?;
+        tokio::select! {
+            played = Box::pin(bench.round(round)) => played?,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+            _ = terminate.recv() => bail!("terminated"),
+        }
     }
     bench.report()?;
     ensure!(
