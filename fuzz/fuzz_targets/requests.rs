@@ -3,9 +3,11 @@
 //! replays the corpus.
 #![no_main]
 
+use std::time::Duration;
+
 #[path = "../../crates/fila-server/tests/requests/play/mod.rs"]
 mod play;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    play::play(input);
+    play::play(input, Duration::from_millis(5));
 });

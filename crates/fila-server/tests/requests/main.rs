@@ -5,13 +5,18 @@ mod play;
 mod recipes;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use play::play;
 use proptest::prelude::*;
 use recipes::recipes;
 
 /// Set this to write the recipes into the corpus.
 const WRITE: &str = "FILA_WRITE_CORPUS";
+
+/// Plays an input with time for what is slow on a busy machine.
+fn play(input: &[u8]) -> play::Ledger {
+    play::play(input, Duration::from_secs(2))
+}
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/requests")
@@ -52,7 +57,7 @@ fn the_corpus_breaks_no_promise() {
     for file in std::fs::read_dir(directory()).unwrap() {
         let path = file.unwrap().path();
         println!("{}", path.display());
-        play(&std::fs::read(path).unwrap());
+        play::play(&std::fs::read(path).unwrap(), Duration::from_millis(5));
     }
 }
 
@@ -73,6 +78,6 @@ proptest! {
                 input[at] = byte;
             }
         }
-        play(&input);
+        play::play(&input, Duration::from_millis(5));
     }
 }

@@ -38,15 +38,12 @@ pub(super) struct Calls {
     work: Option<Pipe>,
     /// What the last page has ended with.
     page_token: String,
-    /// How long deliveries may still be waited for.
+    /// How long deliveries may still be waited for: some never come.
     patience: Duration,
 }
 
-/// How long deliveries are waited for in a sequence, all in all: some never come.
-const LISTENING_MAX: Duration = Duration::from_millis(200);
-
 impl Calls {
-    pub(super) fn new(router: Router) -> Self {
+    pub(super) fn new(router: Router, patience: Duration) -> Self {
         Self {
             router,
             ledger: Ledger::default(),
@@ -54,7 +51,7 @@ impl Calls {
             consume: None,
             work: None,
             page_token: String::new(),
-            patience: LISTENING_MAX,
+            patience,
         }
     }
 

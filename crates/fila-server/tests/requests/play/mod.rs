@@ -42,15 +42,15 @@ struct Stage {
 
 static STAGE: Mutex<Option<Stage>> = Mutex::new(None);
 
-/// Plays the input, and returns what was seen.
+/// Plays the input, and returns what was seen. Deliveries are waited for as long as `patience` says, all in all.
 ///
 /// # Panics
 /// If a request is not answered, or refused without a code; if a message is lost, comes unasked or comes back.
-pub(crate) fn play(input: &[u8]) -> Ledger {
+pub(crate) fn play(input: &[u8], patience: Duration) -> Ledger {
     let mut stage = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
     let stage = stage.get_or_insert_with(Stage::set_up);
     stage.turn.block_on(async {
-        let mut calls = calls::Calls::new(stage.router.clone());
+        let mut calls = calls::Calls::new(stage.router.clone(), patience);
         for (step, request) in steps(input) {
             calls.take(step, request).await;
         }
