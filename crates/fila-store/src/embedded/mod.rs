@@ -122,8 +122,18 @@ impl<R: Rows> Embedded<R> {
     }
 
     /// Refuses rows that are not a store's, before anything is written beside them.
+    ///
+    /// Of a store with a log they may be any part of what it will say: what it is may be in the log still.
     pub(crate) fn recognise(rows: &R) -> Result<(), OpenError> {
-        Found::read(&rows.view()).map(drop)
+        let view = rows.view();
+        let has = |key| {
+            let row = view.get(Table::Catalog, key).map_err(OpenError::Fault)?;
+            Ok(row.is_some())
+        };
+        if has(keys::FILED)? && !has(keys::SCHEMA)? {
+            return Ok(());
+        }
+        Found::read(&view).map(drop)
     }
 
     pub(crate) fn rows(&self) -> &R {

@@ -563,3 +563,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_store_that_was_filed_in_part_is_recognised_and_somebody_elses_data_is_not() {
+    let row = || Write::new(Table::Messages, "key", Some("value".into()));
+    let map = Map::default();
+    map.write(vec![row()], Durability::Fsync).unwrap();
+    let refused = crate::Embedded::recognise(&map).unwrap_err();
+    assert!(matches!(refused, OpenError::Unrecognised));
+    // What it is was filed last, or would have been.
+    map.write(Filed::default().writes().into(), Durability::Fsync)
+        .unwrap();
+    crate::Embedded::recognise(&map).unwrap();
+}
