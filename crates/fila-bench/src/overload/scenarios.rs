@@ -255,7 +255,14 @@ async fn connections(scale: Scale) -> anyhow::Result<Report> {
         let address = address.clone();
         move || hold(&address, count, &told)
     });
-    wait_for(&trial, count + OURS).await?;
+    let waited = wait_for(&trial, count + OURS).await;
+    if let Err(error) = waited {
+        // If it has given up, it knows better why.
+        if holder.is_finished() {
+            holder.await??;
+        }
+        return Err(error);
+    }
     // Longer than it takes the server to ask whether they are there, in the long version.
     sleep(scale.time(30)).await;
     let beyond = 50;
@@ -289,14 +296,23 @@ async fn connections(scale: Scale) -> anyhow::Result<Report> {
 
 /// Opens connections and answers for them until it is told to close them.
 fn hold(address: &str, count: u64, told: &Receiver<()>) -> anyhow::Result<()> {
-    let open = (0..count).map(|_| Idle::open(address));
-    let mut open: Vec<Idle> = open.collect::<anyhow::Result<_>>()?;
-    while told.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
+    // As many as the system holds for a server that has not taken them yet: one that finds no room there tries again
+    // seconds later, and the others wait for it.
+    const AT_ONCE: u64 = 250;
+    let mut open: Vec<Idle> = Vec::new();
+    loop {
+        let left = count - open.len() as u64;
+        for _ in 0..left.min(AT_ONCE) {
+            open.push(Idle::open(address)?);
+        }
         for connection in &mut open {
             connection.answer()?;
         }
+        let pause = Duration::from_millis(if left > 0 { 20 } else { 200 });
+        if told.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 /// Does what blocks beside everybody else.
@@ -306,7 +322,7 @@ fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHa
 
 /// Waits until so many connections are open.
 async fn wait_for(trial: &Trial, connections: u64) -> anyhow::Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const PATIENCE: Duration = Duration::from_secs(100);
     let begun = Instant::now();
     loop {
         let info = trial.info().await?;
