@@ -275,6 +275,11 @@ impl Filing for FjallRows {
         table: Table,
         rows: &mut dyn Iterator<Item = (Bytes, Option<Bytes>)>,
     ) -> Result<(), Fault> {
+        let mut rows = rows.peekable();
+        // Begun for nothing, it would leave an empty file behind.
+        if rows.peek().is_none() {
+            return Ok(());
+        }
         let mut filing = self.keyspace(table).start_ingestion().map_err(Fault::new)?;
         for (key, value) in rows {
             let written = match value {

@@ -418,6 +418,40 @@ fn every_level_of_durability_outlives_a_close<P: OnDisk>() {
     }
 }
 
+/// Also while the log is filed again and again, with nothing in it that is left to be filed.
+#[test]
+fn messages_that_come_and_go_leave_no_files_in_the_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = InFjall::open(directory.path(), Durability::Os, 0).unwrap();
+    let shard = claim(&engine);
+    for counter in 1..=100 {
+        let place = put(&shard, counter, vec![7; 1 << 10]).unwrap();
+        let mut batch = Batch::new();
+        batch.delete(place);
+        shard.commit(&batch).unwrap();
+    }
+    drop((shard, engine));
+    let log = std::fs::read_dir(directory.path().join("log")).unwrap();
+    assert!(log.count() > 1, "segments have been filed");
+    for table in [Table::Messages, Table::Payloads] {
+        let mut found = 0;
+        tamper::<InFjall>(directory.path(), table, |_, _| found += 1);
+        assert_eq!(found, 0);
+    }
+    let mut places = vec![directory.path().join("keyspaces")];
+    while let Some(place) = places.pop() {
+        for entry in std::fs::read_dir(&place).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                places.push(entry.path());
+            } else {
+                let length = entry.metadata().unwrap().len();
+                assert!(length > 0, "{} is empty", entry.path().display());
+            }
+        }
+    }
+}
+
 #[test]
 fn fjall_leaves_a_database_of_rocksdb_alone() {
     let directory = tempfile::tempdir().unwrap();

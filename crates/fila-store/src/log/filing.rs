@@ -25,7 +25,8 @@ const PATIENCE: Duration = Duration::from_millis(5);
 
 /// A database that rows can be filed in without writing them to a journal first.
 pub trait Filing: Rows {
-    /// Writes rows of one table, which come in the order of their keys. They are on the disk, and visible, on `Ok`.
+    /// Writes rows of one table, if there are any, which come in the order of their keys. They are on the disk, and
+    /// visible, on `Ok`.
     ///
     /// # Errors
     /// If the database fails. Any of them may have been written.
@@ -103,9 +104,7 @@ pub(super) fn file<R: Filing>(beneath: &R, frozen: &Frozen) -> Result<(), Fault>
         return file_small(beneath, memtable, filed);
     }
     for table in [Table::Deduplication, Table::Payloads, Table::Messages] {
-        if memtable.has(table) {
-            memtable.newest(table, |rows| beneath.file(table, rows))?;
-        }
+        memtable.newest(table, |rows| beneath.file(table, rows))?;
     }
     let mut catalog: BTreeMap<Bytes, Option<Bytes>> =
         memtable.newest(Table::Catalog, |rows| rows.collect());

@@ -139,11 +139,6 @@ impl Memtable {
         let rows = rows.filter(|(_, version)| !version.is_over());
         take(&mut rows.map(|(key, version)| (key.clone(), version.value.clone())))
     }
-
-    /// Returns whether a table has rows here.
-    pub(super) fn has(&self, table: Table) -> bool {
-        !self.read()[table as usize].is_empty()
-    }
 }
 
 #[cfg(test)]
