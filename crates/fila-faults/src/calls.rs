@@ -98,10 +98,14 @@ pub(crate) fn open(directory: RawFd, path: &CStr, flags: c_int, mode: mode_t) ->
         return forward();
     };
     let mut registry = registry();
-    let Some(watch) = registry.of_path(&full) else {
-        return forward();
-    };
     let makes = flags & libc::O_CREAT != 0 && kernel::lstat(&full).is_none();
+    let Some(watch) = registry.of_path(&full) else {
+        let fd = forward();
+        if let (true, Some(stat)) = (makes, kernel::fstat(fd)) {
+            registry.forget_elsewhere(&full, stat.inode);
+        }
+        return fd;
+    };
     if makes && watch.is_full() {
         return kernel::fail(libc::ENOSPC);
     }

@@ -177,13 +177,17 @@ impl Watched {
         };
         match self.live.remove(&place) {
             None => self.unseen(format!("{} was removed, and not known", path.display())),
-            // Its number may be given to another file, which need not be ours.
-            Some(node) if !self.live.values().any(|named| *named == node) => {
-                self.inodes.retain(|_, known| *known != node);
-            }
-            Some(_) => {}
+            Some(node) => self.lost_a_name(node),
         }
         self.record(Op::Remove { place });
+    }
+
+    /// Something no longer has one of its names. After its last one its number may be given to another file, which need
+    /// not be ours.
+    fn lost_a_name(&mut self, node: NodeId) {
+        if !self.live.values().any(|named| *named == node) {
+            self.inodes.retain(|_, known| *known != node);
+        }
     }
 
     pub(crate) fn renamed(&mut self, from: &Path, to: &Path) {
@@ -199,7 +203,9 @@ impl Watched {
         let Some(node) = self.live.remove(&from) else {
             return self.unseen(format!("{from:?} was renamed, and not known"));
         };
-        self.live.insert(to.clone(), node);
+        if let Some(replaced) = self.live.insert(to.clone(), node) {
+            self.lost_a_name(replaced);
+        }
         self.record(Op::Rename { from, to, node });
     }
 
@@ -255,7 +261,8 @@ impl Watched {
         let gone = known.keys().filter(|name| !found.contains_key(*name));
         for name in gone {
             let place = (directory, name.clone());
-            if self.live.remove(&place).is_some() {
+            if let Some(node) = self.live.remove(&place) {
+                self.lost_a_name(node);
                 self.record(Op::Remove { place });
             }
         }

@@ -150,3 +150,26 @@ fn a_directory_that_nobody_watches_is_left_alone() {
     drop(watch);
     assert_eq!(fs::read(watched.path().join("file")).unwrap(), b"123");
 }
+
+/// The kernel gives the number of a file that is gone to the next one, wherever that is.
+#[test]
+fn a_file_elsewhere_with_the_number_of_one_that_is_gone_is_left_alone() {
+    let (inside, outside) = (tempdir().unwrap(), tempdir().unwrap());
+    let watch = Watch::new(inside.path()).unwrap();
+    for gone in ["replaced", "removed"] {
+        let path = watch.root().join("file");
+        fs::write(&path, "old").unwrap();
+        if gone == "replaced" {
+            fs::write(watch.root().join("new"), "new").unwrap();
+            fs::rename(watch.root().join("new"), &path).unwrap();
+        } else {
+            fs::remove_file(&path).unwrap();
+        }
+        watch.set_room(Some(0));
+        for other in 0..50 {
+            let other = outside.path().join(format!("{gone}-{other}"));
+            fs::write(other, "not watched, so there is room").unwrap();
+        }
+        watch.set_room(None);
+    }
+}
