@@ -130,7 +130,7 @@ pub enum WriteError {
     #[error("opened by somebody else")]
     Superseded,
     /// Nothing was written: an earlier write has failed.
-    #[error("an earlier write has failed")]
+    #[error("an earlier write has failed; check the disk")]
     Poisoned,
     /// All of it may have been written, or nothing. No more writes are taken.
     #[error("the write failed")]

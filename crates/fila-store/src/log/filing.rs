@@ -134,7 +134,7 @@ pub(super) struct Tray {
     /// That segment.
     pub(super) ready: Option<Segment>,
     /// Why it has given up.
-    pub(super) fault: Option<String>,
+    pub(super) fault: Option<Arc<Fault>>,
     pub(super) is_closing: bool,
 }
 
@@ -196,8 +196,7 @@ impl<R: Filing> Filer<R> {
                 Job::End => return,
             };
             if let Err(fault) = done {
-                self.desk
-                    .change(|tray| tray.fault = Some(fault.to_string()));
+                self.desk.change(|tray| tray.fault = Some(Arc::new(fault)));
                 return;
             }
         }
@@ -242,7 +241,7 @@ impl Drop for Obituary<'_> {
     fn drop(&mut self) {
         self.0.change(|tray| {
             let fault = &mut tray.fault;
-            fault.get_or_insert_with(|| "the log is not filed any more".to_owned());
+            fault.get_or_insert_with(|| Arc::new(Fault::new("the log is not filed any more")));
         });
     }
 }

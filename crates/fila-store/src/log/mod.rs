@@ -205,7 +205,7 @@ impl<R: Filing> Logged<R> {
         durability: Durability,
     ) -> Result<(), Fault> {
         if let Some(fault) = &self.desk.tray().fault {
-            return Err(Fault::new(fault.clone()));
+            return Err(Fault::new(Arc::clone(fault)));
         }
         let segment_bytes = self.shelf.segment_bytes;
         let is_full = writer.segment.with(frame::size(writes)) > segment_bytes;
@@ -271,7 +271,7 @@ impl<R: Filing> Logged<R> {
             tray.fault.is_none() && !(has_room && is_made)
         });
         if let Some(fault) = &tray.fault {
-            return Err(Fault::new(fault.clone()));
+            return Err(Fault::new(Arc::clone(fault)));
         }
         if let Some(ready) = tray.ready.take() {
             return Ok(ready);
