@@ -231,7 +231,7 @@ impl World {
         let tray = self.logged().desk.wait_while(|tray| {
             tray.fault.is_none() && (!tray.frozen.is_empty() || tray.wanted.is_some())
         });
-        assert_eq!(tray.fault, None);
+        assert!(tray.fault.is_none());
     }
 }
 
