@@ -58,6 +58,9 @@ pub(crate) struct Arguments {
     /// Only this work
     #[arg(long, value_delimiter = ',', value_enum, value_name = "WORK,...")]
     work: Vec<Work>,
+    /// Only payloads of these sizes, in bytes
+    #[arg(long, value_delimiter = ',', default_values_t = SIZES, value_name = "BYTES,...")]
+    size: Vec<usize>,
     /// Messages in each piece of work
     #[arg(long, default_value_t = 100_000)]
     messages: u64,
@@ -216,7 +219,7 @@ impl Bench {
             // Not always the same one goes first.
             let first = round as usize % drivers.len();
             drivers.rotate_left(first);
-            for size in SIZES {
+            for size in self.arguments.size.clone() {
                 Box::pin(self.rates(&drivers, size)).await;
                 if self.arguments.has(Work::Latency) {
                     self.latency(&drivers, size).await;

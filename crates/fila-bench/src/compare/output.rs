@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::json;
 
+use super::Bench;
 use super::figures::{self, Metric};
 use super::plot::{self, Panel};
 use super::report::Report;
-use super::{Bench, SIZES};
 
 impl Bench {
     /// Prints the tables, and writes what was asked for.
@@ -16,7 +16,7 @@ impl Bench {
         let report = Report {
             figures: &self.figures,
             contestants: &self.contestants,
-            sizes: &SIZES,
+            sizes: &self.arguments.size,
             backlog: self.arguments.scaled(self.arguments.backlog),
         };
         println!(
@@ -53,7 +53,7 @@ impl Bench {
             "backlog": self.arguments.scaled(self.arguments.backlog),
             "rounds": self.arguments.rounds(),
             "client_threads": self.arguments.threads,
-            "figures": self.figures.json(&self.contestants, &SIZES),
+            "figures": self.figures.json(&self.contestants, &self.arguments.size),
             "fairness": self.fairness.json(),
         })
     }
