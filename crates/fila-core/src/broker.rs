@@ -9,7 +9,7 @@ mod rounds;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use fila_store::{Batch, QueueId, Timestamp};
 use foldhash::fast::RandomState;
@@ -47,8 +47,8 @@ pub struct Broker<T> {
     alarms: BTreeSet<(Timestamp, usize)>,
     gates: Gates,
     collecting: Collecting<T>,
-    under_way: Option<UnderWay<T>>,
-    /// Bytes taken in and not confirmed, of both rounds.
+    under_way: VecDeque<UnderWay<T>>,
+    /// Bytes taken in and not confirmed, of all rounds.
     buffered: usize,
     /// Messages that are to leave the queue that something is done with for another one.
     dying: Vec<Dying>,
@@ -100,7 +100,7 @@ impl<T> Broker<T> {
             postponed: Vec::new(),
             alarms: BTreeSet::new(),
             collecting: Collecting::default(),
-            under_way: None,
+            under_way: VecDeque::new(),
             buffered: 0,
             dying: Vec::new(),
             spare: Vec::new(),

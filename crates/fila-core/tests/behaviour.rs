@@ -62,6 +62,53 @@ fn the_next_round_is_collected_while_one_is_under_way() {
 }
 
 #[test]
+fn several_rounds_may_be_under_way_and_are_confirmed_in_their_order() {
+    let (mut shell, queue) = queue();
+    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let send = |shell: &mut Shell, body: &'static str| {
+        let ticket = shell.send(queue, vec![message("a", body)]);
+        shell.seal_further();
+        ticket
+    };
+    let tickets = ["one", "two", "three"].map(|body| send(&mut shell, body));
+    assert_eq!(shell.further.len(), 2);
+    for (stored, ticket) in tickets.iter().enumerate() {
+        assert_eq!(shell.answers.len(), stored);
+        shell.commit();
+        assert!(shell.answers.contains_key(ticket));
+        shell.poll();
+        assert_eq!(shell.deliveries.len(), stored + 1, "to {consumer:?}");
+    }
+    // There is an end to it.
+    let many: Vec<u64> = (0..20).map(|_| send(&mut shell, "more")).collect();
+    assert_eq!(shell.further.len(), 7);
+    shell.run();
+    assert!(many.iter().all(|ticket| shell.answers.contains_key(ticket)));
+}
+
+#[test]
+fn a_round_that_fails_fails_those_after_it() {
+    let (mut shell, queue) = queue();
+    let tickets = ["one", "two", "three"].map(|body| {
+        let ticket = shell.send(queue, vec![message("a", body)]);
+        shell.seal_further();
+        ticket
+    });
+    let late = shell.send(queue, vec![message("a", "not sealed")]);
+    for committed in [Committed::Unknown, Committed::Unknown, Committed::Failed] {
+        shell.broker.committed(shell.now, committed);
+    }
+    shell.poll();
+    let unknown = Answer::Refused(Refused::OutcomeUnknown);
+    let failed = Answer::Refused(Refused::StoreFailed);
+    assert_eq!(shell.answers[&tickets[0]], unknown);
+    assert_eq!(shell.answers[&tickets[1]], unknown);
+    assert_eq!(shell.answers[&tickets[2]], failed);
+    assert_eq!(shell.answers[&late], failed);
+    assert!(!shell.broker.is_storing());
+}
+
+#[test]
 fn a_lease_that_runs_out_gives_the_message_to_somebody_else_at_that_millisecond() {
     let (mut shell, queue) = Shell::with_queue(trying_again_at_once());
     let id = shell.enqueue(queue, message("a", "one"));

@@ -1,8 +1,9 @@
 //! Rounds: what is stored in one go, and who waits for it.
 //!
 //! What commands change is collected in one batch for each queue, until [`Broker::seal`] takes all of them to be stored
-//! in one go: a *round*. One round is under way at a time, and the next is collected meanwhile. Answers that promise
-//! something wait in the round that stores it; messages can be delivered when their round is done.
+//! in one go: a *round*. A few rounds may be under way, which are stored in the order in which they were sealed, and the
+//! next is collected meanwhile. Answers that promise something wait in the round that stores it; messages can be
+//! delivered when their round is done.
 
 use fila_store::{Batch, QueueId, Timestamp};
 
@@ -13,6 +14,9 @@ use crate::{Answer, Committed, Refused, Round};
 /// How many operations a round takes. What one command adds may come on top; a batch of the store holds four times
 /// as many.
 pub(super) const OPERATIONS_MAX: usize = Batch::OPERATIONS_MAX / 4;
+
+/// How many rounds may be under way: enough that whoever stores them never waits for the next one.
+pub(super) const ROUNDS_MAX: usize = 8;
 
 /// The next round.
 #[derive(Debug)]
@@ -25,7 +29,7 @@ pub(super) struct Collecting<T> {
     pub(super) answers: Vec<Promise<T>>,
 }
 
-/// The round that is being stored.
+/// A round that is being stored.
 #[derive(Debug)]
 pub(super) struct UnderWay<T> {
     /// In the order of the round's batches.
@@ -43,10 +47,10 @@ pub(super) struct Promise<T> {
 }
 
 impl<T> Broker<T> {
-    /// Takes what became of the round under way.
+    /// Takes what became of the oldest round under way.
     pub fn committed(&mut self, now: Timestamp, committed: Committed) {
         self.advance(now);
-        let Some(under_way) = self.under_way.take() else {
+        let Some(under_way) = self.under_way.pop_front() else {
             return;
         };
         self.buffered -= under_way.bytes;
@@ -79,11 +83,11 @@ impl<T> Broker<T> {
         }
     }
 
-    /// Returns the changes to be stored next, if there are any and none are under way.
+    /// Returns the changes to be stored next, if there are any and few enough are under way.
     ///
-    /// Answers that have only waited for the round before come at once.
+    /// Answers that promise nothing which is not under way already come with the round before.
     pub fn seal(&mut self) -> Option<Round> {
-        if self.under_way.is_some() || self.failure.is_some() {
+        if self.under_way.len() >= ROUNDS_MAX || self.failure.is_some() {
             return None;
         }
         let collected = std::mem::take(&mut self.collecting);
@@ -110,12 +114,16 @@ impl<T> Broker<T> {
             }
         }
         if batches.is_empty() {
+            if let Some(last) = self.under_way.back_mut() {
+                last.answers.extend(collected.answers);
+                return None;
+            }
             for promise in collected.answers {
                 self.answer(promise.ticket, promise.answer);
             }
             return None;
         }
-        self.under_way = Some(UnderWay {
+        self.under_way.push_back(UnderWay {
             writes,
             answers: collected.answers,
             bytes,
@@ -126,13 +134,18 @@ impl<T> Broker<T> {
     /// Tells whether so much waits to be stored that no more commands should come before a round is done.
     pub fn is_full(&self) -> bool {
         let is_buffer_full = self.buffered >= self.settings.limits.buffered_bytes;
-        self.collecting.operations >= OPERATIONS_MAX || self.under_way.is_some() && is_buffer_full
+        self.collecting.operations >= OPERATIONS_MAX || self.is_storing() && is_buffer_full
+    }
+
+    /// Tells whether a round is under way.
+    pub fn is_storing(&self) -> bool {
+        !self.under_way.is_empty()
     }
 
     /// Tells whether there is something to be stored, or being stored. After a failure there never is.
     pub fn is_writing(&self) -> bool {
         self.failure.is_none()
-            && (self.under_way.is_some()
+            && (self.is_storing()
                 || !self.collecting.writing.is_empty()
                 || !self.collecting.answers.is_empty())
     }

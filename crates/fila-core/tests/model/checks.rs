@@ -263,10 +263,10 @@ impl Simulation {
 
     /// Ends the broker where it stands, and starts another one on what is stored.
     pub(super) fn crash(&mut self) {
-        let may_have_happened = self.shell.round.take();
-        if let Some(round) = may_have_happened
-            && self.chance.one_in(2)
-        {
+        let further = std::mem::take(&mut self.shell.further);
+        let may_have_happened = self.shell.round.take().into_iter().chain(further);
+        // One that has not happened has kept those after it from happening.
+        for round in may_have_happened.take_while(|_| self.chance.one_in(2)) {
             self.shell.store(&round);
         }
         self.shell.restart();

@@ -37,8 +37,10 @@ pub(crate) struct Shell {
     pub(crate) dismissed: Vec<(ConsumerId, Dismissal)>,
     /// What could not be read, for those who expect such a thing.
     pub(crate) damaged: Option<Vec<Damaged>>,
-    /// The round under way.
+    /// The round under way, the oldest if there are several.
     pub(crate) round: Option<Round>,
+    /// The others under way, in their order.
+    pub(crate) further: VecDeque<Round>,
     /// How many rounds were taken, and how many of them are stored.
     pub(crate) sealed: u64,
     pub(crate) stored: u64,
@@ -70,6 +72,7 @@ impl Shell {
             dismissed: Vec::new(),
             damaged: None,
             round: None,
+            further: VecDeque::new(),
             sealed: 0,
             stored: 0,
             loads: VecDeque::new(),
@@ -156,6 +159,7 @@ impl Shell {
         self.stored = self.sealed;
         self.shards.clear();
         self.round = None;
+        self.further.clear();
         self.loads.clear();
         self.failures.clear();
         self.answers.clear();
@@ -231,13 +235,25 @@ impl Shell {
         }
     }
 
-    /// Stores the round under way.
+    /// Takes the next round, also if others are under way.
+    pub(crate) fn seal_further(&mut self) {
+        if self.round.is_none() {
+            return self.seal();
+        }
+        let further = self.broker.seal();
+        self.sealed += u64::from(further.is_some());
+        self.further.extend(further);
+        self.take_effects();
+    }
+
+    /// Stores the round under way, the oldest if there are several.
     pub(crate) fn commit(&mut self) {
         let Some(round) = self.round.take() else {
             return;
         };
         let fenced = self.store(&round);
-        self.stored = self.sealed;
+        self.stored += 1;
+        self.round = self.further.pop_front();
         let committed = Committed::Stored { round, fenced };
         self.broker.committed(self.now, committed);
         self.take_effects();
