@@ -90,7 +90,25 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// # Errors
     /// See [`CommitError`]. If one queue is fenced nothing happens to the others either.
-    fn commit(&self, batches: &[(&Self::Shard, &Batch)]) -> Result<(), CommitError>;
+    fn commit(&self, batches: &[(&Self::Shard, &Batch)]) -> Result<(), CommitError> {
+        self.stage(batches)?;
+        self.settle()
+    }
+
+    /// The first half of a [commit](Self::commit): takes the batches in, to be made durable and visible by the next
+    /// [`settle`](Self::settle), in the order in which commits are staged. After a crash that comes first, a commit is
+    /// there only if all are that were staged before it.
+    ///
+    /// # Errors
+    /// As of [`commit`](Self::commit).
+    fn stage(&self, batches: &[(&Self::Shard, &Batch)]) -> Result<(), CommitError>;
+
+    /// The second half: returns when all that was staged before the call is durable, at the engine's level, and visible.
+    /// Others can stage more meanwhile, which the next call settles, in one go.
+    ///
+    /// # Errors
+    /// [`CommitError::Unknown`]: each of them may have happened or not.
+    fn settle(&self) -> Result<(), CommitError>;
 
     /// Sets an entry of the runtime configuration, if it is in the expected state, and returns its new version.
     ///

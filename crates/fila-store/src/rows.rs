@@ -93,6 +93,26 @@ pub trait Rows: Send + Sync + 'static {
     /// Says whether something may have been written.
     fn write(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError>;
 
+    /// Takes in what is to be written by the next [`settle`](Self::settle), after all that was staged before it. What is
+    /// staged later is written in no case without it.
+    ///
+    /// A database without halves writes at once.
+    ///
+    /// # Errors
+    /// Says whether something may have been written.
+    fn stage(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
+        self.write(writes, durability)
+    }
+
+    /// Writes what has been staged by now, as durably as asked; not visible before it is. More can be staged by others
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// All of it may have been written, or a part: the first of what was staged.
+    fn settle(&self) -> Result<(), WriteError> {
+        Ok(())
+    }
+
     /// Does what the database needs from time to time.
     ///
     /// # Errors

@@ -155,8 +155,12 @@ impl<R: Rows> Engine for Embedded<R> {
         Ok(EmbeddedShard::new(Arc::clone(&self.0), queue, epoch, reign))
     }
 
-    fn commit(&self, batches: &[(&Self::Shard, &Batch)]) -> Result<(), CommitError> {
-        commit::commit(&self.0, batches)
+    fn stage(&self, batches: &[(&Self::Shard, &Batch)]) -> Result<(), CommitError> {
+        commit::stage(&self.0, batches)
+    }
+
+    fn settle(&self) -> Result<(), CommitError> {
+        commit::settle(&self.0)
     }
 
     fn set_config(

@@ -1,4 +1,4 @@
-//! The way of a commit: checked, encoded, fenced, written, in this order.
+//! The way of a commit: checked, encoded, fenced, staged, in this order; then it is settled.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{Batch, CommitError, Generation, Payload, QueueId, Rejected, keys, re
 
 type Batches<'a, R> = &'a [(&'a EmbeddedShard<R>, &'a Batch)];
 
-pub(super) fn commit<R: Rows>(
+pub(super) fn stage<R: Rows>(
     core: &Arc<Core<R>>,
     batches: Batches<'_, R>,
 ) -> Result<(), CommitError> {
@@ -57,8 +57,8 @@ pub(super) fn commit<R: Rows>(
             writes.iter_mut().for_each(|write| write.is_new = false);
         }
         if !writes.is_empty() {
-            let written = core.write(writes, core.durability);
-            written.map_err(|error| failed(error, batches))?;
+            let staged = core.stage(writes);
+            staged.map_err(|error| failed(error, batches))?;
         }
         for ((shard, _), target) in batches.iter().zip(&targets) {
             let generation = &shard.reign().generation;
@@ -70,6 +70,12 @@ pub(super) fn commit<R: Rows>(
         }
         return Ok(());
     }
+}
+
+/// Makes durable and visible what has been staged. It is asked for by those who have staged something, and whose it was
+/// that failed, if anything has, nobody knows.
+pub(super) fn settle<R: Rows>(core: &Core<R>) -> Result<(), CommitError> {
+    core.noted(core.rows.settle()).map_err(refused)
 }
 
 /// Refuses what can be refused without looking at anything.

@@ -225,17 +225,32 @@ impl<R: Rows> Core<R> {
 
     /// Writes rows, unless a write has failed before.
     fn write(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
+        self.unless_poisoned(|rows| rows.write(writes, durability))
+    }
+
+    /// Stages rows, unless a write has failed before.
+    fn stage(&self, writes: Vec<Write>) -> Result<(), WriteError> {
+        self.unless_poisoned(|rows| rows.stage(writes, self.durability))
+    }
+
+    fn unless_poisoned(
+        &self,
+        write: impl FnOnce(&R) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(WriteError::Poisoned);
         }
-        self.rows
-            .write(writes, durability)
-            .inspect_err(|error| match error {
-                WriteError::Superseded => {}
-                WriteError::Poisoned | WriteError::Unknown(_) => {
-                    self.poisoned.store(true, Ordering::Release);
-                }
-            })
+        self.noted(write(&self.rows))
+    }
+
+    /// Takes note of a write that has failed.
+    fn noted(&self, written: Result<(), WriteError>) -> Result<(), WriteError> {
+        written.inspect_err(|error| match error {
+            WriteError::Superseded => {}
+            WriteError::Poisoned | WriteError::Unknown(_) => {
+                self.poisoned.store(true, Ordering::Release);
+            }
+        })
     }
 }
 

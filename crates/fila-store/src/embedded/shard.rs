@@ -79,7 +79,8 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
     }
 
     fn commit(&self, batch: &Batch) -> Result<(), CommitError> {
-        commit::commit(&self.core, &[(self, batch)])
+        commit::stage(&self.core, &[(self, batch)])?;
+        commit::settle(&self.core)
     }
 
     fn load(&self, messages: &[Locator]) -> Result<Vec<Loaded>, ReadError> {

@@ -12,8 +12,14 @@
 //!                   filed by the thread ─────────────────→ database   ┘
 //! ```
 //!
+//! A commit has two halves. It is *staged*: appended, and put in line. It is *settled*, with all that were staged before:
+//! synced, and applied. Further commits can be staged while one is settled, and share the next sync.
+//!
 //! # What always holds
 //! - A commit is appended, then synced if it is to be, then visible; nothing can be read that is not as durable as asked.
+//! - Commits become visible in the order in which they were staged, and those of a segment before it is to be filed.
+//! - Locks are taken in this order, if several are: `settling`, `writer`, `applying`, and then those that are held for a
+//!   moment.
 //! - Every commit that is not in the database is in a segment whose number is greater than the one that the database
 //!   says is [filed](filing), and there is such a segment at any time, with none missing before it. So a log that was
 //!   taken away, and a segment that was, is noticed.
@@ -28,10 +34,12 @@ mod shelf;
 mod tests;
 mod view;
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
 
@@ -53,7 +61,15 @@ pub struct Logged<R: Filing> {
     shelf: Arc<Shelf>,
     state: Arc<State>,
     desk: Arc<Desk>,
+    /// Who may settle.
+    settling: Mutex<()>,
     writer: Mutex<Writer>,
+    /// Who may apply.
+    applying: Mutex<()>,
+    /// Commits that are appended and not visible yet, in their order.
+    staged: Mutex<VecDeque<Staged>>,
+    /// Of the last frame that is known to be on the disk.
+    synced: AtomicU64,
     /// Views that somebody looks at.
     views: AtomicUsize,
     /// Whether a commit may have to be on the disk, and with it all before it.
@@ -76,6 +92,15 @@ fn lock(state: &State) -> RwLockWriteGuard<'_, Visible> {
     state.write().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A commit that is appended.
+#[derive(Debug)]
+struct Staged {
+    sequence: u64,
+    writes: Vec<Write>,
+    /// Of the segment that it was appended to.
+    memtable: Arc<Memtable>,
+}
+
 /// Who appends to the log.
 #[derive(Debug)]
 struct Writer {
@@ -83,8 +108,8 @@ struct Writer {
     memtable: Arc<Memtable>,
     /// Of the last frame.
     sequence: u64,
-    /// Of the last frame that is known to be on the disk.
-    synced: u64,
+    /// Of the last frame that has to be on the disk before it is visible.
+    to_sync: u64,
     buffer: Vec<u8>,
     /// Whether the next segment has been asked for.
     has_asked: bool,
@@ -150,7 +175,7 @@ impl<R: Filing> Logged<R> {
             segment,
             memtable,
             sequence: recovered.sequence,
-            synced: recovered.sequence,
+            to_sync: recovered.sequence,
             buffer: Vec::new(),
             has_asked: false,
             has_failed: false,
@@ -160,7 +185,11 @@ impl<R: Filing> Logged<R> {
             shelf: Arc::new(shelf),
             state: Arc::new(state),
             desk: Arc::new(desk),
+            settling: Mutex::default(),
             writer: Mutex::new(writer),
+            applying: Mutex::default(),
+            staged: Mutex::default(),
+            synced: AtomicU64::new(recovered.sequence),
             views: AtomicUsize::new(0),
             syncs: false,
             filer: None,
@@ -192,9 +221,14 @@ fn note_log<R: Rows>(beneath: &R) -> Result<(), OpenError> {
 /// Bytes that the buffer of frames may keep between commits.
 const BUFFER: usize = 4 << 20;
 
+/// Locks what whoever panicked with it has left as it is to be.
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl<R: Filing> Logged<R> {
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        hold(&self.writer)
     }
 
     /// Gets a commit into the log.
@@ -217,14 +251,14 @@ impl<R: Filing> Logged<R> {
         let head = Head {
             salt: writer.segment.salt,
             sequence: writer.sequence + 1,
-            synced: writer.synced,
+            synced: self.synced.load(Ordering::Acquire),
         };
         let encoded = frame::encode(head, writes, &mut writer.buffer);
         encoded.ok_or_else(|| Fault::new("a commit is larger than a frame of the log can be"))?;
         writer.segment.append(&writer.buffer).map_err(Fault::new)?;
         writer.sequence += 1;
         if durability == Durability::Fsync {
-            writer.sync()?;
+            writer.to_sync = writer.sequence;
         }
         writer.buffer.clear();
         writer.buffer.shrink_to(BUFFER);
@@ -245,8 +279,9 @@ impl<R: Filing> Logged<R> {
     /// Begins the next segment, and leaves the present one to be filed.
     fn rotate(&self, writer: &mut Writer) -> Result<(), Fault> {
         if self.syncs {
-            writer.sync()?;
+            self.sync(&writer.segment.file(), writer.sequence)?;
         }
+        self.apply(writer.sequence);
         let next = self.next_segment(writer)?;
         let memtable = Arc::new(Memtable::new(next.number));
         lock(&self.state).memtables.insert(0, Arc::clone(&memtable));
@@ -297,13 +332,31 @@ impl<R: Filing> Logged<R> {
     }
 }
 
-impl Writer {
-    fn sync(&mut self) -> Result<(), Fault> {
-        if self.synced < self.sequence {
-            self.segment.sync().map_err(Fault::new)?;
-            self.synced = self.sequence;
+impl<R: Filing> Logged<R> {
+    /// Returns when everything up to this frame is on the disk, which is in this file, or was synced with an earlier one.
+    fn sync(&self, file: &File, sequence: u64) -> Result<(), Fault> {
+        if self.synced.load(Ordering::Acquire) < sequence {
+            file.sync_data().map_err(Fault::new)?;
+            self.synced.fetch_max(sequence, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    /// Makes staged commits visible, up to this one.
+    fn apply(&self, sequence: u64) {
+        let _applying = hold(&self.applying);
+        while let Some(staged) = self.next_staged(sequence) {
+            let mut visible = lock(&self.state);
+            let keeps_older = self.views.load(Ordering::Acquire) > 0;
+            staged
+                .memtable
+                .apply(staged.sequence, staged.writes, keeps_older);
+            visible.sequence = staged.sequence;
+        }
+    }
+
+    fn next_staged(&self, upto: u64) -> Option<Staged> {
+        hold(&self.staged).pop_front_if(|staged| staged.sequence <= upto)
     }
 }
 
@@ -334,6 +387,11 @@ impl<R: Filing> Rows for Logged<R> {
     }
 
     fn write(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
+        self.stage(writes, durability)?;
+        self.settle()
+    }
+
+    fn stage(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
         let mut writer = self.writer();
         if writer.has_failed {
             return Err(WriteError::Poisoned);
@@ -342,11 +400,32 @@ impl<R: Filing> Rows for Logged<R> {
             writer.has_failed = true;
             return Err(WriteError::Unknown(fault));
         }
-        let mut visible = lock(&self.state);
-        let keeps_older = self.views.load(Ordering::Acquire) > 0;
-        let (memtable, sequence) = (&writer.memtable, writer.sequence);
-        memtable.apply(sequence, writes, keeps_older);
-        visible.sequence = sequence;
+        let staged = Staged {
+            sequence: writer.sequence,
+            writes,
+            memtable: Arc::clone(&writer.memtable),
+        };
+        hold(&self.staged).push_back(staged);
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<(), WriteError> {
+        let _settling = hold(&self.settling);
+        let writer = self.writer();
+        if writer.has_failed {
+            let fault = Fault::new("a later write has failed, or the sync");
+            return Err(WriteError::Unknown(fault));
+        }
+        let (file, sequence, to_sync) = (writer.segment.file(), writer.sequence, writer.to_sync);
+        drop(writer);
+        // More is appended meanwhile, and is not covered.
+        if self.synced.load(Ordering::Acquire) < to_sync
+            && let Err(fault) = self.sync(&file, sequence)
+        {
+            self.writer().has_failed = true;
+            return Err(WriteError::Unknown(fault));
+        }
+        self.apply(sequence);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::hash::BuildHasher;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
@@ -29,7 +29,7 @@ pub(super) struct Segment {
     pub(super) number: u64,
     /// What its frames are known by.
     pub(super) salt: u64,
-    file: File,
+    file: Arc<File>,
     /// Where the next frame begins.
     end: u64,
 }
@@ -45,14 +45,14 @@ impl Segment {
     }
 
     pub(super) fn append(&mut self, frame: &[u8]) -> io::Result<()> {
-        self.file.write_all(frame)?;
+        (&*self.file).write_all(frame)?;
         self.end += frame.len() as u64;
         Ok(())
     }
 
-    /// Returns when all that was appended is on the disk.
-    pub(super) fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    /// Returns the file, to be synced while more is appended. A sync covers what was appended before it began.
+    pub(super) fn file(&self) -> Arc<File> {
+        Arc::clone(&self.file)
     }
 }
 
@@ -130,7 +130,7 @@ impl Shelf {
         Ok(Segment {
             number,
             salt,
-            file,
+            file: Arc::new(file),
             end: HEAD as u64,
         })
     }
@@ -142,7 +142,7 @@ impl Shelf {
         Ok(Segment {
             number,
             salt,
-            file,
+            file: Arc::new(file),
             end: HEAD as u64,
         })
     }
