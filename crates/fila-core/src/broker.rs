@@ -15,6 +15,7 @@ use fila_store::{Batch, QueueId, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
+pub use self::rounds::ROUNDS_MAX;
 use self::rounds::{Collecting, OPERATIONS_MAX, UnderWay};
 use crate::effects::Garbage;
 use crate::memory::Memory;

@@ -47,7 +47,7 @@ pub use answer::{
     Answer, EnqueueError, Enqueued, RedriveError, RedriveStamp, Refused, SettleError,
 };
 pub use batch_id::{BatchId, ProducerId, Sequence};
-pub use broker::Broker;
+pub use broker::{Broker, ROUNDS_MAX};
 pub use command::{
     Command, Credit, Demand, Judgement, NewMessage, Redriven, Settlement, Ttl, Verdict,
 };

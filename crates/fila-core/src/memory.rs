@@ -50,11 +50,17 @@ impl Memory {
         self.used + self.reserved < self.budget / 4
     }
 
-    /// Returns how much to read at once.
+    /// Returns how many bytes to read at once. However little room there is, a lane whose turn has come gets a handful of
+    /// messages, or every one of them would be a read of its own.
     pub(crate) fn chunk(&self) -> usize {
-        const LEAST: usize = 16 << 10;
+        const LEAST: usize = 4 * OVERHEAD;
         const MOST: usize = 1 << 20;
         let room = self.budget.saturating_sub(self.used + self.reserved);
         (room / 8).clamp(LEAST, MOST)
+    }
+
+    /// Returns how many messages take this much, if they carry nothing.
+    pub(crate) const fn messages(bytes: usize) -> usize {
+        bytes / OVERHEAD
     }
 }

@@ -649,6 +649,28 @@ fn a_backlog_far_beyond_memory_is_delivered_in_order_and_within_the_budget() {
 }
 
 #[test]
+fn backlogs_of_many_keys_take_a_handful_of_messages_each_beyond_the_budget() {
+    const KEYS: usize = 400;
+    let mut settings = Settings::default();
+    settings.memory_budget = 64 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("wide", Definition::default());
+    for _ in 0..40 {
+        let batch = (0..KEYS).map(|n| message(&format!("key-{n}"), "small"));
+        shell.enqueue_all(queue, batch.collect());
+    }
+    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let mut most = 0;
+    for _ in 0..40 * KEYS {
+        let delivery = shell.next(consumer).unwrap();
+        shell.settle(queue, delivery.lease, Verdict::Ack).unwrap();
+        most = most.max(shell.broker.memory_used());
+    }
+    assert!(most <= (64 << 10) + KEYS * 4 * 640, "{most}");
+    assert_eq!(shell.stats(queue).depth(), 0);
+}
+
+#[test]
 fn a_quiet_key_is_kept_in_memory_beside_a_noisy_one() {
     let mut settings = Settings::default();
     settings.memory_budget = 64 << 10;

@@ -200,7 +200,7 @@ pub(crate) fn all_remembered(
 pub(crate) fn parse_remembered(key: &Bytes) -> Result<DeduplicationId, DecodeError> {
     let start = 1 + REALM;
     let id = if key.len() >= start {
-        key.slice(start..)
+        Bytes::copy_from_slice(&key[start..])
     } else {
         Bytes::new()
     };

@@ -345,7 +345,8 @@ pub(crate) fn decode_meta(
     let deduplication_id = if flags & DEDUPLICATION_ID == 0 {
         None
     } else {
-        Some(DeduplicationId::new(reader.short()?).map_err(out_of_range)?)
+        let id = Bytes::copy_from_slice(&reader.short()?);
+        Some(DeduplicationId::new(id).map_err(out_of_range)?)
     };
     let throttle_keys = if flags & THROTTLE_KEYS == 0 {
         Box::default()
@@ -597,8 +598,10 @@ impl Reader {
         self.take(length)
     }
 
+    /// Returns what is left, by itself: a row may be a part of a block, or of a segment, of which nothing else would be
+    /// let go for as long as it lives.
     fn rest(self) -> Bytes {
-        self.fields
+        Bytes::copy_from_slice(&self.fields)
     }
 
     fn end<T>(self, value: T) -> Result<T, DecodeError> {

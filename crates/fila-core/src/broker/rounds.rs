@@ -16,7 +16,7 @@ use crate::{Answer, Committed, Refused, Round};
 pub(super) const OPERATIONS_MAX: usize = Batch::OPERATIONS_MAX / 4;
 
 /// How many rounds may be under way: enough that whoever stores them never waits for the next one.
-pub(super) const ROUNDS_MAX: usize = 8;
+pub const ROUNDS_MAX: usize = 8;
 
 /// The next round.
 #[derive(Debug)]

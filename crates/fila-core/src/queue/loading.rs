@@ -17,6 +17,7 @@ use super::lane::{Loading, Stretch};
 use super::message::{Handle, State, carried, ready_since};
 use super::{Context, Queue};
 use crate::effects::{Load, LoadRequest, LoadToken};
+use crate::memory::Memory;
 use crate::{LoadedMessages, Ordering};
 
 /// The most messages to read at once.
@@ -86,7 +87,7 @@ impl Queue {
             key: lane.key.clone(),
             after: Some(stored.after),
             limit: Limit {
-                messages: CHUNK,
+                messages: Memory::messages(bytes).clamp(1, CHUNK),
                 bytes,
             },
         };

@@ -1,8 +1,8 @@
 //! Random work on a real store, the power cut at random moments, and what is there afterwards.
 //!
 //! One *work* is recorded once and cut at many moments. What a cut leaves is opened, compared with what had been confirmed,
-//! worked on, and cut again: anywhere in the second opening or in the work after it. The commit that was under way at a
-//! cut has happened as a whole, or not at all.
+//! worked on, and cut again: anywhere in the second opening or in the work after it. The commits that were under way at a
+//! cut have happened as a whole, or not at all, and none without those before it.
 //!
 //! The database has threads of its own, so the same seed makes the same work, but not every byte in the same order: a
 //! failure leaves the directory behind in which it showed.
@@ -189,10 +189,10 @@ impl Cut<'_> {
         self.check(&found)
     }
 
-    /// Returns the state that was confirmed at the moment, and the one of the change under way.
-    fn expected(&self) -> (&State, Option<&State>) {
-        let before = self.recording.ops[..self.moment].iter().rev();
-        let mut marks = before.filter_map(|op| match op {
+    /// Returns the state that was confirmed at the moment, and those after it of the changes under way.
+    fn expected(&self) -> (&State, &[State]) {
+        let marks = self.recording.ops[..self.moment].iter();
+        let marks = marks.filter_map(|op| match op {
             Op::Mark(mark) => Some(*mark as usize),
             Op::Write { .. }
             | Op::SetLen { .. }
@@ -201,11 +201,15 @@ impl Cut<'_> {
             | Op::Rename { .. }
             | Op::Sync { .. } => None,
         });
-        let mark = marks.next();
-        let confirmed = mark.map_or(0, |mark| mark.div_ceil(2));
-        let under_way = mark.filter(|mark| mark % 2 == 0).map(|mark| mark / 2 + 1);
-        let under_way = under_way.and_then(|state| self.states.get(state));
-        (&self.states[confirmed], under_way)
+        let (mut confirmed, mut begun) = (0, 0);
+        for mark in marks {
+            begun = mark / 2 + 1;
+            if mark % 2 == 1 {
+                confirmed = begun;
+            }
+        }
+        let begun = begun.clamp(confirmed, self.states.len() - 1);
+        (&self.states[confirmed], &self.states[confirmed + 1..=begun])
     }
 
     fn last_epoch(&self) -> Option<u32> {
@@ -214,15 +218,18 @@ impl Cut<'_> {
 
     fn check(&self, found: &State) -> anyhow::Result<Tally> {
         let (confirmed, under_way) = self.expected();
-        let under_way = under_way.filter(|next| *next != confirmed);
-        let kept = under_way == Some(found);
+        let kept = found != confirmed && under_way.contains(found);
         if found != confirmed && !kept {
-            let or = under_way.map(|next| next.difference(found));
+            let or: Vec<_> = under_way
+                .iter()
+                .map(|next| next.difference(found))
+                .collect();
             bail!("{}; or {or:?}", confirmed.difference(found));
         }
+        let is_amid = under_way.iter().any(|next| next != confirmed);
         Ok(Tally {
             cuts: 1,
-            amid: usize::from(under_way.is_some()),
+            amid: usize::from(is_amid),
             kept: usize::from(kept),
             messages: found.queues.values().map(|held| held.messages.len()).sum(),
             operations: 0,

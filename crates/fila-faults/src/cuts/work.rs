@@ -1,6 +1,7 @@
 //! Random work on a store, and what the store is to hold after each step of it.
 //!
-//! Steps are marked in the recording: `2n` when the step after state `n` begins, `2n + 1` when it is confirmed.
+//! Steps are marked in the recording: `2n` when the step after state `n` begins, `2n + 1` when it is confirmed, and with
+//! it all before it that have only begun: commits are staged several at a time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,13 +65,18 @@ impl<'a> Work<'a> {
     /// Does some steps, closes the store and returns what it was to hold before and after each.
     pub(crate) fn play(mut self, steps: usize) -> anyhow::Result<Vec<State>> {
         for step in 0..steps {
-            self.watch.mark(2 * step as u64);
+            self.watch.mark(2 * self.last());
             let next = self.step().with_context(|| format!("step {step}"))?;
-            self.watch.mark(2 * step as u64 + 1);
+            self.watch.mark(2 * self.last() + 1);
             self.states.push(next);
         }
         self.open = None;
         Ok(self.states)
+    }
+
+    /// Returns the number of the last state.
+    fn last(&self) -> u64 {
+        self.states.len() as u64 - 1
     }
 
     fn store(&self) -> &Store {
@@ -191,8 +197,25 @@ impl<'a> Work<'a> {
         Ok(state)
     }
 
-    /// Commits to some queues at once.
+    /// Commits to some queues at once, after staging others that are settled with it.
     fn commit(&mut self, mut state: State) -> anyhow::Result<State> {
+        let staged = if self.rng.u8(..4) == 0 {
+            self.rng.usize(1..=2)
+        } else {
+            0
+        };
+        for before in 0..staged {
+            state = self.stage(state, before == 0)?;
+            self.states.push(state.clone());
+            self.watch.mark(2 * self.last());
+        }
+        let state = self.stage(state, staged == 0)?;
+        self.store().settle()?;
+        Ok(state)
+    }
+
+    /// Stages a commit. One that comes after another cannot see what that does, and adopts nothing.
+    fn stage(&mut self, mut state: State, is_first: bool) -> anyhow::Result<State> {
         let mut names: Vec<QueueName> = state.queues.keys().cloned().collect();
         self.rng.shuffle(&mut names);
         names.truncate(self.rng.usize(1..=3));
@@ -202,7 +225,7 @@ impl<'a> Work<'a> {
             self.fill(&mut state, &name, &mut batch)?;
             batches.push((name, batch));
         }
-        if let [(from, taken), (to, given), ..] = &mut batches[..] {
+        if let ([(from, taken), (to, given), ..], true) = (&mut batches[..], is_first) {
             self.adopt(&mut state, (from, taken), (to, given))?;
         }
         let shards = self.shards();
@@ -210,7 +233,7 @@ impl<'a> Work<'a> {
             .iter()
             .map(|(name, batch)| (&shards[name], batch))
             .collect();
-        self.store().commit(&batches)?;
+        self.store().stage(&batches)?;
         Ok(state)
     }
 

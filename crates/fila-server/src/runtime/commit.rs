@@ -1,14 +1,20 @@
-//! The thread that stores rounds: one for each scheduler thread, one round at a time.
+//! The threads that store rounds, in the order in which their scheduler thread has sealed them.
+//!
+//! A round is staged, then settled, which is when it is on the disk. While one thread settles what was staged, the
+//! other stages what comes, and all of that is settled in one go afterwards: by the thread that settles, if it is
+//! still at it, else by the one that has staged. So there is always one that listens, a round that comes alone is stored
+//! by the thread that has taken it, and under load each sync covers all that has come during the one before. Without
+//! syncs there is nothing to wait for, and one thread does it.
 //!
 //! A queue that was deleted while its changes were on their way does not take the others of the round with it: the
 //! round is stored without it. A store that fails is not written to again.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use fila_core::{Committed, Round};
-use fila_store::{Batch, CommitError, Engine, QueueId};
+use fila_store::{Batch, CommitError, Durability, Engine, QueueId};
 use tracing::error;
 
 use super::scheduler::Event;
@@ -16,30 +22,98 @@ use super::shards::Shards;
 use super::status::Status;
 use crate::metrics::Metrics;
 
-/// What a commit thread works with.
+/// Returns how many threads store the rounds of one scheduler thread.
+pub(super) fn threads(durability: Durability) -> usize {
+    match durability {
+        Durability::Fsync => 2,
+        Durability::Os | Durability::Memory => 1,
+    }
+}
+
+/// What the threads that store the rounds of one scheduler thread work with.
 #[derive(Debug)]
 pub(super) struct Committer<E: Engine> {
     pub(super) engine: Arc<E>,
     pub(super) shards: Arc<Shards<E::Shard>>,
     pub(super) status: Arc<Status>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) events: Sender<Event>,
+    /// Whoever holds it takes the next round.
+    pub(super) rounds: Mutex<Receiver<Round>>,
+    pub(super) line: Mutex<Line>,
+}
+
+/// Rounds that are staged.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    staged: Vec<Staged>,
+    /// Whether a thread is settling, and will see to all that is put in line.
+    is_settling: bool,
+}
+
+#[derive(Debug)]
+struct Staged {
+    began: Instant,
+    operations: usize,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    /// As settling it turns out.
+    Staged {
+        round: Round,
+        fenced: Vec<QueueId>,
+    },
+    Over(Committed),
+}
+
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<E: Engine> Committer<E> {
     /// Stores rounds as they come, until the scheduler thread hangs up.
-    pub(super) fn run(&self, rounds: &Receiver<Round>, events: &Sender<Event>) {
-        for round in rounds {
-            let began = Instant::now();
-            let operations: usize = round.batches.iter().map(|(_, batch)| batch.len()).sum();
-            let committed = self.store(round);
-            self.metrics.committed(began.elapsed(), operations);
-            if events.send(Event::Committed(committed)).is_err() {
-                return;
+    pub(super) fn run(&self) {
+        let _obituary = Obituary(&self.events);
+        while let Some(is_mine) = self.stage_next() {
+            while is_mine && let Some(staged) = self.take_staged() {
+                let committed = self.settle(staged);
+                if self.events.send(Event::Committed(committed)).is_err() {
+                    return;
+                }
             }
         }
     }
 
-    fn store(&self, round: Round) -> Committed {
+    /// Stages the next round, and tells whether this thread is to settle it; none if there will be no more.
+    fn stage_next(&self) -> Option<bool> {
+        let rounds = hold(&self.rounds);
+        let round = rounds.recv().ok()?;
+        let staged = self.stage(round);
+        let mut line = hold(&self.line);
+        line.staged.push(staged);
+        Some(!std::mem::replace(&mut line.is_settling, true))
+    }
+
+    /// Takes what is to be settled now. If it is nothing, the thread is not settling any more.
+    fn take_staged(&self) -> Option<Vec<Staged>> {
+        let mut line = hold(&self.line);
+        line.is_settling = !line.staged.is_empty();
+        line.is_settling.then(|| std::mem::take(&mut line.staged))
+    }
+
+    fn stage(&self, round: Round) -> Staged {
+        let began = Instant::now();
+        let operations = round.batches.iter().map(|(_, batch)| batch.len()).sum();
+        Staged {
+            began,
+            operations,
+            outcome: self.staged(round),
+        }
+    }
+
+    fn staged(&self, round: Round) -> Outcome {
         let mut fenced = Vec::new();
         let mut shards = Vec::with_capacity(round.batches.len());
         for (queue, _) in &round.batches {
@@ -58,26 +132,61 @@ impl<E: Engine> Committer<E> {
                 .filter_map(|((_, batch), shard)| Some((shard.as_deref()?, batch)))
                 .collect();
             if batches.is_empty() {
-                return Committed::Stored { round, fenced };
+                return Outcome::Staged { round, fenced };
             }
-            match self.engine.commit(&batches) {
-                Ok(()) => return Committed::Stored { round, fenced },
+            match self.engine.stage(&batches) {
+                Ok(()) => return Outcome::Staged { round, fenced },
                 Err(CommitError::Fenced { queue }) if !fenced.contains(&queue) => {
                     fenced.push(queue);
                 }
-                Err(error) => return self.failed(&error, &fenced),
+                Err(error) => return Outcome::Over(self.failed(&error)),
             }
         }
     }
 
-    fn failed(&self, failure: &CommitError, fenced: &[QueueId]) -> Committed {
+    /// Returns what has become of each.
+    fn settle(&self, staged: Vec<Staged>) -> Vec<Committed> {
+        let is_staged = |staged: &Staged| matches!(staged.outcome, Outcome::Staged { .. });
+        let settled = if staged.iter().any(is_staged) {
+            self.engine.settle()
+        } else {
+            Ok(())
+        };
+        let failed = settled.map_err(|error| self.failed(&error)).err();
+        let committed = staged.into_iter().map(|staged| {
+            let took = staged.began.elapsed();
+            self.metrics.committed(took, staged.operations);
+            match (staged.outcome, &failed) {
+                (Outcome::Over(committed), _) => committed,
+                (Outcome::Staged { .. }, Some(_)) => Committed::Unknown,
+                (Outcome::Staged { round, fenced }, None) => Committed::Stored { round, fenced },
+            }
+        });
+        committed.collect()
+    }
+
+    fn failed(&self, failure: &CommitError) -> Committed {
         let source = std::error::Error::source(failure).map(ToString::to_string);
         let source = source.unwrap_or_default();
-        error!(error = %failure, source, fenced = fenced.len(), "commit failed");
+        error!(error = %failure, source, "commit failed");
         self.status.fail("the store takes no more writes");
         match failure {
             CommitError::Unknown(_) => Committed::Unknown,
             _ => Committed::Failed,
+        }
+    }
+}
+
+/// Tells the scheduler thread that nobody will say what became of its rounds.
+struct Obituary<'a>(&'a Sender<Event>);
+
+impl Drop for Obituary<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let unknown = std::iter::repeat_with(|| Committed::Unknown);
+            let all = unknown.take(fila_core::ROUNDS_MAX).collect();
+            // One that is gone need not know.
+            let _ = self.0.send(Event::Committed(all));
         }
     }
 }
@@ -95,12 +204,26 @@ mod tests {
 
     type Committing = Committer<MemoryEngine>;
 
-    fn committer(disk: &MemoryDisk) -> Committing {
-        Committer {
+    /// Returns a committer, the way to it, and what it says.
+    fn committer(disk: &MemoryDisk) -> (Committing, Sender<Round>, Receiver<Event>) {
+        let (rounds, rounds_to_commit) = crossbeam_channel::unbounded();
+        let (events, events_to_take) = crossbeam_channel::unbounded();
+        let committer = Committer {
             engine: Arc::new(MemoryEngine::open(disk).unwrap()),
             shards: Arc::new(Shards::new()),
             status: Arc::new(Status::new()),
             metrics: Arc::new(Metrics::new()),
+            events,
+            rounds: Mutex::new(rounds_to_commit),
+            line: Mutex::default(),
+        };
+        (committer, rounds, events_to_take)
+    }
+
+    impl Committing {
+        fn store(&self, round: Round) -> Committed {
+            let staged = self.stage(round);
+            self.settle(vec![staged]).pop().unwrap()
         }
     }
 
@@ -129,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_deleted_queue_does_not_take_its_neighbours_with_it() {
-        let committer = committer(&MemoryDisk::default());
+        let (committer, ..) = committer(&MemoryDisk::default());
         let queues = ["a", "b", "c"].map(|name| queue(&committer, name));
         let round = round(&committer, &queues);
         committer.engine.delete_queue(queues[1]).unwrap();
@@ -145,7 +268,7 @@ mod tests {
     #[test]
     fn a_failed_write_takes_the_server_out_of_service() {
         let disk = MemoryDisk::default();
-        let committer = committer(&disk);
+        let (committer, ..) = committer(&disk);
         let queues = [queue(&committer, "a")];
         disk.fail_next_write(Accident::Lost);
         let first = committer.store(round(&committer, &queues));
@@ -153,5 +276,43 @@ mod tests {
         assert_eq!(committer.status.state(), State::Failed);
         let second = committer.store(round(&committer, &queues));
         assert!(matches!(second, Committed::Failed));
+    }
+
+    #[test]
+    fn two_threads_tell_what_became_of_rounds_in_their_order() {
+        const ROUNDS: u64 = 2_000;
+        let disk = MemoryDisk::default();
+        let (committer, rounds, events) = committer(&disk);
+        let queue = queue(&committer, "a");
+        for number in 0..ROUNDS {
+            let mut round = round(&committer, &[queue]);
+            let epoch = committer.shards.of(queue).unwrap().epoch();
+            let id = MessageId::new(epoch, number + 1).unwrap();
+            let meta = Meta::new(FairnessKey::new("a").unwrap(), Timestamp::from_millis(1));
+            round.batches[0].1 = Batch::new();
+            let payload = Payload::new(Vec::new(), "x").unwrap();
+            round.batches[0].1.put(id, meta, payload);
+            rounds.send(round).unwrap();
+        }
+        drop(rounds);
+        std::thread::scope(|scope| {
+            for _ in 0..threads(Durability::Fsync) {
+                scope.spawn(|| committer.run());
+            }
+        });
+        let mut ids = Vec::new();
+        for event in events.try_iter() {
+            let Event::Committed(committed) = event else {
+                panic!("it has nothing else to say");
+            };
+            for committed in committed {
+                let Committed::Stored { mut round, .. } = committed else {
+                    panic!("the store is sound");
+                };
+                ids.extend(round.batches[0].1.take_puts().map(|(id, ..)| id));
+            }
+        }
+        assert_eq!(ids.len(), ROUNDS as usize);
+        assert!(ids.is_sorted());
     }
 }

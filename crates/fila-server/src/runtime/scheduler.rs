@@ -1,11 +1,11 @@
 //! The thread that decides: it owns a broker, and nothing else touches it.
 //!
 //! A turn takes the events that are there, then a bounded number of inputs, lets the broker deliver, passes its
-//! effects on, and hands the next round to the commit thread if that is idle. Then it waits for input, or until the
-//! broker's next timer. While the broker is full, inputs stay in the inbox and their senders wait. A turn costs what
+//! effects on, and hands the next round to the commit threads. Then it waits for input, or until the broker's next
+//! timer. While the broker is full, inputs stay in the inbox and their senders wait. A turn costs what
 //! has happened in it, however many queues, keys and messages there are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Select, Sender};
@@ -34,12 +34,12 @@ const TURN: usize = 128;
 const ROUND_MESSAGES: usize = 1_024;
 pub(super) const ROUND_BYTES: usize = 2 << 20;
 
-/// What the other threads tell a scheduler thread. There is room for it at any time: a broker has one round under way,
-/// and one load per key.
+/// What the other threads tell a scheduler thread. There is room for it at any time: a broker has a few rounds under
+/// way, and one load per key.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// What became of the round.
-    Committed(Committed),
+    /// What became of the oldest rounds under way.
+    Committed(Vec<Committed>),
     /// What was read.
     Loaded {
         queue: QueueId,
@@ -72,9 +72,9 @@ pub(super) struct Scheduler {
     pub(super) touched: Vec<ConsumerId>,
     pub(super) phase: Phase,
     pub(super) collected: Collected,
-    /// Bytes of commands that the round under way is storing.
-    pub(super) under_way: usize,
-    /// The most bytes of both.
+    /// What the rounds under way are storing, the oldest first.
+    pub(super) under_way: VecDeque<Collected>,
+    /// The most bytes of all of them.
     pub(super) buffered_max: usize,
 }
 
@@ -125,8 +125,10 @@ impl Scheduler {
             let now = self.clock.now();
             match event {
                 Event::Committed(committed) => {
-                    self.under_way = 0;
-                    self.broker.committed(now, committed);
+                    for committed in committed {
+                        self.under_way.pop_front();
+                        self.broker.committed(now, committed);
+                    }
                 }
                 Event::Loaded {
                     queue,
@@ -162,7 +164,8 @@ impl Scheduler {
                     break;
                 }
                 // What would be refused for want of a buffer waits instead, unless there is nothing to wait for.
-                let (held, max) = (self.collected.bytes + self.under_way, self.buffered_max);
+                let held = self.collected.bytes + self.stored_now().bytes;
+                let max = self.buffered_max;
                 let fits = |bytes| held == 0 || held + bytes <= max;
                 let Some((input, bytes)) = self.inbox.try_take(lane, fits) else {
                     break;
@@ -287,18 +290,36 @@ impl Scheduler {
         }
     }
 
+    /// Hands over what is collected, unless so much is under way that it had better grow: whatever is under way is
+    /// stored with two syncs, and nobody is to wait for more than a round of the most bytes or messages in each.
     fn seal(&mut self) {
+        let stored_now = self.stored_now();
+        if stored_now.bytes >= ROUND_BYTES || stored_now.messages >= ROUND_MESSAGES {
+            return;
+        }
         if let Some(round) = self.broker.seal() {
-            self.under_way = std::mem::take(&mut self.collected).bytes;
+            self.under_way
+                .push_back(std::mem::take(&mut self.collected));
             if self.rounds.send(round).is_err() {
-                // The commit thread is gone, and has taken the server out of service.
-                self.under_way = 0;
-                self.broker.committed(self.clock.now(), Committed::Failed);
+                // The commit threads are gone, and have taken the server out of service.
+                while self.under_way.pop_front().is_some() {
+                    self.broker.committed(self.clock.now(), Committed::Failed);
+                }
             }
         } else if !self.broker.is_writing() {
             // All that was collected was refused, or needs no storing.
             self.collected = Collected::default();
         }
+    }
+
+    /// Returns what is under way.
+    fn stored_now(&self) -> Collected {
+        self.under_way
+            .iter()
+            .fold(Collected::default(), |sum, round| Collected {
+                bytes: sum.bytes + round.bytes,
+                messages: sum.messages + round.messages,
+            })
     }
 
     fn publish(&mut self) {

@@ -1,6 +1,6 @@
 //! Starting and stopping: which threads there are, what they share, and in which order they end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,7 +14,7 @@ use tracing::{error, info};
 
 use super::Clock;
 use super::catalogue::Catalogue;
-use super::commit::Committer;
+use super::commit::{self, Committer};
 use super::config_writer::{self, ConfigWriter};
 use super::error::StartError;
 use super::estate::Estate;
@@ -173,17 +173,20 @@ impl Runtime {
         for (number, outbox) in outboxes.into_iter().enumerate() {
             let (rounds, rounds_to_commit) = crossbeam_channel::unbounded();
             let (events, events_to_take) = crossbeam_channel::unbounded();
-            let committer = Committer {
+            let committer = Arc::new(Committer {
                 engine: engine.clone(),
                 shards: recovered.shards.clone(),
                 status: status.clone(),
                 metrics: metrics.clone(),
-            };
-            let committed = events.clone();
-            let name = format!("fila-commit-{number}");
-            runtime.spawn(name, "commit thread", &end, move || {
-                committer.run(&rounds_to_commit, &committed);
-            })?;
+                events: events.clone(),
+                rounds: Mutex::new(rounds_to_commit),
+                line: Mutex::default(),
+            });
+            for _ in 0..commit::threads(health.durability) {
+                let committer = Arc::clone(&committer);
+                let name = format!("fila-commit-{number}");
+                runtime.spawn(name, "commit thread", &end, move || committer.run())?;
+            }
             let scheduler = Scheduler {
                 number,
                 broker: Broker::with_buckets(settings(config), buckets.clone()),
@@ -199,7 +202,7 @@ impl Runtime {
                 touched: Vec::new(),
                 phase: Phase::Running,
                 collected: Collected::default(),
-                under_way: 0,
+                under_way: VecDeque::new(),
                 buffered_max: room,
             };
             let name = format!("fila-sched-{number}");

@@ -110,6 +110,8 @@ struct Writer {
     sequence: u64,
     /// Of the last frame that has to be on the disk before it is visible.
     to_sync: u64,
+    /// Rows that the segment has.
+    rows: usize,
     buffer: Vec<u8>,
     /// Whether the next segment has been asked for.
     has_asked: bool,
@@ -176,6 +178,7 @@ impl<R: Filing> Logged<R> {
             memtable,
             sequence: recovered.sequence,
             to_sync: recovered.sequence,
+            rows: 0,
             buffer: Vec::new(),
             has_asked: false,
             has_failed: false,
@@ -218,6 +221,10 @@ fn note_log<R: Rows>(beneath: &R) -> Result<(), OpenError> {
     written.map_err(|error| OpenError::Fault(Fault::new(error)))
 }
 
+/// Bytes of memory that a row takes in a memtable, at least, beside those of its key and value. A segment is full, too,
+/// when its rows take as many as it may have bytes: that of a removed row has next to none.
+const ROW: u64 = 128;
+
 /// Bytes that the buffer of frames may keep between commits.
 const BUFFER: usize = 4 << 20;
 
@@ -242,7 +249,8 @@ impl<R: Filing> Logged<R> {
             return Err(Fault::new(Arc::clone(fault)));
         }
         let segment_bytes = self.shelf.segment_bytes;
-        let is_full = writer.segment.with(frame::size(writes)) > segment_bytes;
+        let is_full = writer.segment.with(frame::size(writes)) > segment_bytes
+            || (writer.rows + writes.len()) as u64 * ROW > segment_bytes;
         if is_full && !writer.segment.is_empty() {
             self.rotate(writer)?;
             // Whoever has filled one fills another, maybe sooner than this one is filed.
@@ -257,12 +265,14 @@ impl<R: Filing> Logged<R> {
         encoded.ok_or_else(|| Fault::new("a commit is larger than a frame of the log can be"))?;
         writer.segment.append(&writer.buffer).map_err(Fault::new)?;
         writer.sequence += 1;
+        writer.rows += writes.len();
         if durability == Durability::Fsync {
             writer.to_sync = writer.sequence;
         }
         writer.buffer.clear();
         writer.buffer.shrink_to(BUFFER);
-        if writer.segment.with(0) > segment_bytes / 2 {
+        let rows = writer.rows as u64 * ROW;
+        if writer.segment.with(0).max(rows) > segment_bytes / 2 {
             self.ask(writer);
         }
         Ok(())
@@ -291,6 +301,7 @@ impl<R: Filing> Logged<R> {
             memtable: std::mem::replace(&mut writer.memtable, memtable),
         };
         writer.segment = next;
+        writer.rows = 0;
         writer.has_asked = false;
         self.desk.change(|tray| tray.frozen.push_back(frozen));
         Ok(())

@@ -489,6 +489,83 @@ fn writers_are_told_why_nothing_is_filed_any_more() {
     assert!(after.get("key").is_some());
 }
 
+/// What is removed takes next to no room in the log, and as much in memory as what is set.
+#[test]
+fn a_segment_is_full_when_it_has_many_rows_however_small() {
+    let world = World::new(Map::held());
+    let removals = (0..20).map(|n| Write::new(Table::Messages, format!("{n}"), None));
+    for removal in removals {
+        let written = world.logged().write(vec![removal], Durability::Fsync);
+        written.unwrap();
+    }
+    assert!(world.segments().len() > 1);
+}
+
+#[test]
+fn what_is_staged_is_seen_when_it_is_settled_with_all_before_it() {
+    let world = World::new(Map::default());
+    let stage = |key: &str| {
+        let write = Write::new(Table::Messages, key.to_owned(), Some("x".into()));
+        world.logged().stage(vec![write], Durability::Fsync)
+    };
+    stage("a").unwrap();
+    stage("b").unwrap();
+    assert_eq!(world.keys(), Vec::<String>::new());
+    world.logged().settle().unwrap();
+    assert_eq!(world.keys(), ["a", "b"]);
+    stage("c").unwrap();
+    // Whoever writes settles what others have staged before.
+    world.set("d", "x");
+    assert_eq!(world.keys(), ["a", "b", "c", "d"]);
+    stage("e").unwrap();
+    let mut crashed = world.crashed();
+    crashed.open().unwrap();
+    assert_eq!(crashed.keys().len(), 5, "appended, so it may be there");
+}
+
+/// A segment that is full is filed, so what was staged in it must not come later.
+#[test]
+fn what_is_staged_in_a_full_segment_is_settled_before_that_is_filed() {
+    let world = World::new(Map::default());
+    let name = |n: usize| format!("{n:03}");
+    for n in 0..300 {
+        let write = Write::new(Table::Messages, name(n), Some(vec![7; 500].into()));
+        let staged = world.logged().stage(vec![write], Durability::Fsync);
+        staged.unwrap();
+    }
+    world.logged().settle().unwrap();
+    world.settle();
+    let expected: Vec<String> = (0..300).map(name).collect();
+    assert_eq!(world.keys(), expected);
+    let mut crashed = world.crashed();
+    crashed.open().unwrap();
+    assert_eq!(crashed.keys(), expected);
+}
+
+#[test]
+fn threads_that_stage_and_settle_at_once_lose_nothing_and_wait_for_nobody_for_ever() {
+    let world = World::new(Map::default());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let logged = world.logged();
+            scope.spawn(move || {
+                for n in 0..200 {
+                    let key = format!("{thread}-{n:03}");
+                    let write = Write::new(Table::Messages, key.clone(), Some(vec![1; 90].into()));
+                    logged.stage(vec![write], Durability::Fsync).unwrap();
+                    logged.settle().unwrap();
+                    let found = logged.view().get(Table::Messages, key.as_bytes());
+                    assert!(found.unwrap().is_some(), "settled, so seen");
+                }
+            });
+        }
+    });
+    assert_eq!(world.keys().len(), 800);
+    let mut crashed = world.crashed();
+    crashed.open().unwrap();
+    assert_eq!(crashed.keys().len(), 800);
+}
+
 #[test]
 fn a_commit_longer_than_a_segment_has_one_of_its_own() {
     let world = World::new(Map::held());
