@@ -588,8 +588,8 @@ async fn what_dies_while_a_redrive_walks_is_left_for_another() {
     while let Some(step) = soon(steps.message()).await.unwrap() {
         last = step;
     }
-    assert_eq!((last.redriven, last.done), (4, true));
     let left = peek(&mut rig, "orders.dlq").await;
+    assert_eq!((last.redriven, last.done), (4, true), "left: {left:?}");
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].payload, "late");
     assert_eq!(
