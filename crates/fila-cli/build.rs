@@ -72,9 +72,7 @@ fn packaged(info: &str) -> Source {
 fn checked_out() -> Option<Source> {
     // Somebody else's repository may be around this one's directory, and its commits are not ours.
     git(&["ls-files", "--error-unmatch", "build.rs"])?;
-    for path in ["HEAD", "refs/heads", "packed-refs"] {
-        watch(&git(&["rev-parse", "--git-path", path])?);
-    }
+    watch_head()?;
     COMPILED.into_iter().for_each(watch);
     let commit = abbreviated(&git(&["rev-parse", "HEAD"])?)?;
     let mut status = vec!["status", "--porcelain", "--"];
@@ -83,6 +81,24 @@ fn checked_out() -> Option<Source> {
         "" => Source::Commit(commit),
         _ => Source::Changed(commit),
     })
+}
+
+/// Has this asked again when another commit is checked out, or one is made.
+fn watch_head() -> Option<()> {
+    let path = |name: &str| git(&["rev-parse", "--git-path", name]);
+    watch(&path("HEAD")?);
+    // Without a branch the commit is in HEAD itself.
+    if let Some(branch) = git(&["symbolic-ref", "--quiet", "HEAD"]) {
+        let branch = path(&branch)?;
+        if Path::new(&branch).exists() {
+            watch(&branch);
+        } else {
+            // It is packed with others, and gets a file of its own with its next commit.
+            watch(&path("packed-refs")?);
+            watch(&path("refs/heads")?);
+        }
+    }
+    Some(())
 }
 
 /// Runs git here, and returns what it prints if it succeeds.
