@@ -36,6 +36,9 @@ use mimalloc::MiMalloc;
 
 use crate::general::General;
 
+/// The version, and the commit it is made of, as far as `build.rs` could tell.
+const VERSION: &str = env!("FILA_VERSION");
+
 /// Messages are allocated by one thread and freed by another, and those that wait lie between them: an allocator that
 /// keeps a heap for every thread holds on to a quarter more memory than is in use.
 #[global_allocator]
@@ -45,7 +48,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 #[derive(Debug, Parser)]
 #[command(
     name = "fila",
-    version,
+    version = VERSION,
     after_help = "Examples:
   fila server                                     run a server on 127.0.0.1:5555
   fila queue create orders                        make a queue

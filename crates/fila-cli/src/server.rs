@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 async fn serve(config: Config) -> anyhow::Result<()> {
     let telemetry = Telemetry::start(&config.telemetry)?;
     info!(
-        version = env!("CARGO_PKG_VERSION"),
+        version = crate::VERSION,
         address = %config.server.address,
         path = %config.storage.path.display(),
         engine = %config.storage.engine,

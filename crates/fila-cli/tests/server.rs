@@ -5,6 +5,11 @@
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod program;
 
+// What `--version` prints is made by the build script, whose tests are in its file.
+#[path = "../build.rs"]
+#[allow(dead_code, reason = "only its tests are run here")]
+mod build_script;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -48,14 +53,25 @@ fn refused(command: &mut Command) -> Vec<String> {
 }
 
 #[test]
-fn the_version_is_printed() {
+fn the_version_is_printed_with_its_commit_as_far_as_that_is_known() {
     let dir = TempDir::new().unwrap();
     let output = fila(dir.path()).arg("--version").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(
-        stdout(&output),
-        concat!("fila ", env!("CARGO_PKG_VERSION"), "\n")
-    );
+    let version = concat!("fila ", env!("CARGO_PKG_VERSION"));
+    let rest = stdout(&output).strip_prefix(version).unwrap();
+    let source = rest.strip_suffix('\n').unwrap();
+    let commit = source
+        .strip_prefix(" (")
+        .and_then(|it| it.strip_suffix(')'));
+    let is_commit = |text: &str| {
+        let digits = text.strip_suffix(", changed").unwrap_or(text);
+        digits.len() == 12 && digits.bytes().all(|it| it.is_ascii_hexdigit())
+    };
+    match commit {
+        Some("development") => {}
+        Some(commit) => assert!(is_commit(commit), "{source}"),
+        None => assert_eq!(source, ""),
+    }
 }
 
 #[test]

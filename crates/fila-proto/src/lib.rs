@@ -1,7 +1,4 @@
-//! The wire protocol of the Fila broker: `fila.v1`, and the code generated from it.
-//!
-//! The `.proto` files beside this crate are the contract, and their comments its documentation; clients in other
-//! languages are generated from the same files. Nothing here knows the broker: wire types are converted at its edge.
+#![doc = include_str!("../README.md")]
 
 /// Version 1 of the protocol.
 #[allow(

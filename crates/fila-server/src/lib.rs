@@ -1,5 +1,6 @@
-//! The Fila broker as a server.
+#![doc = include_str!("../README.md")]
 //!
+//! # Where to look
 //! [`config`] says how it is set up, and where each value comes from. [`telemetry`] is what it says of itself.
 //! [`runtime`] is the broker at work, without a network; [`runtime_config`] is what can change while it is. [`Server`] puts gRPC and HTTP around it.
 

@@ -125,6 +125,49 @@ fn sorted<'a>(metrics: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<(&'a str
     metrics
 }
 
+/// Returns what the server shows, as names with types.
+async fn shown_by_the_server() -> Vec<(String, String)> {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    let page = get(&rig.server, "/metrics").await.1;
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let types = types.map(|line| {
+        let (name, kind) = line.split_once(' ').unwrap();
+        let end = if kind == "counter" { "_total" } else { "" };
+        (format!("{name}{end}"), kind.to_owned())
+    });
+    types.collect()
+}
+
+#[tokio::test]
+async fn alerts_and_dashboard_name_metrics_that_there_are() {
+    let metrics = shown_by_the_server().await;
+    let series: Vec<String> = metrics
+        .into_iter()
+        .flat_map(|(name, kind)| match kind.as_str() {
+            "histogram" => ["_bucket", "_count", "_sum"]
+                .map(|end| format!("{name}{end}"))
+                .to_vec(),
+            _ => vec![name],
+        })
+        .collect();
+    for (file, text) in [
+        ("alerts.yml", include_str!("../../../../deploy/alerts.yml")),
+        (
+            "grafana.json",
+            include_str!("../../../../deploy/grafana.json"),
+        ),
+    ] {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: Vec<&str> = words.filter(|word| word.starts_with("fila_")).collect();
+        assert!(named.len() > 10, "deploy/{file} is not what it was");
+        for name in named {
+            let is_there = series.iter().any(|it| it == name);
+            assert!(is_there, "deploy/{file} names `{name}`, which there is not");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_book_has_a_row_for_every_metric_with_its_type() {
     let book = include_str!("../../../../docs/metrics.md");
@@ -137,17 +180,7 @@ async fn the_book_has_a_row_for_every_metric_with_its_type() {
         (cells[0].trim_matches(['|', ' ', '`']), cells[1])
     }));
 
-    let mut rig = Rig::start().await;
-    rig.create("orders").await;
-    let page = get(&rig.server, "/metrics").await.1;
-    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    let found: Vec<(String, &str)> = types
-        .map(|line| {
-            let (name, kind) = line.split_once(' ').unwrap();
-            let end = if kind == "counter" { "_total" } else { "" };
-            (format!("{name}{end}"), kind)
-        })
-        .collect();
-    let found = sorted(found.iter().map(|(name, kind)| (name.as_str(), *kind)));
+    let found = shown_by_the_server().await;
+    let found = sorted(found.iter().map(|(name, kind)| (&**name, &**kind)));
     assert_eq!(shown, found);
 }
