@@ -167,6 +167,23 @@ fn ac7_three_keys_of_equal_weight_get_a_third_each() {
 }
 
 #[test]
+fn queues_have_rounds_of_their_own() {
+    let mut story = Story::new();
+    // The same key has had a lot elsewhere, and owes nothing for it here.
+    let other = story.shell.create("other", Definition::default());
+    story
+        .shell
+        .enqueue_all(other, vec![message("a", "work"); 500]);
+    story.shell.subscribe(other, Credit::Unlimited);
+    story.shell.run();
+    assert_eq!(std::mem::take(&mut story.shell.deliveries).len(), 500);
+    story.enqueue("a", 1, 20);
+    story.enqueue("b", 1, 20);
+    let keys = story.deliver(20);
+    assert_eq!((count(&keys, "a"), count(&keys, "b")), (10, 10), "{keys:?}");
+}
+
+#[test]
 fn a_single_key_gets_everything_in_order() {
     let mut story = Story::new();
     story.enqueue("default", 1, 50);

@@ -265,3 +265,22 @@ async fn waiting_producers_are_served_in_the_order_they_came() {
         assert_eq!(task.payload, number);
     }
 }
+
+#[tokio::test]
+async fn the_order_of_service_is_the_cores() {
+    let filled = || {
+        let scheduler = with(room_for(300));
+        for number in 0..300 {
+            let task = Task::new(number).with_cost(1 + number % 7);
+            let who = tenant(number * number % 11);
+            scheduler.try_enqueue(who, task).unwrap();
+        }
+        scheduler
+    };
+    let (polled, awaited) = (filled(), filled());
+    while let Some((who, task)) = polled.scheduler().try_dequeue().into_task() {
+        let (same, other) = awaited.dequeue_async().await.into_task().unwrap();
+        assert_eq!((who, task.payload), (same, other.payload));
+    }
+    assert_eq!(awaited.stats().queue_len_estimate, 0);
+}

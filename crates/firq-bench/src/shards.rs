@@ -69,3 +69,27 @@ fn row(name: &str, mix: Mix, shards: usize, samples: usize, tasks: usize) -> Vec
         millis(queue_time.p99),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throughput_contention_a_hot_tenant_and_queue_times_are_measured() {
+        let table = run(Effort::Quick).remove(0);
+        let hot = |row: &&Vec<Cell>| row[0].to_string().contains("hot tenant");
+        assert_eq!(table.rows.iter().filter(hot).count(), 5);
+        let number = |row: &[Cell], name: &str| {
+            let column = table.columns.iter().position(|it| *it == name).unwrap();
+            match row[column] {
+                Cell::Number(value, _) => value,
+                Cell::Text(_) | Cell::None => panic!("{name} is no figure"),
+            }
+        };
+        for row in &table.rows {
+            assert!(number(row, "shards") >= 1.0);
+            assert!(number(row, "ours M/s") > 0.0);
+            assert!(number(row, "ours p50 ms") <= number(row, "ours p99 ms"));
+        }
+    }
+}

@@ -240,6 +240,16 @@ mod tests {
     }
 
     #[test]
+    fn the_book_has_every_metric() {
+        let book = include_str!("../../../docs/metrics.md");
+        let text = rendered();
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        for name in types.filter_map(|line| line.split(' ').next()) {
+            assert!(book.contains(&format!("`{name}")), "{name}");
+        }
+    }
+
+    #[test]
     fn a_label_cannot_break_out() {
         let text = rendered();
         assert!(

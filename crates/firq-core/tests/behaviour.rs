@@ -577,3 +577,16 @@ fn an_observer_may_call_back() {
     }
     assert_eq!(ours.tenant_len(&TenantKey::from(99)), 1);
 }
+
+#[test]
+fn the_crate_depends_on_no_runtime_and_on_nothing_that_does_io() {
+    let manifest = include_str!("../Cargo.toml");
+    let (_, rest) = manifest.split_once("\n[dependencies]\n").unwrap();
+    let section = rest.split("\n[").next().unwrap();
+    let names: Vec<&str> = section
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(names, ["drr", "foldhash", "hashbrown", "thiserror"]);
+}

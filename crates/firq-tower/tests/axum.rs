@@ -132,6 +132,36 @@ async fn refusals_are_responses_with_a_document_and_a_time_to_come_back() {
     assert_eq!(statuses, [200, 200, 429]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_mapper_of_ones_own_decides_what_clients_are_told() {
+    let layer = Firq::new()
+        .with_in_flight_limit(1)
+        .with_max_per_tenant(1)
+        .with_rejection_mapper(|reason| FirqHttpRejection {
+            status: 418,
+            code: "busy",
+            message: "come back later",
+            reason,
+        })
+        .build(|_: &Request| TenantKey::from(1));
+    let slow = async || tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    let app = Router::new().route("/", get(slow)).layer(layer);
+    let requests: Vec<_> = (0..3)
+        .map(|_| tokio::spawn(app.clone().oneshot(request("/", &[]))))
+        .collect();
+    let mut refused = Vec::new();
+    for sent in requests {
+        let response = sent.await.unwrap().unwrap();
+        if response.status() != 200 {
+            assert_eq!(response.status(), 418);
+            refused.push(text(response).await);
+        }
+    }
+    let expected =
+        r#"{"status":418,"code":"busy","message":"come back later","reason":"TenantFull"}"#;
+    assert_eq!(refused, [expected]);
+}
+
 #[tokio::test]
 async fn a_route_can_show_the_metrics() {
     let layer = specified();

@@ -14,6 +14,16 @@ fn sleeping_and_waking_twice_changes_nothing() {
 }
 
 #[test]
+fn waking_a_key_that_is_awake_leaves_its_credit_alone() {
+    let mut engine = engine(10);
+    settled(&mut engine, [1, 1], 10);
+    let key = serve(&mut engine, 4, 1)[0];
+    engine.wake(key).unwrap();
+    assert_eq!(serve(&mut engine, 6, 1), [key; 6], "the rest of its turn");
+    assert_ne!(engine.next_key(), Some(key));
+}
+
+#[test]
 fn work_that_arrives_while_parked_waits_for_unpark() {
     let mut engine = engine(1);
     let key = engine.register(Weight::ONE);

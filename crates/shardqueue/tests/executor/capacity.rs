@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardqueue::{Config, FailedAttempt, Refusal};
+use shardqueue::{Config, FailedAttempt, Refusal, ShardExecutor};
 use tokio::time::Instant;
 
 use super::support::{Journal, SECOND, failing, idle, occupy, one_shard, plain};
@@ -33,6 +33,20 @@ async fn a_full_queue_refuses_after_the_timeout_and_says_how_full_it_is() {
         "shard queue full: shard 0 holds 2 of 2 jobs; retry later, submit less, or raise SQ_QUEUE_SIZE"
     );
     assert_eq!(executor.stats().refused_full, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_shard_leaves_the_room_of_the_others_alone() {
+    let executor = ShardExecutor::new(Config {
+        queue_size: 1,
+        ..plain()
+    })
+    .unwrap();
+    assert_ne!(executor.shard_for("a"), executor.shard_for("b"));
+    let (_gate, _held) = occupy(&executor, "a").await;
+    executor.try_submit("a", idle).unwrap();
+    assert!(executor.try_submit("a", idle).is_err());
+    assert!(executor.try_submit("b", idle).unwrap().await.is_done());
 }
 
 #[tokio::test(start_paused = true)]

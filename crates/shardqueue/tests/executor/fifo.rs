@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shardqueue::{Config, Job, JobContext, JobError, JobOptions, Priority, ShardExecutor};
 
-use super::support::{Gate, Journal, idle, occupy, one_shard, plain};
+use super::support::{Gate, Journal, SECOND, idle, occupy, one_shard, plain};
 
 #[tokio::test(start_paused = true)]
 async fn jobs_of_a_key_run_in_the_order_of_submission() {
@@ -26,7 +26,7 @@ async fn concurrent_submitters_of_one_key_are_served_in_the_order_of_acceptance(
     // A submission that has returned comes before every one that begins later: each task's own are in order.
     let executor = Arc::new(one_shard(Config {
         queue_size: 8, // so that most of them have to wait for room
-        enqueue_timeout: super::support::SECOND * 60,
+        enqueue_timeout: SECOND * 60,
         ..Config::default()
     }));
     let journal = Journal::new();
@@ -94,6 +94,49 @@ async fn keys_of_different_shards_run_in_parallel() {
     assert!(executor.submit(b, idle).await.unwrap().await.is_done());
     gate.open(1);
     assert!(held.await.is_done());
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_workers_take_a_quarter_of_the_time_of_one() {
+    let (four, one) = (ShardExecutor::new(plain()).unwrap(), one_shard(plain()));
+    let of_shard = |shard| {
+        let mut names = (0..).map(|number: u32| number.to_string());
+        names.find(|key| four.shard_for(key) == shard).unwrap()
+    };
+    let keys: Vec<String> = (0..4).map(of_shard).collect();
+    let mut seconds = Vec::new();
+    for executor in [&four, &one] {
+        let start = tokio::time::Instant::now();
+        for key in &keys {
+            for _ in 0..10 {
+                let job = |_| tokio::time::sleep(SECOND);
+                executor.submit(key, job).await.unwrap();
+            }
+        }
+        executor.flush().await;
+        seconds.push(start.elapsed().as_secs());
+    }
+    assert_eq!(seconds, [10, 40]);
+}
+
+#[tokio::test]
+async fn a_worker_does_a_thousand_jobs_a_second_and_submitting_takes_microseconds() {
+    const JOBS: u32 = 10_000;
+    let executor = one_shard(Config {
+        queue_size: 1 << 14,
+        ..plain()
+    });
+    let start = std::time::Instant::now();
+    for number in 0..JOBS {
+        let key = format!("key {}", number % 100);
+        executor.submit(key, idle).await.unwrap();
+    }
+    let each = start.elapsed() / JOBS;
+    executor.flush().await;
+    let all = start.elapsed();
+    assert_eq!(executor.stats().ran, u64::from(JOBS));
+    assert!(each.as_micros() < 1_000, "{each:?} for each submission");
+    assert!(all < 10 * SECOND, "{all:?} for {JOBS} jobs");
 }
 
 #[tokio::test(start_paused = true)]
