@@ -123,7 +123,8 @@ impl Handle {
             stamp: None,
             after: None,
             moments: 0,
-            pace: Pace::new(Instant::now()),
+            // Nothing is moved in the millisecond in which it begins: what dies after the first step has died later than that.
+            pace: Pace::new(Instant::now() + Duration::from_millis(1)),
             is_done: false,
             progress: Progress::default(),
         })

@@ -367,7 +367,9 @@ impl<R: Filing> Logged<R> {
     }
 
     fn next_staged(&self, upto: u64) -> Option<Staged> {
-        hold(&self.staged).pop_front_if(|staged| staged.sequence <= upto)
+        let mut staged = hold(&self.staged);
+        let is_next = staged.front().is_some_and(|next| next.sequence <= upto);
+        is_next.then(|| staged.pop_front()).flatten()
     }
 }
 
