@@ -30,7 +30,7 @@ pub use explanation::{Estimate, EstimateBasis, Explanation, Waiting};
 pub use history::{Death, DeathReason, History};
 pub use message::{Message, MessageId, Sent};
 pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};
-pub use queue::Queue;
+pub use queue::{Queue, Receipt};
 pub use redrive::{Redrive, RedriveBuilder, RedriveProgress};
 pub use worker::{Failure, Report, WorkerBuilder};
 

@@ -1,11 +1,14 @@
 //! One queue: sending to it, and consuming from it.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use crate::moment::after;
+use crate::producer::Handed;
 use crate::{Client, ConsumerBuilder, Error, Message, PeekBuilder, Sent, WorkerBuilder};
 
 /// A queue of a server. From [`Client::queue`]; cheap to clone.
@@ -49,6 +52,32 @@ impl Queue {
         self.within(ends, sent).await
     }
 
+    /// Hands a message over to be sent, and returns as soon as there is room for it in the client's
+    /// [buffer](crate::ClientBuilder::buffer). What becomes of it is what the [`Receipt`] is waited for.
+    ///
+    /// For one task that has many messages, one after the other, and does not want to wait for each: they are sent in
+    /// the order in which they are handed over, batched by themselves.
+    ///
+    /// # Errors
+    /// [`Error::NoAnswer`] if there is no room until the client's [deadline](crate::ClientBuilder::deadline): it is not
+    /// sent.
+    ///
+    /// # Cancel safety
+    /// A drop before it has returned has sent nothing.
+    pub async fn post(&self, message: impl Into<Message>) -> Result<Receipt, Error> {
+        let producer = self.client.producer();
+        let message = message.into();
+        let room = self.within(self.deadline(), producer.room_for(&message));
+        let room = room.await?;
+        let ends = self.deadline();
+        Ok(Receipt {
+            answer: producer.put(&self.name, message, ends, room)?,
+            ends,
+            timer: None,
+            queue: self.clone(),
+        })
+    }
+
     /// Sends many messages in their order, and returns what became of each, in the same order.
     ///
     /// Each has the client's deadline, counted from when there was room for it.
@@ -59,21 +88,14 @@ impl Queue {
         &self,
         messages: impl IntoIterator<Item = M>,
     ) -> Vec<Result<Sent, Error>> {
-        let producer = self.client.producer();
-        let mut handed = Vec::new();
+        let mut receipts = Vec::new();
         for message in messages {
-            let message = message.into();
-            let room = self.within(self.deadline(), producer.room_for(&message));
-            let ends = self.deadline();
-            let one = room
-                .await
-                .and_then(|room| producer.put(&self.name, message, ends, room));
-            handed.push(one.map(|one| (ends, one)));
+            receipts.push(self.post(message).await);
         }
-        let mut results = Vec::with_capacity(handed.len());
-        for one in handed {
-            results.push(match one {
-                Ok((ends, answer)) => self.within(ends, answer).await,
+        let mut results = Vec::with_capacity(receipts.len());
+        for receipt in receipts {
+            results.push(match receipt {
+                Ok(receipt) => receipt.await,
                 Err(error) => Err(error),
             });
         }
@@ -105,10 +127,16 @@ impl Queue {
         call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         match timeout_at(ends, call).await {
-            // Whoever sends may have given up a moment before us.
-            Ok(Err(Error::Closed)) if Instant::now() >= ends => Err(self.no_answer()),
-            Ok(done) => done,
+            Ok(done) => self.in_time(ends, done),
             Err(_) => Err(self.no_answer()),
+        }
+    }
+
+    /// Whoever sends may have given up a moment before us.
+    fn in_time<T>(&self, ends: Instant, done: Result<T, Error>) -> Result<T, Error> {
+        match done {
+            Err(Error::Closed) if Instant::now() >= ends => Err(self.no_answer()),
+            done => done,
         }
     }
 
@@ -117,5 +145,38 @@ impl Queue {
             after: self.client.options().deadline,
             cause: self.client.producer().trouble(),
         }
+    }
+}
+
+/// What becomes of a message that was [posted](Queue::post): a future of what [`Queue::send`] returns.
+///
+/// The message is sent whether or not somebody waits for this. The client's deadline is counted from when it was handed
+/// over.
+#[derive(Debug)]
+#[must_use = "whether the message is stored is not known before this has been waited for"]
+pub struct Receipt {
+    answer: Handed,
+    ends: Instant,
+    /// Made when there is something to wait for: most are answered before anybody asks.
+    timer: Option<Pin<Box<Sleep>>>,
+    queue: Queue,
+}
+
+impl Future for Receipt {
+    type Output = Result<Sent, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let receipt = &mut *self;
+        if let Poll::Ready(answer) = Pin::new(&mut receipt.answer).poll(context) {
+            return Poll::Ready(receipt.queue.in_time(receipt.ends, answer));
+        }
+        let ends = receipt.ends;
+        let timer = receipt
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(ends)));
+        timer
+            .as_mut()
+            .poll(context)
+            .map(|()| Err(receipt.queue.no_answer()))
     }
 }

@@ -1,5 +1,6 @@
 //! Ourselves, through the SDK as its users have it, and by hand on the streams of `fila.v1`.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,27 +37,22 @@ impl Fila {
         Ok(Self { server, way })
     }
 
-    /// As users are told to for throughput: many tasks that each send and wait, which share frames and syncs.
+    /// As users are told to for throughput from one task: receipts that are awaited later, in order.
     async fn produce_by_sdk(&self, queue: &str, load: Load) -> anyhow::Result<()> {
         let client = Client::connect(&self.server.address).await?;
         let queue = client.queue(queue);
-        let payloads = std::sync::Arc::new(std::sync::Mutex::new(load.payloads()));
-        let task = |_| {
-            let (queue, payloads) = (queue.clone(), payloads.clone());
-            tokio::spawn(async move {
-                loop {
-                    let next = payloads.lock().expect("nobody panics with it").next();
-                    let Some((number, payload)) = next else {
-                        return Ok::<(), fila_sdk::Error>(());
-                    };
-                    let message = fila_sdk::Message::new(payload).key(load.key(number));
-                    queue.send(message).await?;
-                }
-            })
-        };
-        let tasks: Vec<_> = (0..OUTSTANDING).map(task).collect();
-        for task in tasks {
-            task.await??;
+        let mut unconfirmed = VecDeque::with_capacity(OUTSTANDING);
+        for (number, payload) in load.payloads() {
+            if unconfirmed.len() == OUTSTANDING
+                && let Some(oldest) = unconfirmed.pop_front()
+            {
+                oldest.await?;
+            }
+            let message = fila_sdk::Message::new(payload).key(load.key(number));
+            unconfirmed.push_back(queue.post(message).await?);
+        }
+        for receipt in unconfirmed {
+            receipt.await?;
         }
         Ok(())
     }

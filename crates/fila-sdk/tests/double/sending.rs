@@ -37,6 +37,59 @@ async fn a_thousand_tasks_at_once_share_a_handful_of_frames() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_one_task_posts_shares_frames_and_stays_in_order() {
+    let rig = Rig::new();
+    let begun = Instant::now();
+    let mut receipts = Vec::new();
+    for number in 0..1000 {
+        receipts.push(rig.orders.post(format!("{number:04}")).await.unwrap());
+    }
+    let mut ids = Vec::new();
+    for receipt in receipts {
+        ids.push(receipt.await.unwrap().id);
+    }
+    assert!(ids.is_sorted_by(|one, next| one < next));
+    assert_eq!(rig.broker.depth("orders"), 1000);
+    let frames = rig.broker.frames();
+    assert!(frames <= 8, "{frames} frames");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "nobody lingers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receipt_is_answered_by_the_deadline_and_what_it_is_for_is_sent_without_it() {
+    let rig = Rig::new();
+    let client = rig
+        .broker
+        .client_with(|client| client.deadline(Duration::from_secs(3)));
+    let orders = client.queue("orders");
+    rig.broker.go_away();
+    let begun = Instant::now();
+    let receipt = orders.post("x").await.unwrap();
+    let failed = receipt.await.unwrap_err();
+    assert!(matches!(failed, Error::NoAnswer { .. }), "{failed:?}");
+    assert_eq!(begun.elapsed(), Duration::from_secs(3));
+    drop(orders.post("y").await.unwrap());
+    rig.broker.come_back();
+    client.flush().await;
+    assert_eq!(rig.broker.depth("orders"), 1, "nobody waits for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_posted_waits_for_room() {
+    let rig = Rig::new();
+    let client = rig.broker.client_with(|client| client.buffer(1024));
+    let orders = client.queue("orders");
+    rig.broker.go_away();
+    let _first = orders.post("1").await.unwrap();
+    let _second = orders.post("2").await.unwrap();
+    let mut third = Box::pin(orders.post("3"));
+    assert!(futures_util::poll!(&mut third).is_pending());
+    rig.broker.come_back();
+    third.await.unwrap().await.unwrap();
+    assert_eq!(rig.broker.depth("orders"), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_whose_answer_was_lost_is_stored_once() {
     let rig = Rig::new();
     rig.broker.lose_answer();
