@@ -4,6 +4,7 @@
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::response::Response;
 use axum::routing::get;
 use firq_tower::{EnqueueRejectReason, Firq, FirqHttpRejection, FirqLayer, TenantKey};
 use http_body_util::BodyExt;
@@ -71,7 +72,7 @@ fn request(path: &str, headers: &[(&str, &str)]) -> Request {
     request
 }
 
-async fn text(response: axum::response::Response) -> String {
+async fn text(response: Response) -> String {
     let body = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(body.to_vec()).unwrap()
 }
@@ -107,20 +108,31 @@ async fn a_deadline_that_has_passed_is_answered_with_504() {
     assert_eq!(body["code"], "expired");
 }
 
+/// Returns an app that takes ten milliseconds for an answer.
+fn slow() -> Router {
+    let slow = async || tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    Router::new().route("/", get(slow))
+}
+
+async fn three_at_once(app: Router) -> Vec<Response> {
+    let requests: Vec<_> = (0..3)
+        .map(|_| tokio::spawn(app.clone().oneshot(request("/", &[]))))
+        .collect();
+    let mut responses = Vec::new();
+    for sent in requests {
+        responses.push(sent.await.unwrap().unwrap());
+    }
+    responses
+}
+
 #[tokio::test(start_paused = true)]
 async fn refusals_are_responses_with_a_document_and_a_time_to_come_back() {
     let layer = Firq::new()
         .with_in_flight_limit(1)
         .with_max_per_tenant(1)
         .build(|_: &Request| TenantKey::from(1));
-    let slow = async || tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    let app = Router::new().route("/", get(slow)).layer(layer);
-    let requests: Vec<_> = (0..3)
-        .map(|_| tokio::spawn(app.clone().oneshot(request("/", &[]))))
-        .collect();
     let mut statuses = Vec::new();
-    for sent in requests {
-        let response = sent.await.unwrap().unwrap();
+    for response in three_at_once(slow().layer(layer)).await {
         statuses.push(response.status().as_u16());
         if response.status() == 429 {
             assert_eq!(response.headers()["content-type"], "application/json");
@@ -144,14 +156,8 @@ async fn a_mapper_of_ones_own_decides_what_clients_are_told() {
             reason,
         })
         .build(|_: &Request| TenantKey::from(1));
-    let slow = async || tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    let app = Router::new().route("/", get(slow)).layer(layer);
-    let requests: Vec<_> = (0..3)
-        .map(|_| tokio::spawn(app.clone().oneshot(request("/", &[]))))
-        .collect();
     let mut refused = Vec::new();
-    for sent in requests {
-        let response = sent.await.unwrap().unwrap();
+    for response in three_at_once(slow().layer(layer)).await {
         if response.status() != 200 {
             assert_eq!(response.status(), 418);
             refused.push(text(response).await);
