@@ -11,6 +11,7 @@
 mod backlog;
 mod client;
 mod compare;
+mod flood;
 mod live;
 mod overload;
 mod policies;
@@ -35,6 +36,8 @@ enum Scenario {
     Backlog(backlog::Arguments),
     /// Ourselves, NATS JetStream, Redis Streams and RabbitMQ on the same work, in the same run
     Compare(compare::Arguments),
+    /// One tenant floods a queue: how long messages of the others wait, in one line and with a share for each
+    Flood(flood::Arguments),
     /// More than it can take: bounded memory, refusals with a code, quiet tenants served, and all well afterwards
     Overload(overload::Arguments),
     /// What hooks and throttles cost, how exactly rates are kept, and what live traffic feels of failures and redrives
@@ -57,6 +60,7 @@ fn main() -> anyhow::Result<()> {
             runtime
         }
         Scenario::Backlog(_)
+        | Scenario::Flood(_)
         | Scenario::Overload(_)
         | Scenario::Policies(_)
         | Scenario::Profile(_)
@@ -70,6 +74,7 @@ async fn run(scenario: Scenario) -> anyhow::Result<()> {
     match scenario {
         Scenario::Backlog(arguments) => backlog::run(arguments).await,
         Scenario::Compare(arguments) => Box::pin(compare::run(arguments)).await,
+        Scenario::Flood(arguments) => flood::run(arguments).await,
         Scenario::Overload(arguments) => overload::run(arguments).await,
         Scenario::Policies(arguments) => policies::run(arguments).await,
         Scenario::Profile(arguments) => profile::run(arguments).await,

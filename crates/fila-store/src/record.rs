@@ -89,17 +89,19 @@ pub(crate) enum Kind {
     Meta = 4,
     Payload = 5,
     Remembered = 6,
+    Place = 7,
 }
 
 impl Kind {
     /// All kinds.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Number,
         Self::Queue,
         Self::Config,
         Self::Meta,
         Self::Payload,
         Self::Remembered,
+        Self::Place,
     ];
 }
 
@@ -136,6 +138,19 @@ pub enum Record {
         /// Until when.
         expires_at: Timestamp,
     },
+    /// Where in the log the payload is that belongs here.
+    Place(Place),
+}
+
+/// Where in the log a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The number of the segment.
+    pub segment: u64,
+    /// The first byte of the record in it.
+    pub at: u32,
+    /// Bytes of the record.
+    pub length: u32,
 }
 
 /// Decodes the record that was found under `key`, whatever its kind.
@@ -172,6 +187,7 @@ pub(crate) fn decode_as(kind: Kind, key: &[u8], record: &Bytes) -> Result<Record
         Kind::Payload => decode_payload(key, record).map(Record::Payload),
         Kind::Remembered => decode_remembered(key, record)
             .map(|(id, expires_at)| Record::Remembered { id, expires_at }),
+        Kind::Place => decode_place(key, record).map(Record::Place),
     }
 }
 
@@ -188,6 +204,7 @@ pub(crate) fn encode(key: &[u8], record: &Record) -> Bytes {
         Record::Meta(meta) => encode_meta(key, meta),
         Record::Payload(payload) => encode_payload(key, payload),
         Record::Remembered { id, expires_at } => encode_remembered(key, *id, *expires_at),
+        Record::Place(place) => encode_place(key, *place),
     }
 }
 
@@ -256,6 +273,30 @@ pub(crate) fn decode_remembered(
     let id = MessageId::from_number(reader.u64()?);
     let expires_at = Timestamp::from_millis(reader.u64()?);
     reader.end((id, expires_at))
+}
+
+pub(crate) fn encode_place(key: &[u8], place: Place) -> Bytes {
+    let mut writer = Writer::new(Kind::Place, 16);
+    writer.u64(place.segment);
+    writer.u32(place.at);
+    writer.u32(place.length);
+    writer.seal(key)
+}
+
+/// Returns the place that this record says, if it is one.
+pub(crate) fn as_place(key: &[u8], record: &Bytes) -> Option<Place> {
+    let is_place = record.first() == Some(&(Kind::Place as u8));
+    is_place.then(|| decode_place(key, record).ok()).flatten()
+}
+
+pub(crate) fn decode_place(key: &[u8], record: &Bytes) -> Result<Place, DecodeError> {
+    let mut reader = Reader::open(Kind::Place, key, record)?;
+    let place = Place {
+        segment: reader.u64()?,
+        at: reader.u32()?,
+        length: reader.u32()?,
+    };
+    reader.end(place)
 }
 
 pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {

@@ -287,15 +287,17 @@ fn set_number<P: OnDisk>(path: &Path, row: u8, number: u64) {
 fn a_newer_format_is_refused_with_what_to_do<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
     drop(open::<P>(directory.path()));
-    set_number::<P>(directory.path(), b's', 3);
+    set_number::<P>(directory.path(), b's', 4);
     let refused = open_if_allowed::<P>(directory.path()).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "stored format 3 is newer than 2, the newest known here; start the version that wrote it, \
+        "stored format 4 is newer than 3, the newest known here; start the version that wrote it, \
          or restore a copy"
     );
-    set_number::<P>(directory.path(), b's', 1);
-    open::<P>(directory.path());
+    for older in [1, 2] {
+        set_number::<P>(directory.path(), b's', older);
+        open::<P>(directory.path());
+    }
 }
 
 fn epochs_end_with_a_refusal_and_damage_is_named<P: OnDisk>() {

@@ -33,7 +33,7 @@ use crate::{
 pub use shard::EmbeddedShard;
 
 /// The newest schema that is known here, and the one that is written.
-const SCHEMA: u64 = 2;
+const SCHEMA: u64 = 3;
 
 /// The oldest one that can be read. It has no log.
 const SCHEMA_MIN: u64 = 1;

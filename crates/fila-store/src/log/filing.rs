@@ -1,8 +1,8 @@
 //! What becomes of a segment that is full: its rows are filed in the database beneath, by a thread of its own.
 //!
 //! Segments are filed in order, and with the rows of each goes a note that it is filed, after all else; so a segment
-//! that is filed in part is filed again after a crash, and one that is filed whole is never read again. The thread also
-//! makes the next segment before it is needed.
+//! that is filed in part is filed again after a crash, and one that is filed whole is never read again, but for payloads
+//! that it is [kept](super::kept) for. The thread also makes the next segment before it is needed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::kept::{Keeper, KeptSegment, Tally};
 use super::memtable::{Memtable, Row};
 use super::shelf::{Segment, Shelf};
 use super::{State, lock};
-use crate::record;
+use crate::record::{self, Place};
 use crate::rows::{Rows, Table, View, Write};
 use crate::{Durability, Fault, OpenError, keys};
 
@@ -46,8 +47,8 @@ pub(super) struct Frozen {
     pub(super) memtable: Arc<Memtable>,
     /// Of its last commit, or of the last one before it.
     pub(super) sequence: u64,
-    /// Whether an ordinary write takes less time than to make tables of it.
-    pub(super) is_small: bool,
+    /// How many its segment has, without what has been there before.
+    pub(super) bytes: u64,
 }
 
 /// How far the log has been filed.
@@ -93,35 +94,88 @@ impl Filed {
     }
 }
 
-/// Files a memtable, and then says so.
-pub(super) fn file<R: Filing>(beneath: &R, frozen: &Frozen) -> Result<(), Fault> {
-    let memtable = &frozen.memtable;
-    let filed = Filed {
-        number: memtable.number,
-        sequence: frozen.sequence,
-    };
-    if frozen.is_small {
-        return file_small(beneath, memtable, filed);
+impl Frozen {
+    fn filed(&self) -> Filed {
+        Filed {
+            number: self.memtable.number,
+            sequence: self.sequence,
+        }
     }
-    for table in [Table::Deduplication, Table::Payloads, Table::Messages] {
-        memtable.newest(table, |rows| beneath.file(table, rows))?;
+
+    /// Tells whether its segment is worth keeping for the payloads in it that have so many bytes at least.
+    fn is_worth_keeping(&self, placed: u64) -> bool {
+        let payloads = self.memtable.newest_placed(Table::Payloads, |rows| {
+            rows.filter_map(|((_, value), place)| placeable(value.as_ref(), place, placed))
+                .map(u64::from)
+                .sum::<u64>()
+        });
+        payloads >= self.bytes / 2
     }
-    let mut catalog: BTreeMap<Bytes, Option<Bytes>> =
-        memtable.newest(Table::Catalog, |rows| rows.collect());
-    catalog.extend(filed.rows());
-    beneath.file(Table::Catalog, &mut catalog.into_iter())
+
+    /// Files it, and then says so. Payloads of so many bytes at least stay where they are, if any may.
+    fn file<R: Filing>(&self, beneath: &R, placed: Option<u64>) -> Result<Tally, Fault> {
+        let table = |table| {
+            self.memtable
+                .newest(table, |rows| beneath.file(table, rows))
+        };
+        table(Table::Deduplication)?;
+        let tally = self.file_payloads(beneath, placed)?;
+        table(Table::Messages)?;
+        let mut catalog: BTreeMap<Bytes, Option<Bytes>> =
+            self.memtable.newest(Table::Catalog, |rows| rows.collect());
+        catalog.extend(self.filed().rows());
+        beneath.file(Table::Catalog, &mut catalog.into_iter())?;
+        Ok(tally)
+    }
+
+    fn file_payloads<R: Filing>(&self, beneath: &R, placed: Option<u64>) -> Result<Tally, Fault> {
+        let segment = self.memtable.number;
+        let mut tally = Tally::default();
+        let mut filed = |(key, value): Row, at: u32| {
+            let length = placed.and_then(|placed| placeable(value.as_ref(), at, placed));
+            let Some(length) = length else {
+                tally.removed += u64::from(value.is_none());
+                return (key, value);
+            };
+            tally.placed += 1;
+            let place = Place {
+                segment,
+                at,
+                length,
+            };
+            let record = record::encode_place(&key, place);
+            (key, Some(record))
+        };
+        self.memtable.newest_placed(Table::Payloads, |rows| {
+            let mut rows = rows.map(|(row, at)| filed(row, at));
+            beneath.file(Table::Payloads, &mut rows)
+        })?;
+        Ok(tally)
+    }
+
+    /// Does the same by an ordinary write, which takes less time than to make tables, if there is little to write.
+    fn file_small<R: Rows>(&self, beneath: &R) -> Result<Tally, Fault> {
+        let mut tally = Tally::default();
+        let mut writes = Vec::new();
+        for table in Table::ALL {
+            self.memtable.newest(table, |rows| {
+                writes.extend(rows.map(|(key, value)| {
+                    tally.removed += u64::from(table == Table::Payloads && value.is_none());
+                    Write::new(table, key, value)
+                }));
+            });
+        }
+        writes.extend(self.filed().writes());
+        let written = beneath.write(writes, Durability::Fsync);
+        written.map_err(Fault::new)?;
+        Ok(tally)
+    }
 }
 
-fn file_small<R: Rows>(beneath: &R, memtable: &Memtable, filed: Filed) -> Result<(), Fault> {
-    let mut writes = Vec::new();
-    for table in Table::ALL {
-        memtable.newest(table, |rows| {
-            writes.extend(rows.map(|(key, value)| Write::new(table, key, value)));
-        });
-    }
-    writes.extend(filed.writes());
-    let written = beneath.write(writes, Durability::Fsync);
-    written.map_err(Fault::new)
+/// Returns the bytes of a payload that may stay where it is.
+fn placeable(value: Option<&Bytes>, place: u32, placed: u64) -> Option<u32> {
+    let length = u32::try_from(value?.len()).ok()?;
+    (place > 0 && u64::from(length) >= placed).then_some(length)
 }
 
 /// What the thread has to do, and what it has done.
@@ -176,6 +230,7 @@ pub(super) struct Filer<R> {
     pub(super) shelf: Arc<Shelf>,
     pub(super) state: Arc<State>,
     pub(super) desk: Arc<Desk>,
+    pub(super) keeper: Keeper,
 }
 
 enum Job {
@@ -186,9 +241,9 @@ enum Job {
 
 impl<R: Filing> Filer<R> {
     /// Works until the log is closed and everything on the tray is filed, or something fails.
-    pub(super) fn run(&self) {
+    pub(super) fn run(mut self) {
         // Whoever waits for a thread that has panicked would wait for ever.
-        let _obituary = Obituary(&self.desk);
+        let _obituary = Obituary(Arc::clone(&self.desk));
         loop {
             let done = match self.next() {
                 Job::Prepare(number) => self.prepare(number),
@@ -218,26 +273,56 @@ impl<R: Filing> Filer<R> {
         Ok(())
     }
 
-    fn file(&self, frozen: &Frozen) -> Result<(), Fault> {
+    fn file(&mut self, frozen: &Frozen) -> Result<(), Fault> {
         while self.beneath.is_behind() {
             self.desk.wait_a_little();
         }
-        file(&*self.beneath, frozen)?;
+        let number = frozen.memtable.number;
+        let placed = self.shelf.placed();
+        let is_small = frozen.bytes <= self.shelf.small();
+        let keeps = !is_small && frozen.is_worth_keeping(placed);
+        if keeps {
+            self.shelf.keep(number).map_err(Fault::new)?;
+            let mut visible = lock(&self.state);
+            let segment = KeptSegment::new(number, frozen.bytes);
+            Arc::make_mut(&mut visible.kept).insert(number, segment);
+        }
+        let tally = if is_small {
+            frozen.file_small(&*self.beneath)
+        } else {
+            frozen.file(&*self.beneath, keeps.then_some(placed))
+        };
+        self.keeper.note(tally?);
         lock(&self.state)
             .memtables
             .retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));
-        self.shelf
-            .retire(frozen.memtable.number)
-            .map_err(Fault::new)?;
+        if !keeps {
+            self.shelf.retire(number).map_err(Fault::new)?;
+        }
+        self.tidy()?;
         self.desk.change(|tray| tray.frozen.pop_front());
         Ok(())
+    }
+
+    /// Sees whether a kept segment can go.
+    fn tidy(&mut self) -> Result<(), Fault> {
+        let kept = Arc::clone(&lock(&self.state).kept);
+        let idle = self.keeper.look(&kept, &self.shelf, &*self.beneath)?;
+        drop(kept);
+        let mut leaving = Vec::new();
+        if !idle.is_empty() {
+            let mut visible = lock(&self.state);
+            let kept = Arc::make_mut(&mut visible.kept);
+            leaving.extend(idle.iter().filter_map(|number| kept.remove(number)));
+        }
+        self.keeper.let_go(&self.shelf, leaving)
     }
 }
 
 /// Tells the writers that the thread has ended.
-struct Obituary<'a>(&'a Desk);
+struct Obituary(Arc<Desk>);
 
-impl Drop for Obituary<'_> {
+impl Drop for Obituary {
     fn drop(&mut self) {
         self.0.change(|tray| {
             let fault = &mut tray.fault;

@@ -43,6 +43,8 @@ pub(super) struct Head {
 pub(super) struct Frame {
     pub(super) head: Head,
     pub(super) writes: Vec<Write>,
+    /// Where the value of each is in the segment; 0 if it has none.
+    pub(super) places: Vec<u32>,
     /// Where the next one begins.
     pub(super) end: usize,
 }
@@ -56,8 +58,10 @@ pub(super) fn size(writes: &[Write]) -> usize {
     HEAD + rows.sum::<usize>() + ALIGNMENT
 }
 
-/// Writes a frame into the buffer, in place of what is there. None if the body is too long to say so.
-pub(super) fn encode(head: Head, writes: &[Write], buffer: &mut Vec<u8>) -> Option<()> {
+/// Writes a frame into the buffer, in place of what is there, and returns where in it the value of each write is; 0 if it
+/// has none. None if the body is too long to say so.
+pub(super) fn encode(head: Head, writes: &[Write], buffer: &mut Vec<u8>) -> Option<Vec<u32>> {
+    let mut places = Vec::with_capacity(writes.len());
     buffer.clear();
     buffer.reserve(size(writes));
     for number in [head.salt, head.sequence, head.synced] {
@@ -76,9 +80,13 @@ pub(super) fn encode(head: Head, writes: &[Write], buffer: &mut Vec<u8>) -> Opti
         if !is_same {
             put(buffer, key)?;
         }
-        if let Some(value) = value {
-            put(buffer, value)?;
-        }
+        places.push(match value {
+            Some(value) => {
+                put(buffer, value)?;
+                u32::try_from(buffer.len() - value.len()).ok()?
+            }
+            None => 0,
+        });
         before = Some(key);
     }
     let length = u32::try_from(buffer.len() - HEAD).ok()?;
@@ -86,7 +94,7 @@ pub(super) fn encode(head: Head, writes: &[Write], buffer: &mut Vec<u8>) -> Opti
     let sum = sum(&buffer[..28], &buffer[HEAD..]);
     buffer[28..HEAD].copy_from_slice(&sum.to_be_bytes());
     buffer.resize(buffer.len().next_multiple_of(ALIGNMENT), 0);
-    Some(())
+    Some(places)
 }
 
 fn put(buffer: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
@@ -123,16 +131,20 @@ pub(super) fn decode(bytes: &Bytes, at: usize, salt: u64) -> Option<Frame> {
         return None;
     }
     let start = at + HEAD;
+    let (writes, places) = rows(bytes.slice(start..start + length), start)?;
     Some(Frame {
         head: head_of,
-        writes: rows(bytes.slice(start..start + length))?,
+        writes,
+        places,
         end: (start + length).next_multiple_of(ALIGNMENT),
     })
 }
 
-/// Takes a body apart. Its rows are slices of it.
-fn rows(mut body: Bytes) -> Option<Vec<Write>> {
+/// Takes a body apart that begins here in its segment. Its rows are slices of it; with them comes where their values are.
+fn rows(mut body: Bytes, start: usize) -> Option<(Vec<Write>, Vec<u32>)> {
+    let end = start + body.len();
     let mut writes: Vec<Write> = Vec::new();
+    let mut places = Vec::new();
     while let Some(&tag) = body.first() {
         body = body.slice(1..);
         let index = usize::from(tag & !(SET | SAME_KEY));
@@ -147,9 +159,12 @@ fn rows(mut body: Bytes) -> Option<Vec<Write>> {
         } else {
             Some(take(&mut body)?)
         };
+        // A place that cannot be said is none, and its row is filed whole.
+        let place = value.as_ref().map(|value| end - body.len() - value.len());
+        places.push(place.map_or(0, |place| u32::try_from(place).unwrap_or_default()));
         writes.push(Write::new(table, key, value));
     }
-    Some(writes)
+    Some((writes, places))
 }
 
 fn take(body: &mut Bytes) -> Option<Bytes> {
@@ -186,8 +201,21 @@ mod tests {
             synced: 8,
         };
         let mut buffer = vec![1, 2, 3];
-        encode(head, &some_writes(), &mut buffer).unwrap();
+        let places = encode(head, &some_writes(), &mut buffer).unwrap();
+        check_places(&places, &buffer);
         (head, buffer.into())
+    }
+
+    /// Checks that every value of `some_writes` is where it is said to be.
+    fn check_places(places: &[u32], bytes: &[u8]) {
+        let writes = some_writes();
+        assert_eq!(places.len(), writes.len());
+        for (write, &place) in writes.iter().zip(places) {
+            match &write.value {
+                Some(value) => assert!(bytes[place as usize..].starts_with(value)),
+                None => assert_eq!(place, 0),
+            }
+        }
     }
 
     type Listed<'a> = (Table, &'a [u8], Option<&'a [u8]>);
@@ -204,6 +232,7 @@ mod tests {
         let frame = decode(&bytes, 0, 7).unwrap();
         assert_eq!(frame.head, head);
         assert_eq!(listed(&frame.writes), listed(&some_writes()));
+        check_places(&frame.places, &bytes);
         assert_eq!(frame.end, bytes.len());
         assert_eq!(bytes.len() % ALIGNMENT, 0);
         assert!(bytes.len() <= size(&some_writes()));
@@ -248,7 +277,7 @@ mod tests {
             &[SET, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
         ];
         for body in bodies {
-            assert!(rows(Bytes::copy_from_slice(body)).is_none(), "{body:?}");
+            assert!(rows(Bytes::copy_from_slice(body), 0).is_none(), "{body:?}");
         }
     }
 }

@@ -30,6 +30,8 @@ struct Version {
     sequence: u64,
     /// Whether there is nothing of this key anywhere else.
     is_new: bool,
+    /// Where its value is in the segment; 0 if there is none, or it is not known.
+    place: u32,
     value: Option<Bytes>,
     older: Option<Box<Self>>,
 }
@@ -70,14 +72,23 @@ impl Memtable {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies a commit. Older versions stay if somebody may be looking at them.
-    pub(super) fn apply(&self, sequence: u64, writes: Vec<Write>, keeps_older: bool) {
+    /// Applies a commit, whose values are at these places in the segment. Older versions stay if somebody may be looking
+    /// at them.
+    pub(super) fn apply(
+        &self,
+        sequence: u64,
+        writes: Vec<Write>,
+        places: &[u32],
+        keeps_older: bool,
+    ) {
         let tables = self.tables.write();
         let mut tables = tables.unwrap_or_else(PoisonError::into_inner);
-        for write in writes {
+        let places = places.iter().copied().chain(std::iter::repeat(0));
+        for (write, place) in writes.into_iter().zip(places) {
             let mut version = Version {
                 sequence,
                 is_new: write.is_new,
+                place,
                 value: write.value,
                 older: None,
             };
@@ -134,10 +145,23 @@ impl Memtable {
         table: Table,
         take: impl FnOnce(&mut dyn Iterator<Item = Row>) -> T,
     ) -> T {
+        self.newest_placed(table, |rows| take(&mut rows.map(|(row, _)| row)))
+    }
+
+    /// Hands out the newest rows of a table, in order, and where in the segment the value of each is. For one that is not
+    /// written to any more.
+    pub(super) fn newest_placed<T>(
+        &self,
+        table: Table,
+        take: impl FnOnce(&mut dyn Iterator<Item = (Row, u32)>) -> T,
+    ) -> T {
         let tables = self.read();
         let rows = tables[table as usize].iter();
         let rows = rows.filter(|(_, version)| !version.is_over());
-        take(&mut rows.map(|(key, version)| (key.clone(), version.value.clone())))
+        take(&mut rows.map(|(key, version)| {
+            let row = (key.clone(), version.value.clone());
+            (row, version.place)
+        }))
     }
 }
 
@@ -160,9 +184,9 @@ mod tests {
     #[test]
     fn a_view_sees_what_was_there_when_it_was_made() {
         let memtable = Memtable::new(1);
-        memtable.apply(1, vec![set("a", "old")], true);
-        memtable.apply(2, vec![set("a", "new"), set("b", "new")], true);
-        memtable.apply(3, vec![unset("a")], true);
+        memtable.apply(1, vec![set("a", "old")], &[], true);
+        memtable.apply(2, vec![set("a", "new"), set("b", "new")], &[], true);
+        memtable.apply(3, vec![unset("a")], &[], true);
         assert_eq!(get(&memtable, "a", 0), None);
         assert_eq!(get(&memtable, "a", 1), Some(Some("old".into())));
         assert_eq!(get(&memtable, "b", 1), None);
@@ -173,8 +197,8 @@ mod tests {
     #[test]
     fn nothing_older_is_kept_when_nobody_looks() {
         let memtable = Memtable::new(1);
-        memtable.apply(1, vec![set("a", "old")], false);
-        memtable.apply(2, vec![unset("a")], false);
+        memtable.apply(1, vec![set("a", "old")], &[], false);
+        memtable.apply(2, vec![unset("a")], &[], false);
         assert_eq!(get(&memtable, "a", 1), None);
         assert_eq!(get(&memtable, "a", 2), Some(None));
     }
@@ -190,10 +214,11 @@ mod tests {
             memtable.apply(
                 1,
                 vec![new("gone"), new("kept"), set("old", "1")],
+                &[],
                 keeps_older,
             );
-            memtable.apply(2, vec![set("gone", "updated")], keeps_older);
-            memtable.apply(3, vec![unset("gone"), unset("old")], keeps_older);
+            memtable.apply(2, vec![set("gone", "updated")], &[], keeps_older);
+            memtable.apply(3, vec![unset("gone"), unset("old")], &[], keeps_older);
             let filed = memtable.newest(Table::Messages, |rows| rows.collect::<Vec<_>>());
             let expected = [("kept", Some("new")), ("old", None)];
             let expected = expected.map(|(key, value)| (key.into(), value.map(Bytes::from)));
@@ -207,8 +232,13 @@ mod tests {
     #[test]
     fn chunks_of_a_range_join_without_a_gap() {
         let memtable = Memtable::new(1);
-        memtable.apply(1, vec![set("a", "1"), set("c", "1"), set("d", "1")], true);
-        memtable.apply(2, vec![set("b", "2"), unset("c"), set("e", "2")], true);
+        memtable.apply(
+            1,
+            vec![set("a", "1"), set("c", "1"), set("d", "1")],
+            &[],
+            true,
+        );
+        memtable.apply(2, vec![set("b", "2"), unset("c"), set("e", "2")], &[], true);
         let all = |sequence, limit| {
             let mut rows = Vec::new();
             let mut from = Bound::Unbounded;

@@ -4,7 +4,7 @@
 //! A tree of sorted tables is made for reading. To get a commit into one takes several times the processor's time of
 //! appending it to a file, and most messages of a queue that is served are acknowledged before there was any use in it:
 //! those come and go in the log. What stays is filed a segment at a time, without passing through the database's own
-//! journal.
+//! journal; and of what is large, only where it is, if enough of a segment stays to [keep](kept) it.
 //!
 //! ```text
 //! write ── frame ─→ segment N      synced, then applied ─→ memtable N ┐
@@ -27,6 +27,7 @@
 
 mod filing;
 mod frame;
+mod kept;
 mod memtable;
 mod recovery;
 mod shelf;
@@ -45,6 +46,7 @@ use std::thread::JoinHandle;
 
 use filing::{Desk, FROZEN_MAX, Filed, Filer, Frozen};
 use frame::Head;
+use kept::{Keeper, Kept};
 use memtable::Memtable;
 use recovery::fault;
 use shelf::{Segment, Shelf};
@@ -84,6 +86,8 @@ type State = RwLock<Visible>;
 struct Visible {
     /// The newest first. That is the one which is written to.
     memtables: Vec<Arc<Memtable>>,
+    /// Segments that payloads are read from.
+    kept: Kept,
     /// Of the last commit that may be seen.
     sequence: u64,
 }
@@ -97,6 +101,8 @@ fn lock(state: &State) -> RwLockWriteGuard<'_, Visible> {
 struct Staged {
     sequence: u64,
     writes: Vec<Write>,
+    /// Where the value of each is in the segment; 0 if it has none.
+    places: Vec<u32>,
     /// Of the segment that it was appended to.
     memtable: Arc<Memtable>,
 }
@@ -136,8 +142,10 @@ impl<R: Filing> Logged<R> {
         segment_bytes: u64,
         durability: Durability,
     ) -> Result<Self, OpenError> {
-        let (shelf, segments) = Shelf::open(store, segment_bytes).map_err(fault)?;
+        let (shelf, contents) = Shelf::open(store, segment_bytes).map_err(fault)?;
         let filed = Filed::read(&beneath.view())?;
+        let upto = filed.unwrap_or_default().number;
+        let (segments, kept) = kept::on_opening(&shelf, contents, upto).map_err(fault)?;
         let recovered = recovery::recover(&shelf, &segments, filed.unwrap_or_default())?;
         let filed_before = segments
             .iter()
@@ -156,19 +164,26 @@ impl<R: Filing> Logged<R> {
         if filed.is_none() {
             note_log(&beneath)?;
         }
-        let mut logged = Self::new(beneath, shelf, segment, recovered);
+        let mut logged = Self::new(beneath, shelf, segment, recovered, kept);
         logged.syncs = durability == Durability::Fsync;
         logged.filer = Some(logged.start_filer().map_err(fault)?);
         Ok(logged)
     }
 
-    fn new(beneath: R, shelf: Shelf, segment: Segment, recovered: recovery::Recovered) -> Self {
+    fn new(
+        beneath: R,
+        shelf: Shelf,
+        segment: Segment,
+        recovered: recovery::Recovered,
+        kept: Kept,
+    ) -> Self {
         let memtable = Arc::new(Memtable::new(segment.number));
         let frozen = recovered.frozen;
         let older = frozen.iter().rev().map(|frozen| &frozen.memtable);
         let memtables = std::iter::once(&memtable).chain(older).cloned().collect();
         let state = RwLock::new(Visible {
             memtables,
+            kept,
             sequence: recovered.sequence,
         });
         let desk = Desk::default();
@@ -205,6 +220,7 @@ impl<R: Filing> Logged<R> {
             shelf: Arc::clone(&self.shelf),
             state: Arc::clone(&self.state),
             desk: Arc::clone(&self.desk),
+            keeper: Keeper::new(&lock(&self.state).kept),
         };
         let thread = std::thread::Builder::new().name("fila-filing".to_owned());
         thread.spawn(move || filer.run())
@@ -238,13 +254,13 @@ impl<R: Filing> Logged<R> {
         hold(&self.writer)
     }
 
-    /// Gets a commit into the log.
+    /// Gets a commit into the log, and returns where in the segment the value of each write is.
     fn append(
         &self,
         writer: &mut Writer,
         writes: &[Write],
         durability: Durability,
-    ) -> Result<(), Fault> {
+    ) -> Result<Vec<u32>, Fault> {
         if let Some(fault) = &self.desk.tray().fault {
             return Err(Fault::new(Arc::clone(fault)));
         }
@@ -262,7 +278,13 @@ impl<R: Filing> Logged<R> {
             synced: self.synced.load(Ordering::Acquire),
         };
         let encoded = frame::encode(head, writes, &mut writer.buffer);
-        encoded.ok_or_else(|| Fault::new("a commit is larger than a frame of the log can be"))?;
+        let mut places = encoded
+            .ok_or_else(|| Fault::new("a commit is larger than a frame of the log can be"))?;
+        let begins = writer.segment.with(0);
+        for place in places.iter_mut().filter(|place| **place > 0) {
+            // One that cannot be said is none, and its row is filed whole.
+            *place = u32::try_from(begins + u64::from(*place)).unwrap_or_default();
+        }
         writer.segment.append(&writer.buffer).map_err(Fault::new)?;
         writer.sequence += 1;
         writer.rows += writes.len();
@@ -275,7 +297,7 @@ impl<R: Filing> Logged<R> {
         if writer.segment.with(0).max(rows) > segment_bytes / 2 {
             self.ask(writer);
         }
-        Ok(())
+        Ok(places)
     }
 
     /// Asks for the next segment, once.
@@ -296,7 +318,7 @@ impl<R: Filing> Logged<R> {
         let memtable = Arc::new(Memtable::new(next.number));
         lock(&self.state).memtables.insert(0, Arc::clone(&memtable));
         let frozen = Frozen {
-            is_small: writer.segment.with(0) <= self.shelf.small(),
+            bytes: writer.segment.with(0),
             sequence: writer.sequence,
             memtable: std::mem::replace(&mut writer.memtable, memtable),
         };
@@ -361,7 +383,7 @@ impl<R: Filing> Logged<R> {
             let keeps_older = self.views.load(Ordering::Acquire) > 0;
             staged
                 .memtable
-                .apply(staged.sequence, staged.writes, keeps_older);
+                .apply(staged.sequence, staged.writes, &staged.places, keeps_older);
             visible.sequence = staged.sequence;
         }
     }
@@ -392,6 +414,8 @@ impl<R: Filing> Rows for Logged<R> {
         self.views.fetch_add(1, Ordering::Acquire);
         LoggedView {
             memtables: state.memtables.clone(),
+            kept: Arc::clone(&state.kept),
+            shelf: &self.shelf,
             sequence: state.sequence,
             // After the memtables were looked at: what is no longer among them is in the database by now.
             beneath: self.beneath.view(),
@@ -409,13 +433,17 @@ impl<R: Filing> Rows for Logged<R> {
         if writer.has_failed {
             return Err(WriteError::Poisoned);
         }
-        if let Err(fault) = self.append(&mut writer, &writes, durability) {
-            writer.has_failed = true;
-            return Err(WriteError::Unknown(fault));
-        }
+        let places = match self.append(&mut writer, &writes, durability) {
+            Ok(places) => places,
+            Err(fault) => {
+                writer.has_failed = true;
+                return Err(WriteError::Unknown(fault));
+            }
+        };
         let staged = Staged {
             sequence: writer.sequence,
             writes,
+            places,
             memtable: Arc::clone(&writer.memtable),
         };
         hold(&self.staged).push_back(staged);

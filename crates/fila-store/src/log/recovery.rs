@@ -63,10 +63,7 @@ pub(super) fn recover(
     let number = read.last().map_or(filed.number, |segment| segment.number);
     let last = read.pop_if(|last| !last.has_frames() && last.behind().next().is_none());
     Ok(Recovered {
-        frozen: read
-            .into_iter()
-            .map(|segment| segment.frozen(shelf))
-            .collect(),
+        frozen: read.into_iter().map(Segment::frozen).collect(),
         empty: last.map(|last| (last.number, last.salt)),
         sequence,
         number,
@@ -103,7 +100,7 @@ impl Segment {
                 break;
             }
             *sequence += 1;
-            memtable.apply(*sequence, frame.writes, false);
+            memtable.apply(*sequence, frame.writes, &frame.places, false);
             end = frame.end;
         }
         Ok(Self {
@@ -116,11 +113,11 @@ impl Segment {
         })
     }
 
-    fn frozen(self, shelf: &Shelf) -> Frozen {
+    fn frozen(self) -> Frozen {
         Frozen {
             memtable: Arc::new(self.memtable),
             sequence: self.sequence,
-            is_small: self.end as u64 <= shelf.small(),
+            bytes: self.end as u64,
         }
     }
 

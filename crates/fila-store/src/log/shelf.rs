@@ -4,7 +4,11 @@
 //! file has that name only when its head is on the disk. What is no longer needed becomes `N.spare`: to overwrite blocks
 //! that have been written before takes the disk half the time of making new ones, since no other block has to be
 //! changed for it. A name that comes back after a power cut does no harm: the store knows which segments are filed.
+//!
+//! A segment that is filed, and [kept](super::kept) for the payloads in it, is a file `N.kept`. It gets that name before
+//! anything that leads to it is written, so one that is not filed yet may have it, too.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
 use std::hash::BuildHasher;
@@ -22,6 +26,13 @@ const MAGIC: [u8; 8] = *b"FILALOG\x01";
 
 /// Files that are kept for later.
 const SPARES: usize = 6;
+
+/// Kept segments that are open for reading, at most.
+const OPENED: usize = 32;
+
+/// Bytes of the smallest payload that a segment is kept for, unless segments are tiny. To file a smaller one takes hardly
+/// longer than to file its place.
+const PLACED: u64 = 256;
 
 /// A file that frames are written to.
 #[derive(Debug)]
@@ -63,33 +74,45 @@ pub(super) struct Shelf {
     /// How long a segment is to be, about.
     pub(super) segment_bytes: u64,
     spares: Mutex<Vec<PathBuf>>,
+    /// Kept segments that are read, the last one first.
+    opened: Mutex<VecDeque<(u64, Arc<File>)>>,
+}
+
+/// What is on the shelf when it is opened, in order.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    pub(super) segments: Vec<u64>,
+    pub(super) kept: Vec<u64>,
 }
 
 impl Shelf {
-    /// Opens the directory, which is made if need be, and returns it with the segments in it, in order.
-    pub(super) fn open(store: &Path, segment_bytes: u64) -> io::Result<(Self, Vec<u64>)> {
+    /// Opens the directory, which is made if need be, and returns it with what is in it.
+    pub(super) fn open(store: &Path, segment_bytes: u64) -> io::Result<(Self, Contents)> {
         let directory = store.join("log");
         if !directory.is_dir() {
             fs::create_dir(&directory)?;
             sync_directory(store)?;
         }
-        let mut segments = Vec::new();
+        let mut contents = Contents::default();
         let mut spares = Vec::new();
         for file in fs::read_dir(&directory)? {
             let path = file?.path();
             match number_of(&path) {
-                Some((number, true)) => segments.push(number),
-                Some((_, false)) => spares.push(path),
+                Some((number, Name::Segment)) => contents.segments.push(number),
+                Some((number, Name::Kept)) => contents.kept.push(number),
+                Some((_, Name::Spare)) => spares.push(path),
                 None => {}
             }
         }
-        segments.sort_unstable();
+        contents.segments.sort_unstable();
+        contents.kept.sort_unstable();
         let shelf = Self {
             directory,
             segment_bytes,
             spares: Mutex::new(spares),
+            opened: Mutex::default(),
         };
-        Ok((shelf, segments))
+        Ok((shelf, contents))
     }
 
     fn spares(&self) -> MutexGuard<'_, Vec<PathBuf>> {
@@ -103,6 +126,15 @@ impl Shelf {
 
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.directory.join(format!("{number:016x}.log"))
+    }
+
+    fn kept_path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("{number:016x}.kept"))
+    }
+
+    /// Returns how many bytes the smallest payload has that is not filed itself.
+    pub(super) fn placed(&self) -> u64 {
+        PLACED.min(self.segment_bytes / 64)
     }
 
     /// Makes a segment: of a spare file, or a new one, whose blocks are written beforehand if it is to be `filled`.
@@ -164,17 +196,77 @@ impl Shelf {
         file.sync_all()
     }
 
+    /// Has a segment kept after it is filed. It is on the disk, and has its name, on `Ok`.
+    pub(super) fn keep(&self, number: u64) -> io::Result<()> {
+        self.settle(number)?;
+        fs::rename(self.path(number), self.kept_path(number))?;
+        sync_directory(&self.directory)
+    }
+
+    /// Takes back that a segment is kept, which is not filed yet.
+    pub(super) fn unkeep(&self, number: u64) -> io::Result<()> {
+        fs::rename(self.kept_path(number), self.path(number))
+    }
+
+    /// Reads a part of a kept segment; none if there is no such part.
+    pub(super) fn read_part(&self, number: u64, at: u32, length: u32) -> io::Result<Option<Bytes>> {
+        let mut part = vec![0; length as usize];
+        match self
+            .opened(number)
+            .and_then(|file| read_at(&file, &mut part, u64::from(at)))
+        {
+            Ok(()) => Ok(Some(part.into())),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn opened(&self, number: u64) -> io::Result<Arc<File>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = opened.iter().position(|(other, _)| *other == number) {
+            opened.swap(0, place);
+        } else {
+            let file = File::open(self.kept_path(number))?;
+            opened.push_front((number, Arc::new(file)));
+            opened.truncate(OPENED);
+        }
+        Ok(Arc::clone(&opened[0].1))
+    }
+
+    /// Returns how many bytes a kept segment has.
+    pub(super) fn kept_bytes(&self, number: u64) -> io::Result<u64> {
+        Ok(fs::metadata(self.kept_path(number))?.len())
+    }
+
+    /// Lets go of a kept segment, which nobody reads any more.
+    pub(super) fn discard(&self, number: u64) -> io::Result<()> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.retain(|(other, _)| *other != number);
+        drop(opened);
+        self.put_away(&self.kept_path(number))
+    }
+
     /// Takes a segment out of the log. Its file is used again, unless it is overlong or one of too many.
     pub(super) fn retire(&self, number: u64) -> io::Result<()> {
-        let path = self.path(number);
+        self.put_away(&self.path(number))
+    }
+
+    fn put_away(&self, path: &Path) -> io::Result<()> {
         let mut spares = self.spares();
-        let length = fs::metadata(&path)?.len();
+        let length = fs::metadata(path)?.len();
         if spares.len() >= SPARES || length < self.segment_bytes || length > self.segment_bytes * 2
         {
-            return fs::remove_file(&path);
+            return fs::remove_file(path);
         }
         let spare = path.with_extension("spare");
-        fs::rename(&path, &spare)?;
+        fs::rename(path, &spare)?;
         spares.push(spare);
         Ok(())
     }
@@ -200,16 +292,42 @@ fn head(number: u64, salt: u64) -> [u8; HEAD] {
     head
 }
 
-/// Returns the number that a file is named by, and whether it is a segment rather than a spare file.
-fn number_of(path: &Path) -> Option<(u64, bool)> {
-    let is_segment = match path.extension()?.to_str()? {
-        "log" => true,
-        "spare" => false,
+/// What the name of a file says of it.
+enum Name {
+    Segment,
+    Kept,
+    Spare,
+}
+
+/// Returns the number that a file is named by, and what else its name says.
+fn number_of(path: &Path) -> Option<(u64, Name)> {
+    let says = match path.extension()?.to_str()? {
+        "log" => Name::Segment,
+        "kept" => Name::Kept,
+        "spare" => Name::Spare,
         _ => return None,
     };
     let name = path.file_stem()?.to_str()?;
     let number = u64::from_str_radix(name, 16).ok()?;
-    (name.len() == 16).then_some((number, is_segment))
+    (name.len() == 16).then_some((number, says))
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, part: &mut [u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, part, at)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, mut part: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !part.is_empty() {
+        let read = std::os::windows::fs::FileExt::seek_read(file, part, at)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        part = &mut part[read..];
+        at += read as u64;
+    }
+    Ok(())
 }
 
 fn fill(file: &mut File, bytes: u64) -> io::Result<()> {

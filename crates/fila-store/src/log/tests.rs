@@ -1,5 +1,7 @@
 //! The log over a database that is a map, with segments of a few commits.
 
+mod kept;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -185,12 +187,17 @@ impl World {
     }
 
     fn segments(&self) -> Vec<PathBuf> {
+        self.files("log")
+    }
+
+    /// Returns the files of the log whose name ends so, in order.
+    fn files(&self, extension: &str) -> Vec<PathBuf> {
         let files = fs::read_dir(self.directory.path().join("log")).unwrap();
         let paths = files.map(|file| file.unwrap().path());
-        let is_segment = |path: &PathBuf| path.extension().is_some_and(|name| name == "log");
-        let mut segments: Vec<_> = paths.filter(is_segment).collect();
-        segments.sort();
-        segments
+        let is_one = |path: &PathBuf| path.extension().is_some_and(|name| name == extension);
+        let mut files: Vec<_> = paths.filter(is_one).collect();
+        files.sort();
+        files
     }
 
     /// Stops everything where it is, which has to be at rest, and returns what is found afterwards.
@@ -198,8 +205,8 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         fs::create_dir(&log).unwrap();
-        for segment in self.segments() {
-            fs::copy(&segment, log.join(segment.file_name().unwrap())).unwrap();
+        for file in [self.segments(), self.files("kept")].concat() {
+            fs::copy(&file, log.join(file.file_name().unwrap())).unwrap();
         }
         Self {
             map: self.map.copied(),
@@ -246,9 +253,23 @@ fn set_with(
     logged.write(vec![write], durability)
 }
 
+/// Sets or removes what a message carries, and nothing else.
+fn set_payload(logged: &Logged<Map>, key: &str, value: Option<&str>) {
+    let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
+    let write = Write::new(Table::Payloads, key.to_owned(), value);
+    logged.write(vec![write], Durability::Os).unwrap();
+}
+
 fn keys(view: &impl View) -> Vec<String> {
-    let rows = view.range(Table::Messages, b"", b"\xff");
-    rows.map(|row| String::from_utf8(row.unwrap().0.to_vec()).unwrap())
+    let rows = rows(view, Table::Messages);
+    rows.into_iter().map(|(key, _)| key).collect()
+}
+
+fn rows(view: &impl View, table: Table) -> Vec<(String, String)> {
+    let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+    let rows = view.range(table, b"", b"\xff");
+    rows.map(|row| row.unwrap())
+        .map(|(key, value)| (text(key), text(value)))
         .collect()
 }
 
@@ -611,11 +632,13 @@ proptest! {
                     let (key, value) = (format!("{key:02}"), "v".repeat(length.into()));
                     // Where files are copied for a crash, a sync is of no consequence.
                     set_with(world.logged(), &key, Some(&value), Durability::Os).unwrap();
+                    set_payload(world.logged(), &key, Some(&value));
                     model.insert(key, value);
                 }
                 Step::Remove(key) => {
                     let key = format!("{key:02}");
                     set_with(world.logged(), &key, None, Durability::Os).unwrap();
+                    set_payload(world.logged(), &key, None);
                     model.remove(&key);
                 }
                 Step::Settle => world.settle(),
@@ -631,12 +654,9 @@ proptest! {
                 }
             }
             let view = world.logged().view();
-            let rows = view.range(Table::Messages, b"", b"\xff").map(|row| row.unwrap());
-            let rows = rows.map(|(key, value)| {
-                let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
-                (text(key), text(value))
-            });
-            prop_assert!(rows.eq(model.clone()));
+            for table in [Table::Messages, Table::Payloads] {
+                prop_assert!(rows(&view, table).into_iter().eq(model.clone()));
+            }
         }
     }
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
+use super::kept::{self, Kept};
 use super::memtable::{Memtable, Row};
+use super::shelf::Shelf;
 use crate::Fault;
 use crate::rows::{Table, View};
 
@@ -22,6 +24,9 @@ pub struct LoggedView<'a, V> {
     /// Of the last commit to be seen.
     pub(super) sequence: u64,
     pub(super) beneath: V,
+    /// Where payloads are whose places are beneath.
+    pub(super) kept: Kept,
+    pub(super) shelf: &'a Shelf,
     /// How many views there are.
     pub(super) views: &'a AtomicUsize,
 }
@@ -38,7 +43,12 @@ impl<V: View> View for LoggedView<'_, V> {
             .memtables
             .iter()
             .find_map(|memtable| memtable.get(table, key, self.sequence));
-        found.map_or_else(|| self.beneath.get(table, key), Ok)
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let record = self.beneath.get(table, key)?;
+        let record = record.map(|record| self.resolved(table, key, record));
+        record.transpose()
     }
 
     fn range(
@@ -55,11 +65,37 @@ impl<V: View> View for LoggedView<'_, V> {
             to: Bytes::copy_from_slice(to),
             chunk: Vec::new().into_iter().peekable(),
         });
-        Merge {
+        let merge = Merge {
             walks: walks.collect(),
             beneath: self.beneath.range(table, from, to).peekable(),
+        };
+        merge.map(move |row| {
+            let (key, found) = row?;
+            match found {
+                Found::Here(value) => Ok((key, value)),
+                Found::Beneath(record) => {
+                    let record = self.resolved(table, &key, record)?;
+                    Ok((key, record))
+                }
+            }
+        })
+    }
+}
+
+impl<V> LoggedView<'_, V> {
+    /// Returns a record that was found beneath, or the one whose place it is.
+    fn resolved(&self, table: Table, key: &[u8], record: Bytes) -> Result<Bytes, Fault> {
+        match table {
+            Table::Payloads => kept::resolve(self.shelf, &self.kept, key, record),
+            Table::Catalog | Table::Messages | Table::Deduplication => Ok(record),
         }
     }
+}
+
+/// The value of a row, and where it was.
+enum Found {
+    Here(Bytes),
+    Beneath(Bytes),
 }
 
 /// The rows of a range in one memtable, removed ones too.
@@ -100,23 +136,33 @@ struct Merge<'a, I: Iterator> {
     beneath: Peekable<I>,
 }
 
+impl<I> Merge<'_, I>
+where
+    I: Iterator<Item = Result<(Bytes, Bytes), Fault>>,
+{
+    fn next_beneath(&mut self) -> Option<Result<(Bytes, Found), Fault>> {
+        let row = self.beneath.next()?;
+        Some(row.map(|(key, record)| (key, Found::Beneath(record))))
+    }
+}
+
 impl<I> Iterator for Merge<'_, I>
 where
     I: Iterator<Item = Result<(Bytes, Bytes), Fault>>,
 {
-    type Item = Result<(Bytes, Bytes), Fault>;
+    type Item = Result<(Bytes, Found), Fault>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let first = self.walks.iter_mut().filter_map(Walk::peek).min().cloned();
             let Some(key) = first else {
-                return self.beneath.next();
+                return self.next_beneath();
             };
             match self.beneath.peek() {
                 Some(Ok((beneath, _))) if *beneath > key => {}
                 // Nothing newer is under this key; nor is there anything to be told apart if it cannot be read.
-                Some(Ok((beneath, _))) if *beneath < key => return self.beneath.next(),
-                Some(Err(_)) => return self.beneath.next(),
+                Some(Ok((beneath, _))) if *beneath < key => return self.next_beneath(),
+                Some(Err(_)) => return self.next_beneath(),
                 Some(Ok(_)) => drop(self.beneath.next()),
                 None => {}
             }
@@ -127,7 +173,7 @@ where
             }
             // What was removed is passed over.
             if let Some(value) = newest.flatten() {
-                return Some(Ok((key, value)));
+                return Some(Ok((key, Found::Here(value))));
             }
         }
     }

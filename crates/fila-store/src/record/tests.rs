@@ -74,6 +74,11 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
     let version = Version::new(9);
     let id = MessageId::new(Epoch::FIRST, 2).unwrap();
     let expires_at = Timestamp::from_millis(77);
+    let place = Place {
+        segment: 3,
+        at: 112,
+        length: 1_040,
+    };
     vec![
         (
             number.clone(),
@@ -127,6 +132,7 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
             encode_remembered(&remembered, id, expires_at),
             Record::Remembered { id, expires_at },
         ),
+        (row(), encode_place(&row(), place), Record::Place(place)),
     ]
 }
 
@@ -152,7 +158,7 @@ fn the_bytes_of_every_kind_are_these() {
     assert_eq!(bytes, GOLDEN);
 }
 
-const GOLDEN: [&str; 9] = [
+const GOLDEN: [&str; 10] = [
     "0101000000000000002ad7078153",
     "02010000000000000009066f72646572737b7d29d134b9",
     "030100000000000000093130fccc6952",
@@ -162,6 +168,7 @@ const GOLDEN: [&str; 9] = [
     "040117000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e6365000000000000000e000000000000000f00086e6f20726f7574650200000100000000030000000400000000000000100000000000000011066f726465727300bbf81d",
     "050100010000000474797065000000046d61696c626f64794f631899",
     "06010000010000000002000000000000004dd13b95bd",
+    "070100000000000000030000007000000410c0477f47",
 ];
 
 #[test]

@@ -1,0 +1,385 @@
+//! One tenant floods a queue, others send a little: how long theirs wait in one line for all, and with a share for each.
+//!
+//! Both sides have a server of their own, the same messages at the same moments, and as many workers. The one thing in
+//! which they differ is the fairness key: in the line all messages have the same, which makes a plain queue.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use fila_sdk::{Client, Failure, Message, Queue, QueueSettings, Received};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep, timeout};
+
+use crate::server::Server;
+
+const QUIET: usize = 3;
+const WORKERS: usize = 8;
+
+/// What a worker takes for a message, which is simulated: it sleeps.
+const WORK: Duration = Duration::from_millis(2);
+
+/// Between two messages of a quiet tenant.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long the last message of a quiet tenant may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// A look: a tenth of the messages
+    #[arg(long)]
+    quick: bool,
+
+    /// Messages of the flood
+    #[arg(long, default_value_t = 20_000)]
+    messages: u32,
+
+    /// Seconds for which the quiet tenants send
+    #[arg(long, default_value_t = 12)]
+    seconds: u32,
+
+    /// Also draws the waits
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// One line for all.
+    Fifo,
+    /// A share for each.
+    Fair,
+}
+
+impl Side {
+    const BOTH: [Self; 2] = [Self::Fifo, Self::Fair];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fifo => "FIFO: one line for all",
+            Self::Fair => "Fila: a share for each",
+        }
+    }
+
+    fn key(self, tenant: usize) -> String {
+        match self {
+            Self::Fifo => "everybody".to_owned(),
+            Self::Fair => format!("tenant-{tenant}"),
+        }
+    }
+}
+
+/// A message of a quiet tenant: when it was sent after the flood, and how long it waited for a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sample {
+    sent: Duration,
+    wait: Duration,
+}
+
+/// What was seen on one side.
+#[derive(Debug, Default)]
+struct Seen {
+    quiet: Vec<Sample>,
+    served: u32,
+    /// When the last message of the flood was served.
+    flood_over: Option<Duration>,
+}
+
+impl Seen {
+    /// Returns the wait that this part of the quiet messages do not exceed.
+    fn wait(&self, part: f64) -> Duration {
+        let mut waits: Vec<_> = self.quiet.iter().map(|sample| sample.wait).collect();
+        waits.sort_unstable();
+        let rank = (waits.len() as f64 * part).ceil() as usize;
+        waits
+            .get(rank.saturating_sub(1))
+            .copied()
+            .unwrap_or_default()
+    }
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let scale = if arguments.quick { 10 } else { 1 };
+    let flood = arguments.messages / scale;
+    let length = Duration::from_secs(u64::from(arguments.seconds)) / scale;
+    println!(
+        "one tenant sends {flood} messages at once, {QUIET} others send {} a second each for {length:?}; {WORKERS} workers of \
+         {WORK:?} a message; fsync; waits in ms, from sending to a worker",
+        1000 / PAUSE.as_millis()
+    );
+    println!(
+        "\n{:<24} {:>10} {:>10} {:>10} {:>12}",
+        "quiet tenants", "p50", "p99", "worst", "messages/s"
+    );
+    let mut sides = Vec::new();
+    for side in Side::BOTH {
+        let seen = play(side, flood, length).await?;
+        let waits = [0.5, 0.99, 1.0].map(|part| milliseconds(seen.wait(part)));
+        let over = seen.flood_over.context("the flood was served")?;
+        println!(
+            "{:<24} {:>10} {:>10} {:>10} {:>12.0}",
+            side.name(),
+            waits[0],
+            waits[1],
+            waits[2],
+            f64::from(flood) / over.as_secs_f64()
+        );
+        sides.push((side, seen));
+    }
+    if let Some(file) = arguments.svg {
+        std::fs::write(&file, draw(flood, length, &sides))
+            .with_context(|| file.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn milliseconds(wait: Duration) -> String {
+    format!("{:.1}", wait.as_secs_f64() * 1e3)
+}
+
+/// Plays one side, until all messages are served.
+async fn play(side: Side, flood: u32, length: Duration) -> anyhow::Result<Seen> {
+    let directory = tempfile::tempdir()?;
+    let server = Server::start(directory.path(), &[])?;
+    let client = Client::connect(&server.address).await?;
+    let admin = client.admin();
+    admin.create_queue("flood", QueueSettings::new()).await?;
+    let queue = client.queue("flood");
+
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(work(queue.clone(), start, seen.clone()));
+    let mut senders = JoinSet::new();
+    senders.spawn(send_flood(queue.clone(), side, flood));
+    let count = (length.as_millis() / PAUSE.as_millis()) as u32;
+    for tenant in 1..=QUIET {
+        senders.spawn(send_quiet(queue.clone(), side, tenant, start, count));
+    }
+    while let Some(sent) = senders.join_next().await {
+        sent??;
+    }
+    let all = flood + count * QUIET as u32;
+    let served = async {
+        let mut looks = interval(Duration::from_millis(20));
+        while look(&seen).served < all {
+            looks.tick().await;
+        }
+    };
+    tokio::select! {
+        served = timeout(PATIENCE, served) => served.context("not all messages were served")?,
+        Some(ended) = tasks.join_next() => {
+            ended??;
+            bail!("the workers have ended");
+        }
+    }
+    Ok(std::mem::take(&mut *look(&seen)))
+}
+
+fn look(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn send_flood(queue: Queue, side: Side, flood: u32) -> anyhow::Result<()> {
+    let messages = (0..flood).map(|_| Message::new(b"".as_slice()).key(side.key(0)));
+    for sent in queue.send_all(messages).await {
+        sent?;
+    }
+    Ok(())
+}
+
+async fn send_quiet(
+    queue: Queue,
+    side: Side,
+    tenant: usize,
+    start: Instant,
+    count: u32,
+) -> anyhow::Result<()> {
+    // Not all at the same moment.
+    sleep(PAUSE * tenant as u32 / QUIET as u32).await;
+    let mut moments = interval(PAUSE);
+    let mut sending = JoinSet::new();
+    for _ in 0..count {
+        moments.tick().await;
+        let sent = start.elapsed().as_nanos() as u64;
+        let message = Message::new(sent.to_le_bytes().to_vec()).key(side.key(tenant));
+        let queue = queue.clone();
+        // The next is sent in time even if this one is not confirmed by then.
+        sending.spawn(async move { queue.send(message).await });
+    }
+    while let Some(sent) = sending.join_next().await {
+        sent??;
+    }
+    Ok(())
+}
+
+async fn work(queue: Queue, start: Instant, seen: Arc<Mutex<Seen>>) -> anyhow::Result<()> {
+    // Nothing waits here while others could have it: who is next is decided by the server alone.
+    let worker = queue
+        .worker()
+        .concurrency(WORKERS)
+        .prefetch(u32::try_from(WORKERS)?);
+    let ended = worker.run(move |message: Received| {
+        let seen = seen.clone();
+        async move {
+            note(&mut look(&seen), &message.payload, start.elapsed());
+            sleep(WORK).await;
+            Ok::<(), Failure>(())
+        }
+    });
+    ended.await?;
+    Ok(())
+}
+
+/// Notes that a worker has a message. Those of quiet tenants say when they were sent.
+fn note(seen: &mut Seen, payload: &[u8], now: Duration) {
+    seen.served += 1;
+    match <[u8; 8]>::try_from(payload) {
+        Ok(sent) => {
+            let sent = Duration::from_nanos(u64::from_le_bytes(sent));
+            let wait = now.saturating_sub(sent);
+            seen.quiet.push(Sample { sent, wait });
+        }
+        Err(_) => seen.flood_over = Some(now),
+    }
+}
+
+const WIDTH: f64 = 680.0;
+const HEIGHT: f64 = 330.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 660.0;
+const TOP: f64 = 64.0;
+const BOTTOM: f64 = 286.0;
+
+/// The waits between which the picture shows powers of ten, in seconds.
+const SHOWN: (f64, f64) = (1e-3, 10.0);
+
+/// Returns where a wait is, on a logarithmic scale.
+fn height(wait: f64) -> f64 {
+    let (least, most) = SHOWN;
+    let part = (wait.clamp(least, most) / least).ln() / (most / least).ln();
+    BOTTOM - (BOTTOM - TOP) * part
+}
+
+/// Draws every wait of a quiet message, as a picture that stands by itself on light and dark pages.
+fn draw(flood: u32, length: Duration, sides: &[(Side, Seen)]) -> String {
+    let mut body = String::new();
+    let end = length.as_secs_f64().max(1.0);
+    let place = |moment: f64| LEFT + (RIGHT - LEFT) * (moment / end).min(1.0);
+    for (wait, label) in [
+        (1e-3, "1 ms"),
+        (1e-2, "10 ms"),
+        (0.1, "100 ms"),
+        (1.0, "1 s"),
+        (10.0, "10 s"),
+    ] {
+        let y = height(wait);
+        let _ = writeln!(
+            body,
+            "<line x1=\"{LEFT}\" y1=\"{y:.0}\" x2=\"{RIGHT}\" y2=\"{y:.0}\"/><text class=\"e\" x=\"{:.0}\" y=\"{:.0}\">{label}</text>",
+            LEFT - 8.0,
+            y + 4.0
+        );
+    }
+    for second in (0..=end as u32).step_by(2) {
+        let _ = writeln!(
+            body,
+            "<text class=\"m\" x=\"{:.0}\" y=\"{:.0}\">{second} s</text>",
+            place(f64::from(second)),
+            BOTTOM + 18.0
+        );
+    }
+    for (side, seen) in sides {
+        let class = match side {
+            Side::Fifo => "f",
+            Side::Fair => "o",
+        };
+        for sample in &seen.quiet {
+            let _ = writeln!(
+                body,
+                "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.2\"/>",
+                place(sample.sent.as_secs_f64()),
+                height(sample.wait.as_secs_f64())
+            );
+        }
+    }
+    for (row, (side, seen)) in sides.iter().enumerate() {
+        let class = match side {
+            Side::Fifo => "f",
+            Side::Fair => "o",
+        };
+        let x = LEFT + row as f64 * 300.0;
+        let _ = writeln!(
+            body,
+            "<circle class=\"{class}\" cx=\"{:.0}\" cy=\"44\" r=\"4\"/><text x=\"{:.0}\" y=\"48\">{}, p50 {} ms</text>",
+            x + 4.0,
+            x + 14.0,
+            side.name(),
+            milliseconds(seen.wait(0.5))
+        );
+    }
+    let title = format!("How long messages of quiet tenants wait after another has sent {flood}");
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         role=\"img\" aria-label=\"{title}\">\n<style>text{{font:12px system-ui,sans-serif;fill:#1f2328}}\
+         .h{{font-weight:600;font-size:14px}}.e{{text-anchor:end}}.m{{text-anchor:middle}}line{{stroke:#e3e3e3}}\
+         .f{{fill:#c4622d}}.o{{fill:#2f7ebc}}</style>\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#ffffff\"/>\n\
+         <text class=\"h\" x=\"12\" y=\"24\">{title}</text>\n{body}\
+         <text class=\"m\" x=\"{:.0}\" y=\"{:.0}\">sent after the flood</text>\n</svg>\n",
+        (LEFT + RIGHT) / 2.0,
+        HEIGHT - 8.0
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(waits: &[u64]) -> Seen {
+        let mut seen = Seen::default();
+        for &wait in waits {
+            let sent = Duration::from_millis(500);
+            let payload = (sent.as_nanos() as u64).to_le_bytes();
+            note(&mut seen, &payload, sent + Duration::from_millis(wait));
+        }
+        seen
+    }
+
+    #[test]
+    fn quiet_messages_are_told_from_the_flood_by_what_they_carry() {
+        let mut seen = seen(&[3]);
+        note(&mut seen, b"", Duration::from_secs(9));
+        assert_eq!(seen.served, 2);
+        assert_eq!(seen.flood_over, Some(Duration::from_secs(9)));
+        let sample = Sample {
+            sent: Duration::from_millis(500),
+            wait: Duration::from_millis(3),
+        };
+        assert_eq!(seen.quiet, [sample]);
+    }
+
+    #[test]
+    fn a_percentile_is_a_wait_that_was_seen() {
+        let seen = seen(&[5, 1, 4, 2, 3]);
+        let waits = [0.0, 0.5, 0.99, 1.0].map(|part| seen.wait(part).as_millis());
+        assert_eq!(waits, [1, 3, 5, 5]);
+        assert_eq!(Seen::default().wait(0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_picture_has_a_point_for_every_quiet_message_within_its_frame() {
+        let sides = [
+            (Side::Fifo, seen(&[20_000, 1])),
+            (Side::Fair, seen(&[0, 2])),
+        ];
+        let picture = draw(1000, Duration::from_secs(1), &sides);
+        // One more of each explains the colour.
+        assert_eq!(picture.matches("<circle class=\"f\"").count(), 3);
+        assert_eq!(picture.matches("<circle class=\"o\"").count(), 3);
+        assert!((height(0.0) - BOTTOM).abs() < 1e-9 && (height(60.0) - TOP).abs() < 1e-9);
+        assert!((height(0.1) - f64::midpoint(TOP, BOTTOM)).abs() < 1e-9);
+    }
+}
