@@ -187,6 +187,61 @@ fn everything_wrong_is_said_at_once_one_line_each_with_exit_code_2() {
     assert!(BOOK.contains(text), "and the file that it is printed for");
 }
 
+/// Returns the first block of a kind in a document.
+fn block<'a>(book: &'a str, kind: &str) -> &'a str {
+    let (_, rest) = book.split_once(&format!("\n```{kind}\n")).unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    text
+}
+
+#[test]
+fn the_file_of_the_book_sets_what_it_says() {
+    let dir = TempDir::new().unwrap();
+    // The other one has mistakes.
+    assert_eq!(BOOK.matches("\n```toml\n").count(), 2);
+    let file = block(BOOK, "toml");
+    assert!(file.contains("durability"), "{file}");
+    fs::write(dir.path().join("fila.toml"), file).unwrap();
+    let shown = printed(&mut fila(dir.path()));
+    for line in file.lines() {
+        assert!(
+            shown.lines().any(|other| other == line),
+            "{line} in\n{shown}"
+        );
+    }
+}
+
+#[test]
+fn the_drop_in_for_systemd_sets_what_unit_and_server_know() {
+    let book = include_str!("../../../deploy/README.md");
+    assert_eq!(book.matches("\n```ini\n").count(), 1);
+    let drop_in = block(book, "ini");
+    let unit = include_str!("../../../deploy/fila.service");
+    let (_, service) = unit.split_once("\n[Service]\n").unwrap();
+    let (service, _) = service.split_once("\n[").unwrap();
+    let settings = drop_in.strip_prefix("[Service]\n").unwrap();
+    let dir = TempDir::new().unwrap();
+    let mut command = fila(dir.path());
+    for line in settings.lines() {
+        let (key, value) = line.split_once('=').unwrap();
+        let is_of_the_unit = service
+            .lines()
+            .any(|other| other.split('=').next() == Some(key));
+        assert!(is_of_the_unit, "the unit has no `{key}`");
+        if key == "Environment" {
+            let (name, value) = value.split_once('=').unwrap();
+            command.env(name, value);
+        }
+    }
+    let shown = printed(&mut command);
+    for line in ["address = \"10.0.0.5:5555\"", "insecure = true"] {
+        assert!(
+            shown.lines().any(|other| other == line),
+            "{line} in\n{shown}"
+        );
+    }
+}
+
 #[test]
 fn an_address_that_others_can_reach_is_refused_unless_called_insecure() {
     let dir = TempDir::new().unwrap();

@@ -11,6 +11,17 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
 
+/// Returns the one block of a kind in the book.
+fn block(kind: &str) -> &'static str {
+    let begin = format!("\n```{kind}\n");
+    let book = include_str!("../../../docs/firq.md");
+    let mut blocks = book.split(begin.as_str()).skip(1);
+    let block = blocks.next().unwrap();
+    assert!(blocks.next().is_none(), "there is more than one: {kind}");
+    let (text, _) = block.split_once("\n```").unwrap();
+    text
+}
+
 /// The layer of the specification, as it is written there.
 #[expect(
     clippy::let_and_return,
@@ -139,6 +150,7 @@ async fn refusals_are_responses_with_a_document_and_a_time_to_come_back() {
             assert_eq!(response.headers()["retry-after"], "1");
             let expected = r#"{"status":429,"code":"tenant_full","message":"tenant queue saturated","reason":"TenantFull"}"#;
             assert_eq!(text(response).await, expected);
+            assert_eq!(block("json"), expected, "the book shows what comes");
         }
     }
     assert_eq!(statuses, [200, 200, 429]);
@@ -194,6 +206,27 @@ async fn a_route_can_show_the_metrics() {
         "firq_tasks_total{outcome=\"dequeued\"} 1",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_alerts_of_the_book_name_series_that_there_are() {
+    let page = specified().stats().to_prometheus();
+    let alerts = block("yaml");
+    let words = alerts.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let named: Vec<&str> = words.filter(|word| word.starts_with("firq_")).collect();
+    assert_eq!(named.len(), 2, "{alerts}");
+    for name in named {
+        let is_there = page
+            .lines()
+            .any(|line| line.split(['{', ' ']).next() == Some(name));
+        assert!(is_there, "{name} in\n{page}");
+    }
+    let (_, causes) = alerts.split_once("{cause=~\"").unwrap();
+    let (causes, _) = causes.split_once('"').unwrap();
+    for cause in causes.split('|') {
+        let line = format!("firq_requests_refused_total{{cause=\"{cause}\"}} 0");
+        assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
     }
 }
 

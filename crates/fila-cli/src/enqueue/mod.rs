@@ -32,7 +32,7 @@ const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
   fila enqueue orders --file order.json --header tenant=acme --delay 5m
   generate-orders | fila enqueue orders --lines --key acme
   fila enqueue orders x --count 1000 --key 'tenant-{n}'    a thousand keys
-  fila consume other --ack --json | fila enqueue orders --json-lines
+  fila consume other --exec 'fila enqueue orders --file - --key \"$FILA_KEY\"'
 
 Prints the id of every message, or, with --lines, --json-lines and --count, how many there were.
 Messages that are refused are counted and explained, the others are sent, and the exit code is 1.")]

@@ -9,6 +9,7 @@
 #[path = "../grpc_session/matching.rs"]
 #[allow(dead_code, reason = "messages are compared in the other session only")]
 mod matching;
+#[allow(dead_code, reason = "each test program uses some of it")]
 mod session;
 
 use session::{Shell, Step};

@@ -14,8 +14,8 @@ use crate::matching::Bindings;
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the shell says when a command has ended.
-const PROMPT: &str = "--- the command has ended ---";
+/// What the shell says when a command has ended, before its exit code.
+const PROMPT: &str = "--- the command has ended with ";
 
 /// Something that a book does.
 #[derive(Debug)]
@@ -77,6 +77,14 @@ pub(crate) fn steps(book: &str) -> Vec<Step> {
     steps
 }
 
+/// What a command has printed, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) lines: Vec<String>,
+    /// Its exit code; 0 for one that goes on.
+    pub(crate) code: i32,
+}
+
 pub(crate) struct Shell {
     child: Child,
     typed: ChildStdin,
@@ -100,6 +108,7 @@ impl Shell {
         let mut child = Command::new("bash")
             .env_clear()
             .env("PATH", path)
+            .env("HOME", directory.path())
             .env("FILA_ADDR", format!("127.0.0.1:{port}"))
             .env("FILA_SERVER__ADDRESS", format!("127.0.0.1:{port}"))
             .current_dir(directory.path())
@@ -143,25 +152,39 @@ impl Shell {
             } => (line, command, shown),
         };
         let place = format!("docs/{}, line {line}: `{command}`", self.book);
-        // What a command reads is its own, and not what is typed next.
-        match command.strip_suffix('&') {
-            Some(command) => {
-                writeln!(self.typed, "{command} < /dev/null &").unwrap();
-                let found = self.read(&place, Until::Lines(shown.len()));
-                self.compare(shown, &place, &found);
-            }
+        let ended = match command.strip_suffix('&') {
+            Some(command) => self.begin(&place, command, Until::Lines(shown.len())),
             None => {
                 let command = self.known.fill(command);
-                writeln!(self.typed, "{{ {command}\n}} < /dev/null; echo '{PROMPT}'").unwrap();
-                let found = self.read(&place, Until::Prompt);
-                self.compare(shown, &place, &found);
+                self.run(&place, &command)
             }
-        }
+        };
+        self.compare(shown, &place, &ended.lines);
+    }
+
+    /// Types a command, and waits for its end. What it reads is its own, and not what is typed next.
+    pub(crate) fn run(&mut self, place: &str, command: &str) -> Ended {
+        writeln!(
+            self.typed,
+            "{{ {command}\n}} < /dev/null; echo \"{PROMPT}$?\""
+        )
+        .unwrap();
+        self.read(place, Until::Prompt)
+    }
+
+    /// Types a command that goes on in the background, and waits for what it prints first.
+    pub(crate) fn begin(&mut self, place: &str, command: &str, until: Until<'_>) -> Ended {
+        writeln!(self.typed, "{command} < /dev/null &").unwrap();
+        self.read(place, until)
+    }
+
+    /// Returns where the server listens that is started in here.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
     }
 
     fn compare(&mut self, shown: &[String], place: &str, found: &[String]) {
-        let port = format!("127.0.0.1:{}", self.port);
-        let found = found.join("\n").replace(&port, "127.0.0.1:5555");
+        let found = found.join("\n").replace(&self.address(), "127.0.0.1:5555");
         let shown = shown.join("\n");
         assert!(
             self.known
@@ -170,13 +193,16 @@ impl Shell {
         );
     }
 
-    fn read(&self, place: &str, until: Until) -> Vec<String> {
+    fn read(&self, place: &str, until: Until<'_>) -> Ended {
         let ends = Instant::now() + PATIENCE;
-        let mut lines = Vec::new();
-        while until != Until::Lines(lines.len()) {
+        let mut lines: Vec<String> = Vec::new();
+        while !until.is_met(&lines) {
             let left = ends.saturating_duration_since(Instant::now());
             match self.printed.recv_timeout(left) {
-                Ok(line) if line == PROMPT => break,
+                Ok(line) if line.starts_with(PROMPT) => {
+                    let code = line[PROMPT.len()..].parse().unwrap();
+                    return Ended { lines, code };
+                }
                 // What the shell says of a job that has ended comes when it comes.
                 Ok(line) if line.starts_with("bash: line ") => {}
                 Ok(line) => lines.push(line),
@@ -184,21 +210,34 @@ impl Shell {
                 Err(RecvTimeoutError::Disconnected) => panic!("{place}: the shell has ended"),
             }
         }
-        lines
+        Ended { lines, code: 0 }
     }
 }
 
 /// Columns are as wide as what is in them: how many spaces there are is not compared.
-fn squeezed(text: &str) -> String {
+pub(crate) fn squeezed(text: &str) -> String {
     let lines = text.lines();
     let lines = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Until {
+/// How far to read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until<'a> {
     Prompt,
     Lines(usize),
+    /// Up to a line that has this in it.
+    Seen(&'a str),
+}
+
+impl Until<'_> {
+    fn is_met(self, lines: &[String]) -> bool {
+        match self {
+            Self::Prompt => false,
+            Self::Lines(count) => lines.len() == count,
+            Self::Seen(text) => lines.last().is_some_and(|line| line.contains(text)),
+        }
+    }
 }
 
 impl Drop for Shell {

@@ -280,6 +280,7 @@ fn every_script_of_the_book_answers_as_the_book_says() {
 
 #[test]
 fn the_commands_of_the_book_work() {
+    assert_eq!(BOOK.matches("\n```sh\n").count(), 1);
     let (_, rest) = BOOK.split_once("```sh\n").unwrap();
     let (commands, _) = rest.split_once("```").unwrap();
     let directory = TempDir::new().unwrap();

@@ -151,19 +151,29 @@ async fn alerts_and_dashboard_name_metrics_that_there_are() {
             _ => vec![name],
         })
         .collect();
-    for (file, text) in [
-        ("alerts.yml", include_str!("../../../../deploy/alerts.yml")),
+    let book = include_str!("../../../../docs/metrics.md");
+    assert_eq!(book.matches("\n```yaml\n").count(), 1);
+    let (_, alerts) = book.split_once("\n```yaml\n").unwrap();
+    let (alerts, _) = alerts.split_once("```").unwrap();
+    for (file, text, least) in [
         (
-            "grafana.json",
-            include_str!("../../../../deploy/grafana.json"),
+            "deploy/alerts.yml",
+            include_str!("../../../../deploy/alerts.yml"),
+            11,
         ),
+        (
+            "deploy/grafana.json",
+            include_str!("../../../../deploy/grafana.json"),
+            11,
+        ),
+        ("docs/metrics.md", alerts, 2),
     ] {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let named: Vec<&str> = words.filter(|word| word.starts_with("fila_")).collect();
-        assert!(named.len() > 10, "deploy/{file} is not what it was");
+        assert!(named.len() >= least, "{file} is not what it was");
         for name in named {
             let is_there = series.iter().any(|it| it == name);
-            assert!(is_there, "deploy/{file} names `{name}`, which there is not");
+            assert!(is_there, "{file} names `{name}`, which there is not");
         }
     }
 }

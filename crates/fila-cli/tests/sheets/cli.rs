@@ -1,0 +1,181 @@
+//! `docs/cli.md`.
+
+use crate::session::{self, Step};
+use crate::sheet::{Desk, LISTENS, play, prints, sheet};
+
+const NAME: &str = "docs/cli.md";
+const BOOK: &str = include_str!("../../../../docs/cli.md");
+
+const HOOKS: &str = "function on_enqueue(msg)
+  local tenant = msg.headers['tenant']
+  return { fairness_key = tenant, weight = fila.get('tier:' .. tenant) == 'gold' and 5 or 1 }
+end
+
+function on_failure(msg)
+  if msg.attempts > 3 then return { action = 'dlq' } end
+  return { action = 'retry', delay_ms = 1500 }
+end
+";
+
+/// Finds the version of a queue, where nobody has the real one.
+const JQ: &str = "#!/bin/sh
+sed 's/.*\"version\":\\([0-9]*\\).*/\\1/'
+";
+
+const HANDLE: &str = "#!/bin/sh
+echo \"$(cat) for $FILA_KEY\"
+";
+
+const MESSAGE: &[&str] = &[
+    "fila queue create orders",
+    "fila enqueue orders hello --key acme --header tenant=acme",
+];
+
+#[test]
+fn every_command_of_the_reference_works() {
+    let at_a_glance = sheet([
+        prints(LISTENS),
+        prints("created queue `orders`"),
+        prints("-"),
+        prints("orders 1 0 0"),
+        prints("hello"),
+    ]);
+    let queue_create = sheet([
+        prints("created queue `orders`")
+            .then("fila queue inspect orders", "visibility timeout 30 s"),
+        prints("created queue `mails`").then("fila queue inspect mails", "ordering key"),
+        prints("created queue `hooks`").then("fila queue inspect hooks", "retry backoff 10 s"),
+    ]);
+    let queue_update = sheet([
+        prints("").then("test \"$version\" -gt 0 && echo a version", "a version"),
+        prints("queue `orders` is at version ")
+            .then("fila queue inspect orders", "visibility timeout 5 min"),
+    ]);
+    let config = sheet([
+        prints("set `throttle:api:rate`, at version 1"),
+        prints("set `throttle:api:burst`, at version 2"),
+        prints("set `feature:new_flow`, at version 3"),
+        prints("enabled"),
+        prints("feature:new_flow 3 enabled"),
+    ]);
+    let hook_test = sheet([
+        prints("fairness key acme\nweight 1"),
+        prints("fairness key acme\nweight 5"),
+        prints("action retry"),
+    ]);
+    let enqueue = sheet([
+        prints("-").then("fila queue list", "orders 1 0 0"),
+        prints("-").then("fila queue list", "orders 1 1 0"),
+        prints("enqueued 2 messages to queue `orders`"),
+        prints("enqueued 1,000 messages to queue `orders`")
+            .then("fila peek orders --key tenant-1000", "tenant-1000"),
+        prints("-")
+            .first(&[
+                "fila queue create other",
+                "fila enqueue other 'to be moved' --key zeta",
+            ])
+            .then("fila peek orders --key zeta", "to be moved"),
+    ]);
+    let consume = sheet([
+        prints("hello").then("fila queue list", "orders 1 0 0"),
+        prints("").then("cat orders.txt", "hello"),
+        prints("\"payload\":\"later\"")
+            .first(&["fila enqueue orders 'later' --key acme"])
+            .until_interrupted(0),
+        prints("x for acme")
+            .first(&["fila enqueue orders x --count 20 --key acme"])
+            .then("fila queue list", "orders 0 0 0"),
+    ]);
+    let redrive = sheet([
+        prints("redrove 10 messages to `orders`"),
+        prints("redrove 2 messages to `orders`"),
+    ]);
+    let completions = sheet([
+        prints(""),
+        prints("").then(
+            "bash -n ~/.local/share/bash-completion/completions/fila && echo understood",
+            "understood",
+        ),
+    ]);
+    play(
+        NAME,
+        BOOK,
+        &[
+            at_a_glance.without_server(),
+            queue_create,
+            queue_update.files(&[("jq", JQ)]).before(&[
+                "fila queue create orders",
+                "command -v jq || install -m 755 jq bin/jq",
+            ]),
+            config,
+            hook_test
+                .files(&[
+                    ("hooks.lua", HOOKS),
+                    ("msg.json", "{\"headers\": {\"tenant\": \"acme\"}}\n"),
+                ])
+                .before(MESSAGE),
+            enqueue
+                .files(&[
+                    ("order.json", "{\"item\": \"shoes\"}\n"),
+                    ("bin/generate-orders", "#!/bin/sh\nprintf 'one\\ntwo\\n'\n"),
+                ])
+                .before(&["fila queue create orders", "chmod +x bin/generate-orders"]),
+            consume.files(&[("handle.sh", HANDLE)]).before(&[
+                "fila queue create orders",
+                "fila enqueue orders hello --key acme",
+                "chmod +x handle.sh",
+            ]),
+            redrive.before(crate::dead_letters::TWELVE),
+            completions.without_server(),
+        ],
+    );
+}
+
+/// Returns a line of an explanation without figures and their units.
+fn shape(line: &str) -> String {
+    let line = line.replace([',', ';'], "");
+    let words = line.split_whitespace().filter(|word| {
+        let is_figure = word.starts_with(|it: char| it.is_ascii_digit());
+        let is_unit = matches!(*word, "µs" | "ms" | "s" | "min");
+        !is_figure && !is_unit
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn an_explanation_has_the_lines_that_the_reference_shows() {
+    let steps = session::steps(BOOK);
+    let [Step::Command { command, shown, .. }] = steps.as_slice() else {
+        panic!("{NAME} has one explanation: {steps:?}");
+    };
+    let mut desk = Desk::new(NAME, format!("{NAME}, the explanation"), false);
+    desk.start_server();
+    desk.prints("fila queue create orders", 0, "");
+    for key in ["acme", "tenant-1", "tenant-2", "tenant-3", "tenant-4"] {
+        let send = format!("fila enqueue orders x --count 200 --weight 2 --key {key}");
+        desk.prints(&send, 0, "enqueued 200 messages");
+    }
+    // A consumer that is busy until the directory is gone, and has what it can take.
+    desk.prints("touch busy", 0, "");
+    desk.begins(
+        "fila consume orders --exec 'echo begun; while [ -e busy ]; do sleep 0.02; done'",
+        "begun",
+    );
+    let pace = "at the pace of the queue";
+    let until = format!("until fila explain orders acme | grep '{pace}'; do :; done");
+    desk.prints(&until, 0, pace);
+
+    let ended = desk.types(command);
+    let found = ended.lines;
+    assert_eq!((ended.code, found.len()), (0, shown.len()), "{found:#?}");
+    for (shown, found) in shown.iter().zip(&found) {
+        // Whether it is next, what it owes and when it comes differs from moment to moment.
+        let is_alike = match shown.split_whitespace().next() {
+            Some("key") => found.starts_with("key `acme` of queue `orders` "),
+            Some("debt") => found.starts_with("debt "),
+            Some("next") => found.starts_with("next ") && found.contains(pace),
+            _ => shape(shown) == shape(found),
+        };
+        assert!(is_alike, "{NAME} shows\n{shown}\nand there came\n{found}");
+    }
+}
