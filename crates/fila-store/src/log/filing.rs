@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -23,6 +23,9 @@ pub(super) const FROZEN_MAX: usize = 4;
 
 /// How often it is looked whether the database has caught up.
 const PATIENCE: Duration = Duration::from_millis(5);
+
+/// If the last segment was made so little ago, whoever fills them fills them faster than they can be written beforehand.
+const HURRY: Duration = Duration::from_secs(2);
 
 /// A database that rows can be filed in without writing them to a journal first.
 pub trait Filing: Rows {
@@ -231,6 +234,8 @@ pub(super) struct Filer<R> {
     pub(super) state: Arc<State>,
     pub(super) desk: Arc<Desk>,
     pub(super) keeper: Keeper,
+    /// When it has last made a segment.
+    pub(super) prepared: Option<Instant>,
 }
 
 enum Job {
@@ -267,8 +272,11 @@ impl<R: Filing> Filer<R> {
         tray.frozen.front().cloned().map_or(Job::End, Job::File)
     }
 
-    fn prepare(&self, number: u64) -> Result<(), Fault> {
-        let segment = self.shelf.prepare(number, true).map_err(Fault::new)?;
+    fn prepare(&mut self, number: u64) -> Result<(), Fault> {
+        let before = self.prepared.replace(Instant::now());
+        let is_in_hurry = before.is_some_and(|before| before.elapsed() < HURRY);
+        let segment = self.shelf.prepare(number, !is_in_hurry);
+        let segment = segment.map_err(Fault::new)?;
         self.desk.change(|tray| tray.ready = Some(segment));
         Ok(())
     }

@@ -221,6 +221,7 @@ impl<R: Filing> Logged<R> {
             state: Arc::clone(&self.state),
             desk: Arc::clone(&self.desk),
             keeper: Keeper::new(&lock(&self.state).kept),
+            prepared: None,
         };
         let thread = std::thread::Builder::new().name("fila-filing".to_owned());
         thread.spawn(move || filer.run())

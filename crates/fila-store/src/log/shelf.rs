@@ -137,7 +137,8 @@ impl Shelf {
         PLACED.min(self.segment_bytes / 64)
     }
 
-    /// Makes a segment: of a spare file, or a new one, whose blocks are written beforehand if it is to be `filled`.
+    /// Makes a segment: of a spare file, or a new one, whose blocks are written beforehand if it is to be `filled`. Syncs of
+    /// one that is not take longer; to fill it takes the processor as long as to write what will be in it.
     pub(super) fn prepare(&self, number: u64, filled: bool) -> io::Result<Segment> {
         let spare = self.spares().pop();
         let unnamed = match &spare {
@@ -253,7 +254,7 @@ impl Shelf {
         self.put_away(&self.kept_path(number))
     }
 
-    /// Takes a segment out of the log. Its file is used again, unless it is overlong or one of too many.
+    /// Takes a segment out of the log. Its file is used again, unless it is short or overlong, or one of too many.
     pub(super) fn retire(&self, number: u64) -> io::Result<()> {
         self.put_away(&self.path(number))
     }
@@ -261,8 +262,8 @@ impl Shelf {
     fn put_away(&self, path: &Path) -> io::Result<()> {
         let mut spares = self.spares();
         let length = fs::metadata(path)?.len();
-        if spares.len() >= SPARES || length < self.segment_bytes || length > self.segment_bytes * 2
-        {
+        let is_fit = (self.segment_bytes / 2..=self.segment_bytes * 2).contains(&length);
+        if spares.len() >= SPARES || !is_fit {
             return fs::remove_file(path);
         }
         let spare = path.with_extension("spare");
