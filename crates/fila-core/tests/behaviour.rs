@@ -9,19 +9,14 @@ use std::time::Duration;
 
 use fila_core::{
     Answer, Charge, Command, Committed, Credit, Definition, Delivering, Delivery, Dismissal,
-    EnqueueError, Enqueued, KeyCursor, KeySettings, LeaseId, Ordering, Refused, Settings,
-    SettleError, Settlement, Ttl, Verdict,
+    EnqueueError, Enqueued, KeyCursor, KeySettings, Ordering, Refused, Settings, SettleError,
+    Settlement, Ttl, Verdict,
 };
 use fila_store::{DeduplicationId, Engine, MessageId, Payload, Shard};
 
-use support::{Shell, key, message, nack, trying_again_at_once};
-
-const SECOND: Duration = Duration::from_secs(1);
-const MILLISECOND: Duration = Duration::from_millis(1);
-
-fn queue() -> (Shell, fila_store::QueueId) {
-    Shell::with_queue(Definition::default())
-}
+use support::{
+    MILLISECOND, SECOND, Shell, forgetful, key, message, nack, queue, trying_again_at_once,
+};
 
 #[test]
 fn nothing_is_answered_or_delivered_before_it_is_durable() {
@@ -417,8 +412,7 @@ fn a_purged_queue_is_empty_now_and_after_a_restart() {
     }
     let consumer = shell.subscribe(queue, Credit::Limited(0));
     let leased = shell.next(consumer).unwrap();
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge { queue, ticket });
+    let ticket = shell.purge(queue);
     shell.run();
     assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(20)));
     let late = shell.settle(queue, leased.lease, Verdict::Ack);
@@ -438,8 +432,7 @@ fn what_was_sent_before_a_purge_is_purged_and_what_is_sent_after_it_is_not() {
             shell.seal();
         }
     }
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge { queue, ticket });
+    let ticket = shell.purge(queue);
     shell.enqueue(queue, message("a", "after"));
     assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(2)));
     let consumer = shell.subscribe(queue, Credit::Limited(0));
@@ -487,15 +480,9 @@ fn paused_queues_and_keys_deliver_nothing_until_they_are_resumed() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
     shell.enqueue(queue, message("b", "one"));
-    let update = |shell: &mut Shell, definition: &Definition| {
-        shell.tell(Command::Update {
-            queue,
-            definition: Box::new(definition.clone()),
-        });
-    };
     let mut definition = Definition::default();
     definition.delivery = Delivering::Paused;
-    update(&mut shell, &definition);
+    shell.update(queue, definition.clone());
     let consumer = shell.subscribe(queue, Credit::Limited(0));
     assert_eq!(shell.next(consumer), None);
     definition.delivery = Delivering::Running;
@@ -504,13 +491,13 @@ fn paused_queues_and_keys_deliver_nothing_until_they_are_resumed() {
         ..KeySettings::default()
     };
     definition.keys.insert(key("a"), settings);
-    update(&mut shell, &definition);
+    shell.update(queue, definition.clone());
     shell.run();
     let (_, other) = shell.deliveries.pop_front().unwrap();
     assert_eq!(other.fairness_key, key("b"));
     assert_eq!(shell.next(consumer), None);
     definition.keys.clear();
-    update(&mut shell, &definition);
+    shell.update(queue, definition);
     shell.run();
     assert_eq!(shell.deliveries.len(), 1);
 }
@@ -529,10 +516,7 @@ fn a_key_has_no_more_leases_than_its_cap_and_a_raised_cap_acts_at_once() {
     shell.run();
     assert_eq!(shell.deliveries.len(), 4);
     definition.key_concurrency = NonZeroU32::new(3);
-    shell.tell(Command::Update {
-        queue,
-        definition: Box::new(definition),
-    });
+    shell.update(queue, definition);
     shell.run();
     assert_eq!(shell.deliveries.len(), 6);
 }
@@ -616,10 +600,7 @@ fn a_slow_key_does_not_get_all_places_before_its_results_are_there() {
 
 #[test]
 fn a_backlog_far_beyond_memory_is_delivered_in_order_and_within_the_budget() {
-    let mut settings = Settings::default();
-    settings.memory_budget = 64 << 10;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("deep", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 64 << 10);
     let payload = vec![7; 1024];
     for _ in 0..40 {
         let batch = (0..100).map(|n| message(["a", "b", "c"][n % 3], payload.clone()));
@@ -651,10 +632,7 @@ fn a_backlog_far_beyond_memory_is_delivered_in_order_and_within_the_budget() {
 #[test]
 fn backlogs_of_many_keys_take_a_handful_of_messages_each_beyond_the_budget() {
     const KEYS: usize = 400;
-    let mut settings = Settings::default();
-    settings.memory_budget = 64 << 10;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("wide", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 64 << 10);
     for _ in 0..40 {
         let batch = (0..KEYS).map(|n| message(&format!("key-{n}"), "small"));
         shell.enqueue_all(queue, batch.collect());
@@ -672,10 +650,7 @@ fn backlogs_of_many_keys_take_a_handful_of_messages_each_beyond_the_budget() {
 
 #[test]
 fn a_quiet_key_is_kept_in_memory_beside_a_noisy_one() {
-    let mut settings = Settings::default();
-    settings.memory_budget = 64 << 10;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("shared", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 64 << 10);
     let payload = vec![7; 1024];
     shell.enqueue_all(queue, vec![message("noisy", payload.clone()); 200]);
     let before = shell.stats(queue).stored_only;
@@ -729,10 +704,7 @@ fn a_million_keys_that_came_and_went_leave_nothing() {
 }
 
 fn refusal(change: impl FnOnce(&mut Settings), message: fila_core::NewMessage) -> EnqueueError {
-    let mut settings = Settings::default();
-    change(&mut settings);
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("limited", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(change);
     let mut results = shell.enqueue_all(queue, vec![message.clone(), message]);
     let refused = results.pop().unwrap().unwrap_err();
     let stats = shell.stats(queue);
@@ -798,13 +770,12 @@ fn every_limit_has_a_refusal_of_its_own() {
 
 #[test]
 fn keys_delays_deduplication_ids_and_consumers_are_limited_as_well() {
-    let mut settings = Settings::default();
-    settings.limits.keys_per_queue = 2;
-    settings.limits.delayed_per_queue = 1;
-    settings.limits.deduplication_ids_per_queue = 1;
-    settings.limits.consumers = 1;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("limited", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| {
+        it.limits.keys_per_queue = 2;
+        it.limits.delayed_per_queue = 1;
+        it.limits.deduplication_ids_per_queue = 1;
+        it.limits.consumers = 1;
+    });
     shell.enqueue(queue, message("a", ""));
     let second = shell.enqueue(queue, message("b", ""));
     let refused = shell.enqueue_all(queue, vec![message("c", "")]);
@@ -879,8 +850,7 @@ fn after_a_failed_write_everybody_is_told_and_nothing_more_is_taken() {
         shell.deliveries.is_empty(),
         "its result could not be stored"
     );
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge { queue, ticket });
+    let ticket = shell.purge(queue);
     assert_eq!(shell.answers.remove(&ticket), Some(failed));
     shell.restart();
     assert!(shell.stats(queue).depth() >= 1);
@@ -911,10 +881,7 @@ fn commands_for_a_queue_that_is_not_there_are_refused() {
 
 #[test]
 fn a_message_that_cannot_be_read_is_reported_and_not_served() {
-    let mut settings = Settings::default();
-    settings.memory_budget = 1 << 10;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("damaged", Definition::default());
+    let (mut shell, queue) = forgetful(Definition::default());
     let lost = shell.enqueue(queue, message("a", "payload"));
     shell.enqueue(queue, message("a", "payload"));
     let kept = shell.enqueue(queue, message("a", vec![1; 2000]));
@@ -933,46 +900,14 @@ fn a_message_that_cannot_be_read_is_reported_and_not_served() {
     let stats = shell.stats(queue);
     assert_eq!((stats.ready, stats.totals.damaged), (0, 1));
     let _ = shell.engine.health();
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge { queue, ticket });
+    let ticket = shell.purge(queue);
     shell.run();
     assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(2)));
 }
 
-/// Returns a shell whose queue keeps next to nothing in memory.
-fn forgetful(definition: Definition) -> (Shell, fila_store::QueueId) {
-    let mut settings = Settings::default();
-    settings.memory_budget = 1 << 10;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("forgetful", definition);
-    (shell, queue)
-}
-
-fn tell_result(
-    shell: &mut Shell,
-    queue: fila_store::QueueId,
-    lease: LeaseId,
-    verdict: Verdict,
-) -> u64 {
-    let ticket = shell.ticket();
-    shell.tell(Command::Settle {
-        queue,
-        results: vec![Settlement {
-            lease,
-            message: None,
-            verdict,
-        }],
-        ticket,
-    });
-    ticket
-}
-
 #[test]
 fn no_result_puts_a_message_off_for_longer_than_the_limit() {
-    let mut settings = Settings::default();
-    settings.limits.delay = SECOND;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("limited", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.delay = SECOND);
     shell.enqueue(queue, message("a", "one"));
     let consumer = shell.subscribe(queue, Credit::Limited(0));
     let lease = shell.next(consumer).unwrap().lease;
@@ -996,14 +931,14 @@ fn only_results_that_are_stored_wait_for_a_round() {
     shell.enqueue(queue, short);
     let consumer = shell.subscribe(queue, Credit::Limited(0));
     let lease = shell.next(consumer).unwrap().lease;
-    let extended = tell_result(&mut shell, queue, lease, Verdict::Extend { by: None });
+    let extended = shell.report(queue, lease, Verdict::Extend { by: None });
     assert!(shell.answers.contains_key(&extended));
-    let released = tell_result(&mut shell, queue, lease, Verdict::Release);
+    let released = shell.report(queue, lease, Verdict::Release);
     assert!(shell.answers.contains_key(&released));
     let lease = shell.next(consumer).unwrap().lease;
     // Given back when its life has ended, it is deleted.
     shell.advance(SECOND);
-    let released = tell_result(&mut shell, queue, lease, Verdict::Release);
+    let released = shell.report(queue, lease, Verdict::Release);
     assert!(!shell.answers.contains_key(&released));
     assert_eq!(shell.stats(queue).totals.expired, 1);
     shell.run();
@@ -1034,10 +969,7 @@ fn a_read_that_failed_is_tried_again_after_a_second_and_not_before() {
 
 #[test]
 fn a_turn_whose_consumer_has_gone_is_a_turn() {
-    let mut settings = Settings::default();
-    settings.memory_budget = 64 << 10;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("shared", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 64 << 10);
     shell.enqueue_all(queue, vec![message("fresh", ""); 60]);
     shell.enqueue_all(queue, vec![message("stored", vec![1; 60 << 10]); 60]);
     let gone = shell.subscribe(queue, Credit::Limited(40));
@@ -1145,11 +1077,10 @@ fn no_more_than_some_reads_are_under_way_for_a_queue() {
 
 #[test]
 fn a_key_whose_messages_wait_for_their_time_beyond_the_limit_holds_up_itself_alone() {
-    let mut settings = Settings::default();
-    settings.memory_budget = 1 << 10;
-    settings.limits.delayed_per_queue = 1;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("limited", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| {
+        it.memory_budget = 1 << 10;
+        it.limits.delayed_per_queue = 1;
+    });
     let mut first = message("patient", "first");
     first.delay = 2 * SECOND;
     shell.enqueue(queue, first);
@@ -1199,10 +1130,7 @@ fn a_key_whose_messages_wait_for_their_time_beyond_the_limit_holds_up_itself_alo
 
 #[test]
 fn promises_that_are_broken_are_not_saved_up() {
-    let mut settings = Settings::default();
-    settings.memory_budget = 4 << 10;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("shared", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 4 << 10);
     shell.enqueue_all(queue, vec![message("a", vec![1; 1 << 10]); 200]);
     // Its turns are promised while it is alone, to somebody who goes before its messages are read.
     let consumer = shell.subscribe(queue, Credit::Limited(100));
@@ -1364,10 +1292,7 @@ fn a_key_that_owes_makes_good_for_it_when_it_comes_back() {
 
 #[test]
 fn keys_count_from_the_moment_at_which_they_are_taken() {
-    let mut settings = Settings::default();
-    settings.limits.keys_per_queue = 2;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("limited", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.keys_per_queue = 2);
     let batch = ["a", "b", "c"].map(|name| message(name, ""));
     let mut results = shell.enqueue_all(queue, batch.to_vec());
     let refused = Err(EnqueueError::TooManyKeys { max: 2 });
@@ -1382,10 +1307,7 @@ fn the_order_of_a_queue_is_never_changed() {
     let (mut shell, queue) = Shell::with_queue(definition.clone());
     shell.enqueue_all(queue, vec![message("a", ""); 3]);
     definition.ordering = Ordering::None;
-    shell.tell(Command::Update {
-        queue,
-        definition: Box::new(definition),
-    });
+    shell.update(queue, definition);
     shell.subscribe(queue, Credit::Unlimited);
     shell.run();
     assert_eq!(shell.deliveries.len(), 1);
@@ -1403,10 +1325,7 @@ fn a_raised_cap_reaches_any_number_of_keys() {
     shell.run();
     assert_eq!(shell.deliveries.len(), 2500);
     definition.key_concurrency = None;
-    shell.tell(Command::Update {
-        queue,
-        definition: Box::new(definition),
-    });
+    shell.update(queue, definition);
     shell.run();
     assert_eq!(shell.deliveries.len(), 5000);
 }
@@ -1506,10 +1425,7 @@ fn a_clock_that_goes_back_shortens_nothing() {
 
 #[test]
 fn a_consumer_is_lent_no_more_than_the_broker_allows() {
-    let mut settings = Settings::default();
-    settings.limits.in_flight_per_consumer = 2;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("limited", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.in_flight_per_consumer = 2);
     shell.enqueue_all(queue, vec![message("a", ""); 5]);
     shell.subscribe(queue, Credit::Unlimited);
     shell.run();
@@ -1518,10 +1434,7 @@ fn a_consumer_is_lent_no_more_than_the_broker_allows() {
 
 #[test]
 fn consumers_that_have_left_make_room_for_others() {
-    let mut settings = Settings::default();
-    settings.limits.consumers = 1;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("limited", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.consumers = 1);
     let consumer = shell.subscribe(queue, Credit::Unlimited);
     shell.tell(Command::Drain { consumer });
     let consumer = shell.subscribe(queue, Credit::Unlimited);
@@ -1584,11 +1497,10 @@ fn leases_that_end_together_beyond_a_round_end_in_the_next() {
 #[test]
 fn what_is_due_waits_without_being_asked_for_while_there_is_no_room_for_it() {
     const LEASES: usize = 600_000;
-    let mut settings = Settings::default();
-    settings.limits.in_flight_per_consumer = LEASES as u32;
-    settings.limits.buffered_bytes = 1 << 30;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("busy", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| {
+        it.limits.in_flight_per_consumer = LEASES as u32;
+        it.limits.buffered_bytes = 1 << 30;
+    });
     shell.enqueue_all(queue, vec![message("a", ""); LEASES]);
     shell.subscribe(queue, Credit::Unlimited);
     shell.run();

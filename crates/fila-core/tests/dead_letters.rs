@@ -14,9 +14,8 @@ use fila_core::{
 use fila_store::{
     Cursor, DeathReason, Entry, ErrorText, Loaded, MessageId, Payload, QueueId, Shard,
 };
-use support::{Shell, key, message, throttled, trying_again_at_once};
 
-const SECOND: Duration = Duration::from_secs(1);
+use support::{SECOND, Shell, key, message, throttled, trying_again_at_once};
 
 fn failed() -> Verdict {
     Verdict::Nack {
@@ -239,10 +238,7 @@ fn a_dead_letter_does_not_expire_unless_its_queue_says_so() {
     assert_eq!(entries(&shell, letters)[0].meta.expires_at, None);
     let mut forgetful = Definition::default();
     forgetful.message_ttl = Some(3 * SECOND);
-    shell.tell(Command::Update {
-        queue: letters,
-        definition: Box::new(forgetful),
-    });
+    shell.update(letters, forgetful);
     shell.enqueue(queue, message("b", "two"));
     fail_next(&mut shell, queue);
     let end = shell.now.saturating_add(3 * SECOND);
@@ -270,10 +266,7 @@ fn where_there_is_no_room_for_dead_letters_nothing_is_lost() {
     let (mut shell, queue, letters) = pair(trying(1));
     let mut small = Definition::default();
     small.depth_max = Some(1);
-    shell.tell(Command::Update {
-        queue: letters,
-        definition: Box::new(small),
-    });
+    shell.update(letters, small);
     shell.enqueue_all(queue, vec![message("a", "one"), message("a", "two")]);
     fail_next(&mut shell, queue);
     fail_next(&mut shell, queue);
@@ -407,10 +400,7 @@ fn many_messages_that_find_no_room_and_need_not_wait_are_tried_on_and_on() {
     let (mut shell, queue, letters) = pair(definition);
     let mut small = Definition::default();
     small.depth_max = Some(1);
-    shell.tell(Command::Update {
-        queue: letters,
-        definition: Box::new(small),
-    });
+    shell.update(letters, small);
     shell.enqueue_all(queue, vec![message("a", ""); MESSAGES]);
     let consumer = shell.subscribe(queue, Credit::Unlimited);
     shell.run();
@@ -437,12 +427,7 @@ fn purges_take_what_is_in_their_queue_and_nothing_that_has_left_it() {
         let (_, delivery) = shell.deliveries.pop_front().unwrap();
         shell.report(queue, delivery.lease, failed());
         // In the same round as the move.
-        let ticket = shell.ticket();
-        let which = [queue, letters][purged];
-        shell.tell(Command::Purge {
-            queue: which,
-            ticket,
-        });
+        let ticket = shell.purge([queue, letters][purged]);
         shell.run();
         assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(1)));
         let (here, there) = (bodies(&shell, queue), bodies(&shell, letters));
@@ -578,11 +563,7 @@ fn nothing_is_read_while_one_of_those_in_the_store_is_on_its_way_back() {
 #[test]
 fn a_purge_right_behind_a_redrive_takes_the_others() {
     let (mut shell, queue, letters) = one_of_three_on_its_way();
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge {
-        queue: letters,
-        ticket,
-    });
+    let ticket = shell.purge(letters);
     shell.run();
     assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(2)));
     assert_eq!(bodies(&shell, queue), ["one"]);

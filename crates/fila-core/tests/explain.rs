@@ -49,14 +49,6 @@ fn position(explanation: &Explanation) -> Position {
     }
 }
 
-fn update(shell: &mut Shell, queue: QueueId, definition: Definition) {
-    shell.tell(Command::Update {
-        queue,
-        definition: Box::new(definition),
-    });
-    shell.run();
-}
-
 #[test]
 fn a_key_without_messages_waits_for_nothing() {
     let mut definition = Definition::default();
@@ -126,16 +118,19 @@ fn a_pause_is_told_of_the_queue_and_of_the_key() {
         ..KeySettings::default()
     };
     definition.keys.insert(key("a"), settings);
-    update(&mut shell, queue, definition.clone());
+    shell.update(queue, definition.clone());
+    shell.run();
     assert_eq!(shell.explain(queue, "a").waiting, Waiting::QueuePaused);
     definition.delivery = Delivering::Running;
-    update(&mut shell, queue, definition.clone());
+    shell.update(queue, definition.clone());
+    shell.run();
     let paused = shell.explain(queue, "a");
     assert_eq!(paused.waiting, Waiting::KeyPaused);
     assert_eq!(paused.estimate, None);
     assert_eq!(shell.next(consumer), None);
     definition.keys.clear();
-    update(&mut shell, queue, definition);
+    shell.update(queue, definition);
+    shell.run();
     assert_eq!(shell.deliveries.len(), 1);
 }
 
@@ -415,10 +410,7 @@ fn what_has_failed_is_being_judged_until_somebody_says_what_becomes_of_it() {
 
 #[test]
 fn a_key_whose_failure_found_no_room_waits_for_room() {
-    let mut settings = Settings::default();
-    settings.limits.delayed_per_queue = 1;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("queue", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.delayed_per_queue = 1);
     shell.subscribe(queue, Credit::Limited(2));
     enqueue(&mut shell, queue, "a", 1, 3);
     let failed = nack(Duration::from_secs(60));
@@ -702,7 +694,8 @@ fn the_ideal_follows_who_can_run_and_with_what_weight() {
         ..KeySettings::default()
     };
     definition.keys.insert(key("a"), settings);
-    update(&mut shell, queue, definition);
+    shell.update(queue, definition);
+    shell.run();
     serve_for(&mut shell, 1000);
     let mut definition = Definition::default();
     let settings = KeySettings {
@@ -710,7 +703,8 @@ fn the_ideal_follows_who_can_run_and_with_what_weight() {
         ..KeySettings::default()
     };
     definition.keys.insert(key("a"), settings);
-    update(&mut shell, queue, definition);
+    shell.update(queue, definition);
+    shell.run();
     serve_for(&mut shell, 1000);
     let recent = shell.explain(queue, "a").recent;
     assert_eq!(recent.total, 3_000_000);

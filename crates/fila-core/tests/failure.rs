@@ -13,10 +13,8 @@ use fila_core::{
     RetryPolicy, Settings, Verdict,
 };
 use fila_store::{DeathReason, ErrorText, MessageId, QueueId, Timestamp};
-use support::{Shell, message, nack, trying_again_at_once};
 
-const SECOND: Duration = Duration::from_secs(1);
-const MILLISECOND: Duration = Duration::from_millis(1);
+use support::{MILLISECOND, SECOND, Shell, message, nack, trying_again_at_once};
 
 /// Returns a policy without surprises: 1 s, 2 s, 4 s, and then 5 s.
 fn exact() -> Definition {
@@ -357,8 +355,7 @@ fn a_purge_and_a_deletion_take_what_is_failing_with_them() {
     let (_, delivery) = shell.deliveries.pop_front().unwrap();
     shell.settle(queue, delivery.lease, failed("no")).unwrap();
     let token = shell.failures.pop_front().unwrap().token;
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge { queue, ticket });
+    let ticket = shell.purge(queue);
     let judge = || Command::Judge {
         queue,
         token,
