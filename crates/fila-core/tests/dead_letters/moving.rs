@@ -56,13 +56,10 @@ fn a_judge_makes_a_dead_letter_when_he_says_so() {
     fail_next(&mut shell, queue);
     assert_eq!(shell.stats(letters).depth(), 0);
     let token = shell.failures.pop_front().unwrap().token;
-    shell.tell(Command::Judge {
-        queue,
-        token,
-        judgement: Judgement::DeadLetter {
-            reason: DeathReason::Hook,
-        },
-    });
+    let dies = Judgement::DeadLetter {
+        reason: DeathReason::Hook,
+    };
+    shell.judge(queue, token, dies);
     shell.run();
     assert_eq!(bodies(&shell, letters), ["one"]);
     let letter = entries(&shell, letters).remove(0);

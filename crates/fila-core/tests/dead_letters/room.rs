@@ -97,11 +97,7 @@ fn a_sentence_that_has_to_wait_for_the_next_round_is_the_last_word() {
     };
     for judgement in [dies, lives] {
         for failure in &failures {
-            shell.tell(Command::Judge {
-                queue,
-                token: failure.token,
-                judgement,
-            });
+            shell.judge(queue, failure.token, judgement);
         }
     }
     for _ in 0..5 {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use fila_core::{
     Answer, BatchId, Broker, Buckets, Command, Committed, ConsumerId, Credit, Definition, Delivery,
-    Demand, Dismissal, Enqueued, Explanation, Failure, KeyCursor, KeyStats, LeaseId, Load,
-    LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings,
-    SettleError, Settlement, Throttle, Verdict,
+    Demand, Dismissal, Enqueued, Explanation, Failure, FailureToken, Judgement, KeyCursor,
+    KeyStats, LeaseId, Load, LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueStats,
+    Recovery, Round, Settings, SettleError, Settlement, Throttle, Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, Entry, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
@@ -391,6 +391,15 @@ impl Shell {
         self.tell(Command::Update {
             queue,
             definition: Box::new(definition),
+        });
+    }
+
+    /// Says what becomes of a delivery that has failed.
+    pub(crate) fn judge(&mut self, queue: QueueId, token: FailureToken, judgement: Judgement) {
+        self.tell(Command::Judge {
+            queue,
+            token,
+            judgement,
         });
     }
 
