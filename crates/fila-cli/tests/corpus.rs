@@ -2,27 +2,19 @@
 //! toolchain, this does not.
 #![cfg(test)] // helpers may unwrap, as tests do
 
-use std::path::Path;
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
 
 use fila_cli::message_json::fuzzing::messages;
 use proptest::prelude::*;
 
-/// Returns the inputs in `fuzz/corpus/message_files` by the names of their files.
-fn corpus() -> Vec<(String, Vec<u8>)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/message_files");
-    let files = std::fs::read_dir(directory).unwrap();
-    files
-        .map(|file| {
-            let file = file.unwrap();
-            let name = file.file_name().into_string().unwrap();
-            (name, std::fs::read(file.path()).unwrap())
-        })
-        .collect()
-}
+use corpus::{change, inputs};
+
+const TARGET: &str = "message_files";
 
 #[test]
 fn every_line_of_the_corpus_is_taken_or_refused_as_the_name_of_its_file_says() {
-    for (name, input) in corpus() {
+    for (name, input) in inputs(TARGET) {
         for message in messages(&input) {
             let refused = name.starts_with("refused");
             assert_eq!(message.is_err(), refused, "{name}: {message:?}");
@@ -79,13 +71,10 @@ proptest! {
         keep in any::<prop::sample::Index>(),
         more in prop::collection::vec(piece(), 0..4),
     ) {
-        let mut corpus = corpus();
-        let (_, mut input) = corpus.swap_remove(which.index(corpus.len()));
+        let mut kept = inputs(TARGET);
+        let (_, mut input) = kept.swap_remove(which.index(kept.len()));
         input.push(b'\n');
-        for (at, byte) in changes {
-            let at = at.index(input.len());
-            input[at] = byte;
-        }
+        change(&mut input, changes);
         input.truncate(keep.index(input.len()) + 1);
         input.extend_from_slice(&more.concat());
         messages(&input);

@@ -7,27 +7,12 @@ mod support;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, BatchId, Command, Credit, Definition, EnqueueError, Enqueued, NewMessage, ProducerId,
-    Refused, Sequence, Settings, Verdict,
+    Answer, BatchId, Credit, Definition, EnqueueError, Enqueued, NewMessage, ProducerId, Refused,
+    Sequence, Settings, Verdict,
 };
-use fila_store::{DeduplicationId, MessageId, QueueId};
+use fila_store::{DeduplicationId, MessageId};
 
-use support::{Shell, message};
-
-const SECOND: Duration = Duration::from_secs(1);
-const MILLISECOND: Duration = Duration::from_millis(1);
-
-fn queue() -> (Shell, QueueId) {
-    Shell::with_queue(Definition::default())
-}
-
-fn limited(change: impl FnOnce(&mut Settings)) -> (Shell, QueueId) {
-    let mut settings = Settings::default();
-    change(&mut settings);
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("limited", Definition::default());
-    (shell, queue)
-}
+use support::{MILLISECOND, SECOND, Shell, message, queue};
 
 fn id(producer: u8, sequence: u64) -> BatchId {
     BatchId::new(ProducerId::new([producer; 16]), Sequence::new(sequence))
@@ -151,7 +136,7 @@ fn a_batch_is_lost_as_a_whole_or_stored_with_its_name() {
 
 #[test]
 fn what_was_refused_of_a_batch_is_tried_again_and_the_rest_is_not_stored_again() {
-    let (mut shell, queue) = limited(|it| it.limits.depth_per_queue = 2);
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.depth_per_queue = 2);
     let first = results(shell.enqueue_batch(queue, id(1, 1), messages(3)));
     let [
         Ok(Enqueued::Stored(one)),
@@ -208,7 +193,7 @@ fn messages_of_a_batch_keep_their_own_deduplication_ids() {
 
 #[test]
 fn a_batch_that_comes_again_with_more_or_fewer_messages_is_refused_and_stores_nothing() {
-    let (mut shell, queue) = limited(|it| it.limits.depth_per_queue = 5);
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.depth_per_queue = 5);
     stored(shell.enqueue_batch(queue, id(1, 1), messages(3)));
     results(shell.enqueue_batch(queue, id(1, 2), messages(3)));
     let refused = |before, now| Answer::Refused(Refused::BatchChanged { before, now });
@@ -226,7 +211,7 @@ fn a_batch_that_comes_again_with_more_or_fewer_messages_is_refused_and_stores_no
 
 #[test]
 fn a_producer_that_says_what_is_answered_can_go_on_for_ever() {
-    let (mut shell, queue) = limited(|it| it.limits.deduplication_ids_per_queue = 4);
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.deduplication_ids_per_queue = 4);
     for sequence in 0..100_u64 {
         // Two are under way, besides the new one.
         let id = answered_below(sequence.saturating_sub(2), id(1, sequence));
@@ -243,7 +228,7 @@ fn a_producer_that_says_what_is_answered_can_go_on_for_ever() {
 
 #[test]
 fn a_late_copy_of_an_answered_batch_is_refused_and_not_stored() {
-    let (mut shell, queue) = limited(|it| it.limits.depth_per_queue = 4);
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.depth_per_queue = 4);
     stored(shell.enqueue_batch(queue, id(1, 5), messages(2)));
     stored(shell.enqueue_batch(queue, answered_below(6, id(1, 6)), messages(2)));
     for _ in 0..2 {
@@ -326,8 +311,7 @@ fn a_purge_forgets_batches_now_and_after_a_restart() {
         stored(shell.enqueue_batch(queue, id(1, 1), messages(2)));
         stored(shell.enqueue_batch(queue, answered_below(2, id(1, 2)), messages(2)));
         shell.send_as(queue, Some(id(1, 3)), messages(2));
-        let ticket = shell.ticket();
-        shell.tell(Command::Purge { queue, ticket });
+        shell.purge(queue);
         shell.run();
         (shell, queue)
     };
@@ -348,7 +332,7 @@ fn a_purge_forgets_batches_now_and_after_a_restart() {
 fn batches_and_deduplication_ids_share_a_limit() {
     // A producer, its batch, and an id of a message.
     let max = 3;
-    let (mut shell, queue) = limited(|it| it.limits.deduplication_ids_per_queue = max);
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.deduplication_ids_per_queue = max);
     let short = BatchId {
         remember_max: Some(SECOND),
         ..id(1, 1)

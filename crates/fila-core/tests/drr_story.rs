@@ -10,7 +10,7 @@ mod support;
 use std::num::NonZeroU32;
 
 use drr::Quantum;
-use fila_core::{Command, ConsumerId, Credit, Definition, Settings, Verdict};
+use fila_core::{Command, ConsumerId, Credit, Definition, Verdict};
 use fila_store::QueueId;
 
 use support::{Shell, message};
@@ -23,10 +23,8 @@ struct Story {
 
 impl Story {
     fn with_quantum(quantum: u64) -> Self {
-        let mut settings = Settings::default();
-        settings.quantum = Quantum::new(quantum).unwrap();
-        let mut shell = Shell::new(settings);
-        let queue = shell.create("story", Definition::default());
+        let (mut shell, queue) =
+            Shell::with_settings(|it| it.quantum = Quantum::new(quantum).unwrap());
         let consumer = shell.subscribe(queue, Credit::Limited(0));
         Self {
             shell,

@@ -13,10 +13,8 @@ use fila_core::{
     RetryPolicy, Settings, Verdict,
 };
 use fila_store::{DeathReason, ErrorText, MessageId, QueueId, Timestamp};
-use support::{Shell, message, nack, trying_again_at_once};
 
-const SECOND: Duration = Duration::from_secs(1);
-const MILLISECOND: Duration = Duration::from_millis(1);
+use support::{MILLISECOND, SECOND, Shell, message, nack, trying_again_at_once};
 
 /// Returns a policy without surprises: 1 s, 2 s, 4 s, and then 5 s.
 fn exact() -> Definition {
@@ -37,6 +35,21 @@ fn failed(text: &str) -> Verdict {
         delay: None,
         error: Some(ErrorText::new(text)),
     }
+}
+
+/// Returns a shell with a queue whose only message is with a consumer.
+fn delivered(definition: Definition) -> (Shell, QueueId) {
+    let (mut shell, queue) = Shell::with_queue(definition);
+    shell.enqueue(queue, message("a", "one"));
+    shell.subscribe(queue, Credit::Unlimited);
+    shell.run();
+    (shell, queue)
+}
+
+/// Tells the broker what came of the first delivery that nobody has looked at.
+fn settle_next(shell: &mut Shell, queue: QueueId, verdict: Verdict) {
+    let (_, delivery) = shell.deliveries.pop_front().unwrap();
+    shell.settle(queue, delivery.lease, verdict).unwrap();
 }
 
 /// Tells for how long nothing is delivered from now on.
@@ -61,10 +74,7 @@ fn stored_deliver_after(shell: &Shell, queue: QueueId) -> Vec<Option<Timestamp>>
 
 #[test]
 fn a_failed_message_waits_twice_as_long_every_time_up_to_the_cap_and_to_the_millisecond() {
-    let (mut shell, queue) = Shell::with_queue(exact());
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
+    let (mut shell, queue) = delivered(exact());
     for (attempt, wait) in (1..).zip([1, 2, 4, 5, 5, 5]) {
         let (_, delivery) = shell.deliveries.pop_front().unwrap();
         assert_eq!(delivery.attempt, attempt);
@@ -99,23 +109,16 @@ fn jitter_keeps_what_failed_together_from_coming_back_together() {
 
 #[test]
 fn a_consumers_own_delay_comes_before_the_policy() {
-    let (mut shell, queue) = Shell::with_queue(exact());
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
+    let (mut shell, queue) = delivered(exact());
     for wait in [Duration::ZERO, 7 * MILLISECOND, 3600 * SECOND] {
-        let (_, delivery) = shell.deliveries.pop_front().unwrap();
-        shell.settle(queue, delivery.lease, nack(wait)).unwrap();
+        settle_next(&mut shell, queue, nack(wait));
         assert_eq!(silence(&mut shell), wait);
     }
 }
 
 #[test]
 fn a_lease_that_runs_out_has_waited_long_enough_and_says_why() {
-    let (mut shell, queue) = Shell::with_queue(exact());
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
+    let (mut shell, _) = delivered(exact());
     shell.deliveries.clear();
     assert_eq!(silence(&mut shell), 30 * SECOND, "leased, and no more");
     let history = shell.deliveries[0].1.history.clone().unwrap();
@@ -140,10 +143,7 @@ fn a_consumer_that_goes_costs_an_attempt_and_no_time() {
 
 #[test]
 fn a_release_counts_nothing_and_leaves_no_history() {
-    let (mut shell, queue) = Shell::with_queue(exact());
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
+    let (mut shell, queue) = delivered(exact());
     let (_, delivery) = shell.deliveries.pop_front().unwrap();
     shell
         .settle(queue, delivery.lease, Verdict::Release)
@@ -155,10 +155,7 @@ fn a_release_counts_nothing_and_leaves_no_history() {
 
 #[test]
 fn the_history_has_the_last_error_and_the_first_and_last_times_and_survives_a_restart() {
-    let (mut shell, queue) = Shell::with_queue(exact());
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
+    let (mut shell, queue) = delivered(exact());
     let mut times = Vec::new();
     for error in ["first", "second"] {
         let (_, delivery) = shell.deliveries.pop_front().unwrap();
@@ -180,12 +177,8 @@ fn the_history_has_the_last_error_and_the_first_and_last_times_and_survives_a_re
 
 #[test]
 fn a_wait_goes_on_after_a_restart_and_is_not_begun_anew() {
-    let (mut shell, queue) = Shell::with_queue(exact());
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
-    let (_, delivery) = shell.deliveries.pop_front().unwrap();
-    shell.settle(queue, delivery.lease, failed("no")).unwrap();
+    let (mut shell, queue) = delivered(exact());
+    settle_next(&mut shell, queue, failed("no"));
     shell.advance(600 * MILLISECOND);
     shell.restart();
     shell.subscribe(queue, Credit::Unlimited);
@@ -210,41 +203,25 @@ fn a_judge_is_told_what_failed_and_his_word_holds_to_the_millisecond() {
     let waiting = shell.peek(queue)[0].1.unwrap();
     assert_eq!(waiting.state, MessageState::Delayed { until });
     let delay = 1234 * MILLISECOND;
-    shell.tell(Command::Judge {
-        queue,
-        token: failure.token,
-        judgement: Judgement::Retry { delay },
-    });
+    shell.judge(queue, failure.token, Judgement::Retry { delay });
     assert_eq!(silence(&mut shell), delay);
     // Nobody is judged twice.
-    shell.tell(Command::Judge {
-        queue,
-        token: failure.token,
-        judgement: Judgement::Retry { delay: 9 * SECOND },
-    });
+    shell.judge(queue, failure.token, Judgement::Retry { delay: 9 * SECOND });
     assert_eq!(shell.stats(queue).leased, 1);
 }
 
 #[test]
 fn a_judge_who_never_answers_leaves_it_to_the_policy() {
-    let (mut shell, queue) = Shell::with_queue(judged());
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
-    let (_, delivery) = shell.deliveries.pop_front().unwrap();
-    shell.settle(queue, delivery.lease, failed("no")).unwrap();
+    let (mut shell, queue) = delivered(judged());
+    settle_next(&mut shell, queue, failed("no"));
     let wait = shell.judging_time() + SECOND;
     assert_eq!(silence(&mut shell), wait);
 }
 
 #[test]
 fn a_crash_before_the_judgement_is_as_good_as_the_policys_own() {
-    let (mut shell, queue) = Shell::with_queue(judged());
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
-    let (_, delivery) = shell.deliveries.pop_front().unwrap();
-    shell.settle(queue, delivery.lease, failed("no")).unwrap();
+    let (mut shell, queue) = delivered(judged());
+    settle_next(&mut shell, queue, failed("no"));
     let due = shell.now.saturating_add(SECOND);
     assert_eq!(stored_deliver_after(&shell, queue), [Some(due)]);
     shell.restart();
@@ -255,19 +232,11 @@ fn a_crash_before_the_judgement_is_as_good_as_the_policys_own() {
 
 #[test]
 fn a_consumers_delay_is_a_wish_that_the_judge_may_leave_as_it_is() {
-    let (mut shell, queue) = Shell::with_queue(judged());
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
-    let (_, delivery) = shell.deliveries.pop_front().unwrap();
+    let (mut shell, queue) = delivered(judged());
     let wish = 77 * MILLISECOND;
-    shell.settle(queue, delivery.lease, nack(wish)).unwrap();
+    settle_next(&mut shell, queue, nack(wish));
     let token = shell.failures.pop_front().unwrap().token;
-    shell.tell(Command::Judge {
-        queue,
-        token,
-        judgement: Judgement::Default,
-    });
+    shell.judge(queue, token, Judgement::Default);
     assert_eq!(silence(&mut shell), wish);
 }
 
@@ -280,16 +249,10 @@ fn a_judge_cannot_ask_for_longer_than_anybody_may() {
     shell.enqueue(queue, message("a", "one"));
     shell.subscribe(queue, Credit::Unlimited);
     shell.run();
-    let (_, delivery) = shell.deliveries.pop_front().unwrap();
-    shell.settle(queue, delivery.lease, failed("no")).unwrap();
+    settle_next(&mut shell, queue, failed("no"));
     let token = shell.failures.pop_front().unwrap().token;
-    shell.tell(Command::Judge {
-        queue,
-        token,
-        judgement: Judgement::Retry {
-            delay: Duration::MAX,
-        },
-    });
+    let delay = Duration::MAX;
+    shell.judge(queue, token, Judgement::Retry { delay });
     assert_eq!(silence(&mut shell), 3 * SECOND);
 }
 
@@ -312,11 +275,7 @@ fn what_waits_for_its_judge_holds_up_a_strict_line_and_no_other() {
         let judgement = Judgement::Retry {
             delay: Duration::ZERO,
         };
-        shell.tell(Command::Judge {
-            queue,
-            token,
-            judgement,
-        });
+        shell.judge(queue, token, judgement);
         shell.run();
         let (_, again) = shell.deliveries.pop_back().unwrap();
         assert_eq!((again.message, again.attempt), (delivery.message, 2));
@@ -327,22 +286,14 @@ fn what_waits_for_its_judge_holds_up_a_strict_line_and_no_other() {
 fn a_life_that_ends_before_the_judgement_has_ended() {
     let mut definition = judged();
     definition.message_ttl = Some(2 * SECOND);
-    let (mut shell, queue) = Shell::with_queue(definition);
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
-    let (_, delivery) = shell.deliveries.pop_front().unwrap();
-    shell.settle(queue, delivery.lease, failed("no")).unwrap();
+    let (mut shell, queue) = delivered(definition);
+    settle_next(&mut shell, queue, failed("no"));
     let token = shell.failures.pop_front().unwrap().token;
     shell.advance(2 * SECOND);
     shell.run();
     let stats = shell.stats(queue);
     assert_eq!((stats.depth(), stats.totals.expired), (0, 1));
-    shell.tell(Command::Judge {
-        queue,
-        token,
-        judgement: Judgement::Default,
-    });
+    shell.judge(queue, token, Judgement::Default);
     shell.run();
     assert_eq!(shell.stats(queue).depth(), 0);
     assert_eq!(shell.broker.memory_used(), 0);
@@ -350,28 +301,19 @@ fn a_life_that_ends_before_the_judgement_has_ended() {
 
 #[test]
 fn a_purge_and_a_deletion_take_what_is_failing_with_them() {
-    let (mut shell, queue) = Shell::with_queue(judged());
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
-    let (_, delivery) = shell.deliveries.pop_front().unwrap();
-    shell.settle(queue, delivery.lease, failed("no")).unwrap();
+    let (mut shell, queue) = delivered(judged());
+    settle_next(&mut shell, queue, failed("no"));
     let token = shell.failures.pop_front().unwrap().token;
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge { queue, ticket });
-    let judge = || Command::Judge {
-        queue,
-        token,
-        judgement: Judgement::DeadLetter {
-            reason: DeathReason::Hook,
-        },
+    let ticket = shell.purge(queue);
+    let dies = Judgement::DeadLetter {
+        reason: DeathReason::Hook,
     };
-    shell.tell(judge());
+    shell.judge(queue, token, dies);
     shell.run();
     assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(1)));
     assert_eq!(shell.stats(queue).depth(), 0);
     shell.delete(queue);
-    shell.tell(judge());
+    shell.judge(queue, token, dies);
     shell.run();
     assert_eq!(shell.broker.memory_used(), 0);
 }
@@ -511,10 +453,7 @@ fn where_nothing_may_wait_what_fails_waits_all_the_same_and_its_keys_go_on_after
 fn attempts_are_not_limited_where_there_are_no_dead_letters() {
     let mut definition = trying_again_at_once();
     definition.retry.attempts_max = NonZeroU32::new(2);
-    let (mut shell, queue) = Shell::with_queue(definition);
-    shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
-    shell.run();
+    let (mut shell, queue) = delivered(definition);
     for attempt in 1..=20 {
         let (_, delivery) = shell.deliveries.pop_front().unwrap();
         assert_eq!(delivery.attempt, attempt);

@@ -81,10 +81,7 @@ impl Broker {
         if settings.is_default() {
             self.definition.keys.remove(&Self::name(number));
         }
-        self.shell.tell(Command::Update {
-            queue: self.queue,
-            definition: Box::new(self.definition.clone()),
-        });
+        self.shell.update(self.queue, self.definition.clone());
     }
 }
 

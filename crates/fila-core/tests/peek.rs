@@ -9,26 +9,11 @@ use std::time::Duration;
 
 use fila_core::{
     Answer, Command, Credit, Definition, Delivering, KeySettings, MessageState, Ordering, Refused,
-    Settings, Ttl, Verdict,
+    Ttl, Verdict,
 };
 use fila_store::{Cursor, Entry, MessageId, QueueId, Shard, Timestamp};
 
-use support::{Shell, key, message, nack};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-fn queue() -> (Shell, QueueId) {
-    Shell::with_queue(Definition::default())
-}
-
-/// A broker that keeps next to nothing in memory.
-fn forgetful(definition: Definition) -> (Shell, QueueId) {
-    let mut settings = Settings::default();
-    settings.memory_budget = 1 << 10;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("queue", definition);
-    (shell, queue)
-}
+use support::{SECOND, Shell, forgetful, key, message, nack, queue};
 
 /// Returns the states of all messages that are shown.
 fn states(shell: &mut Shell, queue: QueueId) -> Vec<(MessageId, MessageState)> {
@@ -148,8 +133,7 @@ fn what_was_acknowledged_or_purged_since_it_was_read_is_left_out() {
     assert_eq!(shown.len(), 2);
     assert!(shown[0].is_none());
     assert_eq!(shown[1].unwrap().state, MessageState::Ready);
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge { queue, ticket });
+    shell.purge(queue);
     shell.run();
     let fresh = shell.enqueue(queue, message("a", "three"));
     assert!(fresh > kept);

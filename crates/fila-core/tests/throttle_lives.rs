@@ -341,15 +341,13 @@ impl Life {
             .engine
             .update_queue(*queue, Expected::Any, encoded);
         updated.unwrap();
-        let (queue, definition) = (*queue, Box::new(definition.clone()));
-        self.shell.tell(Command::Update { queue, definition });
+        self.shell.update(*queue, definition.clone());
     }
 
     fn purge(&mut self) {
         let place = self.any_place();
         let queue = self.places[place].queue;
-        let ticket = self.shell.ticket();
-        self.shell.tell(Command::Purge { queue, ticket });
+        let ticket = self.shell.purge(queue);
         self.forget_all_of(place);
         self.shell.run();
         self.shell.answers.remove(&ticket).expect("an answer");

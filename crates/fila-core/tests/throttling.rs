@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fila_core::{
-    Command, Credit, Definition, Delivery, Limits, NewMessage, Ordering, Settings, Ttl, Verdict,
+    Command, Credit, Definition, Delivery, Limits, NewMessage, Ordering, Ttl, Verdict,
 };
 use fila_store::QueueId;
-use support::{START, Shell, key, message, throttled};
 
-const MS: Duration = Duration::from_millis(1);
+use support::{MILLISECOND, START, Shell, key, message, throttled};
 
 /// Goes on millisecond by millisecond; returns what was delivered, with the time since the start.
 fn watch(shell: &mut Shell, millis: u64) -> Vec<(u64, Delivery)> {
@@ -21,7 +20,7 @@ fn watch(shell: &mut Shell, millis: u64) -> Vec<(u64, Delivery)> {
         shell.run();
         let now = shell.now.as_millis() - START;
         seen.extend(shell.deliveries.drain(..).map(|(_, it)| (now, it)));
-        shell.advance(MS);
+        shell.advance(MILLISECOND);
     }
     seen
 }
@@ -369,8 +368,7 @@ fn a_purge_leaves_nobody_waiting() {
     shell.throttle("api", 10.0, 1.0);
     many(&mut shell, queue, 100, &throttled("a", &["api"]));
     watch(&mut shell, 50);
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge { queue, ticket });
+    shell.purge(queue);
     shell.run();
     assert_eq!(shell.stats(queue).throttled, 0);
     shell.enqueue(queue, throttled("b", &["api"]));
@@ -393,10 +391,7 @@ fn a_deleted_queue_leaves_its_tokens_to_others() {
 
 #[test]
 fn a_backlog_in_the_store_is_throttled_as_exactly_and_lets_others_of_its_key_by() {
-    let mut settings = Settings::default();
-    settings.memory_budget = 0;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("queue", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 0);
     shell.throttle("api", 100.0, 5.0);
     many(&mut shell, queue, 200, &throttled("a", &["api"]));
     many(&mut shell, queue, 50, &message("b", "free"));
@@ -430,10 +425,7 @@ fn a_backlog_in_the_store_is_throttled_as_exactly_and_lets_others_of_its_key_by(
 
 #[test]
 fn a_backlog_in_the_store_gets_the_whole_rate_however_little_of_it_is_in_memory() {
-    let mut settings = Settings::default();
-    settings.memory_budget = 64 << 10;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("queue", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 64 << 10);
     shell.subscribe(queue, Credit::Unlimited);
     shell.throttle("api", 1_000.0, 1.0);
     many(&mut shell, queue, 3_000, &throttled("a", &["api"]));
@@ -453,10 +445,7 @@ fn a_backlog_in_the_store_gets_the_whole_rate_however_little_of_it_is_in_memory(
 
 #[test]
 fn what_is_behind_those_that_wait_is_found_as_soon_as_there_is_room_for_them() {
-    let mut settings = Settings::default();
-    settings.memory_budget = 256 << 10;
-    let mut shell = Shell::new(settings);
-    let queue = shell.create("queue", Definition::default());
+    let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 256 << 10);
     let unread = shell.create("unread", Definition::default());
     shell.subscribe(queue, Credit::Unlimited);
     shell.throttle("api", 0.0, 1.0);
@@ -469,11 +458,7 @@ fn what_is_behind_those_that_wait_is_found_as_soon_as_there_is_room_for_them() {
     }
     let stats = shell.stats(queue);
     assert_eq!((stats.leased, stats.stored_only), (0, 102), "{stats:?}");
-    let ticket = shell.ticket();
-    shell.tell(Command::Purge {
-        queue: unread,
-        ticket,
-    });
+    shell.purge(unread);
     shell.run();
     shell.advance(Duration::from_secs(1));
     shell.run();
@@ -499,10 +484,8 @@ fn more_throttle_keys_than_allowed_are_refused() {
 #[test]
 fn under_a_backlog_the_whole_rate_is_achieved_and_never_more() {
     for rate in [1.0, 3.0, 10.0, 70.0, 999.0, 1_000.0, 5_000.0] {
-        let mut settings = Settings::default();
-        settings.limits.in_flight_per_consumer = u32::MAX;
-        let mut shell = Shell::new(settings);
-        let queue = shell.create("queue", Definition::default());
+        let (mut shell, queue) =
+            Shell::with_settings(|it| it.limits.in_flight_per_consumer = u32::MAX);
         shell.subscribe(queue, Credit::Unlimited);
         let burst = f64::max(rate, 1.0);
         shell.throttle("api", rate, burst);

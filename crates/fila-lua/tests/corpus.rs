@@ -2,27 +2,19 @@
 //! toolchain, this does not.
 #![cfg(test)] // helpers may unwrap, as tests do
 
-use std::path::Path;
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
 
 use fila_lua::fuzzing::hook_result;
 use proptest::prelude::*;
 
-/// Returns the inputs in `fuzz/corpus/hook_results` by the names of their files.
-fn corpus() -> Vec<(String, Vec<u8>)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/hook_results");
-    let files = std::fs::read_dir(directory).unwrap();
-    files
-        .map(|file| {
-            let file = file.unwrap();
-            let name = file.file_name().into_string().unwrap();
-            (name, std::fs::read(file.path()).unwrap())
-        })
-        .collect()
-}
+use corpus::{change, inputs};
+
+const TARGET: &str = "hook_results";
 
 #[test]
 fn the_corpus_is_taken_or_refused_as_its_names_say() {
-    for (name, input) in corpus() {
+    for (name, input) in inputs(TARGET) {
         let answered = hook_result(&input);
         let refused = name.starts_with("refused");
         assert_eq!(answered.is_err(), refused, "{name}: {answered:?}");
@@ -89,12 +81,9 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         more in prop::collection::vec(piece(), 0..4),
     ) {
-        let mut corpus = corpus();
-        let (_, mut input) = corpus.swap_remove(which.index(corpus.len()));
-        for (at, byte) in changes {
-            let at = at.index(input.len());
-            input[at] = byte;
-        }
+        let mut kept = inputs(TARGET);
+        let (_, mut input) = kept.swap_remove(which.index(kept.len()));
+        change(&mut input, changes);
         input.extend_from_slice(&more.concat());
         let _ = hook_result(&input);
     }

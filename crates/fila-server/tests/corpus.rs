@@ -2,29 +2,22 @@
 //! toolchain, this does not.
 #![cfg(test)] // helpers may unwrap, as tests do
 
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use fila_server::config::fuzzing::configuration;
 use fila_server::config::{Config, Key};
 use proptest::prelude::*;
 
-/// Returns the inputs in `fuzz/corpus/configuration` by the names of their files.
-fn corpus() -> Vec<(String, Vec<u8>)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/configuration");
-    let files = std::fs::read_dir(directory).unwrap();
-    files
-        .map(|file| {
-            let file = file.unwrap();
-            let name = file.file_name().into_string().unwrap();
-            (name, std::fs::read(file.path()).unwrap())
-        })
-        .collect()
-}
+use corpus::{change, inputs};
+
+const TARGET: &str = "configuration";
 
 #[test]
 fn the_corpus_is_taken_or_refused_as_its_names_say() {
-    for (name, input) in corpus() {
+    for (name, input) in inputs(TARGET) {
         let loaded = configuration(&input);
         assert_eq!(
             loaded.is_err(),
@@ -38,7 +31,7 @@ fn the_corpus_is_taken_or_refused_as_its_names_say() {
 fn the_corpus_sets_a_key_of_every_section() {
     let default = Config::default();
     let mut sections = BTreeSet::new();
-    for config in corpus()
+    for config in inputs(TARGET)
         .iter()
         .filter_map(|(_, input)| configuration(input).ok())
     {
@@ -104,13 +97,10 @@ proptest! {
         keep in any::<prop::sample::Index>(),
         more in prop::collection::vec(piece(), 0..4),
     ) {
-        let mut corpus = corpus();
-        let (_, mut input) = corpus.swap_remove(which.index(corpus.len()));
+        let mut kept = inputs(TARGET);
+        let (_, mut input) = kept.swap_remove(which.index(kept.len()));
         input.push(b'\n');
-        for (at, byte) in changes {
-            let at = at.index(input.len());
-            input[at] = byte;
-        }
+        change(&mut input, changes);
         input.truncate(keep.index(input.len()) + 1);
         input.extend_from_slice(&more.concat());
         let _ = configuration(&input);

@@ -2,26 +2,19 @@
 //! this does not.
 #![cfg(test)] // helpers may unwrap, as tests do
 
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use allocation_counter::measure;
 use fila_store::fuzzing;
 use fila_store::record::Record;
 use proptest::prelude::*;
 
-/// Returns the inputs in `fuzz/corpus/record` by the names of their files.
-fn corpus() -> Vec<(String, Vec<u8>)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/record");
-    let files = std::fs::read_dir(directory).unwrap();
-    files
-        .map(|file| {
-            let file = file.unwrap();
-            let name = file.file_name().into_string().unwrap();
-            (name, std::fs::read(file.path()).unwrap())
-        })
-        .collect()
-}
+use corpus::{change, inputs};
+
+const TARGET: &str = "record";
 
 fn kind(record: &Record) -> &'static str {
     match record {
@@ -55,14 +48,14 @@ fn within_memory(input: &[u8]) -> u64 {
 
 #[test]
 fn the_corpus_keeps_every_promise_of_the_format() {
-    for (name, input) in corpus() {
+    for (name, input) in inputs(TARGET) {
         println!("{name}: {} bytes", within_memory(&input));
     }
 }
 
 #[test]
 fn the_corpus_has_a_sound_record_of_every_kind() {
-    let decoded = corpus()
+    let decoded = inputs(TARGET)
         .into_iter()
         .filter_map(|(_, input)| fuzzing::record(&input).ok());
     let kinds: BTreeSet<_> = decoded.map(|record| kind(&record)).collect();
@@ -93,12 +86,9 @@ proptest! {
         keep in any::<prop::sample::Index>(),
         more in prop::collection::vec(any::<u8>(), 0..40),
     ) {
-        let mut corpus = corpus();
-        let (_, mut input) = corpus.swap_remove(which.index(corpus.len()));
-        for (at, byte) in changes {
-            let at = at.index(input.len());
-            input[at] = byte;
-        }
+        let mut kept = inputs(TARGET);
+        let (_, mut input) = kept.swap_remove(which.index(kept.len()));
+        change(&mut input, changes);
         input.truncate(keep.index(input.len()) + 1);
         input.extend_from_slice(&more);
         within_memory(&input);

@@ -19,7 +19,7 @@ pub(crate) const OUTSTANDING: usize = 256;
 /// What a driver does, in the background or not.
 pub(crate) type Work<'a, T = ()> = Pin<Box<dyn Future<Output = anyhow::Result<T>> + Send + 'a>>;
 
-/// A running server, and how it is spoken to. The server ends with it.
+/// A running server, and how it is spoken to. The server ends with it, by `kill -9`.
 pub(crate) trait Driver: Send + Sync {
     /// Makes a durable queue.
     fn create<'a>(&'a self, queue: &'a str) -> Work<'a>;
@@ -33,14 +33,17 @@ pub(crate) trait Driver: Send + Sync {
     /// Takes and acknowledges messages until all consumers together have had enough, and the server has heard of it.
     fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> Work<'a>;
 
-    /// Returns what the server holds in memory, in MiB.
+    /// Returns the server's process.
+    fn process(&self) -> &dyn Running;
+}
+
+/// The process of a server under test, and all it has started. Ended with `kill -9` when it is dropped.
+pub(crate) trait Running {
+    /// Returns what it holds in memory, in MiB.
     fn memory(&self) -> anyhow::Result<u64>;
 
-    /// Returns the processor time that the server has used so far.
+    /// Returns the processor time that it has used so far.
     fn processor_time(&self) -> anyhow::Result<Duration>;
-
-    /// Ends the server with `kill -9`.
-    fn kill(self: Box<Self>) -> anyhow::Result<()>;
 }
 
 /// A connection on which single messages are sent, many at a time.

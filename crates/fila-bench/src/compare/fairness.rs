@@ -143,11 +143,11 @@ async fn play(server: &Fila, load: Load) -> anyhow::Result<Sample> {
     let (backlog, through) = (queue("backlog"), queue("through"));
     server.create(&backlog).await?;
     server.create(&through).await?;
-    let before = server.processor_time()?;
+    let before = server.process().processor_time()?;
     let produce = workloads::produce(server, &backlog, load).await?;
     let drain = workloads::drain(server, &backlog, load, 1).await?;
     let lifecycle = workloads::lifecycle(server, &through, load, 1).await?;
-    let processor = server.processor_time()? - before;
+    let processor = server.process().processor_time()? - before;
     Ok(Sample {
         produce,
         drain,

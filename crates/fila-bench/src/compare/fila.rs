@@ -11,7 +11,7 @@ use fila_sdk::Client;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::driver::{Driver, Goal, Load, OUTSTANDING, Sender, Work};
+use super::driver::{Driver, Goal, Load, OUTSTANDING, Running, Sender, Work};
 use crate::client;
 use crate::server::Server;
 
@@ -188,16 +188,20 @@ impl Driver for Fila {
         }
     }
 
+    fn process(&self) -> &dyn Running {
+        &self.server
+    }
+}
+
+// As the server itself says: its own methods come before those of the trait.
+impl Running for Server {
     fn memory(&self) -> anyhow::Result<u64> {
-        Ok(self.server.memory()?.0)
+        let (now, _most) = self.memory()?;
+        Ok(now)
     }
 
     fn processor_time(&self) -> anyhow::Result<Duration> {
-        self.server.processor_time()
-    }
-
-    fn kill(self: Box<Self>) -> anyhow::Result<()> {
-        self.server.kill()
+        self.processor_time()
     }
 }
 

@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
@@ -15,7 +14,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use super::contestant::find;
-use super::driver::{Driver, Goal, Load, OUTSTANDING, Sender, Work};
+use super::driver::{Driver, Goal, Load, OUTSTANDING, Running, Sender, Work};
 use super::process::{self, Process};
 use super::workloads::until;
 
@@ -134,17 +133,8 @@ impl Driver for Nats {
         })
     }
 
-    fn memory(&self) -> anyhow::Result<u64> {
-        self.process.memory()
-    }
-
-    fn processor_time(&self) -> anyhow::Result<Duration> {
-        self.process.processor_time()
-    }
-
-    fn kill(self: Box<Self>) -> anyhow::Result<()> {
-        drop(self.process);
-        Ok(())
+    fn process(&self) -> &dyn Running {
+        &self.process
     }
 }
 

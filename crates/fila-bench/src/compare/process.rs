@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::driver::Running;
+
 /// A process and all it starts. Killed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -24,22 +26,6 @@ impl Process {
             .spawn()
             .with_context(|| format!("{command:?} cannot be started"))?;
         Ok(Self { child })
-    }
-
-    /// Returns what its processes hold in memory, in MiB.
-    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
-        const PAGE: u64 = 4096;
-        let pages = self.sum(|fields| fields.get(21)?.parse().ok())?;
-        Ok((pages * PAGE) >> 20)
-    }
-
-    /// Returns the processor time that its processes have used so far.
-    pub(crate) fn processor_time(&self) -> anyhow::Result<Duration> {
-        let ticks = self.sum(|fields| {
-            let time = |place: usize| fields.get(place)?.parse::<u64>().ok();
-            Some(time(11)? + time(12)?)
-        })?;
-        Ok(Duration::from_millis(10 * ticks))
     }
 
     /// Adds a figure up over its processes; the fields are those of `/proc/PID/stat` after the program's name.
@@ -60,6 +46,22 @@ impl Process {
         }
         ensure!(sum > 0, "the server has ended");
         Ok(sum)
+    }
+}
+
+impl Running for Process {
+    fn memory(&self) -> anyhow::Result<u64> {
+        const PAGE: u64 = 4096;
+        let pages = self.sum(|fields| fields.get(21)?.parse().ok())?;
+        Ok((pages * PAGE) >> 20)
+    }
+
+    fn processor_time(&self) -> anyhow::Result<Duration> {
+        let ticks = self.sum(|fields| {
+            let time = |place: usize| fields.get(place)?.parse::<u64>().ok();
+            Some(time(11)? + time(12)?)
+        })?;
+        Ok(Duration::from_millis(10 * ticks))
     }
 }
 

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
@@ -19,7 +18,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
 use super::contestant::find;
-use super::driver::{Driver, Goal, Load, OUTSTANDING, Sender, Work};
+use super::driver::{Driver, Goal, Load, OUTSTANDING, Running, Sender, Work};
 use super::process::{self, Process};
 use super::workloads::until;
 
@@ -178,17 +177,8 @@ impl Driver for Rabbit {
         })
     }
 
-    fn memory(&self) -> anyhow::Result<u64> {
-        self.process.memory()
-    }
-
-    fn processor_time(&self) -> anyhow::Result<Duration> {
-        self.process.processor_time()
-    }
-
-    fn kill(self: Box<Self>) -> anyhow::Result<()> {
-        drop(self.process);
-        Ok(())
+    fn process(&self) -> &dyn Running {
+        &self.process
     }
 }
 

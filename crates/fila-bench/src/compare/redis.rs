@@ -5,7 +5,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -14,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client};
 use tokio::sync::mpsc;
 
 use super::contestant::find;
-use super::driver::{Driver, Goal, Load, OUTSTANDING, Sender, Work};
+use super::driver::{Driver, Goal, Load, OUTSTANDING, Running, Sender, Work};
 use super::process::{self, Process};
 use super::workloads::until;
 
@@ -152,17 +151,8 @@ impl Driver for Redis {
         })
     }
 
-    fn memory(&self) -> anyhow::Result<u64> {
-        self.process.memory()
-    }
-
-    fn processor_time(&self) -> anyhow::Result<Duration> {
-        self.process.processor_time()
-    }
-
-    fn kill(self: Box<Self>) -> anyhow::Result<()> {
-        drop(self.process);
-        Ok(())
+    fn process(&self) -> &dyn Running {
+        &self.process
     }
 }
 

@@ -118,11 +118,11 @@ pub(crate) async fn restart(
     load: Load,
 ) -> anyhow::Result<Restart> {
     let driver = contestant.start(directory).await?;
-    let idle = driver.memory()?;
+    let idle = driver.process().memory()?;
     driver.create("backlog").await?;
     driver.produce("backlog", load).await?;
-    let full = driver.memory()?;
-    driver.kill()?;
+    let full = driver.process().memory()?;
+    drop(driver);
     let begun = Instant::now();
     let driver = contestant.start(directory).await?;
     let first = until("the first message", async || {
@@ -160,7 +160,7 @@ pub(crate) async fn quiet(drivers: &[(&'static Contestant, Box<dyn Driver>)]) {
     let time = || -> anyhow::Result<Duration> {
         drivers
             .iter()
-            .map(|(_, driver)| driver.processor_time())
+            .map(|(_, driver)| driver.process().processor_time())
             .sum()
     };
     let Ok(mut before) = time() else { return };

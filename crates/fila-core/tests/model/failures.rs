@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fila_core::{Command, Judgement, Verdict};
+use fila_core::{Judgement, Verdict};
 use fila_store::{DeathReason, ErrorText, MessageId};
 
 use super::fate::due;
@@ -123,10 +123,6 @@ impl Simulation {
         {
             self.pass_judgement(id, wish, judgement);
         }
-        self.shell.tell(Command::Judge {
-            queue: self.queue,
-            token: failure.token,
-            judgement,
-        });
+        self.shell.judge(self.queue, failure.token, judgement);
     }
 }

@@ -416,10 +416,7 @@ impl Simulation {
         let (engine, any) = (&self.shell.engine, Version::Any);
         let updated = engine.update_queue(self.queue, any, definition.encode());
         updated.unwrap();
-        self.shell.tell(Command::Update {
-            queue: self.queue,
-            definition: Box::new(definition),
-        });
+        self.shell.update(self.queue, definition);
     }
 
     fn purge(&mut self) {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use fila_core::{
     Answer, BatchId, Broker, Buckets, Command, Committed, ConsumerId, Credit, Definition, Delivery,
-    Demand, Dismissal, Enqueued, Explanation, Failure, KeyCursor, KeyStats, LeaseId, Load,
-    LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueStats, Recovery, Round, Settings,
-    SettleError, Settlement, Throttle, Verdict,
+    Demand, Dismissal, Enqueued, Explanation, Failure, FailureToken, Judgement, KeyCursor,
+    KeyStats, LeaseId, Load, LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueStats,
+    Recovery, Round, Settings, SettleError, Settlement, Throttle, Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, Entry, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
@@ -22,6 +22,8 @@ use fila_store::{
 pub(crate) use self::chance::Chance;
 
 pub(crate) const START: u64 = 1_700_000_000_000;
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 
 type MemoryShard = <MemoryEngine as Engine>::Shard;
 
@@ -99,6 +101,15 @@ impl Shell {
     pub(crate) fn with_queue(definition: Definition) -> (Self, QueueId) {
         let mut shell = Self::new(Settings::default());
         let queue = shell.create("queue", definition);
+        (shell, queue)
+    }
+
+    /// Returns a shell with one queue and with settings that are not the default ones.
+    pub(crate) fn with_settings(change: impl FnOnce(&mut Settings)) -> (Self, QueueId) {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        let mut shell = Self::new(settings);
+        let queue = shell.create("queue", Definition::default());
         (shell, queue)
     }
 
@@ -375,6 +386,30 @@ impl Shell {
         ticket
     }
 
+    /// Gives a queue another definition.
+    pub(crate) fn update(&mut self, queue: QueueId, definition: Definition) {
+        self.tell(Command::Update {
+            queue,
+            definition: Box::new(definition),
+        });
+    }
+
+    /// Says what becomes of a delivery that has failed.
+    pub(crate) fn judge(&mut self, queue: QueueId, token: FailureToken, judgement: Judgement) {
+        self.tell(Command::Judge {
+            queue,
+            token,
+            judgement,
+        });
+    }
+
+    /// Asks for a purge, and returns the ticket under which the broker answers.
+    pub(crate) fn purge(&mut self, queue: QueueId) -> u64 {
+        let ticket = self.ticket();
+        self.tell(Command::Purge { queue, ticket });
+        ticket
+    }
+
     pub(crate) fn enqueue_all(
         &mut self,
         queue: QueueId,
@@ -509,6 +544,20 @@ impl Shell {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Returns a shell with a queue of which nothing is special.
+pub(crate) fn queue() -> (Shell, QueueId) {
+    Shell::with_queue(Definition::default())
+}
+
+/// Returns a shell whose queue keeps next to nothing in memory.
+pub(crate) fn forgetful(definition: Definition) -> (Shell, QueueId) {
+    let mut settings = Settings::default();
+    settings.memory_budget = 1 << 10;
+    let mut shell = Shell::new(settings);
+    let queue = shell.create("queue", definition);
+    (shell, queue)
 }
 
 pub(crate) fn key(name: &str) -> FairnessKey {

@@ -20,6 +20,7 @@ use tonic::transport::Server;
 
 use super::queue::Queue;
 use super::service::Service;
+use super::streams::StreamsOnly;
 use crate::{Client, ClientBuilder, QueueSettings};
 
 /// What is in the pipe at most.
@@ -70,7 +71,8 @@ impl Broker {
         let service = Service::new(shared.clone());
         let serving = Server::builder()
             .add_service(
-                FilaServiceServer::new(service.clone()).max_decoding_message_size(64 << 20),
+                FilaServiceServer::new(StreamsOnly(service.clone()))
+                    .max_decoding_message_size(64 << 20),
             )
             .add_service(FilaAdminServer::new(service))
             .serve_with_incoming(UnboundedReceiverStream::new(incoming));

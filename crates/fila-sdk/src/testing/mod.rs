@@ -47,9 +47,11 @@
 //! # }
 //! ```
 
+mod admin;
 mod broker;
 mod queue;
 mod service;
+mod streams;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -59,6 +61,8 @@ use tokio::sync::mpsc;
 pub use self::broker::Broker;
 #[doc(hidden)]
 pub use self::broker::client_over;
+#[doc(hidden)]
+pub use self::streams::{Answer, Responses, Streams, StreamsOnly};
 use crate::consumer::{Grip, Hold, Lease, Report};
 use crate::message::MessageId;
 use crate::{Delivery, Error, Message, Received, Verdict};

@@ -7,15 +7,55 @@ use fila_sdk::{Client, Error, ErrorCode, Sent};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::script::{Script, cut, error, refusal};
+use crate::script::{Script, Wire, cut, error, refusal};
 use crate::soon;
 
+/// A task that sends a message.
+type Sending = JoinHandle<Result<Sent, Error>>;
+
+/// The script's end of a stream of frames.
+type Producing = Wire<v1::ProduceRequest, v1::ProduceResponse>;
+
 /// Sends a message to `orders`, in a task of its own.
-fn send(client: &Client, payload: &'static str) -> JoinHandle<Result<Sent, Error>> {
+fn send(client: &Client, payload: &'static str) -> Sending {
     send_to(client, "orders", payload)
 }
 
-fn send_to(client: &Client, queue: &str, payload: &'static str) -> JoinHandle<Result<Sent, Error>> {
+/// Sends a message for which a stream is opened, and returns the stream and the frame that came on it.
+async fn send_first(
+    script: &mut Script,
+    client: &Client,
+    payload: &'static str,
+) -> (Sending, Producing, v1::ProduceRequest) {
+    let sending = send(client, payload);
+    let mut wire = script.produce().await;
+    let frame = wire.hear().await;
+    (sending, wire, frame)
+}
+
+/// Sends messages on a stream that is opened for them, each in a frame of its own.
+async fn send_each(
+    script: &mut Script,
+    client: &Client,
+    payloads: &[&'static str],
+) -> (Vec<Sending>, Producing, Vec<v1::ProduceRequest>) {
+    let (first, others) = payloads.split_first().expect("something to send");
+    let (sending, mut wire, frame) = send_first(script, client, first).await;
+    let (mut sends, mut frames) = (vec![sending], vec![frame]);
+    for payload in others {
+        sends.push(send(client, payload));
+        frames.push(wire.hear().await);
+    }
+    (sends, wire, frames)
+}
+
+/// Waits for the end of a send whose sender was told that there was no answer.
+async fn assert_given_up(sending: Sending) {
+    let error = sending.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::NoAnswer { .. }), "{error:?}");
+}
+
+fn send_to(client: &Client, queue: &str, payload: &'static str) -> Sending {
     let queue = client.queue(queue);
     tokio::spawn(async move { queue.send(payload).await })
 }
@@ -28,9 +68,7 @@ fn flush(client: &Client) -> JoinHandle<()> {
 #[tokio::test(start_paused = true)]
 async fn frames_behind_one_that_was_given_up_are_sent_though_they_go_one_by_one() {
     let (mut script, client) = Script::new();
-    let first = send(&client, "first");
-    let mut wire = script.produce().await;
-    wire.hear().await;
+    let (first, mut wire, _) = send_first(&mut script, &client, "first").await;
     sleep(Duration::from_secs(20)).await;
     let second = send(&client, "second");
     wire.hear().await;
@@ -47,18 +85,14 @@ async fn frames_behind_one_that_was_given_up_are_sent_though_they_go_one_by_one(
     };
     wire.store(&frame);
     soon(second).await.unwrap().unwrap();
-    let error = first.await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::NoAnswer { .. }), "{error:?}");
+    assert_given_up(first).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_answers_keeps_no_place_in_the_buffer() {
     let (mut script, client) = Script::with(|client| client.buffer(1));
-    let first = send(&client, "first");
-    let mut wire = script.produce().await;
-    wire.hear().await;
-    let error = first.await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::NoAnswer { .. }), "{error:?}");
+    let (first, _wire, _) = send_first(&mut script, &client, "first").await;
+    assert_given_up(first).await;
     soon(client.flush()).await;
     let second = send(&client, "second");
     let mut again = soon(script.produce()).await;
@@ -112,11 +146,8 @@ async fn a_flush_waits_for_what_was_handed_over_before_it_and_for_nothing_else()
 #[tokio::test(start_paused = true)]
 async fn a_frame_that_is_sent_again_keeps_its_name_and_its_messages() {
     let (mut script, client) = Script::new();
-    let first = send(&client, "first");
-    let mut wire = script.produce().await;
-    let mut before = vec![wire.hear().await];
-    let second = send(&client, "second");
-    before.push(wire.hear().await);
+    let payloads = ["first", "second"];
+    let (sends, wire, before) = send_each(&mut script, &client, &payloads).await;
     wire.fail(cut());
     let mut wire = script.produce().await;
     let again = vec![wire.hear().await, wire.hear().await];
@@ -127,23 +158,15 @@ async fn a_frame_that_is_sent_again_keeps_its_name_and_its_messages() {
     for frame in &again {
         wire.store(frame);
     }
-    assert_eq!(first.await.unwrap().unwrap().id.as_str(), "first");
-    assert_eq!(second.await.unwrap().unwrap().id.as_str(), "second");
+    for (sending, payload) in sends.into_iter().zip(payloads) {
+        assert_eq!(sending.await.unwrap().unwrap().id.as_str(), payload);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_frame_says_below_which_all_are_answered_and_no_more() {
     let (mut script, client) = Script::new();
-    let mut wire = None;
-    let mut frames = Vec::new();
-    for _ in 0..3 {
-        drop(send(&client, "x"));
-        if wire.is_none() {
-            wire = Some(script.produce().await);
-        }
-        frames.push(wire.as_mut().unwrap().hear().await);
-    }
-    let mut wire = wire.unwrap();
+    let (_, mut wire, frames) = send_each(&mut script, &client, &["x"; 3]).await;
     let below = |frame: &v1::ProduceRequest| frame.batch_id.as_ref().unwrap().answered_below;
     assert_eq!(frames.iter().map(below).collect::<Vec<_>>(), [0, 0, 0]);
     wire.store(&frames[1]);
@@ -240,16 +263,7 @@ async fn no_more_is_under_way_than_the_window() {
 #[tokio::test(start_paused = true)]
 async fn no_more_than_eight_frames_are_under_way_and_none_is_too_large() {
     let (mut script, client) = Script::new();
-    let mut wire = None;
-    let mut frames = Vec::new();
-    for _ in 0..8 {
-        drop(send(&client, "x"));
-        if wire.is_none() {
-            wire = Some(script.produce().await);
-        }
-        frames.push(wire.as_mut().unwrap().hear().await);
-    }
-    let mut wire = wire.unwrap();
+    let (_, mut wire, frames) = send_each(&mut script, &client, &["x"; 8]).await;
     let orders = client.queue("orders");
     let large = vec![0_u8; 700 << 10];
     let large = tokio::spawn(async move { orders.send_all([large.clone(), large]).await });
@@ -273,9 +287,7 @@ async fn no_more_than_eight_frames_are_under_way_and_none_is_too_large() {
 #[tokio::test(start_paused = true)]
 async fn nothing_overtakes_a_frame_that_was_put_off() {
     let (mut script, client) = Script::new();
-    let _first = send(&client, "first");
-    let mut wire = script.produce().await;
-    let first = wire.hear().await;
+    let (_first, mut wire, first) = send_first(&mut script, &client, "first").await;
     let _second = send(&client, "second");
     let second = wire.hear().await;
     wire.refuse(&first, ErrorCode::BufferFull);
@@ -297,9 +309,7 @@ async fn nothing_overtakes_a_frame_that_was_put_off() {
 #[tokio::test(start_paused = true)]
 async fn a_frame_that_was_put_off_is_sent_once_on_the_next_stream() {
     let (mut script, client) = Script::new();
-    let sending = send(&client, "x");
-    let mut wire = script.produce().await;
-    let frame = wire.hear().await;
+    let (sending, wire, frame) = send_first(&mut script, &client, "x").await;
     wire.refuse(&frame, ErrorCode::BufferFull);
     tokio::task::yield_now().await;
     wire.fail(cut());
@@ -316,17 +326,10 @@ async fn a_frame_that_was_put_off_is_sent_once_on_the_next_stream() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_stream_is_searched_frame_by_frame_for_the_one_at_fault() {
     let (mut script, client) = Script::new();
-    let mut wire = None;
-    let mut sends = Vec::new();
-    for payload in ["good", "bad", "good too"] {
-        sends.push(send(&client, payload));
-        if wire.is_none() {
-            wire = Some(script.produce().await);
-        }
-        wire.as_mut().unwrap().hear().await;
-    }
+    let payloads = ["good", "bad", "good too"];
+    let (sends, wire, _) = send_each(&mut script, &client, &payloads).await;
     let begun = Instant::now();
-    wire.unwrap().fail(refusal(ErrorCode::InvalidArgument));
+    wire.fail(refusal(ErrorCode::InvalidArgument));
 
     let mut wire = script.produce().await;
     let good = wire.hear().await;
@@ -401,18 +404,14 @@ async fn waits_for_a_lost_server_grow_and_begin_again_when_it_answers() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_breaks_while_nothing_is_under_way_is_opened_when_it_is_needed() {
     let (mut script, client) = Script::new();
-    let sending = send(&client, "x");
-    let mut wire = script.produce().await;
-    let frame = wire.hear().await;
+    let (sending, wire, frame) = send_first(&mut script, &client, "x").await;
     wire.store(&frame);
     sending.await.unwrap().unwrap();
     wire.fail(cut());
     let early = timeout(Duration::from_secs(60), script.produce()).await;
     assert!(early.is_err(), "nobody sends");
     let begun = Instant::now();
-    let sending = send(&client, "y");
-    let mut wire = script.produce().await;
-    let frame = wire.hear().await;
+    let (sending, wire, frame) = send_first(&mut script, &client, "y").await;
     wire.store(&frame);
     sending.await.unwrap().unwrap();
     assert!(begun.elapsed().as_millis() <= 2, "nobody waits");
@@ -517,8 +516,7 @@ async fn whoever_has_given_up_in_the_line_is_left_out() {
     });
     let third = send(&client, "third");
     for given_up in [first, second] {
-        let error = given_up.await.unwrap().unwrap_err();
-        assert!(matches!(error, Error::NoAnswer { .. }), "{error:?}");
+        assert_given_up(given_up).await;
     }
     wire.store(&frame);
     let frame = soon(wire.hear()).await;
@@ -548,16 +546,13 @@ async fn a_frame_is_sent_again_as_long_as_anybody_waits_for_it() {
     };
     wire.store(&frame);
     soon(second).await.unwrap().unwrap();
-    let error = first.await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::NoAnswer { .. }), "{error:?}");
+    assert_given_up(first).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_has_its_place_in_the_buffer_until_it_is_answered() {
     let (mut script, client) = Script::with(|client| client.buffer(512));
-    let first = send(&client, "first");
-    let mut wire = script.produce().await;
-    let frame = wire.hear().await;
+    let (first, mut wire, frame) = send_first(&mut script, &client, "first").await;
     let second = send(&client, "second");
     let early = timeout(Duration::from_secs(1), wire.hear()).await;
     assert!(early.is_err(), "the first has all the room there is");
@@ -571,9 +566,7 @@ async fn a_message_has_its_place_in_the_buffer_until_it_is_answered() {
 #[tokio::test(start_paused = true)]
 async fn what_is_put_off_later_is_sent_again_with_what_was_put_off_first() {
     let (mut script, client) = Script::new();
-    let _first = send(&client, "first");
-    let mut wire = script.produce().await;
-    let first = wire.hear().await;
+    let (_first, mut wire, first) = send_first(&mut script, &client, "first").await;
     let _second = send(&client, "second");
     let second = wire.hear().await;
     let begun = Instant::now();
@@ -589,9 +582,7 @@ async fn what_is_put_off_later_is_sent_again_with_what_was_put_off_first() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_refused_while_a_frame_is_put_off_sends_that_frame_once() {
     let (mut script, client) = Script::new();
-    let _first = send(&client, "first");
-    let mut wire = script.produce().await;
-    let first = wire.hear().await;
+    let (_first, mut wire, first) = send_first(&mut script, &client, "first").await;
     let _second = send(&client, "second");
     wire.hear().await;
     wire.refuse(&first, ErrorCode::BufferFull);

@@ -1,15 +1,13 @@
 //! A server that the test plays itself, word by word: for what no right server says, and for what one must be told.
 
 use std::io;
-use std::pin::Pin;
 
 use fila_proto::v1;
-use fila_proto::v1::fila_service_server::{FilaService, FilaServiceServer};
-use fila_sdk::testing::client_over;
+use fila_proto::v1::fila_service_server::FilaServiceServer;
+use fila_sdk::testing::{Answer, Responses, Streams, StreamsOnly, client_over};
 use fila_sdk::{Client, ClientBuilder};
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::mpsc;
-use tokio_stream::Stream;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
@@ -40,7 +38,7 @@ impl Script {
             works: to_works,
         };
         let serving = Server::builder()
-            .add_service(FilaServiceServer::new(ends))
+            .add_service(FilaServiceServer::new(StreamsOnly(ends)))
             .serve_with_incoming(UnboundedReceiverStream::new(incoming));
         tokio::spawn(serving);
         let client = client_over(set(Client::builder("http://script")), move || {
@@ -190,9 +188,6 @@ struct Ends {
     works: mpsc::UnboundedSender<Wire<v1::WorkRequest, v1::WorkResponse>>,
 }
 
-type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-type Answer<T> = Result<Response<T>, Status>;
-
 fn open<Q, R: Send + 'static>(
     request: Request<Streaming<Q>>,
     wires: &mpsc::UnboundedSender<Wire<Q, R>>,
@@ -211,63 +206,20 @@ fn open<Q, R: Send + 'static>(
     }
 }
 
-fn unknown<T>() -> Answer<T> {
-    Err(Status::unimplemented("the script does not know this call"))
-}
+impl Streams for Ends {
+    const NAME: &'static str = "the script";
 
-#[tonic::async_trait]
-impl FilaService for Ends {
-    type ProduceStream = Responses<v1::ProduceResponse>;
-    type ConsumeStream = Responses<v1::ConsumeResponse>;
-    type WorkStream = Responses<v1::WorkResponse>;
-
-    async fn produce(
+    fn produce(
         &self,
         request: Request<Streaming<v1::ProduceRequest>>,
-    ) -> Answer<Self::ProduceStream> {
+    ) -> Answer<Responses<v1::ProduceResponse>> {
         open(request, &self.produces)
     }
 
-    async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Answer<Self::WorkStream> {
-        open(request, &self.works)
-    }
-
-    async fn enqueue(&self, _: Request<v1::EnqueueRequest>) -> Answer<v1::EnqueueResponse> {
-        unknown()
-    }
-
-    async fn enqueue_batch(
+    fn work(
         &self,
-        _: Request<v1::EnqueueBatchRequest>,
-    ) -> Answer<v1::EnqueueBatchResponse> {
-        unknown()
-    }
-
-    async fn consume(&self, _: Request<v1::ConsumeRequest>) -> Answer<Self::ConsumeStream> {
-        unknown()
-    }
-
-    async fn peek(&self, _: Request<v1::PeekRequest>) -> Answer<v1::PeekResponse> {
-        unknown()
-    }
-
-    async fn ack(&self, _: Request<v1::AckRequest>) -> Answer<v1::AckResponse> {
-        unknown()
-    }
-
-    async fn ack_batch(&self, _: Request<v1::AckBatchRequest>) -> Answer<v1::AckBatchResponse> {
-        unknown()
-    }
-
-    async fn nack(&self, _: Request<v1::NackRequest>) -> Answer<v1::NackResponse> {
-        unknown()
-    }
-
-    async fn nack_batch(&self, _: Request<v1::NackBatchRequest>) -> Answer<v1::NackBatchResponse> {
-        unknown()
-    }
-
-    async fn extend(&self, _: Request<v1::ExtendRequest>) -> Answer<v1::ExtendResponse> {
-        unknown()
+        request: Request<Streaming<v1::WorkRequest>>,
+    ) -> Answer<Responses<v1::WorkResponse>> {
+        open(request, &self.works)
     }
 }

@@ -6,6 +6,8 @@ use fila_core::{Definition, Recovery};
 use fila_store::{Cursor, Damaged, Engine, EngineError, QueueId, QueueName, ReadError, Shard};
 use tracing::error;
 
+use crate::message_id;
+
 /// Rows per page. A page is of one moment, and a store in memory cannot be written to during it.
 const PAGE: usize = 4_096;
 
@@ -65,7 +67,7 @@ pub(super) fn report_damage(queue: QueueId, damaged: &Damaged) {
     error!(
         queue_id = queue.get(),
         record = damaged.record,
-        message_id = damaged.message.as_ref().map(|message| message.id.get()),
+        message_id = damaged.message.as_ref().map(|it| message_id::encode(queue, it.id)),
         error = %damaged.error,
         "a message is damaged and is not served; restore a copy",
     );

@@ -1,14 +1,19 @@
 //! What the fuzzer checks, on the corpus that is kept: `scripts/fuzz` needs a nightly toolchain, this does not.
 #![cfg(test)] // helpers may unwrap, as tests do
 
+#[path = "../../../../fuzz/corpus.rs"]
+mod corpus;
 mod play;
 mod recipes;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
+
+use corpus::{change, directory, inputs};
 use recipes::recipes;
+
+const TARGET: &str = "requests";
 
 /// Set this to write the recipes into the corpus.
 const WRITE: &str = "FILA_WRITE_CORPUS";
@@ -18,14 +23,10 @@ fn play(input: &[u8]) -> play::Ledger {
     play::play(input, Duration::from_secs(2))
 }
 
-fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/requests")
-}
-
 #[test]
 fn every_recipe_is_in_the_corpus() {
     for (name, input, _) in recipes() {
-        let path = directory().join(name);
+        let path = directory(TARGET).join(name);
         if std::env::var_os(WRITE).is_some() {
             std::fs::write(&path, &input).unwrap();
         }
@@ -54,10 +55,9 @@ fn the_recipes_take_every_step() {
 
 #[test]
 fn the_corpus_breaks_no_promise() {
-    for file in std::fs::read_dir(directory()).unwrap() {
-        let path = file.unwrap().path();
-        println!("{}", path.display());
-        play::play(&std::fs::read(path).unwrap(), Duration::from_millis(5));
+    for (name, input) in inputs(TARGET) {
+        println!("{name}");
+        play::play(&input, Duration::from_millis(5));
     }
 }
 
@@ -70,14 +70,9 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {
         let recipes = recipes();
-        let inputs = which.iter().map(|which| recipes[which.index(recipes.len())].1.clone());
-        let mut input: Vec<u8> = inputs.flatten().collect();
-        for (at, byte) in changes {
-            if !input.is_empty() {
-                let at = at.index(input.len());
-                input[at] = byte;
-            }
-        }
+        let chosen = which.iter().map(|which| recipes[which.index(recipes.len())].1.clone());
+        let mut input: Vec<u8> = chosen.flatten().collect();
+        change(&mut input, changes);
         play::play(&input, Duration::from_millis(5));
     }
 }

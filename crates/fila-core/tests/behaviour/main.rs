@@ -1,0 +1,17 @@
+//! What the broker does with messages, leases, limits and failures, one sentence each.
+
+#![cfg(test)] // helpers may unwrap, as tests do
+
+mod consumers;
+mod deduplication;
+mod leases;
+mod limits;
+mod memory;
+mod ordering;
+mod queues;
+mod reading;
+mod rounds;
+mod shares;
+#[path = "../support/mod.rs"]
+mod support;
+mod time;

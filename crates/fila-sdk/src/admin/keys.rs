@@ -1,0 +1,186 @@
+//! Fairness keys of a queue: how they are, and what an operator sets for them.
+
+use std::time::Duration;
+
+use fila_proto::v1;
+
+use super::{Admin, PAGE};
+use crate::Error;
+
+impl Admin {
+    /// Returns up to `limit` of the fairness keys of a queue that have messages.
+    ///
+    /// # Errors
+    /// If there is no such queue.
+    pub async fn keys(&self, queue: &str, limit: usize) -> Result<Vec<KeyInfo>, Error> {
+        let mut keys = Vec::new();
+        let mut page_token = String::new();
+        while keys.len() < limit {
+            let left = u32::try_from(limit - keys.len()).unwrap_or(PAGE);
+            let request = v1::ListKeysRequest {
+                queue: queue.to_owned(),
+                page_size: left.min(PAGE),
+                page_token,
+            };
+            let page = self.look(request, |mut admin, request| async move {
+                admin.list_keys(request).await
+            });
+            let page = page.await?;
+            keys.extend(page.keys.into_iter().map(KeyInfo::from));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        keys.truncate(limit);
+        Ok(keys)
+    }
+
+    /// Pauses a fairness key of a queue, resumes it, or fixes its weight or its cap.
+    ///
+    /// # Errors
+    /// If there is no such queue, a value is out of range, or too many keys have settings of their own.
+    pub async fn update_key(
+        &self,
+        queue: &str,
+        key: &str,
+        change: KeyChange,
+    ) -> Result<KeySettings, Error> {
+        let request = v1::UpdateKeyRequest {
+            queue: queue.to_owned(),
+            fairness_key: key.to_owned(),
+            paused: change.paused,
+            weight: change.weight,
+            concurrency: change.concurrency,
+        };
+        let answer = self.once(request, |mut admin, request| async move {
+            admin.update_key(request).await
+        });
+        Ok(KeySettings::from(answer.await?.key.unwrap_or_default()))
+    }
+}
+
+/// What an operator has set for a fairness key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeySettings {
+    /// Which key.
+    pub key: String,
+    /// Whether its deliveries are stopped.
+    pub paused: bool,
+    /// Its weight, if producers do not say it.
+    pub weight: Option<u32>,
+    /// How many of its messages may be leased at once, if it is not what the queue says.
+    pub concurrency: Option<u32>,
+}
+
+impl From<v1::KeySettings> for KeySettings {
+    fn from(wire: v1::KeySettings) -> Self {
+        Self {
+            key: wire.fairness_key,
+            paused: wire.paused,
+            weight: wire.weight,
+            concurrency: wire.concurrency,
+        }
+    }
+}
+
+/// A change of what is set for a fairness key. What is not said stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use = "a change does nothing until a key is updated with it"]
+pub struct KeyChange {
+    /// Whether deliveries of the key are to stop.
+    pub paused: Option<bool>,
+    /// Its weight; 0 leaves it to the producers again.
+    pub weight: Option<u32>,
+    /// How many of its messages may be leased at once; 0 leaves it to the queue again.
+    pub concurrency: Option<u32>,
+}
+
+impl KeyChange {
+    /// Returns a change that stops deliveries of the key.
+    pub fn pause() -> Self {
+        Self {
+            paused: Some(true),
+            ..Self::default()
+        }
+    }
+
+    /// Returns a change that goes on with deliveries of the key.
+    pub fn resume() -> Self {
+        Self {
+            paused: Some(false),
+            ..Self::default()
+        }
+    }
+
+    /// Returns a change that fixes the key's weight; 0 leaves it to the producers again.
+    pub fn weight(weight: u32) -> Self {
+        Self {
+            weight: Some(weight),
+            ..Self::default()
+        }
+    }
+
+    /// Returns a change that fixes how many of the key's messages may be leased at once; 0 leaves it to the queue.
+    pub fn concurrency(messages: u32) -> Self {
+        Self {
+            concurrency: Some(messages),
+            ..Self::default()
+        }
+    }
+}
+
+/// A fairness key that has messages, and how it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyInfo {
+    /// Which key.
+    pub key: String,
+    /// In force.
+    pub weight: u32,
+    /// Whether its deliveries are stopped.
+    pub paused: bool,
+    /// Messages that could be delivered now.
+    pub ready: u64,
+    /// Messages that wait for their time.
+    pub delayed: u64,
+    /// Messages that a consumer has.
+    pub leased: u64,
+    /// Of the ready ones, how many wait for a token of a throttle. Those in the store only are not known to.
+    pub throttled: u64,
+    /// Deliveries, since the key was last idle for long or the server was started; so are the other totals.
+    pub delivered_total: u64,
+    /// Messages that were processed.
+    pub acked_total: u64,
+    /// Deliveries that failed.
+    pub nacked_total: u64,
+    /// Of the deliveries, how many were a message's first.
+    pub first_delivered_total: u64,
+    /// How long the messages of these first deliveries waited for them, together.
+    pub waited_total: Duration,
+    /// For how long the first of its ready messages has been ready; at most that, if it is in the store only. None if
+    /// none is ready, or if they stand behind one that is delayed.
+    pub head_waiting: Option<Duration>,
+}
+
+impl From<v1::KeyInfo> for KeyInfo {
+    fn from(wire: v1::KeyInfo) -> Self {
+        Self {
+            key: wire.fairness_key,
+            weight: wire.weight,
+            paused: wire.paused,
+            ready: wire.ready,
+            delayed: wire.delayed,
+            leased: wire.leased,
+            throttled: wire.throttled,
+            delivered_total: wire.delivered_total,
+            acked_total: wire.acked_total,
+            nacked_total: wire.nacked_total,
+            first_delivered_total: wire.first_delivered_total,
+            waited_total: Duration::from_millis(wire.waited_ms_total),
+            head_waiting: wire.head_waiting_ms.map(Duration::from_millis),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The calls of an operator: queues and their fairness keys, made, watched and changed while they run.
+
+mod hooks;
+mod keys;
+mod queues;
+mod server;
+mod settings;
+
+use std::future::Future;
+
+use fila_proto::v1::fila_admin_client::FilaAdminClient;
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
+
+use crate::{Client, Error};
+
+pub use hooks::{HookInfo, HookState};
+pub use keys::{KeyChange, KeyInfo, KeySettings};
+pub use queues::{QueueInfo, QueueStats};
+pub use server::ServerInfo;
+pub use settings::{Charge, HookFallback, Ordering, QueueSettings};
+
+/// How many queues, keys or entries one request asks for.
+pub(crate) const PAGE: u32 = 1000;
+
+/// The calls of an operator. From [`Client::admin`].
+///
+/// Every call has the client's [deadline](crate::ClientBuilder::deadline). Calls that only look are tried again until
+/// then if the connection breaks; calls that change something are not, because they may have happened.
+///
+/// # Cancel safety
+/// A call whose future is dropped may or may not have happened.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    client: Client,
+}
+
+impl Admin {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Makes a call that must not happen twice.
+    pub(crate) async fn once<Q, A, F>(
+        &self,
+        request: Q,
+        call: impl FnOnce(FilaAdminClient<Channel>, Request<Q>) -> F,
+    ) -> Result<A, Error>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let admin = FilaAdminClient::new(self.client.channel());
+        self.client.call(call(admin, Request::new(request))).await
+    }
+
+    /// Makes a call that changes nothing, again and again if need be.
+    pub(crate) async fn look<Q: Clone, A, F>(
+        &self,
+        request: Q,
+        call: impl Fn(FilaAdminClient<Channel>, Request<Q>) -> F,
+    ) -> Result<A, Error>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let attempt = || {
+            let admin = FilaAdminClient::new(self.client.channel());
+            call(admin, Request::new(request.clone()))
+        };
+        self.client.call_again(attempt).await
+    }
+}

@@ -1,0 +1,61 @@
+//! How the server is.
+
+use std::time::{Duration, SystemTime};
+
+use fila_proto::v1;
+
+use super::Admin;
+use crate::Error;
+
+impl Admin {
+    /// Returns how the server is.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn server(&self) -> Result<ServerInfo, Error> {
+        let answer = self.look(v1::ServerInfoRequest {}, |mut admin, request| async move {
+            admin.server_info(request).await
+        });
+        answer.await.map(ServerInfo::from)
+    }
+}
+
+/// How the server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerInfo {
+    /// Its version.
+    pub version: String,
+    /// How far a confirmed message has got: `fsync`, `os` or `memory`.
+    pub durability: String,
+    /// Whether the store takes writes.
+    pub writable: bool,
+    /// How many queues there are.
+    pub queues: u64,
+    /// How many consumers there are.
+    pub consumers: u64,
+    /// How many connections are open.
+    pub connections: u64,
+    /// How many bytes of messages may be kept in memory.
+    pub memory_budget_bytes: u64,
+    /// How many are.
+    pub memory_used_bytes: u64,
+    /// When it was started.
+    pub started_at: SystemTime,
+}
+
+impl From<v1::ServerInfoResponse> for ServerInfo {
+    fn from(wire: v1::ServerInfoResponse) -> Self {
+        Self {
+            version: wire.version,
+            durability: wire.durability,
+            writable: wire.writable,
+            queues: wire.queues,
+            consumers: wire.consumers,
+            connections: wire.connections,
+            memory_budget_bytes: wire.memory_budget_bytes,
+            memory_used_bytes: wire.memory_used_bytes,
+            started_at: SystemTime::UNIX_EPOCH + Duration::from_millis(wire.started_at_ms),
+        }
+    }
+}

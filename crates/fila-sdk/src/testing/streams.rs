@@ -1,0 +1,100 @@
+//! What doubles of a server have in common: of the service for messages they know the two streams, on which a client
+//! sends and consumes, and no other call.
+
+use std::pin::Pin;
+
+use fila_proto::v1;
+use fila_proto::v1::fila_service_server::FilaService;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// What a double says on a stream.
+pub type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// What a double answers to a call.
+pub type Answer<T> = Result<Response<T>, Status>;
+
+/// A double that takes the streams of a client.
+pub trait Streams: Send + Sync + 'static {
+    /// What it calls itself where it is asked for something else.
+    const NAME: &'static str;
+
+    /// Takes a stream of messages.
+    fn produce(
+        &self,
+        request: Request<Streaming<v1::ProduceRequest>>,
+    ) -> Answer<Responses<v1::ProduceResponse>>;
+
+    /// Takes a stream of results, and delivers.
+    fn work(
+        &self,
+        request: Request<Streaming<v1::WorkRequest>>,
+    ) -> Answer<Responses<v1::WorkResponse>>;
+}
+
+/// Refuses a call that a double does not know.
+pub(super) fn unknown<D: Streams, T>() -> Answer<T> {
+    let text = format!("{} does not know this call", D::NAME);
+    Err(Status::unimplemented(text))
+}
+
+/// The service of such a double: every other call is refused.
+#[derive(Clone, Debug)]
+pub struct StreamsOnly<D>(pub D);
+
+#[tonic::async_trait]
+impl<D: Streams> FilaService for StreamsOnly<D> {
+    type ProduceStream = Responses<v1::ProduceResponse>;
+    type ConsumeStream = Responses<v1::ConsumeResponse>;
+    type WorkStream = Responses<v1::WorkResponse>;
+
+    async fn produce(
+        &self,
+        request: Request<Streaming<v1::ProduceRequest>>,
+    ) -> Answer<Self::ProduceStream> {
+        self.0.produce(request)
+    }
+
+    async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Answer<Self::WorkStream> {
+        self.0.work(request)
+    }
+
+    async fn enqueue(&self, _: Request<v1::EnqueueRequest>) -> Answer<v1::EnqueueResponse> {
+        unknown::<D, _>()
+    }
+
+    async fn enqueue_batch(
+        &self,
+        _: Request<v1::EnqueueBatchRequest>,
+    ) -> Answer<v1::EnqueueBatchResponse> {
+        unknown::<D, _>()
+    }
+
+    async fn consume(&self, _: Request<v1::ConsumeRequest>) -> Answer<Self::ConsumeStream> {
+        unknown::<D, _>()
+    }
+
+    async fn peek(&self, _: Request<v1::PeekRequest>) -> Answer<v1::PeekResponse> {
+        unknown::<D, _>()
+    }
+
+    async fn ack(&self, _: Request<v1::AckRequest>) -> Answer<v1::AckResponse> {
+        unknown::<D, _>()
+    }
+
+    async fn ack_batch(&self, _: Request<v1::AckBatchRequest>) -> Answer<v1::AckBatchResponse> {
+        unknown::<D, _>()
+    }
+
+    async fn nack(&self, _: Request<v1::NackRequest>) -> Answer<v1::NackResponse> {
+        unknown::<D, _>()
+    }
+
+    async fn nack_batch(&self, _: Request<v1::NackBatchRequest>) -> Answer<v1::NackBatchResponse> {
+        unknown::<D, _>()
+    }
+
+    async fn extend(&self, _: Request<v1::ExtendRequest>) -> Answer<v1::ExtendResponse> {
+        unknown::<D, _>()
+    }
+}
