@@ -13,6 +13,7 @@ use fila_sdk::{Client, Failure, Message, Queue, QueueSettings, Received};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, timeout};
 
+use crate::compare::thousands;
 use crate::server::Server;
 
 const QUIET: usize = 3;
@@ -138,6 +139,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 fn milliseconds(wait: Duration) -> String {
     format!("{:.1}", wait.as_secs_f64() * 1e3)
+}
+
+/// Shows a wait in the unit that people would take.
+fn shown(wait: Duration) -> String {
+    match wait.as_secs_f64() {
+        seconds if seconds >= 1.0 => format!("{seconds:.1} s"),
+        _ => format!("{} ms", milliseconds(wait)),
+    }
 }
 
 /// Plays one side, until all messages are served.
@@ -314,13 +323,14 @@ fn draw(flood: u32, length: Duration, sides: &[(Side, Seen)]) -> String {
         let x = LEFT + row as f64 * 300.0;
         let _ = writeln!(
             body,
-            "<circle class=\"{class}\" cx=\"{:.0}\" cy=\"44\" r=\"4\"/><text x=\"{:.0}\" y=\"48\">{}, p50 {} ms</text>",
+            "<circle class=\"{class}\" cx=\"{:.0}\" cy=\"44\" r=\"4\"/><text x=\"{:.0}\" y=\"48\">{}, p50 {}</text>",
             x + 4.0,
             x + 14.0,
             side.name(),
-            milliseconds(seen.wait(0.5))
+            shown(seen.wait(0.5))
         );
     }
+    let flood = thousands(f64::from(flood));
     let title = format!("How long messages of quiet tenants wait after another has sent {flood}");
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \

@@ -279,3 +279,29 @@ fn a_store_whose_files_cannot_be_read_is_not_opened_and_not_harmed() {
     let (_store, shard) = open(&watch);
     assert_eq!(found(&shard, 900), confirmed);
 }
+
+#[test]
+fn a_payload_that_was_damaged_in_the_log_is_reported_and_its_neighbours_are_there() {
+    let (_place, watch) = watched();
+    let (store, shard) = open(&watch);
+    let confirmed: Vec<_> = (1..=3_000).map(|n| put(&shard, n, 900).unwrap()).collect();
+    drop((store, shard));
+    let files = std::fs::read_dir(watch.root().join("log")).unwrap();
+    let mut kept = files.map(|file| file.unwrap().path());
+    let kept = kept.find(|path| path.extension().is_some_and(|name| name == "kept"));
+    let kept = kept.expect("more than a segment of payloads stays where it is");
+    let mut bytes = std::fs::read(&kept).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x04;
+    std::fs::write(&kept, bytes).unwrap();
+    let (_store, shard) = open(&watch);
+    let places: Vec<Locator> = confirmed.iter().map(|id| place(*id)).collect();
+    let loaded = shard.load(&places).unwrap();
+    let is_damaged = |loaded: &&Loaded| matches!(loaded, Loaded::Damaged(_));
+    assert_eq!(loaded.iter().filter(is_damaged).count(), 1);
+    for (loaded, id) in loaded.iter().zip(&confirmed) {
+        if let Loaded::Found(payload) = loaded {
+            assert_eq!(payload.body(), &body(id.counter(), 900));
+        }
+    }
+}

@@ -31,6 +31,7 @@ use anyhow::{Context, bail, ensure};
 use contestant::Contestant;
 use driver::{Driver, Load};
 use fairness::Fairness;
+pub(crate) use figures::thousands;
 use figures::{Figures, Metric};
 use report::markdown;
 use tokio::signal::unix::{SignalKind, signal};

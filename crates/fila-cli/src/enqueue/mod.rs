@@ -31,7 +31,7 @@ const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
   fila enqueue orders 'hello' --key acme
   fila enqueue orders --file order.json --header tenant=acme --delay 5m
   generate-orders | fila enqueue orders --lines --key acme
-  fila enqueue orders x --count 1000 --key 'tenant-{n}'    a thousand keys
+  fila enqueue orders x --count 1000 --key 'tenant-{\x1b[0mn}'    a thousand keys
   fila consume other --exec 'fila enqueue orders --file - --key \"$FILA_KEY\"'
 
 Prints the id of every message, or, with --lines, --json-lines and --count, how many there were.
@@ -84,7 +84,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "KEY")]
     throttle_key: Vec<String>,
 
-    /// Send everything so many times; `{n}` in --key and --deduplication-id is then replaced by 1, 2, 3, …
+    // Between its braces the letter would become a new line in the help, so something that is not seen is there, too.
+    #[doc = "Send everything so many times; `{\x1b[0mn}` in --key and --deduplication-id is then replaced by 1, 2, 3, …"]
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["lines", "json_lines"])]
     count: Option<u64>,
 

@@ -21,7 +21,8 @@ use crate::{Durability, Fault, OpenError, keys};
 /// Memtables that wait to be filed, at most. Writers wait when there are so many.
 pub(super) const FROZEN_MAX: usize = 4;
 
-/// How often it is looked whether the database has caught up.
+/// How often it is looked whether the database has caught up, and how long the disk is left alone between two parts of a
+/// segment that is written beforehand.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// If the last segment was made so little ago, whoever fills them fills them faster than they can be written beforehand.
@@ -190,6 +191,8 @@ pub(super) struct Tray {
     pub(super) wanted: Option<u64>,
     /// That segment.
     pub(super) ready: Option<Segment>,
+    /// Whether somebody waits for it.
+    pub(super) is_urgent: bool,
     /// Why it has given up.
     pub(super) fault: Option<Arc<Fault>>,
     pub(super) is_closing: bool,
@@ -220,6 +223,7 @@ impl Desk {
         tray.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for some milliseconds, or until the tray has changed.
     fn wait_a_little(&self) {
         let tray = self.changed.wait_timeout(self.tray(), PATIENCE);
         drop(tray.unwrap_or_else(PoisonError::into_inner));
@@ -241,6 +245,7 @@ pub(super) struct Filer<R> {
 enum Job {
     Prepare(u64),
     File(Frozen),
+    Tidy,
     End,
 }
 
@@ -253,6 +258,7 @@ impl<R: Filing> Filer<R> {
             let done = match self.next() {
                 Job::Prepare(number) => self.prepare(number),
                 Job::File(frozen) => self.file(&frozen),
+                Job::Tidy => self.tidy(),
                 Job::End => return,
             };
             if let Err(fault) = done {
@@ -263,19 +269,30 @@ impl<R: Filing> Filer<R> {
     }
 
     fn next(&self) -> Job {
-        let idle =
-            |tray: &mut Tray| tray.frozen.is_empty() && tray.wanted.is_none() && !tray.is_closing;
-        let mut tray = self.desk.wait_while(idle);
+        let is_tidy = !self.keeper.has_work(&lock(&self.state).kept);
+        let mut tray = self.desk.wait_while(|tray| {
+            tray.frozen.is_empty() && tray.wanted.is_none() && !tray.is_closing && is_tidy
+        });
         if let Some(number) = tray.wanted.take() {
             return Job::Prepare(number);
         }
-        tray.frozen.front().cloned().map_or(Job::End, Job::File)
+        match tray.frozen.front() {
+            Some(frozen) => Job::File(frozen.clone()),
+            None if tray.is_closing => Job::End,
+            None => Job::Tidy,
+        }
     }
 
     fn prepare(&mut self, number: u64) -> Result<(), Fault> {
         let before = self.prepared.replace(Instant::now());
-        let is_in_hurry = before.is_some_and(|before| before.elapsed() < HURRY);
-        let segment = self.shelf.prepare(number, !is_in_hurry);
+        let has_time = before.is_none_or(|before| before.elapsed() >= HURRY);
+        let segment = self.shelf.prepare(number, || {
+            has_time && {
+                self.desk.wait_a_little();
+                let tray = self.desk.tray();
+                !tray.is_urgent && !tray.is_closing
+            }
+        });
         let segment = segment.map_err(Fault::new)?;
         self.desk.change(|tray| tray.ready = Some(segment));
         Ok(())

@@ -40,7 +40,7 @@ const GATHERED: u64 = 100_000;
 /// Payloads that a segment of an opened store is believed to have, until there was a survey.
 const BELIEVED: u64 = 1_000;
 
-/// The kept segments at one moment. Whoever looks at it can read all of them.
+/// The kept segments at one moment. Their files stay for as long as somebody has it.
 pub(super) type Kept = Arc<BTreeMap<u64, Arc<KeptSegment>>>;
 
 #[derive(Debug)]
@@ -77,21 +77,13 @@ pub(super) fn on_opening(
     Ok((segments, Arc::new(kept)))
 }
 
-/// Returns the record itself if this one says where it is, and somebody may look there.
+/// Returns the record itself if this one says where it is.
 ///
 /// One that makes no sense, or leads nowhere, is returned as it is: whoever decodes it finds it to be of the wrong kind.
-pub(super) fn resolve(
-    shelf: &Shelf,
-    kept: &Kept,
-    key: &[u8],
-    record: Bytes,
-) -> Result<Bytes, Fault> {
+pub(super) fn resolve(shelf: &Shelf, key: &[u8], record: Bytes) -> Result<Bytes, Fault> {
     let Some(place) = record::as_place(key, &record) else {
         return Ok(record);
     };
-    if !kept.contains_key(&place.segment) {
-        return Ok(record);
-    }
     let found = shelf.read_part(place.segment, place.at, place.length);
     Ok(found.map_err(Fault::new)?.unwrap_or(record))
 }
@@ -159,6 +151,15 @@ impl Keeper {
         self.removed += tally.removed;
     }
 
+    /// Tells whether there is something to look at.
+    pub(super) fn has_work(&self, kept: &Kept) -> bool {
+        self.survey.is_some() || self.is_due(kept)
+    }
+
+    fn is_due(&self, kept: &Kept) -> bool {
+        !kept.is_empty() && self.removed > 0 && self.removed.saturating_mul(2) >= self.rows
+    }
+
     /// Goes on with a survey, or begins one if it is time for it. If it comes to its end, what little is there of segments
     /// is filed; those that are not needed any more are returned.
     pub(super) fn look<R: Filing>(
@@ -167,8 +168,7 @@ impl Keeper {
         shelf: &Shelf,
         beneath: &R,
     ) -> Result<HashSet<u64>, Fault> {
-        let is_due = !kept.is_empty() && self.removed.saturating_mul(2) >= self.rows;
-        if self.survey.is_none() && is_due {
+        if self.survey.is_none() && self.is_due(kept) {
             self.removed = 0;
             self.survey = Some(Survey {
                 from: Vec::new(),
@@ -182,12 +182,13 @@ impl Keeper {
         let Some(mut survey) = self.survey.take() else {
             return Ok(HashSet::new());
         };
-        if survey.walk(&beneath.view())? {
-            self.conclude(survey, shelf, beneath)
-        } else {
-            self.survey = Some(survey);
-            Ok(HashSet::new())
+        match survey.walk(&beneath.view()) {
+            Ok(true) => return self.conclude(survey, shelf, beneath),
+            Ok(false) => self.survey = Some(survey),
+            // Nothing is lost by not knowing. There will be another one.
+            Err(_) => {}
         }
+        Ok(HashSet::new())
     }
 
     fn conclude<R: Filing>(
@@ -224,7 +225,6 @@ impl Keeper {
     ) -> Result<(), Fault> {
         self.leaving.extend(segments);
         for segment in std::mem::take(&mut self.leaving) {
-            // The last survey may have held it as well as a view.
             if Arc::strong_count(&segment) == 1 {
                 shelf.discard(segment.number).map_err(Fault::new)?;
             } else {
@@ -252,6 +252,8 @@ impl Survey {
             needed.rows += 1;
             self.rows += 1;
             if self.sparse.contains(&place.segment) {
+                // By itself, without the block that it was read from.
+                let key = Bytes::copy_from_slice(&key);
                 self.gathered.push((key, place));
             }
         }
@@ -266,7 +268,7 @@ impl Survey {
     /// Files the payloads that were gathered and are still there, and returns the segments that had them.
     fn file_gathered<R: Filing>(self, shelf: &Shelf, beneath: &R) -> Result<HashSet<u64>, Fault> {
         let mut done = self.sparse;
-        let mut fault = None;
+        let mut has_failed = false;
         let view = beneath.view();
         let mut read = |key: &Bytes, place: Place| {
             let filed = view.get(Table::Payloads, key)?;
@@ -287,13 +289,17 @@ impl Survey {
                 .into_iter()
                 .map_while(|(key, place)| match read(&key, place) {
                     Ok(payload) => Some(payload.map(|payload| (key, Some(payload)))),
-                    Err(error) => {
-                        fault = Some(error);
+                    // Those before are there twice now, which does no harm.
+                    Err::<_, Fault>(_) => {
+                        has_failed = true;
                         None
                     }
                 });
         beneath.file(Table::Payloads, &mut payloads.by_ref().flatten())?;
         drop(payloads);
-        fault.map_or(Ok(done), Err)
+        if has_failed {
+            done.clear();
+        }
+        Ok(done)
     }
 }

@@ -158,7 +158,7 @@ impl<R: Filing> Logged<R> {
             None if filed.is_some() && recovered.frozen.is_empty() => {
                 return Err(recovery::missing(&shelf, recovered.number + 1));
             }
-            None => shelf.prepare(recovered.number + 1, false),
+            None => shelf.prepare(recovered.number + 1, || false),
         };
         let segment = segment.map_err(fault)?;
         if filed.is_none() {
@@ -333,12 +333,14 @@ impl<R: Filing> Logged<R> {
     /// Takes the segment that was made ready, or makes one, as soon as there is room for one more to be filed.
     fn next_segment(&self, writer: &Writer) -> Result<Segment, Fault> {
         let has_asked = writer.has_asked;
+        self.desk.change(|tray| tray.is_urgent = true);
         let mut tray = self.desk.wait_while(|tray| {
             let has_room = tray.frozen.len() < FROZEN_MAX;
             // One that is being made is waited for: there cannot be two of a number.
             let is_made = !has_asked || tray.ready.is_some() || tray.wanted.is_some();
             tray.fault.is_none() && !(has_room && is_made)
         });
+        tray.is_urgent = false;
         if let Some(fault) = &tray.fault {
             return Err(Fault::new(Arc::clone(fault)));
         }
@@ -348,7 +350,7 @@ impl<R: Filing> Logged<R> {
         // The thread has had no time for it.
         tray.wanted = None;
         drop(tray);
-        let next = self.shelf.prepare(writer.segment.number + 1, false);
+        let next = self.shelf.prepare(writer.segment.number + 1, || false);
         next.map_err(Fault::new)
     }
 
@@ -415,7 +417,7 @@ impl<R: Filing> Rows for Logged<R> {
         self.views.fetch_add(1, Ordering::Acquire);
         LoggedView {
             memtables: state.memtables.clone(),
-            kept: Arc::clone(&state.kept),
+            _kept: Arc::clone(&state.kept),
             shelf: &self.shelf,
             sequence: state.sequence,
             // After the memtables were looked at: what is no longer among them is in the database by now.

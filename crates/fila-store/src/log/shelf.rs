@@ -137,9 +137,10 @@ impl Shelf {
         PLACED.min(self.segment_bytes / 64)
     }
 
-    /// Makes a segment: of a spare file, or a new one, whose blocks are written beforehand if it is to be `filled`. Syncs of
-    /// one that is not take longer; to fill it takes the processor as long as to write what will be in it.
-    pub(super) fn prepare(&self, number: u64, filled: bool) -> io::Result<Segment> {
+    /// Makes a segment: of a spare file, or a new one, whose blocks are written beforehand for as long as `fills` says so,
+    /// which is asked for each part. Syncs of what is not written beforehand take longer; to write it takes the processor as
+    /// long as to write what will be in it.
+    pub(super) fn prepare(&self, number: u64, fills: impl FnMut() -> bool) -> io::Result<Segment> {
         let spare = self.spares().pop();
         let unnamed = match &spare {
             Some(path) => path.clone(),
@@ -151,8 +152,8 @@ impl Shelf {
             .truncate(false)
             .write(true)
             .open(&unnamed)?;
-        if filled && spare.is_none() {
-            fill(&mut file, self.segment_bytes)?;
+        if spare.is_none() {
+            fill(&mut file, self.segment_bytes, fills)?;
         }
         file.seek(SeekFrom::Start(0))?;
         let salt = RandomState::new().hash_one(number);
@@ -331,12 +332,14 @@ fn read_at(file: &File, mut part: &mut [u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn fill(file: &mut File, bytes: u64) -> io::Result<()> {
+/// Writes zeros, a part at a time: one large sync would hold up those of the commits.
+fn fill(file: &mut File, bytes: u64, mut goes_on: impl FnMut() -> bool) -> io::Result<()> {
     let zeros = vec![0; 1 << 18];
     let mut left = bytes;
-    while left > 0 {
+    while left > 0 && goes_on() {
         let part = left.min(zeros.len() as u64);
         file.write_all(&zeros[..usize::try_from(part).unwrap_or(zeros.len())])?;
+        file.sync_data()?;
         left -= part;
     }
     Ok(())

@@ -25,8 +25,9 @@ pub struct LoggedView<'a, V> {
     pub(super) sequence: u64,
     pub(super) beneath: V,
     /// Where payloads are whose places are beneath.
-    pub(super) kept: Kept,
     pub(super) shelf: &'a Shelf,
+    /// So that they stay there.
+    pub(super) _kept: Kept,
     /// How many views there are.
     pub(super) views: &'a AtomicUsize,
 }
@@ -86,7 +87,7 @@ impl<V> LoggedView<'_, V> {
     /// Returns a record that was found beneath, or the one whose place it is.
     fn resolved(&self, table: Table, key: &[u8], record: Bytes) -> Result<Bytes, Fault> {
         match table {
-            Table::Payloads => kept::resolve(self.shelf, &self.kept, key, record),
+            Table::Payloads => kept::resolve(self.shelf, key, record),
             Table::Catalog | Table::Messages | Table::Deduplication => Ok(record),
         }
     }
