@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! cargo build --release -p fila-cli && cargo run --release -p fila-bench -- speed
+//! cargo run --release -p fila-bench -- flood       what a flood does to others, in one line and with shares
 //! scripts/deep-backlog                 five million messages within 256 MiB
 //! cargo run --release -p fila-bench --features peers -- compare        beside others, on the same work
 //! scripts/profile                      where the processor time of a message goes
