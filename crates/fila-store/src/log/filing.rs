@@ -193,6 +193,8 @@ pub(super) struct Tray {
     pub(super) ready: Option<Segment>,
     /// Whether somebody waits for it.
     pub(super) is_urgent: bool,
+    /// Whether there is more to be seen to when nothing is to be filed.
+    pub(super) is_untidy: bool,
     /// Why it has given up.
     pub(super) fault: Option<Arc<Fault>>,
     pub(super) is_closing: bool,
@@ -258,7 +260,7 @@ impl<R: Filing> Filer<R> {
             let done = match self.next() {
                 Job::Prepare(number) => self.prepare(number),
                 Job::File(frozen) => self.file(&frozen),
-                Job::Tidy => self.tidy(),
+                Job::Tidy => self.tidy(|_| {}),
                 Job::End => return,
             };
             if let Err(fault) = done {
@@ -269,9 +271,9 @@ impl<R: Filing> Filer<R> {
     }
 
     fn next(&self) -> Job {
-        let is_tidy = !self.keeper.has_work(&lock(&self.state).kept);
         let mut tray = self.desk.wait_while(|tray| {
-            tray.frozen.is_empty() && tray.wanted.is_none() && !tray.is_closing && is_tidy
+            let has_work = !tray.frozen.is_empty() || tray.wanted.is_some() || tray.is_untidy;
+            !has_work && !tray.is_closing
         });
         if let Some(number) = tray.wanted.take() {
             return Job::Prepare(number);
@@ -324,13 +326,11 @@ impl<R: Filing> Filer<R> {
         if !keeps {
             self.shelf.retire(number).map_err(Fault::new)?;
         }
-        self.tidy()?;
-        self.desk.change(|tray| tray.frozen.pop_front());
-        Ok(())
+        self.tidy(|tray| drop(tray.frozen.pop_front()))
     }
 
-    /// Sees whether a kept segment can go.
-    fn tidy(&mut self) -> Result<(), Fault> {
+    /// Sees whether a kept segment can go, and then changes the tray.
+    fn tidy(&mut self, change: impl FnOnce(&mut Tray)) -> Result<(), Fault> {
         let kept = Arc::clone(&lock(&self.state).kept);
         let idle = self.keeper.look(&kept, &self.shelf, &*self.beneath)?;
         drop(kept);
@@ -340,7 +340,13 @@ impl<R: Filing> Filer<R> {
             let kept = Arc::make_mut(&mut visible.kept);
             leaving.extend(idle.iter().filter_map(|number| kept.remove(number)));
         }
-        self.keeper.let_go(&self.shelf, leaving)
+        self.keeper.let_go(&self.shelf, leaving)?;
+        let is_untidy = self.keeper.has_work(&lock(&self.state).kept);
+        self.desk.change(|tray| {
+            tray.is_untidy = is_untidy;
+            change(tray);
+        });
+        Ok(())
     }
 }
 

@@ -233,10 +233,11 @@ impl World {
         keys(&self.logged().view())
     }
 
-    /// Waits until everything but the segment that is written to is filed.
+    /// Waits until everything but the segment that is written to is filed, and all is tidy.
     fn settle(&self) {
         let tray = self.logged().desk.wait_while(|tray| {
-            tray.fault.is_none() && (!tray.frozen.is_empty() || tray.wanted.is_some())
+            let has_work = !tray.frozen.is_empty() || tray.wanted.is_some() || tray.is_untidy;
+            tray.fault.is_none() && has_work
         });
         assert!(tray.fault.is_none());
     }

@@ -1,6 +1,7 @@
 //! Payloads that stay in segments, and segments that go.
 
 use super::*;
+use crate::log::kept::{self, Keeper, Tally};
 use crate::record;
 
 /// Sets payloads of a hundred bytes, of which a segment has six.
@@ -37,7 +38,7 @@ fn check(world: &World, numbers: impl Iterator<Item = usize>) {
 }
 
 /// Returns how many places the database has, and how many payloads.
-fn filed(world: &World) -> (usize, usize) {
+fn filed_of(world: &World) -> (usize, usize) {
     let view = world.map.view();
     let rows = view.range(Table::Payloads, b"", b"\xff");
     let is_place = |row: Result<(Bytes, Bytes), Fault>| {
@@ -53,7 +54,7 @@ fn payloads_stay_where_they_were_written_and_are_read_from_there() {
     let mut world = World::new(Map::default());
     fill_payloads(&world, 0..200);
     world.settle();
-    let (places, payloads) = filed(&world);
+    let (places, payloads) = filed_of(&world);
     assert!(places > 180 && payloads == 0, "{places} and {payloads}");
     assert!(world.files("kept").len() > 30);
     check(&world, 0..200);
@@ -73,7 +74,7 @@ fn small_payloads_are_filed_and_so_are_the_last_of_a_segment() {
     }
     world.settle();
     assert!(world.files("kept").is_empty());
-    let (places, payloads) = filed(&world);
+    let (places, payloads) = filed_of(&world);
     assert!(places == 0 && payloads > 50, "{places} and {payloads}");
     // Of each segment, most is gone before it is full.
     let world = World::new(Map::default());
@@ -120,7 +121,7 @@ fn what_little_is_left_of_segments_is_filed_and_they_go() {
     let stay = first.iter().filter(|file| now.contains(file)).count();
     assert!(stay < 3, "{stay} of {}", first.len());
     check(&world, (0..600).filter(is_left));
-    let (_, payloads) = filed(&world);
+    let (_, payloads) = filed_of(&world);
     assert!(payloads > 40, "{payloads}");
 }
 
@@ -196,4 +197,54 @@ fn an_opened_store_lets_go_of_what_it_kept() {
     world.settle();
     assert!(world.files("kept").len() < most / 4);
     check(&world, 0..0);
+}
+
+/// Goes on with a survey, or begins one.
+fn look(keeper: &mut Keeper, world: &World, shelf: &Shelf, kept: &Kept) {
+    keeper.look(kept, shelf, &world.map).unwrap();
+}
+
+#[test]
+fn what_is_removed_in_the_course_of_a_survey_does_not_come_back() {
+    let mut world = World::new(Map::default());
+    fill_payloads(&world, 0..180);
+    world.logged = None;
+    // So little is left of each segment that it is to be filed.
+    let remove = |number: usize| {
+        let key = format!("{number:04}");
+        let payloads = Table::Payloads as usize;
+        world
+            .map
+            .set(|inside| drop(inside.tables[payloads].remove(key.as_bytes())));
+    };
+    (0..180_usize)
+        .filter(|number| !number.is_multiple_of(6))
+        .for_each(remove);
+    let (shelf, contents) = Shelf::open(world.directory.path(), SEGMENT).unwrap();
+    let filed = Filed::read(&world.map.view()).unwrap().unwrap();
+    let (_, kept) = kept::on_opening(&shelf, contents, filed.number).unwrap();
+    let mut keeper = Keeper::new(&kept);
+    let many = Tally {
+        placed: 0,
+        removed: 1_000_000,
+    };
+    keeper.note(many);
+    while keeper.has_work(&kept) {
+        look(&mut keeper, &world, &shelf, &kept);
+    }
+    // The second survey knows which segments have little, and gathers that in two steps.
+    keeper.note(many);
+    look(&mut keeper, &world, &shelf, &kept);
+    assert!(keeper.has_work(&kept));
+    remove(0);
+    while keeper.has_work(&kept) {
+        look(&mut keeper, &world, &shelf, &kept);
+    }
+    let (places, payloads) = filed_of(&world);
+    assert!(
+        places <= 2 && places + payloads == 29,
+        "{places}, {payloads}"
+    );
+    let found = world.map.view().get(Table::Payloads, b"0000").unwrap();
+    assert_eq!(found, None);
 }
