@@ -65,6 +65,14 @@ impl Side {
         }
     }
 
+    /// Returns what its points are called in the picture.
+    fn class(self) -> &'static str {
+        match self {
+            Self::Fifo => "f",
+            Self::Fair => "o",
+        }
+    }
+
     fn key(self, tenant: usize) -> String {
         match self {
             Self::Fifo => "everybody".to_owned(),
@@ -302,10 +310,7 @@ fn draw(flood: u32, length: Duration, sides: &[(Side, Seen)]) -> String {
         );
     }
     for (side, seen) in sides {
-        let class = match side {
-            Side::Fifo => "f",
-            Side::Fair => "o",
-        };
+        let class = side.class();
         for sample in &seen.quiet {
             let _ = writeln!(
                 body,
@@ -316,10 +321,7 @@ fn draw(flood: u32, length: Duration, sides: &[(Side, Seen)]) -> String {
         }
     }
     for (row, (side, seen)) in sides.iter().enumerate() {
-        let class = match side {
-            Side::Fifo => "f",
-            Side::Fair => "o",
-        };
+        let class = side.class();
         let x = LEFT + row as f64 * 300.0;
         let _ = writeln!(
             body,
