@@ -137,11 +137,10 @@ impl Frozen {
         let mut tally = Tally::default();
         let mut filed = |(key, value): Row, at: u32| {
             let length = placed.and_then(|placed| placeable(value.as_ref(), at, placed));
+            tally.note(value.is_some());
             let Some(length) = length else {
-                tally.removed += u64::from(value.is_none());
                 return (key, value);
             };
-            tally.placed += 1;
             let place = Place {
                 segment,
                 at,
@@ -164,7 +163,9 @@ impl Frozen {
         for table in Table::ALL {
             self.memtable.newest(table, |rows| {
                 writes.extend(rows.map(|(key, value)| {
-                    tally.removed += u64::from(table == Table::Payloads && value.is_none());
+                    if table == Table::Payloads {
+                        tally.note(value.is_some());
+                    }
                     Write::new(table, key, value)
                 }));
             });

@@ -8,8 +8,8 @@
 //! # How a segment goes
 //! Nothing is written down when a payload is removed but that it is. A *survey* walks over the places that the database
 //! has, and sums up how much of each segment is still there. It is begun when half as many payloads have been removed as
-//! there were at the last one, so that a message pays for walking over a few, and goes on some rows at a time, between
-//! filings. What it has seen may be removed meanwhile, and nothing is ever added to a segment that is filed: its sums are
+//! there were at the last one, small ones that are in the database themselves among them, so that a message pays for
+//! walking over a few. It goes on some rows at a time, between filings. What it has seen may be removed meanwhile, and nothing is ever added to a segment that is filed: its sums are
 //! too large, if anything.
 //!
 //! A segment of which nothing is there is let go. Of one of which little is there, twice in a row, that little is filed, and
@@ -91,16 +91,24 @@ pub(super) fn resolve(shelf: &Shelf, key: &[u8], record: Bytes) -> Result<Bytes,
 /// What has been filed of payloads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
-    /// Places.
-    pub(super) placed: u64,
+    /// Payloads, or their places.
+    pub(super) set: u64,
     /// Payloads that are gone.
     pub(super) removed: u64,
+}
+
+impl Tally {
+    /// Counts a row that was set, or removed.
+    pub(super) fn note(&mut self, is_set: bool) {
+        self.set += u64::from(is_set);
+        self.removed += u64::from(!is_set);
+    }
 }
 
 /// Who decides which segments are kept.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    /// Places that the database has, at most, but for those of a survey under way.
+    /// Rows that a survey would walk over, at most: payloads as well as places.
     rows: u64,
     /// Payloads that were removed since the last survey began.
     removed: u64,
@@ -147,7 +155,7 @@ impl Keeper {
 
     /// Notes what has been filed.
     pub(super) fn note(&mut self, tally: Tally) {
-        self.rows += tally.placed;
+        self.rows += tally.set;
         self.removed += tally.removed;
     }
 
@@ -244,13 +252,13 @@ impl Survey {
         for row in rows.by_ref().take(STEP) {
             let (key, record) = row?;
             last = Some(key.clone());
+            self.rows += 1;
             let Some(place) = record::as_place(&key, &record) else {
                 continue;
             };
             let needed = self.needed.entry(place.segment).or_default();
             needed.bytes += u64::from(place.length);
             needed.rows += 1;
-            self.rows += 1;
             if self.sparse.contains(&place.segment) {
                 // By itself, without the block that it was read from.
                 let key = Bytes::copy_from_slice(&key);

@@ -225,7 +225,7 @@ fn what_is_removed_in_the_course_of_a_survey_does_not_come_back() {
     let (_, kept) = kept::on_opening(&shelf, contents, filed.number).unwrap();
     let mut keeper = Keeper::new(&kept);
     let many = Tally {
-        placed: 0,
+        set: 0,
         removed: 1_000_000,
     };
     keeper.note(many);
@@ -247,4 +247,47 @@ fn what_is_removed_in_the_course_of_a_survey_does_not_come_back() {
     );
     let found = world.map.view().get(Table::Payloads, b"0000").unwrap();
     assert_eq!(found, None);
+}
+
+/// A survey walks over small payloads, too, so they have to pay for it.
+#[test]
+fn a_survey_is_begun_when_half_of_all_payloads_are_gone_however_small() {
+    let mut world = World::new(Map::default());
+    fill_payloads(&world, 0..30);
+    for name in names(1_000..1_100) {
+        set_payload(world.logged(), &name, Some("small"));
+    }
+    world.logged = None;
+    let (shelf, contents) = Shelf::open(world.directory.path(), SEGMENT).unwrap();
+    let filed = Filed::read(&world.map.view()).unwrap().unwrap();
+    let (_, kept) = kept::on_opening(&shelf, contents, filed.number).unwrap();
+    assert!(!kept.is_empty());
+    let mut keeper = Keeper::new(&kept);
+    let removed = |removed| Tally { set: 0, removed };
+    keeper.note(removed(1_000_000));
+    while keeper.has_work(&kept) {
+        look(&mut keeper, &world, &shelf, &kept);
+    }
+    // There are 130.
+    keeper.note(removed(64));
+    assert!(!keeper.has_work(&kept));
+    keeper.note(removed(1));
+    assert!(keeper.has_work(&kept));
+}
+
+#[test]
+fn a_segment_is_written_beforehand_as_far_as_there_is_time() {
+    const PART: u64 = 1 << 18;
+    let directory = tempfile::tempdir().unwrap();
+    let (shelf, _) = Shelf::open(directory.path(), 4 * PART).unwrap();
+    for (number, parts) in [(1, 0), (2, 2), (3, 4)] {
+        let mut left = parts;
+        let segment = shelf.prepare(number, || {
+            left -= 1;
+            left >= 0
+        });
+        assert!(segment.unwrap().is_empty());
+        let length = fs::metadata(shelf.path(number)).unwrap().len();
+        assert_eq!(length, (parts as u64 * PART).max(64), "{number}");
+    }
 }
