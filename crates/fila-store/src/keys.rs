@@ -1,7 +1,7 @@
 //! The keys of the rows: byte strings whose order is the order that ranges need.
 //!
 //! Numbers are big-endian. A fairness key may hold any bytes and still has to sort before its own extensions, so
-//! it is written with every zero byte followed by `ff`, and ends with two zero bytes. `docs/storage-format.md`
+//! it is written with every zero byte followed by `ff`, and ends with two zero bytes. `docs/internal/storage-format.md`
 //! has the table.
 
 use bytes::Bytes;

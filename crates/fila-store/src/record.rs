@@ -5,7 +5,7 @@
 //! under another key is refused as well. The frame is the same in all versions; what changes is the fields.
 //!
 //! Decoding never panics, whatever the bytes: [`decode`] is the one door, for engines, tests and fuzzers. Numbers
-//! are big-endian. `docs/storage-format.md` has every field; a test holds the bytes to what is written there.
+//! are big-endian. `docs/internal/storage-format.md` has every field; a test holds the bytes to what is written there.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -148,7 +148,7 @@ fn every_kind_is_read_back_as_it_was_written() {
 }
 
 /// If this fails the format has changed: raise the version of the kind, keep reading the old one, and say so in
-/// docs/storage-format.md.
+/// docs/internal/storage-format.md.
 #[test]
 fn the_bytes_of_every_kind_are_these() {
     let bytes: Vec<String> = one_of_each()
