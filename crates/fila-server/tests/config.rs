@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fila_server::config::{
-    ByteSize, Config, ConfigError, Key, Loader, LogFormat, Place, StorageEngine,
+    ByteSize, Config, ConfigError, Key, Loader, Location, LogFormat, StorageEngine,
 };
 use fila_store::Durability;
 use proptest::prelude::*;
@@ -219,7 +219,7 @@ fn a_section_that_is_a_value_is_refused() {
 #[test]
 fn columns_are_counted_in_characters() {
     let lines = refused("storage = { path = \"größe\", engine = \"lmdb\" }\n");
-    let engine = Key::all().iter().find(|key| key.name() == "engine");
+    let engine = Key::all().find(|key| key.name() == "engine");
     let engines = engine.unwrap().allowed();
     assert_eq!(
         lines,
@@ -292,7 +292,7 @@ fn a_variable_that_is_no_text_is_refused() {
     let error = Loader::new().variables(variables).load().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "FILA_STORAGE__PATH: expected a path, got bytes that are no UTF-8"
+        "FILA_STORAGE__PATH: expected a path, got bytes that are not UTF-8"
     );
 }
 
@@ -327,8 +327,8 @@ fn an_address_that_others_can_reach_needs_to_be_called_insecure() {
     let error = open.clone().load().unwrap_err();
     assert_eq!(error.problems().len(), 1);
     assert_eq!(
-        error.problems()[0].place(),
-        &Place::Flag("--address".to_owned())
+        error.problems()[0].location(),
+        &Location::Flag("--address".to_owned())
     );
     assert!(
         error.to_string().contains("neither TLS nor authentication"),
@@ -410,8 +410,8 @@ proptest! {
     }
 
     #[test]
-    fn no_value_makes_the_loader_panic(index in 0..Key::all().len(), text in "\\PC{0,24}|[0-9._]{0,24}( ?[KMG]i?B)?") {
-        let key = &Key::all()[index];
+    fn no_value_makes_the_loader_panic(index in 0..Key::all().count(), text in "\\PC{0,24}|[0-9._]{0,24}( ?[KMG]i?B)?") {
+        let key = Key::all().nth(index).unwrap();
         let by_flag = Loader::new().set(format!("{}={text}", key.path())).set("server.insecure=true").load();
         if let Ok(config) = by_flag {
             let dir = Dir::with(&config.to_toml());

@@ -35,9 +35,7 @@ fn the_corpus_sets_a_key_of_every_section() {
         .iter()
         .filter_map(|(_, input)| configuration(input).ok())
     {
-        let set = Key::all()
-            .iter()
-            .filter(|key| key.toml(&config) != key.toml(&default));
+        let set = Key::all().filter(|key| key.toml(&config) != key.toml(&default));
         sections.extend(set.map(Key::section));
     }
     assert_eq!(sections, fila_server::config::Section::ALL.into());
@@ -53,7 +51,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         "limits",
         "telemetry",
     ]);
-    let names = (0..Key::all().len()).prop_map(|index| Key::all()[index].name());
+    let names = prop::sample::select(Key::all().map(Key::name).collect::<Vec<_>>());
     let values = prop::sample::select(vec![
         "1",
         "-1",

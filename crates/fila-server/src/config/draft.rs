@@ -1,92 +1,122 @@
-//! A configuration in the making: what is set so far, by whom, and what is wrong with it.
+//! A configuration in the making: the values so far, where each was set, and what is wrong with them.
 
-use super::error::{ConfigError, Place, Problem};
-use super::given::Given;
-use super::keys::{Key, Section};
-use super::sections::Config;
-use super::{texts, together};
+use std::collections::HashMap;
+
+use super::error::{ConfigError, Location, Problem};
+use super::keys::Key;
+use super::kinds::Given;
+use super::table::Config;
+use super::values::ByteSize;
 
 /// A configuration in the making. Starts as the default.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Draft {
     config: Config,
-    /// Who has set each key, in the order of the table.
-    origins: Vec<Place>,
+    /// The strongest location that set each key, by the key's path. A key that keeps its default is absent.
+    origins: HashMap<String, Location>,
     problems: Vec<Problem>,
 }
 
 impl Draft {
-    pub(super) fn new() -> Self {
-        Self {
-            config: Config::default(),
-            origins: vec![Place::Default; Key::all().len()],
-            problems: Vec::new(),
-        }
-    }
-
     /// Sets a key, or notes why it cannot be set.
-    pub(super) fn set(&mut self, key: &'static Key, place: Place, given: &Given<'_>) {
-        match key.set(&mut self.config, given) {
-            Ok(()) => *self.origin_mut(key) = place,
-            Err(message) => self.note(Problem::of_key(place, key.path(), message)),
+    pub(super) fn set(&mut self, key: &Key, location: Location, given: &Given<'_>) {
+        match (key.set)(&mut self.config, given) {
+            Ok(()) => {
+                self.origins.insert(key.path(), location);
+            }
+            Err(message) => self.problems.push(Problem {
+                location,
+                key: Some(key.path()),
+                message,
+            }),
         }
     }
 
-    /// Notes that something is wrong.
-    pub(super) fn note(&mut self, problem: Problem) {
-        self.problems.push(problem);
+    /// Notes a mistake that concerns no key.
+    pub(super) fn note(&mut self, location: Location, message: impl Into<String>) {
+        self.problems.push(Problem {
+            location,
+            key: None,
+            message: message.into(),
+        });
     }
 
     /// Returns the configuration if nothing is wrong with it.
     pub(super) fn finish(mut self) -> Result<Config, ConfigError> {
-        for conflict in together::conflicts(&self.config) {
-            // Whoever spoke last is told.
-            let keys = conflict.keys.iter().filter_map(|path| Key::find(path));
-            let blamed = keys.max_by_key(|key| self.origin_mut(key).clone());
-            if let Some(key) = blamed {
-                let place = self.origin_mut(key).clone();
-                self.note(Problem::of_key(place, key.path(), conflict.message));
-            }
+        for conflict in conflicts(&self.config).into_iter().flatten() {
+            // The strongest source is reported, because the user gave it last.
+            let keys = conflict.keys.iter();
+            let blamed = keys.max_by_key(|path| self.origins.get(**path));
+            let origin = blamed.and_then(|path| self.origins.get(*path));
+            self.problems.push(Problem {
+                location: origin.cloned().unwrap_or(Location::Default),
+                key: blamed.map(|path| (*path).to_owned()),
+                message: conflict.message,
+            });
         }
-        match self.problems.is_empty() {
-            true => Ok(self.config),
-            false => Err(ConfigError::new(self.problems)),
+        if self.problems.is_empty() {
+            Ok(self.config)
+        } else {
+            Err(ConfigError::new(self.problems))
         }
-    }
-
-    fn origin_mut(&mut self, key: &Key) -> &mut Place {
-        let index = Key::all().iter().position(|other| std::ptr::eq(other, key));
-        &mut self.origins[index.expect("there are no keys but those of the table")]
     }
 }
 
-/// Returns the message for a name that is no key of its section, with the one that was probably meant.
-pub(super) fn unknown_key(section: Section, name: &str) -> String {
-    let names: Vec<&str> = section.keys().map(Key::name).collect();
-    let section = section.name();
-    match closest(name, &names) {
-        Some(meant) => format!("`{name}` is no key of [{section}]; did you mean `{meant}`?"),
-        None => format!(
-            "`{name}` is no key of [{section}]; choose {}",
-            texts::one_of(&names)
+/// Values that are each allowed, and not together.
+#[derive(Debug)]
+struct Conflict {
+    /// The keys that could be changed to solve it.
+    keys: &'static [&'static str],
+    message: String,
+}
+
+fn conflicts(config: &Config) -> [Option<Conflict>; 3] {
+    [
+        reachable_by_others(config),
+        prefetch_beyond_limit(config),
+        buffer_below_message(config),
+    ]
+}
+
+fn reachable_by_others(config: &Config) -> Option<Conflict> {
+    let address = config.server.address;
+    let is_refused = !address.ip().to_canonical().is_loopback() && !config.server.insecure;
+    is_refused.then(|| Conflict {
+        keys: &["server.address"],
+        message: format!(
+            "other machines can reach `{address}`, and there is neither TLS nor authentication yet; \
+             listen on a loopback address such as `127.0.0.1:5555`, or allow it with `--insecure` \
+             or `server.insecure = true` if everybody on that network may read and delete messages"
         ),
-    }
+    })
 }
 
-/// Returns the message for a name that is no section, with the one that was probably meant.
-pub(super) fn unknown_section(name: &str) -> String {
-    let names = Section::ALL.map(Section::name);
-    match closest(name, &names) {
-        Some(meant) => format!("`{name}` is no section; did you mean `{meant}`?"),
-        None => format!("`{name}` is no section; choose {}", texts::one_of(&names)),
-    }
+fn prefetch_beyond_limit(config: &Config) -> Option<Conflict> {
+    let limits = &config.limits;
+    let (prefetch, max) = (limits.prefetch_default, limits.in_flight_per_consumer);
+    (prefetch > max).then(|| Conflict {
+        keys: &["limits.prefetch_default", "limits.in_flight_per_consumer"],
+        message: format!(
+            "limits.prefetch_default is {prefetch} and limits.in_flight_per_consumer only {max}; \
+             lower the first or raise the second"
+        ),
+    })
 }
 
-/// Returns the name that is most like what was written, if one is like it.
-fn closest<'a>(written: &str, names: &[&'a str]) -> Option<&'a str> {
-    let likeness = |name: &str| strsim::jaro_winkler(written, name);
-    let best = names
-        .iter()
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
-    (likeness(best) > 0.85).then_some(best)
+fn buffer_below_message(config: &Config) -> Option<Conflict> {
+    let limits = &config.limits;
+    let message = limits.message.payload_bytes.bytes() + limits.message.header_bytes.bytes();
+    let buffered = limits.buffered_bytes;
+    (buffered.bytes() < message).then(|| Conflict {
+        keys: &[
+            "limits.payload_bytes",
+            "limits.header_bytes",
+            "limits.buffered_bytes",
+        ],
+        message: format!(
+            "limits.buffered_bytes is `{buffered}`, less than the largest message of `{}`; \
+             raise it, or lower limits.payload_bytes or limits.header_bytes",
+            ByteSize::new(message)
+        ),
+    })
 }

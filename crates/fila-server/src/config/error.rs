@@ -3,30 +3,29 @@
 use std::fmt::{self, Write};
 use std::path::PathBuf;
 
-/// Where a value, or a mistake, stands. What comes later in this order is stronger.
+/// Where a value or a mistake is. A later variant is stronger.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Place {
-    /// Nowhere: it is the default.
+pub enum Location {
+    /// Nowhere: the value is the default.
     Default,
-    /// In a file as a whole, which cannot be read.
+    /// A whole file, which cannot be read.
     File(PathBuf),
-    /// At a position in a file. Lines and columns are counted from 1, columns in characters.
+    /// A position in a file. Lines and columns count from 1, columns in characters.
     Position {
-        /// The file, as it was named.
+        /// The file, as the user named it.
         file: PathBuf,
         /// The line.
         line: usize,
         /// The column.
         column: usize,
     },
-    /// In a variable of the environment, of this name.
+    /// An environment variable of this name.
     Variable(String),
-    /// In a flag of the command line, as it is written there.
+    /// A command-line flag, as the user wrote it.
     Flag(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -39,61 +38,46 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong with a configuration.
+/// One mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    place: Place,
-    key: Option<String>,
-    message: String,
+    pub(super) location: Location,
+    pub(super) key: Option<String>,
+    pub(super) message: String,
 }
 
 impl Problem {
-    pub(super) fn new(place: Place, message: impl Into<String>) -> Self {
-        Self {
-            place,
-            key: None,
-            message: message.into(),
-        }
-    }
-
-    pub(super) fn of_key(place: Place, key: String, message: impl Into<String>) -> Self {
-        Self {
-            place,
-            key: Some(key),
-            message: message.into(),
-        }
-    }
-
-    /// Returns where it stands.
+    /// Returns where the mistake is.
     #[must_use]
-    pub const fn place(&self) -> &Place {
-        &self.place
+    pub const fn location(&self) -> &Location {
+        &self.location
     }
 }
 
-/// Prints on one line: the place, the key where the place does not name it, and what is wrong.
+/// Prints on one line: the location, the key where the location does not name it, and the mistake.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = match (&self.place, &self.key) {
-            (Place::Default | Place::File(_) | Place::Position { .. }, Some(key)) => {
-                format!("{}: {key}: {}", self.place, self.message)
+        let mut line = format!("{}: ", self.location);
+        match (&self.location, &self.key) {
+            (Location::Variable(_) | Location::Flag(_), _) | (_, None) => {}
+            (Location::Default | Location::File(_) | Location::Position { .. }, Some(key)) => {
+                write!(line, "{key}: ")?;
             }
-            (Place::Variable(_) | Place::Flag(_), _) | (_, None) => {
-                format!("{}: {}", self.place, self.message)
-            }
-        };
-        // What was given is quoted as it is, and must neither break the line nor move the terminal's cursor.
+        }
+        line += &self.message;
+        // The message quotes the value. A control character in it must not break the line or move the cursor.
         for character in line.chars() {
-            match character.is_control() {
-                true => character.escape_default().fmt(f)?,
-                false => f.write_char(character)?,
+            if character.is_control() {
+                character.escape_default().fmt(f)?;
+            } else {
+                f.write_char(character)?;
             }
         }
         Ok(())
     }
 }
 
-/// Everything that is wrong with a configuration, in the order of the sources. Prints one line for each.
+/// All mistakes in a configuration, in the order of the sources. Prints one line for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     problems: Vec<Problem>,
@@ -104,7 +88,7 @@ impl ConfigError {
         Self { problems }
     }
 
-    /// Returns what is wrong; there is at least one thing.
+    /// Returns the mistakes; there is at least one.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -113,13 +97,8 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, problem) in self.problems.iter().enumerate() {
-            if number > 0 {
-                f.write_str("\n")?;
-            }
-            problem.fmt(f)?;
-        }
-        Ok(())
+        let lines: Vec<String> = self.problems.iter().map(Problem::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 

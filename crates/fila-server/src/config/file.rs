@@ -1,5 +1,6 @@
-//! The file: TOML, every value with its line and column.
+//! The file: TOML, with the line and column of every value.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -7,10 +8,10 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::draft::{Draft, unknown_key, unknown_section};
-use super::error::{Place, Problem};
-use super::given::Given;
+use super::draft::Draft;
+use super::error::Location;
 use super::keys::{Key, Section};
+use super::kinds::Given;
 
 /// The largest file that is read: hundreds of times what all keys need.
 const FILE_MAX: u64 = 1 << 20;
@@ -18,7 +19,7 @@ const FILE_MAX: u64 = 1 << 20;
 /// Returns the text of a file.
 pub(super) fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
-    // One byte more than is allowed, to see whether there is more.
+    // One byte beyond the bound shows that the file is too large.
     File::open(path)?
         .take(FILE_MAX + 1)
         .read_to_end(&mut bytes)?;
@@ -29,17 +30,16 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Sets what a text in TOML says.
+/// Sets the values of a TOML text.
 ///
-/// If it is no TOML, that alone is noted of it: what a parser guesses behind its first stumble is not what was meant.
+/// Notes only the syntax errors of a text that is not TOML: a parser that goes on after an error guesses.
 pub(super) fn apply(draft: &mut Draft, path: &Path, text: &str) {
     let (root, mut errors) = DeTable::parse_recoverable(text);
     errors.sort_by_key(|error| error.span().map(|span| span.start));
     let document = Document { path, text };
     for error in &errors {
-        let place = document.place(error.span().map_or(0, |span| span.start));
-        let message = error.message().replace('\n', ", ");
-        draft.note(Problem::new(place, message));
+        let location = document.location(error.span().map_or(0, |span| span.start));
+        draft.note(location, error.message().replace('\n', ", "));
     }
     if errors.is_empty() {
         document.apply(draft, root.get_ref());
@@ -54,44 +54,44 @@ struct Document<'a> {
 impl Document<'_> {
     fn apply(&self, draft: &mut Draft, root: &DeTable<'_>) {
         for (name, value) in in_order(root) {
-            let place = self.place(name.span().start);
-            match (Section::find(name.get_ref()), value.get_ref()) {
-                (Some(section), DeValue::Table(table)) => {
+            let message = match (Section::find(name.get_ref()), value.get_ref()) {
+                (Ok(section), DeValue::Table(table)) => {
                     self.apply_section(draft, section, table);
+                    continue;
                 }
-                (Some(section), _) => {
+                (Ok(section), _) => {
                     let section = section.name();
-                    let message = format!("`{section}` is a section; write `[{section}]`");
-                    draft.note(Problem::new(place, message));
+                    format!("`{section}` is a section; write `[{section}]`")
                 }
-                (None, _) => {
-                    let message = outside_of_sections(name.get_ref());
-                    draft.note(Problem::new(place, message));
-                }
-            }
+                (Err(unknown), _) => match Key::all().find(|key| key.name() == name.get_ref()) {
+                    Some(key) => {
+                        let section = key.section().name();
+                        format!("`{}` belongs below `[{section}]`", key.name())
+                    }
+                    None => unknown,
+                },
+            };
+            draft.note(self.location(name.span().start), message);
         }
     }
 
     fn apply_section(&self, draft: &mut Draft, section: Section, table: &DeTable<'_>) {
         for (name, value) in in_order(table) {
-            match section.keys().find(|key| key.name() == name.get_ref()) {
-                Some(key) => {
-                    let place = self.place(value.span().start);
-                    draft.set(key, place, &Given::from_toml(value.get_ref()));
+            match section.find_key(name.get_ref()) {
+                Ok(key) => {
+                    let location = self.location(value.span().start);
+                    draft.set(key, location, &Given::from_toml(value.get_ref()));
                 }
-                None => {
-                    let place = self.place(name.span().start);
-                    draft.note(Problem::new(place, unknown_key(section, name.get_ref())));
-                }
+                Err(unknown) => draft.note(self.location(name.span().start), unknown),
             }
         }
     }
 
-    /// Returns the place of the character that begins at this byte.
-    fn place(&self, offset: usize) -> Place {
+    /// Returns the location of the character that begins at this byte.
+    fn location(&self, offset: usize) -> Location {
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Place::Position {
+        Location::Position {
             file: self.path.to_owned(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
@@ -99,22 +99,11 @@ impl Document<'_> {
     }
 }
 
-type Entry<'a, 'i> = (
-    &'a Spanned<std::borrow::Cow<'i, str>>,
-    &'a Spanned<DeValue<'i>>,
-);
+type TableEntry<'a, 'i> = (&'a Spanned<Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
 
-/// Returns a table's entries in the order in which they stand in the file.
-fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Entry<'a, 'i>> {
-    let mut entries: Vec<Entry<'a, 'i>> = table.iter().collect();
+/// Returns a table's entries in the order of the file.
+fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<TableEntry<'a, 'i>> {
+    let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);
     entries
-}
-
-/// Returns the message for a name that stands where only sections do.
-fn outside_of_sections(name: &str) -> String {
-    match Key::all().iter().find(|key| key.name() == name) {
-        Some(key) => format!("`{name}` belongs below `[{}]`", key.section().name()),
-        None => unknown_section(name),
-    }
 }

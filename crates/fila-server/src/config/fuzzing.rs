@@ -1,28 +1,27 @@
-//! What the fuzzer calls, and the test that replays its corpus: bytes in, and a panic if the configuration breaks a
-//! promise.
+//! The entry point of the fuzzer and of the test that replays its corpus: bytes in, a panic if an invariant breaks.
 //!
-//! Not part of the interface. It is here because nobody else has the text of a file without the file.
+//! Not part of the interface. It is here because only this module can load the text of a file without the file.
 
 use std::ffi::OsString;
 
 use super::{Config, ConfigError, Loader};
 
-/// What separates the sources in an input: a byte that neither a variable nor a flag can have.
+/// The byte that separates the sources in an input. Neither a variable nor a flag can contain it.
 const SEPARATOR: u8 = 0;
 
-/// Reads `input` as all sources at once, and returns what they make.
+/// Reads `input` as all sources at once, and returns the configuration.
 ///
-/// The first source is the file. Of the others, `--set` and what follows it is a flag, and the rest are variables,
+/// The first source is the file. A later source that begins with `--set` is a flag; the others are variables,
 /// `NAME=value`. The file that `FILA_CONFIG` names is not read.
 ///
 /// # Panics
-/// If what was loaded and printed does not load, loads to something else, or is then printed otherwise.
+/// If a configuration, printed and loaded again, fails to load, differs, or prints differently.
 ///
 /// # Errors
-/// If anything in the sources is wrong. It has been printed, which must not panic either.
+/// If the sources contain mistakes. The error was printed once, because printing must not panic either.
 pub fn configuration(input: &[u8]) -> Result<Config, ConfigError> {
     let mut sources = input.split(|byte| *byte == SEPARATOR);
-    // A file of other bytes is refused before it is looked at.
+    // The loader rejects a file that is not UTF-8 before it parses it.
     let file = sources.next().map(String::from_utf8_lossy);
     let loader = sources.fold(Loader::new(), |loader, source| {
         match source.strip_prefix(b"--set ") {
@@ -33,7 +32,7 @@ pub fn configuration(input: &[u8]) -> Result<Config, ConfigError> {
     let loaded = loader.load_text(&file.unwrap_or_default());
     match &loaded {
         Ok(config) => check_print(config),
-        Err(error) => assert!(!error.to_string().is_empty(), "a refusal without a word"),
+        Err(error) => assert!(!error.to_string().is_empty(), "an error without a message"),
     }
     loaded
 }
@@ -42,14 +41,14 @@ fn check_print(config: &Config) {
     let text = config.to_toml();
     match Loader::new().load_text(&text) {
         Ok(again) => {
-            assert_eq!(&again, config, "loaded otherwise from\n{text}");
-            assert_eq!(again.to_toml(), text, "printed otherwise");
+            assert_eq!(&again, config, "loaded differently from\n{text}");
+            assert_eq!(again.to_toml(), text, "printed differently");
         }
-        Err(error) => panic!("what was printed is refused: {error}\n{text}"),
+        Err(error) => panic!("the printed configuration does not load: {error}\n{text}"),
     }
 }
 
-/// Takes the name of a variable from its value. What has no `=` has no value.
+/// Splits a variable into name and value; the value is empty without `=`.
 fn variable(source: &[u8]) -> (OsString, OsString) {
     let end = source.iter().position(|byte| *byte == b'=');
     let (name, value) = source.split_at(end.unwrap_or(source.len()));

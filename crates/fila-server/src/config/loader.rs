@@ -1,19 +1,26 @@
-//! Putting the sources together.
+//! The sources and their order: the file, the environment, the flags.
+//!
+//! A variable is called `FILA_<SECTION>__<KEY>`. Two underscores separate the section from the key, because names of keys
+//! contain single ones. An empty variable counts as not set: shells and container files pass on absent values that way.
+//! Names that begin with `FILA_` but with no section belong to other programs, such as the links that Kubernetes sets for
+//! a service called `fila-server`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::draft::{Draft, unknown_key, unknown_section};
-use super::environment::{self, FILE_VARIABLE};
-use super::error::{ConfigError, Place, Problem};
+use super::draft::Draft;
+use super::error::{ConfigError, Location};
 use super::file;
-use super::given::Given;
 use super::keys::{Key, Section};
-use super::sections::Config;
+use super::kinds::Given;
+use super::table::Config;
 
-/// What the file is called if nobody names another.
+/// The file's name if the user names no other.
 const FILE_NAME: &str = "fila.toml";
+
+/// The variable that names the file.
+const FILE_VARIABLE: &str = "FILA_CONFIG";
 
 /// Makes a [`Config`] from the sources that it is given.
 ///
@@ -42,23 +49,15 @@ pub struct Loader {
     flags: Vec<Flag>,
 }
 
-/// Who says which file is read.
-enum Naming {
-    Caller,
-    Variable,
-    /// Nobody: it need not exist.
-    Default,
-}
-
 #[derive(Clone, Debug)]
 enum Flag {
-    /// One that stands for a key.
+    /// A flag that stands for one key.
     Key {
         flag: String,
         path: String,
         text: String,
     },
-    /// The general one, with what follows it.
+    /// The general flag `--set`, with its argument.
     Set(String),
 }
 
@@ -68,7 +67,7 @@ impl Loader {
         Self::default()
     }
 
-    /// Reads this file, which must exist. Stronger than what the variable `FILA_CONFIG` names.
+    /// Reads this file, which must exist. Stronger than the file that the variable `FILA_CONFIG` names.
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
         self.file = Some(path.into());
         self
@@ -80,7 +79,7 @@ impl Loader {
         self
     }
 
-    /// Reads these variables, as from [`std::env::vars_os`].
+    /// Reads these variables, such as those of [`std::env::vars_os`].
     pub fn variables<N, T>(mut self, variables: impl IntoIterator<Item = (N, T)>) -> Self
     where
         N: Into<OsString>,
@@ -111,53 +110,68 @@ impl Loader {
     /// Puts the sources together.
     ///
     /// # Errors
-    /// If anything in them is wrong; the error tells everything that is.
+    /// If the sources contain mistakes; the error has all of them.
     pub fn load(self) -> Result<Config, ConfigError> {
-        let mut draft = Draft::new();
+        let mut draft = Draft::default();
         self.apply_file(&mut draft);
         self.finish(draft)
     }
 
-    /// Puts the sources together, with this text as the contents of the file, whoever names one.
+    /// Puts the sources together, with this text as the contents of the file.
     pub(super) fn load_text(self, text: &str) -> Result<Config, ConfigError> {
-        let mut draft = Draft::new();
+        let mut draft = Draft::default();
         file::apply(&mut draft, Path::new(FILE_NAME), text);
         self.finish(draft)
     }
 
     fn finish(self, mut draft: Draft) -> Result<Config, ConfigError> {
-        environment::apply(&mut draft, &self.variables);
+        self.apply_variables(&mut draft);
         self.apply_flags(&mut draft);
         draft.finish()
     }
 
     fn apply_file(&self, draft: &mut Draft) {
-        let Some((path, naming)) = self.file_and_naming() else {
-            return;
+        let mut variables = self.variables.iter();
+        let variable = variables.find(|(name, path)| name == FILE_VARIABLE && !path.is_empty());
+        // Only the default file need not exist.
+        let (path, by, is_named) = match (&self.file, variable, &self.directory) {
+            (Some(path), ..) => (path.clone(), "", true),
+            (None, Some((_, path)), _) => (path.into(), ", which FILA_CONFIG names,", true),
+            (None, None, Some(directory)) => (directory.join(FILE_NAME), "", false),
+            (None, None, None) => return,
         };
         match file::read(&path) {
             Ok(text) => file::apply(draft, &path, &text),
-            Err(error) => {
-                let by = match naming {
-                    Naming::Default if error.kind() == io::ErrorKind::NotFound => return,
-                    Naming::Default | Naming::Caller => "",
-                    Naming::Variable => ", which FILA_CONFIG names,",
-                };
-                let message = format!("the file{by} cannot be read: {error}");
-                draft.note(Problem::new(Place::File(path), message));
-            }
+            Err(error) if !is_named && error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => draft.note(
+                Location::File(path),
+                format!("the file{by} cannot be read: {error}"),
+            ),
         }
     }
 
-    fn file_and_naming(&self) -> Option<(PathBuf, Naming)> {
-        let by_caller = || Some((self.file.clone()?, Naming::Caller));
-        let by_variable = || {
-            let mut variables = self.variables.iter();
-            let (_, path) = variables.find(|(name, _)| name == FILE_VARIABLE)?;
-            (!path.is_empty()).then(|| (PathBuf::from(path), Naming::Variable))
-        };
-        let by_default = || Some((self.directory.as_ref()?.join(FILE_NAME), Naming::Default));
-        by_caller().or_else(by_variable).or_else(by_default)
+    /// Sets what the variables say, in the order of their names.
+    fn apply_variables(&self, draft: &mut Draft) {
+        let mut named: Vec<(&str, &OsStr)> = self
+            .variables
+            .iter()
+            .filter(|(_, value)| !value.is_empty())
+            .filter_map(|(name, value)| Some((name.to_str()?, value.as_os_str())))
+            .collect();
+        named.sort_unstable();
+        for (name, value) in named {
+            let location = Location::Variable(name.to_owned());
+            match (key_of_variable(name), value.to_str()) {
+                (None, _) => {}
+                (Some(Ok(key)), Some(text)) => draft.set(key, location, &Given::Text(text)),
+                (Some(Ok(key)), None) => {
+                    let allowed = key.allowed();
+                    let message = format!("expected {allowed}, got bytes that are not UTF-8");
+                    draft.note(location, message);
+                }
+                (Some(Err(message)), _) => draft.note(location, message),
+            }
+        }
     }
 
     fn apply_flags(&self, draft: &mut Draft) {
@@ -170,34 +184,42 @@ impl Loader {
                     None => {
                         let message =
                             format!("`{assignment}` sets nothing; write `--set section.key=value`");
-                        draft.note(Problem::new(Place::Flag("--set".to_owned()), message));
+                        draft.note(Location::Flag("--set".to_owned()), message);
                         continue;
                     }
                 },
             };
-            let place = Place::Flag(name.clone());
-            let Some(key) = Key::find(path) else {
-                draft.note(Problem::new(place, unknown_path(path)));
-                continue;
+            let location = Location::Flag(name.clone());
+            let key = match Key::find(path) {
+                Ok(key) => key,
+                Err(unknown) => {
+                    draft.note(location, unknown);
+                    continue;
+                }
             };
             if let Some((_, first)) = seen.iter().find(|(other, _)| std::ptr::eq(*other, key)) {
                 let message = format!("`{path}` is already set by `{first}`; give one of them");
-                draft.note(Problem::new(place, message));
+                draft.note(location, message);
                 continue;
             }
             seen.push((key, name));
-            draft.set(key, place, &Given::Text(text));
+            draft.set(key, location, &Given::Text(text));
         }
     }
 }
 
-/// Returns the message for a path that names no key.
-fn unknown_path(path: &str) -> String {
-    match path.split_once('.') {
-        Some((section, name)) => match Section::find(section) {
-            Some(section) => unknown_key(section, name),
-            None => unknown_section(section),
-        },
-        None => format!("`{path}` names no section; write `--set section.key=value`"),
+/// Returns the key that a variable sets, or the message for a misspelt name; `None` if it belongs to another program.
+fn key_of_variable(name: &str) -> Option<Result<&'static Key, String>> {
+    for section in Section::ALL {
+        if let Some(rest) = name.strip_prefix(&section.prefix()) {
+            let mut keys = section.keys();
+            let key = keys.find(|key| key.name().to_ascii_uppercase() == rest);
+            return Some(key.ok_or_else(|| section.unknown_key(&rest.to_ascii_lowercase())));
+        }
     }
+    let misspelt = |key: &&Key| key.variable().replacen("__", "_", 1) == name;
+    let variable = Key::all().find(misspelt)?.variable();
+    Some(Err(format!(
+        "a section is followed by two underscores; write `{variable}`"
+    )))
 }

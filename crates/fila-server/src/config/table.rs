@@ -1,405 +1,260 @@
 //! The table of keys: the one place that says what can be configured.
+//!
+//! One row declares one key: its sentence, its field, the key's name if it differs from the field's, the type, the
+//! default, and the kind that says what it takes. [`keys!`] makes the struct, its `Default` and the rows of [`Key`] from
+//! it, so they cannot disagree.
 
-use fila_store::{CONFIG_MAX, ConfigKey};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use super::byte_size::ByteSize;
-use super::field::{Field, Millis, Ratio, Size, Switch, Whole};
+use fila_store::{CONFIG_MAX, ConfigKey, Durability};
+use http::Uri;
+
 use super::keys::{Key, Section};
-use super::texts::{
-    ADDRESS, DURABILITY, ENGINE, LOG, LOG_FORMAT, OTLP_ENDPOINT, PATH, SERVICE_NAME,
-};
+use super::kinds::{self, Kind, millis, size, whole};
+use super::values::{ByteSize, LogFilter, LogFormat, StorageEngine};
 
+const BYTE: ByteSize = ByteSize::new(1);
 const MIB: ByteSize = ByteSize::mib(1);
 const TIB: ByteSize = ByteSize::mib(1 << 20);
 const MILLION: u64 = 1_000_000;
 const HOUR_MS: u64 = 60 * 60 * 1000;
 
-const fn server(name: &'static str, field: &'static dyn Field, doc: &'static str) -> Key {
-    key(Section::Server, name, field, doc)
+/// How a server is set up. `docs/configuration.md` says when to change each value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Config {
+    /// The section `[server]`.
+    pub server: ServerConfig,
+    /// The section `[scheduler]`.
+    pub scheduler: SchedulerConfig,
+    /// The section `[storage]`.
+    pub storage: StorageConfig,
+    /// The section `[lua]`.
+    pub lua: LuaConfig,
+    /// The section `[limits]`.
+    pub limits: LimitsConfig,
+    /// The section `[telemetry]`.
+    pub telemetry: TelemetryConfig,
 }
 
-const fn scheduler(name: &'static str, field: &'static dyn Field, doc: &'static str) -> Key {
-    key(Section::Scheduler, name, field, doc)
-}
-
-const fn storage(name: &'static str, field: &'static dyn Field, doc: &'static str) -> Key {
-    key(Section::Storage, name, field, doc)
-}
-
-const fn lua(name: &'static str, field: &'static dyn Field, doc: &'static str) -> Key {
-    key(Section::Lua, name, field, doc)
-}
-
-const fn limits(name: &'static str, field: &'static dyn Field, doc: &'static str) -> Key {
-    key(Section::Limits, name, field, doc)
-}
-
-const fn telemetry(name: &'static str, field: &'static dyn Field, doc: &'static str) -> Key {
-    key(Section::Telemetry, name, field, doc)
-}
-
-const fn key(
-    section: Section,
-    name: &'static str,
-    field: &'static dyn Field,
-    doc: &'static str,
-) -> Key {
-    Key {
-        section,
-        name,
-        field,
-        doc,
-    }
-}
-
-pub(super) static KEYS: [Key; 44] = [
-    server(
-        "address",
-        &ADDRESS,
-        "Where gRPC, metrics and health are served.",
-    ),
-    server(
-        "worker_threads",
-        &Whole {
-            min: 0,
-            max: 1024,
-            at: |c| &mut c.server.worker_threads,
-        },
-        "How many threads serve connections; 0 for one per core.",
-    ),
-    server(
-        "shutdown_timeout_ms",
-        &Millis {
-            min: 0,
-            max: HOUR_MS,
-            at: |c| &mut c.server.shutdown_timeout,
-        },
-        "How long a shutdown waits for commits and streams to finish.",
-    ),
-    server(
-        "insecure",
-        &Switch {
-            at: |c| &mut c.server.insecure,
-        },
-        "Whether other machines may reach the address, though nobody is authenticated and nothing encrypted.",
-    ),
-    scheduler(
-        "threads",
-        &Whole {
-            min: 1,
-            max: 64,
-            at: |c| &mut c.scheduler.threads,
-        },
-        "How many threads schedule; queues are spread over them.",
-    ),
-    scheduler(
-        "quantum",
-        &Whole {
-            min: 1,
-            max: 1000 * MILLION,
-            at: |c| &mut c.scheduler.quantum,
-        },
-        "What a fairness key of weight 1 is granted per visit, in thousandths of a message.",
-    ),
-    storage("path", &PATH, "The directory of the database."),
-    storage("engine", &ENGINE, "What keeps the messages."),
-    storage(
-        "durability",
-        &DURABILITY,
-        "How far a message has got when it is confirmed: on the disk, with the operating system, or in this process.",
-    ),
-    storage(
-        "memory_budget",
-        &Size {
-            min: MIB,
-            max: TIB,
-            at: |c| &mut c.storage.memory_budget,
-        },
-        "How much of fresh messages is kept in memory; what is beyond is read back from the store.",
-    ),
-    storage(
-        "cache",
-        &Size {
-            min: MIB,
-            max: TIB,
-            at: |c| &mut c.storage.cache,
-        },
-        "The size of the database's block cache.",
-    ),
-    storage(
-        "sweep_interval_ms",
-        &Millis {
-            min: 10,
-            max: HOUR_MS,
-            at: |c| &mut c.storage.sweep_interval,
-        },
-        "How often rows of purged and deleted queues are swept.",
-    ),
-    lua(
-        "default_timeout_ms",
-        &Millis {
-            min: 1,
-            max: 1000,
-            at: |c| &mut c.lua.default_timeout,
-        },
-        "How long a hook may run for one message, in time of its thread.",
-    ),
-    lua(
-        "default_memory_limit_bytes",
-        &Size {
-            min: ByteSize::kib(64),
-            max: ByteSize::mib(32),
-            at: |c| &mut c.lua.default_memory_limit_bytes,
-        },
-        "How much memory a script and its data may take.",
-    ),
-    lua(
-        "circuit_breaker_threshold",
-        &Whole {
-            min: 1,
-            max: MILLION,
-            at: |c| &mut c.lua.circuit_breaker_threshold,
-        },
-        "How many failures in a row open a hook's circuit breaker.",
-    ),
-    lua(
-        "circuit_breaker_cooldown_ms",
-        &Millis {
-            min: 1,
-            max: 24 * HOUR_MS,
-            at: |c| &mut c.lua.circuit_breaker_cooldown,
-        },
-        "How long an open circuit breaker keeps a hook from being asked.",
-    ),
-    limits(
-        "payload_bytes",
-        &Size {
-            min: ByteSize::new(1),
-            max: ByteSize::mib(64),
-            at: |c| &mut c.limits.payload_bytes,
-        },
-        "The size of a message's payload.",
-    ),
-    limits(
-        "headers",
-        &Whole {
-            min: 0,
-            max: 1024,
-            at: |c| &mut c.limits.headers,
-        },
-        "How many headers a message has.",
-    ),
-    limits(
-        "header_bytes",
-        &Size {
-            min: ByteSize::new(0),
-            max: MIB,
-            at: |c| &mut c.limits.header_bytes,
-        },
-        "The size of a message's headers, names and values together.",
-    ),
-    limits(
-        "fairness_key_bytes",
-        &Size {
-            min: ByteSize::new(1),
-            max: ByteSize::new(512),
-            at: |c| &mut c.limits.fairness_key_bytes,
-        },
-        "The size of a fairness key.",
-    ),
-    limits(
-        "queues",
-        &Whole {
-            min: 1,
-            max: MILLION,
-            at: |c| &mut c.limits.queues,
-        },
-        "How many queues there are.",
-    ),
-    limits(
-        "keys_per_queue",
-        &Whole {
-            min: 1,
-            max: 100 * MILLION,
-            at: |c| &mut c.limits.keys_per_queue,
-        },
-        "How many fairness keys of a queue have messages.",
-    ),
-    limits(
-        "depth_per_queue",
-        &Whole {
-            min: 1,
-            max: MILLION * MILLION,
-            at: |c| &mut c.limits.depth_per_queue,
-        },
-        "How many messages a queue holds.",
-    ),
-    limits(
-        "depth_per_key",
-        &Whole {
-            min: 1,
-            max: MILLION * MILLION,
-            at: |c| &mut c.limits.depth_per_key,
-        },
-        "How many messages of a queue one fairness key holds.",
-    ),
-    limits(
-        "delayed_per_queue",
-        &Whole {
-            min: 0,
-            max: 100 * MILLION,
-            at: |c| &mut c.limits.delayed_per_queue,
-        },
-        "How many messages of a queue wait for their time.",
-    ),
-    limits(
-        "deduplication_ids_per_queue",
-        &Whole {
-            min: 0,
-            max: 100 * MILLION,
-            at: |c| &mut c.limits.deduplication_ids_per_queue,
-        },
-        "How many deduplication ids a queue remembers.",
-    ),
-    limits(
-        "key_settings_per_queue",
-        &Whole {
-            min: 0,
-            max: MILLION,
-            at: |c| &mut c.limits.key_settings_per_queue,
-        },
-        "How many fairness keys of a queue have settings of their own.",
-    ),
-    limits(
-        "consumers",
-        &Whole {
-            min: 1,
-            max: MILLION,
-            at: |c| &mut c.limits.consumers,
-        },
-        "How many consumers there are.",
-    ),
-    limits(
-        "in_flight_per_consumer",
-        &Whole {
-            min: 1,
-            max: 100_000,
-            at: |c| &mut c.limits.in_flight_per_consumer,
-        },
-        "How many messages are leased to one consumer.",
-    ),
-    limits(
-        "prefetch_default",
-        &Whole {
-            min: 1,
-            max: 100_000,
-            at: |c| &mut c.limits.prefetch_default,
-        },
-        "How many messages are leased to a consumer that names no number.",
-    ),
-    limits(
-        "produce_window",
-        &Whole {
-            min: 1,
-            max: MILLION,
-            at: |c| &mut c.limits.produce_window,
-        },
-        "How many messages of one produce stream are unconfirmed.",
-    ),
-    limits(
-        "batch_messages",
-        &Whole {
-            // What clients may take for granted, and put into a batch without asking.
-            min: 1_000,
-            max: 100_000,
-            at: |c| &mut c.limits.batch_messages,
-        },
-        "How many messages, or results, are in one batch.",
-    ),
-    limits(
-        "delay_ms",
-        &Millis {
-            min: 0,
-            max: 100 * 365 * 24 * HOUR_MS,
-            at: |c| &mut c.limits.delay,
-        },
-        "The longest delay of a message, and its longest time to live.",
-    ),
-    limits(
-        "connections",
-        &Whole {
-            min: 1,
-            max: MILLION,
-            at: |c| &mut c.limits.connections,
-        },
-        "How many connections are open.",
-    ),
-    limits(
-        "buffered_bytes",
-        &Size {
-            min: MIB,
-            max: ByteSize::mib(128),
-            at: |c| &mut c.limits.buffered_bytes,
-        },
-        "How many bytes of unconfirmed messages the server holds.",
-    ),
-    limits(
-        "config_entries",
-        &Whole {
-            min: 0,
-            max: 100_000,
-            at: |c| &mut c.limits.config_entries,
-        },
-        "How many entries the runtime configuration has.",
-    ),
-    limits(
-        "config_key_bytes",
-        &Size {
-            min: ByteSize::new(1),
-            max: ByteSize::new(ConfigKey::MAX as u64),
-            at: |c| &mut c.limits.config_key_bytes,
-        },
-        "The size of a key of the runtime configuration.",
-    ),
-    limits(
-        "config_value_bytes",
-        &Size {
-            min: ByteSize::new(1),
-            max: ByteSize::new(CONFIG_MAX as u64),
-            at: |c| &mut c.limits.config_value_bytes,
-        },
-        "The size of a value of the runtime configuration.",
-    ),
-    limits(
-        "config_bytes",
-        &Size {
-            min: ByteSize::new(0),
-            max: ByteSize::mib(1024),
-            at: |c| &mut c.limits.config_bytes,
-        },
-        "The size of the runtime configuration, keys and values together.",
-    ),
-    telemetry(
-        "log",
-        &LOG,
-        "What is logged: a level, or levels per target.",
-    ),
-    telemetry("log_format", &LOG_FORMAT, "How log lines look."),
-    telemetry(
-        "otlp_endpoint",
-        &OTLP_ENDPOINT,
-        "Where traces are exported to by OTLP over gRPC; empty for nowhere.",
-    ),
-    telemetry(
-        "service_name",
-        &SERVICE_NAME,
-        "What the server is called in traces.",
-    ),
-    telemetry(
-        "trace_ratio",
-        &Ratio {
-            at: |c| &mut c.telemetry.trace_ratio,
-        },
-        "Which part of the traces that start here is exported; a sampled parent is always followed.",
-    ),
+/// All keys in the order in which they are printed, the keys of one section together.
+pub(super) static GROUPS: &[&[Key]] = &[
+    ServerConfig::KEYS,
+    SchedulerConfig::KEYS,
+    StorageConfig::KEYS,
+    LuaConfig::KEYS,
+    MessageLimits::KEYS,
+    LimitsConfig::KEYS,
+    RuntimeConfigLimits::KEYS,
+    TelemetryConfig::KEYS,
 ];
+
+/// Declares a group of keys: a struct with a field for each key (and for each group `with`in it), its defaults, and its
+/// rows of the table.
+macro_rules! keys {
+    (
+        $(#[$meta:meta])*
+        $group:ident in $section:ident, at $at:expr $(, with $inner:ident: $inner_type:ident)*;
+        $(
+            $(#[doc = $doc:literal])+
+            $field:ident $($name:literal)?: $type:ty = $default:expr, $kind:expr;
+        )+
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $group {
+            $(
+                #[doc = concat!("See [`", stringify!($inner_type), "`].")]
+                pub $inner: $inner_type,
+            )*
+            $(
+                $(#[doc = $doc])+
+                pub $field: $type,
+            )+
+        }
+
+        impl Default for $group {
+            fn default() -> Self {
+                Self {
+                    $($inner: $inner_type::default(),)*
+                    $($field: $default,)+
+                }
+            }
+        }
+
+        impl $group {
+            const AT: fn(&mut Config) -> &mut Self = $at;
+            const KEYS: &'static [Key] = &[$(Key {
+                section: Section::$section,
+                name: keys!(@name $field $($name)?),
+                doc: concat!($($doc),+),
+                allowed: || {
+                    let kind: Kind<$type> = $kind;
+                    kind.allowed
+                },
+                set: |config, given| {
+                    let kind: Kind<$type> = $kind;
+                    Self::AT(config).$field = kind.read(given)?;
+                    Ok(())
+                },
+                toml: |config| {
+                    let kind: Kind<$type> = $kind;
+                    kind.toml(&Self::AT(config).$field)
+                },
+            }),+];
+        }
+    };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $name:literal) => { $name };
+}
+
+keys! {
+    /// Where the server listens, and how it starts and stops.
+    ServerConfig in Server, at |config| &mut config.server;
+
+    /// The address that serves gRPC, metrics and health.
+    address: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 5555)), kinds::address();
+    /// Number of threads that serve connections; 0 for one per core.
+    worker_threads: Option<NonZeroUsize> = None, kinds::whole_or_none(1024);
+    /// How long a shutdown waits for commits and streams to finish.
+    shutdown_timeout "shutdown_timeout_ms": Duration = Duration::from_secs(10), millis(0..=HOUR_MS);
+    /// Whether other machines may reach the address, although there is no authentication and no encryption.
+    insecure: bool = false, kinds::switch();
+}
+
+keys! {
+    /// How scheduling is spread over threads, and how finely fairness keys alternate.
+    SchedulerConfig in Scheduler, at |config| &mut config.scheduler;
+
+    /// Number of scheduler threads; queues are spread over them.
+    threads: NonZeroUsize = NonZeroUsize::MIN, whole(1..=64);
+    /// What a fairness key of weight 1 is granted per visit, in thousandths of a message.
+    quantum: NonZeroU64 = nonzero(1000_u64), whole(1..=1000 * MILLION);
+}
+
+keys! {
+    /// Where messages are stored, and how safely.
+    StorageConfig in Storage, at |config| &mut config.storage;
+
+    /// The directory of the database.
+    path: PathBuf = PathBuf::from("fila-data"), kinds::path();
+    /// The storage engine.
+    engine: StorageEngine = StorageEngine::default(), kinds::engine();
+    /// Where a message is when the broker confirms it:
+    /// on the disk, with the operating system, or in this process.
+    durability: Durability = Durability::default(), kinds::durability();
+    /// How much of the fresh messages stays in memory; the broker reads the rest back from the store.
+    memory_budget: ByteSize = ByteSize::mib(256), size(MIB, TIB);
+    /// The size of the database's block cache.
+    cache: ByteSize = ByteSize::mib(32), size(MIB, TIB);
+    /// How often the broker sweeps the rows of purged and deleted queues.
+    sweep_interval "sweep_interval_ms": Duration = Duration::from_secs(1), millis(10..=HOUR_MS);
+}
+
+keys! {
+    /// How much time and memory hooks may use, and when the broker stops calling a failing hook.
+    LuaConfig in Lua, at |config| &mut config.lua;
+
+    /// How long a hook may run for one message, in CPU time of its thread.
+    default_timeout "default_timeout_ms": Duration = Duration::from_millis(10), millis(1..=1000);
+    /// How much memory a script and its data may use.
+    default_memory_limit_bytes: ByteSize = MIB, size(ByteSize::kib(64), ByteSize::mib(32));
+    /// Number of failures in a row that open a hook's circuit breaker.
+    circuit_breaker_threshold: NonZeroU32 = nonzero(3_u32), whole(1..=MILLION);
+    /// How long an open circuit breaker keeps the broker from calling a hook.
+    circuit_breaker_cooldown "circuit_breaker_cooldown_ms": Duration
+        = Duration::from_secs(10), millis(1..=24 * HOUR_MS);
+}
+
+keys! {
+    /// The limits of one message.
+    MessageLimits in Limits, at |config| &mut config.limits.message;
+
+    /// The size of a message's payload.
+    payload_bytes: ByteSize = MIB, size(BYTE, ByteSize::mib(64));
+    /// Number of headers of a message.
+    headers: usize = 64, whole(0..=1024);
+    /// The size of a message's headers, names and values together.
+    header_bytes: ByteSize = ByteSize::kib(16), size(ByteSize::new(0), MIB);
+    /// The size of a fairness key.
+    fairness_key_bytes: ByteSize = ByteSize::new(256), size(BYTE, ByteSize::new(512));
+}
+
+keys! {
+    /// The most that clients may ask for. The server rejects a request beyond a limit and names the limit.
+    LimitsConfig in Limits, at |config| &mut config.limits,
+        with message: MessageLimits, with runtime_config: RuntimeConfigLimits;
+
+    /// Number of queues.
+    queues: NonZeroUsize = nonzero(10_000_usize), whole(1..=MILLION);
+    /// Number of fairness keys of a queue that have messages.
+    keys_per_queue: NonZeroUsize = nonzero(1_000_000_usize), whole(1..=100 * MILLION);
+    /// Number of messages in a queue.
+    depth_per_queue: NonZeroU64 = nonzero(100_000_000_u64), whole(1..=MILLION * MILLION);
+    /// Number of messages of one fairness key in a queue.
+    depth_per_key: NonZeroU64 = nonzero(100_000_000_u64), whole(1..=MILLION * MILLION);
+    /// Number of messages of a queue that wait for their time.
+    delayed_per_queue: usize = 1_000_000, whole(0..=100 * MILLION);
+    /// Number of deduplication ids that a queue remembers.
+    deduplication_ids_per_queue: usize = 1_000_000, whole(0..=100 * MILLION);
+    /// Number of fairness keys of a queue that have settings of their own.
+    key_settings_per_queue: usize = 10_000, whole(0..=MILLION);
+    /// Number of consumers.
+    consumers: NonZeroUsize = nonzero(10_000_usize), whole(1..=MILLION);
+    /// Number of messages that one consumer has leased.
+    in_flight_per_consumer: NonZeroU32 = nonzero(10_000_u32), whole(1..=100_000);
+    /// Number of messages that a consumer gets leased if it names no number.
+    prefetch_default: NonZeroU32 = nonzero(64_u32), whole(1..=100_000);
+    /// Number of unconfirmed messages of one produce stream.
+    produce_window: NonZeroU32 = nonzero(16_384_u32), whole(1..=MILLION);
+    // Clients put 1,000 messages into a batch without asking, so the limit cannot be lower.
+    /// Number of messages, or results, in one batch.
+    batch_messages: NonZeroUsize = nonzero(10_000_usize), whole(1_000..=100_000);
+    /// The longest delay of a message, and its longest time to live.
+    delay "delay_ms": Duration
+        = Duration::from_secs(365 * 24 * 60 * 60), millis(0..=100 * 365 * 24 * HOUR_MS);
+    /// Number of open connections.
+    connections: NonZeroUsize = nonzero(10_000_usize), whole(1..=MILLION);
+    /// How many bytes of unconfirmed messages the server holds.
+    buffered_bytes: ByteSize = ByteSize::mib(64), size(MIB, ByteSize::mib(128));
+}
+
+keys! {
+    /// The limits of the runtime configuration.
+    RuntimeConfigLimits in Limits, at |config| &mut config.limits.runtime_config;
+
+    /// Number of entries in the runtime configuration.
+    entries "config_entries": usize = 10_000, whole(0..=100_000);
+    /// The size of a key of the runtime configuration.
+    key_bytes "config_key_bytes": ByteSize
+        = ByteSize::new(256), size(BYTE, ByteSize::new(ConfigKey::MAX as u64));
+    /// The size of a value of the runtime configuration.
+    value_bytes "config_value_bytes": ByteSize
+        = ByteSize::kib(64), size(BYTE, ByteSize::new(CONFIG_MAX as u64));
+    /// The size of the runtime configuration, keys and values together.
+    bytes "config_bytes": ByteSize
+        = ByteSize::mib(16), size(ByteSize::new(0), ByteSize::mib(1024));
+}
+
+keys! {
+    /// What the server logs and exports about itself.
+    TelemetryConfig in Telemetry, at |config| &mut config.telemetry;
+
+    /// What the server logs: a level, or levels per target.
+    log: LogFilter = LogFilter::default(), kinds::log_filter();
+    /// How log lines look.
+    log_format: LogFormat = LogFormat::default(), kinds::log_format();
+    /// Where the server exports traces to by OTLP over gRPC; empty for nowhere.
+    otlp_endpoint: Option<Uri> = None, kinds::endpoint();
+    /// The name of the server in traces.
+    service_name: String = "fila".to_owned(), kinds::name();
+    /// The share of traces that start here and are exported; a sampled parent is always followed.
+    trace_ratio: f64 = 1.0, kinds::ratio();
+}
+
+fn nonzero<N, T: TryFrom<N>>(value: N) -> T {
+    let value = T::try_from(value).ok();
+    value.expect("a default above is not zero")
+}

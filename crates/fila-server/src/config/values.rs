@@ -1,18 +1,125 @@
-//! Values that are words or texts with rules of their own.
+//! Types of values: sizes, words and filters.
 
 use std::fmt;
 use std::str::FromStr;
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// What keeps the messages.
+/// A number of bytes, written as `65536`, `64 KiB` (of 1,024) or `64 KB` (of 1,000).
+///
+/// The crate `bytesize` does not fit: it rounds fractions, ignores case, and prints `1025` as `1.0 KiB`. A size here is
+/// exact or rejected, and reads back as it was printed.
+///
+/// ```
+/// use fila_server::config::ByteSize;
+///
+/// let size: ByteSize = "256 MiB".parse()?;
+/// assert_eq!((size.bytes(), size.to_string()), (268_435_456, "256 MiB".to_owned()));
+/// # Ok::<(), fila_server::config::NotAByteSize>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteSize(u64);
+
+/// The units. A size prints in the first of the binary ones that is exact.
+const UNITS: &[(&str, u64)] = &[
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("B", 1),
+    ("", 1),
+];
+
+impl ByteSize {
+    /// Returns a size in bytes.
+    #[must_use]
+    pub const fn new(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns a size in units of 1,024 bytes, saturating.
+    #[must_use]
+    pub const fn kib(count: u64) -> Self {
+        Self(count.saturating_mul(1 << 10))
+    }
+
+    /// Returns a size in units of 1,048,576 bytes, saturating.
+    #[must_use]
+    pub const fn mib(count: u64) -> Self {
+        Self(count.saturating_mul(1 << 20))
+    }
+
+    /// Returns the number of bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the number of bytes as a length in memory, saturating.
+    #[must_use]
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the size as a whole number of the largest binary unit that fits, if one fits.
+    pub(super) fn in_binary_unit(self) -> Option<(u64, &'static str)> {
+        let fits = |unit: u64| self.0 >= unit && self.0.is_multiple_of(unit);
+        let (unit, size) = UNITS[..3].iter().find(|(_, size)| fits(*size))?;
+        Some((self.0 / size, unit))
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, unit) = self.in_binary_unit().unwrap_or((self.0, "B"));
+        write!(f, "{count} {unit}")
+    }
+}
+
+/// A text that is not a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no size; write bytes as `65536`, or with a unit as `64 KiB`, `256 MiB`, `1 GB`")]
+pub struct NotAByteSize(String);
+
+impl FromStr for ByteSize {
+    type Err = NotAByteSize;
+
+    fn from_str(text: &str) -> Result<Self, NotAByteSize> {
+        parse_size(text.trim()).ok_or_else(|| NotAByteSize(text.to_owned()))
+    }
+}
+
+/// Reads a number, possibly with a fraction, and a unit.
+fn parse_size(text: &str) -> Option<ByteSize> {
+    let is_digit = |c: char| c.is_ascii_digit() || matches!(c, '.' | '_');
+    let unit = text.trim_start_matches(is_digit);
+    let number = &text[..text.len() - unit.len()];
+    let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;
+    // A dot has digits on both sides, and an underscore stands between digits.
+    if number.starts_with(['.', '_']) || number.ends_with(['.', '_']) {
+        return None;
+    }
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = u32::try_from(fraction.len()).ok().filter(|n| *n <= 9)?;
+    let whole: u64 = whole.replace('_', "").parse().ok()?;
+    let part = u128::from(fraction.parse::<u64>().ok()?) * u128::from(*scale);
+    // The parser rejects a part of a byte instead of rounding it.
+    let part = part
+        .is_multiple_of(10_u128.pow(digits))
+        .then(|| part / 10_u128.pow(digits))?;
+    let bytes = u128::from(whole) * u128::from(*scale) + part;
+    u64::try_from(bytes).ok().map(ByteSize)
+}
+
+/// The storage engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum StorageEngine {
     /// An embedded database in files under `storage.path`.
     #[default]
     Fjall,
-    /// The memory of this process: everything is gone when it ends. For tests and for trying things out.
+    /// The memory of this process, lost when it ends. For tests and experiments.
     Memory,
     /// A RocksDB database in files under `storage.path`.
     #[cfg(feature = "rocksdb")]
@@ -48,7 +155,6 @@ impl fmt::Display for StorageEngine {
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum LogFormat {
     /// For people.
     #[default]
@@ -77,10 +183,10 @@ impl fmt::Display for LogFormat {
     }
 }
 
-/// What is logged: a level, or levels per target, as `info` or `warn,fila_server=debug`.
+/// What the server logs: a level, or levels per target, as `info` or `warn,fila_server=debug`.
 ///
-/// The directives are those of [`Targets`], except that a target alone, which would mean everything it says, is
-/// refused: `inof` is more often a misspelt level than a target.
+/// The directives are those of [`Targets`], except for a target alone, which would enable all its levels. The filter
+/// rejects it: `inof` is more often a misspelt level than a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogFilter {
     text: String,
@@ -88,7 +194,7 @@ pub struct LogFilter {
 }
 
 impl LogFilter {
-    /// Returns the directives as they were written.
+    /// Returns the directives as the user wrote them.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -110,7 +216,7 @@ impl Default for LogFilter {
     }
 }
 
-/// A text that is no filter of log lines.
+/// A text that is not a filter of log lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no filter of log lines; write `off`, `error`, `warn`, `info`, `debug` or `trace`, \
@@ -183,6 +289,80 @@ mod tests {
             "a b=info",
         ] {
             assert!(text.parse::<LogFilter>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_read_as_they_are_written() {
+        let cases = [
+            ("0", 0),
+            ("65536", 65_536),
+            ("65_536", 65_536),
+            ("7 B", 7),
+            ("64KiB", 65_536),
+            ("256 MiB", 268_435_456),
+            ("2 GiB", 2_147_483_648),
+            ("3 KB", 3_000),
+            ("3 MB", 3_000_000),
+            ("1.5 GB", 1_500_000_000),
+            ("0.5 KiB", 512),
+            (" 1 MiB ", 1_048_576),
+            ("18446744073709551615", u64::MAX),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        let texts = [
+            "",
+            " ",
+            "MiB",
+            "1 mib",
+            "1 M",
+            "1 MiB!",
+            "-1",
+            "+1",
+            "1.",
+            ".5 KiB",
+            "1..5 KiB",
+            "0.1 B",
+            "0.3 KiB",
+            "1e3",
+            "_1",
+            "1_",
+            "1._5 KB",
+            "0x10",
+            "٣",
+            "18446744073709551616",
+            "17179869184 GiB",
+            "0.0000000000000000000000000000000000000000000001 GiB",
+        ];
+        for text in texts {
+            assert_eq!(
+                text.parse::<ByteSize>(),
+                Err(NotAByteSize(text.to_owned())),
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_size_prints_in_the_largest_unit_that_is_exact() {
+        let cases = [
+            (0, "0 B"),
+            (256, "256 B"),
+            (1024, "1 KiB"),
+            (1025, "1025 B"),
+            (1 << 20, "1 MiB"),
+            (3 << 29, "1536 MiB"),
+            (1 << 31, "2 GiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(ByteSize(bytes).to_string(), text);
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)));
         }
     }
 }

@@ -48,7 +48,7 @@ impl Admin {
 
     /// Refuses a fairness key that no message can have.
     fn check_key(&self, key: &str) -> Result<(), Refusal> {
-        let max = self.handle.limits().fairness_key_bytes.as_usize();
+        let max = self.handle.limits().message.fairness_key_bytes.as_usize();
         let found = key.len();
         if found > max {
             let text = format!("the fairness key has {found} bytes, {max} are allowed");

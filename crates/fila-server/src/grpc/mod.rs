@@ -74,9 +74,10 @@ pub(crate) fn routes(
 /// Returns how large a request may be: one message of the largest size fits in any case, a batch of small ones too.
 fn request_bytes_max(limits: &LimitsConfig) -> usize {
     let message = limits
+        .message
         .payload_bytes
         .as_usize()
-        .saturating_add(limits.header_bytes.as_usize())
+        .saturating_add(limits.message.header_bytes.as_usize())
         .saturating_add(MESSAGE_OVERHEAD);
     message.max(REQUEST_BYTES_MIN)
 }

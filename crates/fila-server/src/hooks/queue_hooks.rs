@@ -47,7 +47,7 @@ impl HookSettings {
         let mut limits = Limits::default();
         limits.timeout = config.lua.default_timeout;
         limits.memory_bytes = config.lua.default_memory_limit_bytes.as_usize();
-        limits.fairness_key_bytes = config.limits.fairness_key_bytes.as_usize();
+        limits.fairness_key_bytes = config.limits.message.fairness_key_bytes.as_usize();
         limits.throttle_key_bytes = ThrottleKey::MAX;
         limits.weight = drr::Weight::MAX.value();
         limits.delay = config.limits.delay;
@@ -57,8 +57,8 @@ impl HookSettings {
                 config.lua.circuit_breaker_threshold,
                 config.lua.circuit_breaker_cooldown,
             ),
-            headers_max: config.limits.headers,
-            header_bytes_max: config.limits.header_bytes.as_usize(),
+            headers_max: config.limits.message.headers,
+            header_bytes_max: config.limits.message.header_bytes.as_usize(),
             room: (config.limits.buffered_bytes.as_usize() / 4) >> 10,
         }
     }

@@ -94,14 +94,17 @@ impl<E: Engine> ConfigWriter<E> {
 
     /// Checks that a key and a value are not too long.
     fn fits(&self, key: &str, value: &str) -> Result<(), CallError> {
-        let (keys, values) = (self.limits.config_key_bytes, self.limits.config_value_bytes);
+        let (keys, values) = (
+            self.limits.runtime_config.key_bytes,
+            self.limits.runtime_config.value_bytes,
+        );
         within("key", key.len(), keys, "limits.config_key_bytes")?;
         within("value", value.len(), values, "limits.config_value_bytes")
     }
 
     /// Checks that there is room for an entry in the place of this one. What does not grow always fits.
     fn has_room(&self, now: &Entries, old: Option<&Entry>, bytes: usize) -> Result<(), CallError> {
-        let max = self.limits.config_entries;
+        let max = self.limits.runtime_config.entries;
         if old.is_none() && now.len() >= max {
             let limit = "limits.config_entries";
             return Err(CallError::ConfigFull {
@@ -112,7 +115,7 @@ impl<E: Engine> ConfigWriter<E> {
         }
         let (freed, max) = (
             old.map_or(0, Entry::bytes),
-            self.limits.config_bytes.as_usize(),
+            self.limits.runtime_config.bytes.as_usize(),
         );
         if bytes > freed && now.bytes() - freed + bytes > max {
             let limit = "limits.config_bytes";

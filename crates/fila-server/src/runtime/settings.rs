@@ -17,10 +17,10 @@ pub(super) fn settings(config: &Config) -> Settings {
     }
     settings.memory_budget = config.storage.memory_budget.as_usize() / threads;
     let mut limits = Limits::default();
-    limits.payload_bytes = given.payload_bytes.as_usize();
-    limits.headers = given.headers;
-    limits.header_bytes = given.header_bytes.as_usize();
-    limits.fairness_key_bytes = given.fairness_key_bytes.as_usize();
+    limits.payload_bytes = given.message.payload_bytes.as_usize();
+    limits.headers = given.message.headers;
+    limits.header_bytes = given.message.header_bytes.as_usize();
+    limits.fairness_key_bytes = given.message.fairness_key_bytes.as_usize();
     limits.delay = given.delay;
     limits.keys_per_queue = given.keys_per_queue.get();
     limits.depth_per_queue = given.depth_per_queue.get();

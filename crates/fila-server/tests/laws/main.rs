@@ -63,7 +63,7 @@ impl Wire {
         RUNTIME.block_on(async {
             let mut config = in_memory();
             config.scheduler.quantum = NonZeroU64::new(quantum.min(QUANTUM_MAX)).unwrap();
-            config.limits.payload_bytes = "16 MiB".parse().unwrap();
+            config.limits.message.payload_bytes = "16 MiB".parse().unwrap();
             let server = soon(Server::start(config)).await.unwrap();
             let channel = connect(&server).await;
             let mut admin = FilaAdminClient::new(channel.clone());

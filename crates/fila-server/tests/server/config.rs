@@ -193,7 +193,7 @@ async fn keys_and_values_have_limits_that_refusals_name() {
 
 #[tokio::test]
 async fn there_are_no_more_entries_than_the_limit() {
-    let mut rig = Rig::with(small(|config| config.limits.config_entries = 2)).await;
+    let mut rig = Rig::with(small(|config| config.limits.runtime_config.entries = 2)).await;
     let admin = &mut rig.admin;
     set(admin, "a", "1").await.unwrap();
     set(admin, "b", "1").await.unwrap();
@@ -214,7 +214,7 @@ async fn there_are_no_more_entries_than_the_limit() {
 #[tokio::test]
 async fn all_entries_together_have_a_size_and_what_shrinks_always_fits() {
     let mut rig = Rig::with(small(|config| {
-        config.limits.config_bytes = "10 B".parse().unwrap();
+        config.limits.runtime_config.bytes = "10 B".parse().unwrap();
     }))
     .await;
     let admin = &mut rig.admin;

@@ -82,10 +82,10 @@ fn config() -> Config {
     config.storage.sweep_interval = Duration::from_millis(10);
     config.lua.default_timeout = Duration::from_millis(1);
     let limits = &mut config.limits;
-    limits.payload_bytes = ByteSize::kib(2);
-    limits.headers = 3;
-    limits.header_bytes = ByteSize::new(64);
-    limits.fairness_key_bytes = ByteSize::new(16);
+    limits.message.payload_bytes = ByteSize::kib(2);
+    limits.message.headers = 3;
+    limits.message.header_bytes = ByteSize::new(64);
+    limits.message.fairness_key_bytes = ByteSize::new(16);
     limits.queues = number(6);
     limits.keys_per_queue = number(4);
     limits.depth_per_queue = NonZeroU64::new(24).expect("not zero");
@@ -99,9 +99,9 @@ fn config() -> Config {
     limits.produce_window = small(16);
     limits.batch_messages = number(20);
     limits.buffered_bytes = ByteSize::kib(64);
-    limits.config_entries = 4;
-    limits.config_bytes = ByteSize::new(256);
-    limits.config_value_bytes = ByteSize::new(128);
+    limits.runtime_config.entries = 4;
+    limits.runtime_config.bytes = ByteSize::new(256);
+    limits.runtime_config.value_bytes = ByteSize::new(128);
     config
 }
 
