@@ -61,7 +61,7 @@ const STORE_WRITABLE: Metric = ("fila_store_writable", "1 if the store takes wri
 const STORE_SIZE: Metric = ("fila_store_size", "What the store takes on the disk");
 const STORE_JOURNALS: Metric = (
     "fila_store_journals",
-    "Journals whose contents are not filed yet; more than a handful means that the disk fills",
+    "Journals whose contents are not flushed yet; more than a handful means that the disk fills",
 );
 const STORE_LEFTOVERS: Metric = (
     "fila_store_leftovers",

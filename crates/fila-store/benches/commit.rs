@@ -4,9 +4,9 @@
 //! the same payloads with a checksum to one file and calls `fdatasync` once: it cannot find a message again, let
 //! alone forget one. (It grows its file as it goes, which the database does in large steps: with one outstanding
 //! that costs the floor more than the database costs.) Disks are shared and noisy, so the two are measured in alternating samples, the best sample of
-//! each counts, and what is reported is their ratio. CPU is of all threads, filing and merging included.
+//! each counts, and what is reported is their ratio. CPU is of all threads, flushing and compaction included.
 //!
-//! Reading back is measured on a backlog that is partly in memory and partly filed: all of it in pages of 256 whole
+//! Reading back is measured on a backlog that is partly in memory and partly flushed: all of it in pages of 256 whole
 //! messages, beside reading the log and checking its sums.
 //!
 //! `cargo bench -p fila-store` prints the table; `-- --quick` takes a tenth of the time. With `--features rocksdb` there

@@ -285,7 +285,9 @@ impl Cursor {
 
     /// Returns the place right after this message, whether or not there is one.
     pub fn after(message: &Locator) -> Self {
-        Self(Some(keys::place(&message.fairness_key, message.id).into()))
+        Self(Some(
+            keys::position(&message.fairness_key, message.id).into(),
+        ))
     }
 }
 
@@ -350,8 +352,8 @@ pub struct Health {
     pub writes: Writes,
     /// Bytes on disk, or in memory for an engine without one.
     pub bytes: u64,
-    /// Journals that wait for their contents to be filed; none for an engine without them. More than a handful
-    /// means that something keeps them, and that the disk fills.
+    /// Journals and segments that are not flushed yet; none for an engine without them. More than a handful means that
+    /// flushing is behind, and that the disk fills.
     pub journals: usize,
     /// Purged generations and deleted queues that have not been swept yet.
     pub leftovers: usize,

@@ -5,7 +5,7 @@
 //!
 //! # What is done about its known traps
 //! - A keyspace that nobody writes to keeps old journals from being deleted ([fjall#288]). There are four keyspaces
-//!   and never more, [`tend`](Rows::tend) rotates the memtables of those that are idle while a sealed journal
+//!   and never more, [`maintain`](Rows::maintain) rotates the memtables of those that are idle while a sealed journal
 //!   waits, and the number of journals is part of [`Health`](crate::Health).
 //! - Commits stall when flushing falls behind ([fjall#293]), and have stalled after a recovery ([fjall#257]): the
 //!   server is to watch the latency of commits, and the crash test writes after every recovery.
@@ -40,7 +40,7 @@ use fjall::{
 
 use crate::activity::Activity;
 use crate::rows::{Figures, Rows, Table, View, Write, WriteError};
-use crate::{Durability, Embedded, Fault, Filing, Logged, OpenError};
+use crate::{Durability, Embedded, Fault, FlushTarget, Logged, OpenError};
 
 /// Bytes that the database itself collects of a table; what it gets so is little.
 const MEMTABLE_BYTES: u64 = 4 << 20;
@@ -60,13 +60,6 @@ const TABLES_UNMERGED: usize = 2 * TABLES_MERGED as usize;
 ///
 /// It is closed, and the directory free, when the engine and all its shards have been dropped.
 pub type FjallEngine = Embedded<Logged<FjallRows>>;
-
-impl FjallEngine {
-    /// Returns how many journals there are: more than a handful means that something keeps them.
-    pub fn journal_count(&self) -> usize {
-        self.rows().beneath().database.journal_count()
-    }
-}
 
 /// How a [`FjallEngine`] is opened.
 #[derive(Clone, Debug)]
@@ -261,7 +254,7 @@ impl Rows for FjallRows {
         })
     }
 
-    fn tend(&self) -> Result<(), Fault> {
+    fn maintain(&self) -> Result<(), Fault> {
         let journal_waits = self.database.journal_count() > 1;
         for table in self.activity.idle().filter(|_| journal_waits) {
             let keyspace = self.keyspace(table);
@@ -278,8 +271,8 @@ impl Rows for FjallRows {
     }
 }
 
-impl Filing for FjallRows {
-    fn file(
+impl FlushTarget for FjallRows {
+    fn ingest(
         &self,
         table: Table,
         rows: &mut dyn Iterator<Item = (Bytes, Option<Bytes>)>,
@@ -289,15 +282,15 @@ impl Filing for FjallRows {
         if rows.peek().is_none() {
             return Ok(());
         }
-        let mut filing = self.keyspace(table).start_ingestion().map_err(Fault::new)?;
+        let mut ingestion = self.keyspace(table).start_ingestion().map_err(Fault::new)?;
         for (key, value) in rows {
             let written = match value {
-                Some(value) => filing.write(key, value),
-                None => filing.write_tombstone(key),
+                Some(value) => ingestion.write(key, value),
+                None => ingestion.write_tombstone(key),
             };
             written.map_err(Fault::new)?;
         }
-        filing.finish().map_err(Fault::new)
+        ingestion.finish().map_err(Fault::new)
     }
 
     fn is_behind(&self) -> bool {

@@ -51,7 +51,7 @@ fn check_key(key: &[u8]) {
     if let Ok((fairness_key, id)) = keys::parse_message(key) {
         let (queue, generation) = realm(key).expect("a message has a realm");
         assert_eq!(keys::message(queue, generation, &fairness_key, id), key);
-        assert_eq!(keys::place(&fairness_key, id), keys::place_of(key));
+        assert_eq!(keys::position(&fairness_key, id), keys::position_of(key));
         let (from, to) = keys::backlog(queue, generation, &fairness_key, None);
         assert!(from[..] <= *key && *key < to[..], "outside of its backlog");
         let (from, to) = keys::messages(queue, generation, None);

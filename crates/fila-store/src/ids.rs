@@ -30,15 +30,15 @@ impl fmt::Display for QueueId {
     }
 }
 
-/// A reign over a queue. Whoever claims the queue next has a greater one, and fences off all before it.
+/// The number of an ownership of a queue. The next claim gets a greater one, and fences all owners before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(u32);
 
 impl Epoch {
-    /// The first reign.
+    /// The first epoch.
     pub const FIRST: Self = Self(1);
 
-    /// The last reign that a message id has room for, after sixteen million others.
+    /// The last epoch that a message id has room for, after sixteen million others.
     pub const LAST: Self = Self((1 << (u64::BITS - COUNTER_BITS)) - 1);
 
     /// Returns the epoch of this number, unless it is zero or beyond [`LAST`](Self::LAST).

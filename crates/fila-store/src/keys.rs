@@ -15,8 +15,8 @@ pub(crate) const SCHEMA: &[u8] = b"s";
 pub(crate) const EPOCH: &[u8] = b"e";
 pub(crate) const NEXT_QUEUE: &[u8] = b"i";
 pub(crate) const REVISION: &[u8] = b"r";
-pub(crate) const FILED: &[u8] = b"j";
-pub(crate) const FILED_SEQUENCE: &[u8] = b"k";
+pub(crate) const FLUSHED_SEGMENT: &[u8] = b"j";
+pub(crate) const FLUSHED_SEQUENCE: &[u8] = b"k";
 
 const QUEUE: u8 = b'q';
 const NAME: u8 = b'n';
@@ -74,8 +74,8 @@ fn escape(key: &FairnessKey, into: &mut Vec<u8>) {
     into.extend_from_slice(&[0, 0]);
 }
 
-/// Returns a message's place in its queue: the end of its key.
-pub(crate) fn place(key: &FairnessKey, id: MessageId) -> Vec<u8> {
+/// Returns a message's position in its queue: the end of its key.
+pub(crate) fn position(key: &FairnessKey, id: MessageId) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(key.as_bytes().len() + 2 + ID);
     escape(key, &mut bytes);
     bytes.extend_from_slice(&id.get().to_be_bytes());
@@ -96,12 +96,12 @@ pub(crate) fn message(
     bytes
 }
 
-/// Returns the range of a queue's messages, from a place on.
+/// Returns the range of a queue's messages after a position.
 pub(crate) fn messages(queue: QueueId, generation: Generation, after: Option<&[u8]>) -> Range {
     let realm = realm(queue, generation);
     let from = after.map_or_else(
         || realm.to_vec(),
-        |place| following(&[&realm[..], place].concat()),
+        |position| following(&[&realm[..], position].concat()),
     );
     (from, successor(&realm))
 }
@@ -123,8 +123,8 @@ pub(crate) fn backlog(
     (prefix, to)
 }
 
-/// Returns the end of a message's key: its place in the queue.
-pub(crate) fn place_of(key: &[u8]) -> &[u8] {
+/// Returns the end of a message's key: its position in the queue.
+pub(crate) fn position_of(key: &[u8]) -> &[u8] {
     key.get(REALM..).unwrap_or_default()
 }
 
@@ -134,8 +134,8 @@ pub(crate) fn parse_message(key: &[u8]) -> Result<(FairnessKey, MessageId), Deco
         needed: REALM + 2 + ID,
         found: key.len(),
     };
-    let place = key.get(REALM..).ok_or_else(|| truncated.clone())?;
-    let (escaped, id) = place.split_last_chunk::<ID>().ok_or(truncated)?;
+    let position = key.get(REALM..).ok_or_else(|| truncated.clone())?;
+    let (escaped, id) = position.split_last_chunk::<ID>().ok_or(truncated)?;
     let fairness_key = unescape(escaped)?;
     Ok((
         fairness_key,

@@ -31,6 +31,7 @@ mod message;
 mod names;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+mod sync;
 mod timestamp;
 
 #[doc(hidden)]
@@ -51,7 +52,7 @@ pub use engine::{
 pub use error::{CommitError, EngineError, Fault, OpenError, ReadError, Rejected};
 pub use history::{Death, DeathReason, ErrorText, History};
 pub use ids::{Epoch, Generation, MessageId, QueueId, Version};
-pub use log::{Filing, Logged, LoggedView};
+pub use log::{FlushTarget, Logged, LoggedView};
 pub use memory::{Accident, MemoryDisk, MemoryEngine, MemoryRows, MemoryView};
 pub use message::{Entry, Locator, Message, Meta, Payload, Sizes};
 pub use names::{ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName, ThrottleKey};

@@ -1,26 +1,27 @@
-//! Rows in memory: the engine for tests and caches, and the one to compare others with.
+//! Rows in memory: the engine for tests and caches, and the reference for the others.
 //!
-//! A [`MemoryDisk`] outlives the engines that are opened on it, so that tests can restart a broker, let a new owner
-//! fence off an old one, and make a write fail.
+//! A [`MemoryDisk`] outlives the engines that are opened on it, so tests can restart a broker, fence an old owner, and make a
+//! write fail.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
 
 use crate::rows::{Figures, Rows, Table, View, Write, WriteError};
+use crate::sync;
 use crate::{Durability, Embedded, Fault, OpenError};
 
-/// A store in memory. Speaks the same format as those on disk.
+/// A store in memory, in the same format as those on disk.
 pub type MemoryEngine = Embedded<MemoryRows>;
 
 impl MemoryEngine {
-    /// Opens a store on this disk. Whoever had it open is fenced.
+    /// Opens a store on this disk, and fences the engine that had it open.
     ///
     /// # Errors
-    /// If what is on it cannot be read.
+    /// If its rows cannot be read.
     pub fn open(disk: &MemoryDisk) -> Result<Self, OpenError> {
         let opening = disk.0.openings.fetch_add(1, Ordering::SeqCst) + 1;
         let rows = MemoryRows {
@@ -32,40 +33,35 @@ impl MemoryEngine {
     }
 }
 
-/// What stays when an engine in memory is closed. A clone is the same disk.
+/// The rows that stay when an engine in memory is closed. A clone is the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk(Arc<Disk>);
 
 #[derive(Debug, Default)]
 struct Disk {
-    tables: RwLock<Tables>,
-    /// The last engine to be opened is the one that may write.
+    tables: RwLock<MemoryTables>,
+    /// Only the engine that was opened last may write.
     openings: AtomicU64,
     accident: Mutex<Option<Accident>>,
 }
 
-/// What becomes of a write that fails.
+/// The real outcome of a write that reports an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accident {
-    /// It is on the disk, though nobody was told.
-    Kept,
-    /// It never got there.
+    /// It is on the disk.
+    Stored,
+    /// It is not on the disk.
     Lost,
 }
 
 impl MemoryDisk {
     /// Lets the next write fail, like a sync that reports an error.
     pub fn fail_next_write(&self, accident: Accident) {
-        *self.accident() = Some(accident);
-    }
-
-    fn accident(&self) -> MutexGuard<'_, Option<Accident>> {
-        let accident = self.0.accident.lock();
-        accident.unwrap_or_else(PoisonError::into_inner)
+        *sync::lock(&self.0.accident) = Some(accident);
     }
 }
 
-/// The rows of a [`MemoryDisk`], as one engine has them.
+/// The rows of a [`MemoryDisk`], opened by one engine.
 #[derive(Debug)]
 pub struct MemoryRows {
     disk: MemoryDisk,
@@ -78,21 +74,19 @@ impl Rows for MemoryRows {
 
     fn view(&self) -> MemoryView<'_> {
         // A writer that panicked has at worst left rows of an unconfirmed commit.
-        let tables = self.disk.0.tables.read();
-        MemoryView(tables.unwrap_or_else(PoisonError::into_inner))
+        MemoryView(sync::read(&self.disk.0.tables))
     }
 
     fn write(&self, writes: Vec<Write>, _: Durability) -> Result<(), WriteError> {
-        let tables = self.disk.0.tables.write();
-        let mut tables = tables.unwrap_or_else(PoisonError::into_inner);
-        // Under the lock, so that no write of an older engine comes after the first of a newer one.
+        let mut tables = sync::write(&self.disk.0.tables);
+        // Checked under the lock, so that no write of an older engine follows one of a newer engine.
         if self.disk.0.openings.load(Ordering::SeqCst) != self.opening {
             return Err(WriteError::Superseded);
         }
         if self.poisoned.load(Ordering::SeqCst) {
             return Err(WriteError::Poisoned);
         }
-        let accident = self.disk.accident().take();
+        let accident = sync::lock(&self.disk.0.accident).take();
         if accident != Some(Accident::Lost) {
             tables.apply(writes);
         }
@@ -106,7 +100,7 @@ impl Rows for MemoryRows {
         }
     }
 
-    fn tend(&self) -> Result<(), Fault> {
+    fn maintain(&self) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -119,13 +113,13 @@ impl Rows for MemoryRows {
 }
 
 #[derive(Debug, Default)]
-struct Tables {
+struct MemoryTables {
     tables: [BTreeMap<Bytes, Bytes>; Table::ALL.len()],
-    /// Of all keys and values.
+    /// Bytes of all keys and values.
     bytes: u64,
 }
 
-impl Tables {
+impl MemoryTables {
     fn apply(&mut self, writes: Vec<Write>) {
         for Write {
             table, key, value, ..
@@ -149,7 +143,7 @@ impl Tables {
 
 /// The rows at one moment: writers wait while it exists.
 #[derive(Debug)]
-pub struct MemoryView<'a>(RwLockReadGuard<'a, Tables>);
+pub struct MemoryView<'a>(RwLockReadGuard<'a, MemoryTables>);
 
 impl View for MemoryView<'_> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Fault> {

@@ -3,7 +3,7 @@
 //!
 //! # What is done about its known traps
 //! - A column family that nobody writes to keeps old journals, which RocksDB calls write-ahead logs, until there are
-//!   [too many bytes](RocksOptions::journal_bytes) of them. As with fjall, [`tend`](Rows::tend) flushes those that
+//!   [too many bytes](RocksOptions::journal_bytes) of them. As with fjall, [`maintain`](Rows::maintain) flushes those that
 //!   are idle while a sealed journal waits, and the number of journals is part of [`Health`](crate::Health).
 //! - After some failed writes, as on a full disk, it resumes by itself. Whoever asked for the write has been told that
 //!   its outcome is unknown, so nothing may follow it: the flag that says so is set under the lock of the write.
@@ -55,7 +55,7 @@ impl RocksOptions {
     /// Fewer bytes of journals than this are not taken, as with fjall.
     const JOURNAL_BYTES_MIN: u64 = 64 << 20;
 
-    /// Memtables of one table: one that is filled, and those that wait to be filed.
+    /// Memtables of one table: one that is filled, and those that wait to be flushed.
     const MEMTABLES: i32 = 4;
 
     /// Files of tables that are held open.
@@ -91,14 +91,14 @@ impl RocksOptions {
         self
     }
 
-    /// Sets how many bytes of a table are collected in memory before they are filed. There are up to four such
+    /// Sets how many bytes of a table are collected in memory before they are flushed. There are up to four such
     /// memtables for a busy table, one of which is being filled.
     pub fn memtable_bytes(mut self, bytes: u64) -> Self {
         self.memtable_bytes = bytes.max(1 << 20);
         self
     }
 
-    /// Sets how many bytes of journals there may be before tables are filed for their sake; at least 64 MiB.
+    /// Sets how many bytes of journals there may be before tables are flushed for their sake; at least 64 MiB.
     pub fn journal_bytes(mut self, bytes: u64) -> Self {
         self.journal_bytes = bytes.max(Self::JOURNAL_BYTES_MIN);
         self
@@ -310,7 +310,7 @@ impl Rows for RocksRows {
         })
     }
 
-    fn tend(&self) -> Result<(), Fault> {
+    fn maintain(&self) -> Result<(), Fault> {
         let journal_waits = self.figures()?.journals > 1;
         let mut options = FlushOptions::default();
         options.set_wait(false);

@@ -49,8 +49,7 @@ pub struct Write {
     pub key: Bytes,
     /// To what; none removes it.
     pub value: Option<Bytes>,
-    /// Whether it is certain that nothing has ever been under this key. A row that comes and goes before it was filed
-    /// need not be filed at all.
+    /// Whether no row has ever had this key, for certain. Such a row need not be flushed if it is removed before.
     pub is_new: bool,
 }
 
@@ -117,7 +116,7 @@ pub trait Rows: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the database fails.
-    fn tend(&self) -> Result<(), Fault>;
+    fn maintain(&self) -> Result<(), Fault>;
 
     /// Returns how much room it takes.
     ///

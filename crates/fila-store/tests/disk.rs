@@ -348,7 +348,7 @@ fn idle_tables_keep_no_journals<P: OnDisk>() {
     assert_eq!(
         shard.scan(&Cursor::start(), 1).unwrap().items.len(),
         1,
-        "and what was in them is filed"
+        "and their contents are flushed"
     );
 }
 
@@ -420,7 +420,7 @@ fn every_level_of_durability_outlives_a_close<P: OnDisk>() {
     }
 }
 
-/// Also while the log is filed again and again, with nothing in it that is left to be filed.
+/// Also while the log is flushed again and again, with nothing left in it to flush.
 #[test]
 fn messages_that_come_and_go_leave_no_files_in_the_database() {
     let directory = tempfile::tempdir().unwrap();
@@ -434,7 +434,7 @@ fn messages_that_come_and_go_leave_no_files_in_the_database() {
     }
     drop((shard, engine));
     let log = std::fs::read_dir(directory.path().join("log")).unwrap();
-    assert!(log.count() > 1, "segments have been filed");
+    assert!(log.count() > 1, "segments have been flushed");
     let mut places = vec![directory.path().join("keyspaces")];
     while let Some(place) = places.pop() {
         for entry in std::fs::read_dir(&place).unwrap() {

@@ -59,7 +59,7 @@ fn after_a_failed_write_nothing_is_taken_and_all_is_read() {
 
 #[test]
 fn a_commit_of_unknown_outcome_happens_once_when_repeated_after_reopening() {
-    for accident in [Accident::Kept, Accident::Lost] {
+    for accident in [Accident::Stored, Accident::Lost] {
         let disk = MemoryDisk::default();
         let engine = MemoryEngine::open(&disk).unwrap();
         let queue = engine.create_queue(&queue(), "".into()).unwrap();
@@ -75,7 +75,7 @@ fn a_commit_of_unknown_outcome_happens_once_when_repeated_after_reopening() {
         let engine = MemoryEngine::open(&disk).unwrap();
         let shard = engine.claim(queue.id).unwrap();
         let found = match accident {
-            Accident::Kept => new,
+            Accident::Stored => new,
             Accident::Lost => old,
         };
         assert_eq!(ids(&shard), [found], "all of it, or nothing");

@@ -67,7 +67,7 @@ killed! { rocks: crate::places::InRocks }
 
 type Messages = BTreeSet<MessageId>;
 
-/// Small memtables, so that the writer is killed while tables are filed and merged, too.
+/// Small memtables, so that the writer is killed while tables are flushed and merged, too.
 fn open<P: OnDisk>(path: &Path, durability: Durability) -> P::Engine {
     P::open(path, durability, 1 << 20).unwrap()
 }

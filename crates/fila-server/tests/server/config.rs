@@ -367,7 +367,7 @@ async fn the_runtime_configuration_survives_a_restart() {
 
 #[tokio::test]
 async fn what_was_not_stored_is_not_in_effect() {
-    for accident in [Accident::Kept, Accident::Lost] {
+    for accident in [Accident::Stored, Accident::Lost] {
         let disk = MemoryDisk::default();
         let on = async |disk: &MemoryDisk| {
             let engine = MemoryEngine::open(disk).unwrap();
@@ -390,7 +390,7 @@ async fn what_was_not_stored_is_not_in_effect() {
         let mut rig = on(&disk).await;
         let found = read(&mut rig.admin, "a").await.unwrap().value;
         let expected = match accident {
-            Accident::Kept => "after",
+            Accident::Stored => "after",
             Accident::Lost => "before",
         };
         assert_eq!(found, expected);

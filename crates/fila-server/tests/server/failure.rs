@@ -15,7 +15,7 @@ async fn on(disk: &MemoryDisk) -> Rig {
 
 #[tokio::test]
 async fn a_failed_write_is_never_confirmed_and_takes_the_server_out_of_service() {
-    for accident in [Accident::Kept, Accident::Lost] {
+    for accident in [Accident::Stored, Accident::Lost] {
         let disk = MemoryDisk::default();
         let mut rig = on(&disk).await;
         rig.create("orders").await;
@@ -46,7 +46,7 @@ async fn a_failed_write_is_never_confirmed_and_takes_the_server_out_of_service()
 
         let mut rig = on(&disk).await;
         let kept = match accident {
-            Accident::Kept => 2,
+            Accident::Stored => 2,
             Accident::Lost => 1,
         };
         assert_eq!(rig.stats("orders").await.depth, kept);

@@ -384,7 +384,7 @@ async fn what_may_or_may_not_be_stored_is_not_shown() {
     let mut rig = Rig::of(server).await;
     rig.create("orders").await;
     rig.enqueue("orders", "a", "confirmed").await;
-    disk.fail_next_write(Accident::Kept);
+    disk.fail_next_write(Accident::Stored);
     let unknown = EnqueueRequest {
         queue: "orders".to_owned(),
         message: Some(message("a", "unknown")),

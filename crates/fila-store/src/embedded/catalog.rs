@@ -1,4 +1,4 @@
-//! Queues by name and id, claims, the runtime configuration, and how the engine is.
+//! The catalogue: queues by name and id, claims, the runtime configuration, and the health of the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::{
-    Core, Embedded, EmbeddedShard, Reign, commit, generation, number, refused, set, set_number,
-    sweep, unset,
+    Core, Embedded, EmbeddedShard, Ownership, commit, commit_error, generation, number, set,
+    set_number, sweep, unset,
 };
 use crate::names::within;
 use crate::record::{self, DecodeError};
@@ -23,22 +23,22 @@ impl<R: Rows> Engine for Embedded<R> {
 
     fn create_queue(&self, name: &QueueName, definition: Bytes) -> Result<Queue, EngineError> {
         within_definition(&definition)?;
-        let mut ledger = self.0.ledger();
+        let mut catalog = self.0.catalog();
         if self.0.id_of(name)?.is_some() {
             return Err(EngineError::AlreadyExists(name.clone()));
         }
-        let id = QueueId::new(ledger.next_queue);
-        let next_queue = ledger.next_queue.checked_add(1);
+        let id = QueueId::new(catalog.next_queue);
+        let next_queue = catalog.next_queue.checked_add(1);
         let next_queue = next_queue.ok_or(EngineError::Exhausted("queue ids"))?;
-        let version = ledger.next_version()?;
+        let version = catalog.next_version()?;
         self.0.change(vec![
             set_queue(id, version, name, &definition),
             set_number(keys::name(name), id.get()),
             set_number(keys::NEXT_QUEUE.to_vec(), next_queue),
             set_number(keys::REVISION.to_vec(), version.get()),
         ])?;
-        ledger.next_queue = next_queue;
-        ledger.revision = version.get();
+        catalog.next_queue = next_queue;
+        catalog.revision = version.get();
         Ok(Queue {
             id,
             name: name.clone(),
@@ -54,24 +54,24 @@ impl<R: Rows> Engine for Embedded<R> {
         definition: Bytes,
     ) -> Result<Version, EngineError> {
         within_definition(&definition)?;
-        let mut ledger = self.0.ledger();
+        let mut catalog = self.0.catalog();
         let found = self.0.queue_of(queue)?;
         let found = found.ok_or(EngineError::UnknownQueue(queue))?;
         matching(expected, Some(found.version))?;
-        let version = ledger.next_version()?;
+        let version = catalog.next_version()?;
         self.0.change(vec![
             set_queue(queue, version, &found.name, &definition),
             set_number(keys::REVISION.to_vec(), version.get()),
         ])?;
-        ledger.revision = version.get();
+        catalog.revision = version.get();
         Ok(version)
     }
 
     fn delete_queues(&self, queues: &[QueueId]) -> Result<(), EngineError> {
-        let mut ledger = self.0.ledger();
+        let mut catalog = self.0.catalog();
         let mut writes = Vec::with_capacity(queues.len() * 4);
-        for (place, &queue) in queues.iter().enumerate() {
-            if queues[..place].contains(&queue) {
+        for (index, &queue) in queues.iter().enumerate() {
+            if queues[..index].contains(&queue) {
                 continue; // a list of writes has no key twice
             }
             let found = self.0.queue_of(queue)?;
@@ -87,8 +87,8 @@ impl<R: Rows> Engine for Embedded<R> {
         }
         self.0.change(writes)?;
         for queue in queues {
-            if let Some(reign) = ledger.reigns.remove(queue) {
-                reign.epoch.store(0, Ordering::Release);
+            if let Some(ownership) = catalog.owners.remove(queue) {
+                ownership.epoch.store(0, Ordering::Release);
             }
         }
         Ok(())
@@ -120,7 +120,7 @@ impl<R: Rows> Engine for Embedded<R> {
     }
 
     fn claim(&self, queue: QueueId) -> Result<Self::Shard, EngineError> {
-        let mut ledger = self.0.ledger();
+        let mut catalog = self.0.catalog();
         let present = {
             let view = self.0.rows.view();
             let row = view.get(Table::Catalog, &keys::queue(queue));
@@ -129,30 +129,35 @@ impl<R: Rows> Engine for Embedded<R> {
             }
             generation(&view, queue)?
         };
-        let (epoch, reign) = match ledger.reigns.get(&queue).cloned() {
-            // Nobody has owned it since the store was opened, and no epoch before that was as great.
+        let (epoch, ownership) = match catalog.owners.get(&queue).cloned() {
+            // It has not been claimed since the store was opened, and every earlier epoch is smaller.
             None => {
-                let first = MessageId::new(ledger.epoch, 0).map_or(u64::MAX, MessageId::get);
-                let reign = Arc::new(Reign {
-                    epoch: AtomicU32::new(ledger.epoch.get()),
+                let first = MessageId::new(catalog.epoch, 0).map_or(u64::MAX, MessageId::get);
+                let ownership = Arc::new(Ownership {
+                    epoch: AtomicU32::new(catalog.epoch.get()),
                     generation: AtomicU32::new(present.get()),
                     next_id: AtomicU64::new(first),
                 });
-                ledger.reigns.insert(queue, Arc::clone(&reign));
-                (ledger.epoch, reign)
+                catalog.owners.insert(queue, Arc::clone(&ownership));
+                (catalog.epoch, ownership)
             }
-            Some(reign) => {
-                let epoch = ledger.epoch.next();
+            Some(ownership) => {
+                let epoch = catalog.epoch.next();
                 let epoch = epoch.ok_or(EngineError::Exhausted("epochs"))?;
                 let number = u64::from(epoch.get());
                 self.0
                     .change(vec![set_number(keys::EPOCH.to_vec(), number)])?;
-                ledger.epoch = epoch;
-                reign.epoch.store(epoch.get(), Ordering::Release);
-                (epoch, reign)
+                catalog.epoch = epoch;
+                ownership.epoch.store(epoch.get(), Ordering::Release);
+                (epoch, ownership)
             }
         };
-        Ok(EmbeddedShard::new(Arc::clone(&self.0), queue, epoch, reign))
+        Ok(EmbeddedShard::new(
+            Arc::clone(&self.0),
+            queue,
+            epoch,
+            ownership,
+        ))
     }
 
     fn stage(&self, batches: &[(&Self::Shard, &Batch)]) -> Result<(), CommitError> {
@@ -160,7 +165,8 @@ impl<R: Rows> Engine for Embedded<R> {
     }
 
     fn settle(&self) -> Result<(), CommitError> {
-        commit::settle(&self.0)
+        // The store does not know which of the staged commits has failed.
+        self.0.settle().map_err(commit_error)
     }
 
     fn set_config(
@@ -170,21 +176,21 @@ impl<R: Rows> Engine for Embedded<R> {
         value: Bytes,
     ) -> Result<Version, EngineError> {
         within("bytes of a config value", value.len(), 0, CONFIG_MAX)?;
-        let mut ledger = self.0.ledger();
+        let mut catalog = self.0.catalog();
         matching(expected, self.config(key)?.map(|entry| entry.version))?;
-        let version = ledger.next_version()?;
+        let version = catalog.next_version()?;
         let row = keys::config(key);
         let record = record::encode_config(&row, version, &value);
         self.0.change(vec![
             set(Table::Catalog, row, record),
             set_number(keys::REVISION.to_vec(), version.get()),
         ])?;
-        ledger.revision = version.get();
+        catalog.revision = version.get();
         Ok(version)
     }
 
     fn remove_config(&self, key: &ConfigKey, expected: Expected) -> Result<(), EngineError> {
-        let _ledger = self.0.ledger();
+        let _catalog = self.0.catalog();
         matching(expected, self.config(key)?.map(|entry| entry.version))?;
         self.0
             .change(vec![unset(Table::Catalog, keys::config(key))])
@@ -237,10 +243,10 @@ impl<R: Rows> Engine for Embedded<R> {
 }
 
 impl<R: Rows> Core<R> {
-    /// Changes the catalogue; the caller has the ledger.
+    /// Changes the catalogue; the caller holds the lock of its state.
     fn change(&self, writes: Vec<Write>) -> Result<(), EngineError> {
-        let written = self.write(writes, self.durability);
-        written.map_err(|error| refused(error).into())
+        self.write(writes)
+            .map_err(|error| commit_error(error).into())
     }
 
     fn id_of(&self, name: &QueueName) -> Result<Option<QueueId>, ReadError> {

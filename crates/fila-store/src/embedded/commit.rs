@@ -1,4 +1,4 @@
-//! The way of a commit: checked, encoded, fenced, staged, in this order; then it is settled.
+//! A commit is checked, encoded, fenced and staged, in this order.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use super::{Core, EmbeddedShard, refused, set_number, unset};
+use super::{Core, EmbeddedShard, commit_error, set_number, unset};
 use crate::batch::{Operation, Origin};
 use crate::rows::{Rows, Table, View, Write, WriteError};
 use crate::{Batch, CommitError, Generation, Payload, QueueId, Rejected, keys, record};
@@ -24,13 +24,13 @@ pub(super) fn stage<R: Rows>(
             .map(|(shard, batch)| {
                 batch
                     .purged_to()
-                    .unwrap_or_else(|| shard.reign().generation())
+                    .unwrap_or_else(|| shard.ownership().generation())
             })
             .collect();
         let mut writes = encode(core, batches, &targets)?;
-        let _ledger = core.ledger();
+        let _catalog = core.catalog();
         for (shard, _) in batches {
-            if !shard.reign().is_of(shard.id().1) {
+            if !shard.ownership().is_of(shard.id().1) {
                 return Err(CommitError::Fenced {
                     queue: shard.id().0,
                 });
@@ -41,7 +41,7 @@ pub(super) fn stage<R: Rows>(
             .iter()
             .zip(&targets)
             .any(|((shard, batch), target)| {
-                batch.purged_to().is_none() && shard.reign().generation() != *target
+                batch.purged_to().is_none() && shard.ownership().generation() != *target
             });
         if overtaken {
             continue;
@@ -61,24 +61,21 @@ pub(super) fn stage<R: Rows>(
             staged.map_err(|error| failed(error, batches))?;
         }
         for ((shard, _), target) in batches.iter().zip(&targets) {
-            let generation = &shard.reign().generation;
+            let generation = &shard.ownership().generation;
             generation.store(target.get(), Ordering::Release);
         }
         for ((shard, _), next_id) in batches.iter().zip(next_ids) {
             let next_id = next_id.unwrap_or_default();
-            shard.reign().next_id.fetch_max(next_id, Ordering::Relaxed);
+            shard
+                .ownership()
+                .next_id
+                .fetch_max(next_id, Ordering::Relaxed);
         }
         return Ok(());
     }
 }
 
-/// Makes durable and visible what has been staged. It is asked for by those who have staged something, and whose it was
-/// that failed, if anything has, nobody knows.
-pub(super) fn settle<R: Rows>(core: &Core<R>) -> Result<(), CommitError> {
-    core.noted(core.rows.settle()).map_err(refused)
-}
-
-/// Refuses what can be refused without looking at anything.
+/// Refuses what can be refused without a read.
 fn check<R: Rows>(core: &Arc<Core<R>>, batches: Batches<'_, R>) -> Result<(), Rejected> {
     let mut queues = HashSet::new();
     for (shard, _) in batches {
@@ -100,16 +97,16 @@ fn check<R: Rows>(core: &Arc<Core<R>>, batches: Batches<'_, R>) -> Result<(), Re
 
 fn failed<R: Rows>(error: WriteError, batches: Batches<'_, R>) -> CommitError {
     match (error, batches.first()) {
-        // The whole store has another owner, so the first queue is as good an example as any.
+        // The whole store has another owner: any queue is an example.
         (WriteError::Superseded, Some((shard, _))) => CommitError::Fenced {
             queue: shard.id().0,
         },
-        (error, _) => refused(error),
+        (error, _) => commit_error(error),
     }
 }
 
-/// Adds what makes a purge: the new generation, and a note that the old one is to be swept. A purge to the present
-/// generation has happened before, and adds nothing.
+/// Adds the rows of a purge: the new generation, and a leftover row for the old one. A purge to the present generation has
+/// happened before, and adds none.
 fn purge<R: Rows>(
     shard: &EmbeddedShard<R>,
     batch: &Batch,
@@ -119,7 +116,7 @@ fn purge<R: Rows>(
         return Ok(());
     };
     let (queue, _) = shard.id();
-    let present = shard.reign().generation();
+    let present = shard.ownership().generation();
     if present == to {
         return Ok(());
     }
@@ -159,9 +156,9 @@ fn encode<R: Rows>(
     Ok(writes)
 }
 
-/// Reads what a message carries that moves. Nobody else changes it meanwhile: its owner is who commits. None if it is
-/// gone or damaged, which the copy's reader is to find out; a database that fails is another matter, and nothing has
-/// been written yet.
+/// Reads the payload of a message that moves to another queue. It cannot change meanwhile: its owner is committing. Returns
+/// none if it is missing or damaged; a read of the copy reports that. A failing database is an error: nothing has been
+/// written yet.
 fn payload_of<R: Rows>(core: &Core<R>, origin: &Origin) -> Result<Option<Payload>, CommitError> {
     let Origin {
         queue,
@@ -171,11 +168,11 @@ fn payload_of<R: Rows>(core: &Core<R>, origin: &Origin) -> Result<Option<Payload
     let key = keys::message(*queue, *generation, &locator.fairness_key, locator.id);
     let record = core.rows.view().get(Table::Payloads, &key);
     let record = record.map_err(CommitError::Unreadable)?;
-    // The sum of a record covers its key, so it is taken apart and written anew.
+    // The checksum of a record covers its key, so the copy is encoded anew.
     Ok(record.and_then(|record| record::decode_payload(&key, &record).ok()))
 }
 
-/// Sets a row of a message that is new, unless a commit is repeated.
+/// Sets a row of a new message. `stage` clears `is_new` if the commit may be a repeated one.
 fn put(table: Table, key: Bytes, record: Bytes) -> Write {
     Write {
         is_new: true,
@@ -183,9 +180,9 @@ fn put(table: Table, key: Bytes, record: Bytes) -> Write {
     }
 }
 
-/// Returns the least id that the queue has not seen after this batch; none if it may have seen one of the batch before.
+/// Returns the next unused id after this batch; none if an id of the batch may have been used before.
 fn next_id<R: Rows>(shard: &EmbeddedShard<R>, batch: &Batch) -> Option<u64> {
-    let next_id = shard.reign().next_id.load(Ordering::Relaxed);
+    let next_id = shard.ownership().next_id.load(Ordering::Relaxed);
     let put = batch
         .operations()
         .iter()
@@ -216,7 +213,7 @@ fn encode_operation<R: Rows>(
             let key: Bytes = keys::message(queue, generation, &meta.fairness_key, *id).into();
             let record = record::encode_meta(&key, meta);
             writes.push(put(Table::Messages, key.clone(), record));
-            // If it is not there any more the commit that this one repeats has copied it, and that is left alone.
+            // A missing original means that this commit is a repeated one: the copy exists and stays as it is.
             if let Some(payload) = payload {
                 let record = record::encode_payload(&key, &payload);
                 writes.push(put(Table::Payloads, key, record));

@@ -1,15 +1,15 @@
-//! One engine for all embedded databases: what rows mean, who may write them, and how they are swept.
+//! One engine for all embedded databases: the meaning of rows, ownership of queues, and sweeping.
 //!
-//! # Who locks what
-//! The *ledger* is locked by everything that writes what may be read, from the check of the fence until the write is
-//! done; so a claim waits for the commits under way, and none of them can come after it. Records are encoded before
-//! it is taken. Reads take no lock: they check the fence, look at a view of one moment, and use the generation that
-//! was current when they began. The *broom* is locked by the sweep alone.
+//! # Locks
+//! Every write of readable rows locks the *catalogue state*, from the check of the fence until the write is done. So a claim
+//! waits for commits in progress, and none of them can come after it. Records are encoded before the lock is taken. Reads
+//! take no lock: they check the fence, read a view of one moment, and use the generation that was current when they began.
+//! Only the sweep locks the *sweeper*.
 //!
 //! # What always holds
 //! - A row of a message exists only in a generation up to the queue's present one, and is read only in that one.
-//! - A generation before the present one, and a deleted queue, is named by a leftover row until it is empty.
-//! - The ledger's numbers are those of the catalogue, or writes are no longer taken.
+//! - A leftover row names each older generation and each deleted queue until its rows are swept.
+//! - The numbers of the catalogue state equal those of the catalogue, or writes are no longer taken.
 
 mod catalog;
 mod commit;
@@ -19,12 +19,13 @@ mod sweep;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
 use crate::record::{self, DecodeError};
 use crate::rows::{Rows, Table, View, Write, WriteError};
+use crate::sync;
 use crate::{
     CommitError, Durability, EngineError, Epoch, Fault, Generation, OpenError, QueueId, ReadError,
     Rejected, Version, keys,
@@ -32,10 +33,10 @@ use crate::{
 
 pub use shard::EmbeddedShard;
 
-/// The newest schema that is known here, and the one that is written.
+/// The newest schema that this version reads, and the one that it writes.
 const SCHEMA: u64 = 3;
 
-/// The oldest one that can be read. It has no log.
+/// The oldest schema that this version reads. It has no log.
 const SCHEMA_MIN: u64 = 1;
 
 /// A store on an embedded database. A clone is the same store.
@@ -45,30 +46,30 @@ struct Core<R> {
     rows: R,
     durability: Durability,
     poisoned: AtomicBool,
-    ledger: Mutex<Ledger>,
-    broom: Mutex<sweep::Broom>,
+    catalog: Mutex<CatalogState>,
+    sweeper: Mutex<sweep::Sweeper>,
 }
 
-/// Who owns what, and which numbers come next.
-struct Ledger {
-    /// The greatest epoch given.
+/// The owners of queues, and the next numbers.
+struct CatalogState {
+    /// The greatest epoch in use.
     epoch: Epoch,
     next_queue: u64,
     revision: u64,
     /// The queues that have been claimed since the store was opened.
-    reigns: HashMap<QueueId, Arc<Reign>>,
+    owners: HashMap<QueueId, Arc<Ownership>>,
 }
 
-/// Who owns a queue now. Written under the ledger's lock, read without it.
-struct Reign {
-    /// Zero when the queue is deleted, which is nobody's epoch.
+/// The present owner of a queue. Written under the lock of the catalogue state, read without it.
+struct Ownership {
+    /// Zero, which is no epoch, once the queue is deleted.
     epoch: AtomicU32,
     generation: AtomicU32,
-    /// The least id such that it and all greater ones have never been put.
+    /// No id from this one on has ever been put.
     next_id: AtomicU64,
 }
 
-impl Reign {
+impl Ownership {
     fn is_of(&self, epoch: Epoch) -> bool {
         self.epoch.load(Ordering::Acquire) == epoch.get()
     }
@@ -94,20 +95,20 @@ impl<R: Rows> fmt::Debug for Embedded<R> {
 }
 
 impl<R: Rows> Embedded<R> {
-    /// Starts a store on these rows: creates it if there are none, refuses what it does not know, and begins an epoch.
+    /// Opens the store in these rows, or creates it if there are none, and begins an epoch.
     pub(crate) fn start(rows: R, durability: Durability) -> Result<Self, OpenError> {
-        let found = Found::read(&rows.view())?;
-        let ledger = Ledger {
-            epoch: found.epoch,
-            next_queue: found.next_queue,
-            revision: found.revision,
-            reigns: HashMap::new(),
+        let header = StoreHeader::read(&rows.view())?;
+        let catalog = CatalogState {
+            epoch: header.epoch,
+            next_queue: header.next_queue,
+            revision: header.revision,
+            owners: HashMap::new(),
         };
         let numbers = [
             (keys::SCHEMA, SCHEMA),
-            (keys::EPOCH, u64::from(ledger.epoch.get())),
-            (keys::NEXT_QUEUE, ledger.next_queue),
-            (keys::REVISION, ledger.revision),
+            (keys::EPOCH, u64::from(catalog.epoch.get())),
+            (keys::NEXT_QUEUE, catalog.next_queue),
+            (keys::REVISION, catalog.revision),
         ];
         let writes = numbers.map(|(key, number)| set_number(key.to_vec(), number));
         let written = rows.write(writes.into(), durability);
@@ -116,39 +117,35 @@ impl<R: Rows> Embedded<R> {
             rows,
             durability,
             poisoned: AtomicBool::new(false),
-            ledger: Mutex::new(ledger),
-            broom: Mutex::default(),
+            catalog: Mutex::new(catalog),
+            sweeper: Mutex::default(),
         })))
     }
 
-    /// Refuses rows that are not a store's, before anything is written beside them.
+    /// Refuses a database that is not a store, before anything is written to it.
     ///
-    /// Of a store with a log they may be any part of what it will say: what it is may be in the log still.
+    /// A store with a log may lack any row: the row that names the schema may still be in the log.
     pub(crate) fn recognise(rows: &R) -> Result<(), OpenError> {
         let view = rows.view();
         let has = |key| {
             let row = view.get(Table::Catalog, key).map_err(OpenError::Fault)?;
             Ok(row.is_some())
         };
-        if has(keys::FILED)? && !has(keys::SCHEMA)? {
+        if has(keys::FLUSHED_SEGMENT)? && !has(keys::SCHEMA)? {
             return Ok(());
         }
-        Found::read(&view).map(drop)
-    }
-
-    pub(crate) fn rows(&self) -> &R {
-        &self.0.rows
+        StoreHeader::read(&view).map(drop)
     }
 }
 
-/// What a store says of itself when it is opened.
-struct Found {
+/// The rows that describe a store.
+struct StoreHeader {
     epoch: Epoch,
     next_queue: u64,
     revision: u64,
 }
 
-impl Found {
+impl StoreHeader {
     fn read(view: &impl View) -> Result<Self, OpenError> {
         let number = |key, what| {
             let row = view.get(Table::Catalog, key).map_err(OpenError::Fault)?;
@@ -189,13 +186,13 @@ impl Found {
         })
     }
 
-    /// There is no schema, so there must not be anything else.
+    /// There is no schema row, so there must be no other row.
     fn nothing(view: &impl View) -> Result<Self, OpenError> {
         for table in Table::ALL {
             for row in view.range(table, &[], &[u8::MAX]) {
                 let (key, _) = row.map_err(OpenError::Fault)?;
-                // A log is put before a database before it says what it is.
-                if ![keys::FILED, keys::FILED_SEQUENCE].contains(&&key[..]) {
+                // The flush mark is written before the schema.
+                if ![keys::FLUSHED_SEGMENT, keys::FLUSHED_SEQUENCE].contains(&&key[..]) {
                     return Err(OpenError::Unrecognised);
                 }
             }
@@ -208,8 +205,8 @@ impl Found {
     }
 }
 
-impl Ledger {
-    /// Returns the version that the next change is to have.
+impl CatalogState {
+    /// Returns the version of the next change.
     fn next_version(&self) -> Result<Version, EngineError> {
         let next = self.revision.checked_add(1);
         next.map(Version::new)
@@ -218,44 +215,43 @@ impl Ledger {
 }
 
 impl<R: Rows> Core<R> {
-    /// Locks the ledger. A thread that panicked under the lock has left it as it was before its write.
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the catalogue state. A thread that panicked under the lock has not changed it yet.
+    fn catalog(&self) -> MutexGuard<'_, CatalogState> {
+        sync::lock(&self.catalog)
     }
 
-    /// Writes rows, unless a write has failed before.
-    fn write(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
-        self.unless_poisoned(|rows| rows.write(writes, durability))
+    /// Writes rows durably, unless an earlier write has failed.
+    fn write(&self, writes: Vec<Write>) -> Result<(), WriteError> {
+        self.stage(writes)?;
+        self.settle()
     }
 
-    /// Stages rows, unless a write has failed before.
+    /// Stages rows, unless an earlier write has failed.
     fn stage(&self, writes: Vec<Write>) -> Result<(), WriteError> {
-        self.unless_poisoned(|rows| rows.stage(writes, self.durability))
-    }
-
-    fn unless_poisoned(
-        &self,
-        write: impl FnOnce(&R) -> Result<(), WriteError>,
-    ) -> Result<(), WriteError> {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(WriteError::Poisoned);
         }
-        self.noted(write(&self.rows))
+        let staged = self.rows.stage(writes, self.durability);
+        staged.inspect_err(|error| self.note(error))
     }
 
-    /// Takes note of a write that has failed.
-    fn noted(&self, written: Result<(), WriteError>) -> Result<(), WriteError> {
-        written.inspect_err(|error| match error {
+    /// Makes the staged rows durable and visible.
+    fn settle(&self) -> Result<(), WriteError> {
+        self.rows.settle().inspect_err(|error| self.note(error))
+    }
+
+    fn note(&self, error: &WriteError) {
+        match error {
             WriteError::Superseded => {}
             WriteError::Poisoned | WriteError::Unknown(_) => {
                 self.poisoned.store(true, Ordering::Release);
             }
-        })
+        }
     }
 }
 
-/// What a failed write means for whoever asked for it on behalf of no queue.
-fn refused(error: WriteError) -> CommitError {
+/// Returns what a failed write means to a caller that named no queue.
+fn commit_error(error: WriteError) -> CommitError {
     match error {
         WriteError::Superseded => Rejected::Superseded.into(),
         WriteError::Poisoned => Rejected::Poisoned.into(),

@@ -1,11 +1,11 @@
-//! What the owner of a queue reads.
+//! The reads of a queue's owner.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Core, Reign, commit};
+use super::{Core, Ownership, commit, commit_error};
 use crate::record::{self, DecodeError};
 use crate::rows::{Rows, Table, View};
 use crate::{
@@ -21,7 +21,7 @@ pub struct EmbeddedShard<R: Rows> {
     core: Arc<Core<R>>,
     queue: QueueId,
     epoch: Epoch,
-    reign: Arc<Reign>,
+    ownership: Arc<Ownership>,
 }
 
 impl<R: Rows> fmt::Debug for EmbeddedShard<R> {
@@ -34,12 +34,17 @@ impl<R: Rows> fmt::Debug for EmbeddedShard<R> {
 }
 
 impl<R: Rows> EmbeddedShard<R> {
-    pub(super) fn new(core: Arc<Core<R>>, queue: QueueId, epoch: Epoch, reign: Arc<Reign>) -> Self {
+    pub(super) fn new(
+        core: Arc<Core<R>>,
+        queue: QueueId,
+        epoch: Epoch,
+        ownership: Arc<Ownership>,
+    ) -> Self {
         Self {
             core,
             queue,
             epoch,
-            reign,
+            ownership,
         }
     }
 
@@ -47,8 +52,8 @@ impl<R: Rows> EmbeddedShard<R> {
         (self.queue, self.epoch)
     }
 
-    pub(super) fn reign(&self) -> &Reign {
-        &self.reign
+    pub(super) fn ownership(&self) -> &Ownership {
+        &self.ownership
     }
 
     pub(super) fn is_of(&self, core: &Arc<Core<R>>) -> bool {
@@ -57,8 +62,8 @@ impl<R: Rows> EmbeddedShard<R> {
 
     /// Returns the generation to read in, unless the queue has another owner.
     fn fenced(&self) -> Result<Generation, ReadError> {
-        if self.reign.is_of(self.epoch) {
-            Ok(self.reign.generation())
+        if self.ownership.is_of(self.epoch) {
+            Ok(self.ownership.generation())
         } else {
             Err(ReadError::Fenced { queue: self.queue })
         }
@@ -75,12 +80,12 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
     }
 
     fn generation(&self) -> Generation {
-        self.reign.generation()
+        self.ownership.generation()
     }
 
     fn commit(&self, batch: &Batch) -> Result<(), CommitError> {
         commit::stage(&self.core, &[(self, batch)])?;
-        commit::settle(&self.core)
+        self.core.settle().map_err(commit_error)
     }
 
     fn load(&self, messages: &[Locator]) -> Result<Vec<Loaded>, ReadError> {
@@ -104,8 +109,9 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
         let (from, to) = keys::messages(self.queue, generation, after.0.as_deref());
         let view = self.core.rows.view();
         let rows = view.range(Table::Messages, &from, &to);
-        let place = |key: &Bytes| Some(Cursor(Some(Bytes::copy_from_slice(keys::place_of(key)))));
-        page(rows, limit, place, |key, record| {
+        let cursor =
+            |key: &Bytes| Some(Cursor(Some(Bytes::copy_from_slice(keys::position_of(key)))));
+        page(rows, limit, cursor, |key, record| {
             decode_entry(&key, &record)
         })
     }
@@ -175,8 +181,8 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
         let (from, to) = keys::all_remembered(self.queue, generation, after);
         let view = self.core.rows.view();
         let rows = view.range(Table::Deduplication, &from, &to);
-        let place = |key: &Bytes| keys::parse_remembered(key).ok();
-        page(rows, limit, place, |key, record| {
+        let cursor = |key: &Bytes| keys::parse_remembered(key).ok();
+        page(rows, limit, cursor, |key, record| {
             let damaged = |error| Damaged {
                 record: "deduplication id",
                 message: None,
@@ -197,7 +203,7 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
 fn page<T, C>(
     mut rows: impl Iterator<Item = Result<(Bytes, Bytes), Fault>>,
     limit: usize,
-    place: impl Fn(&Bytes) -> Option<C>,
+    cursor: impl Fn(&Bytes) -> Option<C>,
     mut decode: impl FnMut(Bytes, Bytes) -> Result<T, Damaged>,
 ) -> Result<Page<T, C>, ReadError> {
     let mut page = Page {
@@ -213,7 +219,7 @@ fn page<T, C>(
         }
         if page.items.len() + page.damaged.len() >= limit {
             if rows.next().transpose()?.is_some() {
-                page.next = place(&key);
+                page.next = cursor(&key);
             }
             break;
         }
@@ -245,7 +251,7 @@ fn decode_message<I>(
 where
     I: Iterator<Item = Result<(Bytes, Bytes), Fault>>,
 {
-    // Taken also if the message is damaged, so that its payload does not stand in the way of the next.
+    // Also taken for a damaged message, so that the next one gets its own payload.
     let payload = payloads.take(key)?;
     let Entry { id, meta } = match decode_entry(key, record) {
         Ok(entry) => entry,
@@ -267,7 +273,7 @@ where
     )
 }
 
-/// The payloads of a range, walked beside its messages.
+/// The payloads of a range, read beside its messages.
 struct Payloads<I: Iterator> {
     rows: I,
     ahead: Option<(Bytes, Bytes)>,

@@ -1,33 +1,33 @@
-//! Removing what nobody can read any more, a bounded number of rows at a time.
+//! Sweeping: removes rows that can no longer be read, a bounded number at a time.
 //!
-//! Purges, deletions and expiry only make rows unreadable; the rows go here. A sweep that is cut short by a crash
-//! goes on after it: the note that names a leftover is removed together with its last rows. Removed rows leave
-//! tombstones, so a sweep remembers where it stopped instead of walking over those of the sweep before.
+//! Purges, deletions and expiry only make rows unreadable; a sweep removes them. It continues after a crash: the row that
+//! names a leftover is removed together with the leftover's last rows. Removed rows leave tombstones, so the sweeper
+//! remembers where it stopped instead of walking over the tombstones of the last sweep.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 
 use bytes::Bytes;
 
-use super::{Core, refused, unset};
+use super::{Core, commit_error, unset};
 use crate::rows::{Rows, Table, View, Write};
+use crate::sync;
 use crate::{EngineError, Generation, QueueId, ReadError, Swept, Timestamp, keys, record};
 
 /// The tables in which a queue leaves rows, in the order in which they are swept.
 const SWEPT: [Table; 3] = [Table::Messages, Table::Payloads, Table::Deduplication];
 
-/// Where the last sweep has stopped.
+/// Where the last sweep stopped.
 #[derive(Debug, Default)]
-pub(super) struct Broom {
-    at: Option<Place>,
+pub(super) struct Sweeper {
+    at: Option<SweepCursor>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct SweepCursor {
     leftover: Bytes,
     /// Index into `SWEPT`; the tables before are done.
     table: usize,
-    /// The first key that has not been seen; none at the beginning of the table.
+    /// The first key that has not been visited; none at the beginning of the table.
     from: Option<Vec<u8>>,
 }
 
@@ -36,44 +36,44 @@ pub(super) fn sweep<R: Rows>(
     now: Timestamp,
     budget: usize,
 ) -> Result<Swept, EngineError> {
-    let mut broom = core.broom.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sweeper = sync::lock(&core.sweeper);
     let budget = budget.max(1);
     let mut rows = expire(core, now, budget)?;
     while rows < budget {
         let Some((leftover, queue, upto)) = first_leftover(core)? else {
             break;
         };
-        let place = broom.at.take().filter(|place| place.leftover == leftover);
-        let place = place.unwrap_or(Place {
+        let at = sweeper.at.take().filter(|at| at.leftover == leftover);
+        let cursor = at.unwrap_or(SweepCursor {
             leftover,
             table: 0,
             from: None,
         });
-        let (swept, place) = clear(core, place, queue, upto, budget - rows)?;
+        let (swept, next) = clear(core, cursor, queue, upto, budget - rows)?;
         rows += swept;
-        broom.at = place;
+        sweeper.at = next;
     }
-    core.rows.tend().map_err(ReadError::Fault)?;
+    core.rows.maintain().map_err(ReadError::Fault)?;
     Ok(Swept {
         rows,
         more: rows >= budget,
     })
 }
 
-/// Nobody waits for a sweep; it is synced all the same, since a database may rely on what is written in it being synced
-/// before the next write begins.
+/// No caller waits for a sweep to be durable. It is synced all the same, since a database may rely on each write being synced
+/// before the next one begins.
 fn write<R: Rows>(core: &Core<R>, writes: Vec<Write>) -> Result<(), EngineError> {
     if writes.is_empty() {
         return Ok(());
     }
-    core.write(writes, core.durability)
-        .map_err(|error| refused(error).into())
+    core.write(writes)
+        .map_err(|error| commit_error(error).into())
 }
 
-/// Removes deduplication ids that have expired, two rows for each. An id that was remembered anew in the meantime
-/// stays; the ledger is locked so that none can be between the look and the removal.
+/// Removes expired deduplication ids, two rows for each. An id that was remembered anew stays; the lock keeps commits from
+/// renewing one between the read and the removal.
 fn expire<R: Rows>(core: &Core<R>, now: Timestamp, budget: usize) -> Result<usize, EngineError> {
-    let _ledger = core.ledger();
+    let _catalog = core.catalog();
     let (from, to) = keys::expired(now);
     let mut expired = BTreeSet::new();
     {
@@ -113,9 +113,9 @@ fn first_leftover<R: Rows>(
         return Ok(None);
     };
     let (key, record) = row?;
-    // Rows are removed on the word of this one, so it had better be sound.
+    // Rows are removed because of this one, so its checksum must hold.
     let damaged = |source| ReadError::Damaged {
-        what: "the note of a leftover".to_owned(),
+        what: "the row of a leftover".to_owned(),
         source,
     };
     record::decode_number(&key, &record).map_err(damaged)?;
@@ -124,24 +124,24 @@ fn first_leftover<R: Rows>(
     Ok(Some((key, queue, upto)))
 }
 
-/// Removes up to `budget` rows of a leftover, and the note with the last of them. Returns how many rows, and where
-/// to go on.
+/// Removes up to `budget` rows of a leftover, and its own row with the last of them. Returns how many rows, and where to
+/// continue.
 fn clear<R: Rows>(
     core: &Core<R>,
-    mut place: Place,
+    mut cursor: SweepCursor,
     queue: QueueId,
     upto: Generation,
     budget: usize,
-) -> Result<(usize, Option<Place>), EngineError> {
+) -> Result<(usize, Option<SweepCursor>), EngineError> {
     let mut writes = Vec::new();
     {
         let view = core.rows.view();
-        while let Some(&table) = SWEPT.get(place.table) {
+        while let Some(&table) = SWEPT.get(cursor.table) {
             let (start, to) = match table {
                 Table::Deduplication => keys::remembered_leftovers(queue, upto),
                 Table::Catalog | Table::Messages | Table::Payloads => keys::leftovers(queue, upto),
             };
-            let from = place.from.take().unwrap_or(start);
+            let from = cursor.from.take().unwrap_or(start);
             let mut rows = view.range(table, &from, &to);
             let mut last = None;
             while writes.len() < budget
@@ -157,22 +157,22 @@ fn clear<R: Rows>(
                 writes.push(unset(table, key));
             }
             if writes.len() >= budget {
-                place.from = last.map(|last| keys::following(&last));
+                cursor.from = last.map(|last| keys::following(&last));
                 break;
             }
-            place.table += 1;
+            cursor.table += 1;
         }
     }
     let rows = writes.len();
-    let done = place.table == SWEPT.len();
+    let done = cursor.table == SWEPT.len();
     if done {
-        writes.push(unset(Table::Catalog, place.leftover.clone()));
+        writes.push(unset(Table::Catalog, cursor.leftover.clone()));
     }
     write(core, writes)?;
-    // The note of a finished leftover counts as a row, so that a thousand empty ones are not swept at once.
+    // The row of a finished leftover counts, so that a thousand empty ones are not swept at once.
     Ok(if done {
         (rows + 1, None)
     } else {
-        (rows, Some(place))
+        (rows, Some(cursor))
     })
 }

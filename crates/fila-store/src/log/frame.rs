@@ -1,4 +1,4 @@
-//! How a commit lies in the log: one frame, whole or not there.
+//! A commit in the log is one frame, which is read whole or not at all.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! the row before; then the length of its key (four bytes) and the key, unless that is the same; then, if it is set, the
 //! length of its value (four bytes) and the value. Numbers are big-endian.
 //!
-//! The salt, which is drawn anew whenever a file is used again, tells a frame from what the file held before, and from
-//! what somebody has put into a message.
+//! The salt is drawn anew whenever a file is used again. It tells a frame from older contents of the file, and from a
+//! payload that looks like a frame.
 
 use bytes::Bytes;
 
@@ -30,26 +30,26 @@ pub(super) const ALIGNMENT: usize = 8;
 const SET: u8 = 0x80;
 const SAME_KEY: u8 = 0x40;
 
-/// What a frame says of itself.
+/// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct FrameHead {
     pub(super) salt: u64,
     pub(super) sequence: u64,
     pub(super) synced: u64,
 }
 
-/// A frame that has been read.
+/// A decoded frame.
 #[derive(Debug)]
 pub(super) struct Frame {
-    pub(super) head: Head,
+    pub(super) head: FrameHead,
     pub(super) writes: Vec<Write>,
-    /// Where the value of each is in the segment; 0 if it has none.
-    pub(super) places: Vec<u32>,
-    /// Where the next one begins.
+    /// Offset of each value in the segment; 0 if the write has none.
+    pub(super) offsets: Vec<u32>,
+    /// Where the next frame begins.
     pub(super) end: usize,
 }
 
-/// Returns how many bytes the frame of these writes has at most.
+/// Returns how many bytes the frame of these writes has, at most.
 pub(super) fn size(writes: &[Write]) -> usize {
     let rows = writes.iter().map(|write| {
         let value = write.value.as_ref().map_or(0, |value| 4 + value.len());
@@ -58,10 +58,10 @@ pub(super) fn size(writes: &[Write]) -> usize {
     HEAD + rows.sum::<usize>() + ALIGNMENT
 }
 
-/// Writes a frame into the buffer, in place of what is there, and returns where in it the value of each write is; 0 if it
-/// has none. None if the body is too long to say so.
-pub(super) fn encode(head: Head, writes: &[Write], buffer: &mut Vec<u8>) -> Option<Vec<u32>> {
-    let mut places = Vec::with_capacity(writes.len());
+/// Encodes a frame into the buffer, which it clears first, and returns the offset of each value in it; 0 if the write has
+/// none. Returns none if the body is too long.
+pub(super) fn encode(head: FrameHead, writes: &[Write], buffer: &mut Vec<u8>) -> Option<Vec<u32>> {
+    let mut offsets = Vec::with_capacity(writes.len());
     buffer.clear();
     buffer.reserve(size(writes));
     for number in [head.salt, head.sequence, head.synced] {
@@ -80,7 +80,7 @@ pub(super) fn encode(head: Head, writes: &[Write], buffer: &mut Vec<u8>) -> Opti
         if !is_same {
             put(buffer, key)?;
         }
-        places.push(match value {
+        offsets.push(match value {
             Some(value) => {
                 put(buffer, value)?;
                 u32::try_from(buffer.len() - value.len()).ok()?
@@ -94,7 +94,7 @@ pub(super) fn encode(head: Head, writes: &[Write], buffer: &mut Vec<u8>) -> Opti
     let sum = sum(&buffer[..28], &buffer[HEAD..]);
     buffer[28..HEAD].copy_from_slice(&sum.to_be_bytes());
     buffer.resize(buffer.len().next_multiple_of(ALIGNMENT), 0);
-    Some(places)
+    Some(offsets)
 }
 
 fn put(buffer: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
@@ -108,7 +108,7 @@ fn sum(head: &[u8], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(head), body)
 }
 
-/// Reads the frame with this salt that begins at `at`. None if there is none, or not all of it.
+/// Decodes the frame with this salt that begins at `at`; none if there is no whole one.
 pub(super) fn decode(bytes: &Bytes, at: usize, salt: u64) -> Option<Frame> {
     let framed = bytes.get(at..)?;
     let (head, rest) = framed.split_first_chunk::<HEAD>()?;
@@ -116,7 +116,7 @@ pub(super) fn decode(bytes: &Bytes, at: usize, salt: u64) -> Option<Frame> {
         let number = head[at..].first_chunk().copied();
         number.map(u64::from_be_bytes)
     };
-    let head_of = Head {
+    let head_of = FrameHead {
         salt: number(0)?,
         sequence: number(8)?,
         synced: number(16)?,
@@ -131,20 +131,20 @@ pub(super) fn decode(bytes: &Bytes, at: usize, salt: u64) -> Option<Frame> {
         return None;
     }
     let start = at + HEAD;
-    let (writes, places) = rows(bytes.slice(start..start + length), start)?;
+    let (writes, offsets) = rows(bytes.slice(start..start + length), start)?;
     Some(Frame {
         head: head_of,
         writes,
-        places,
+        offsets,
         end: (start + length).next_multiple_of(ALIGNMENT),
     })
 }
 
-/// Takes a body apart that begins here in its segment. Its rows are slices of it; with them comes where their values are.
+/// Decodes a body that begins at `start` in its segment: its rows, which are slices of it, and the offsets of their values.
 fn rows(mut body: Bytes, start: usize) -> Option<(Vec<Write>, Vec<u32>)> {
     let end = start + body.len();
     let mut writes: Vec<Write> = Vec::new();
-    let mut places = Vec::new();
+    let mut offsets = Vec::new();
     while let Some(&tag) = body.first() {
         body = body.slice(1..);
         let index = usize::from(tag & !(SET | SAME_KEY));
@@ -159,12 +159,12 @@ fn rows(mut body: Bytes, start: usize) -> Option<(Vec<Write>, Vec<u32>)> {
         } else {
             Some(take(&mut body)?)
         };
-        // A place that cannot be said is none, and its row is filed whole.
-        let place = value.as_ref().map(|value| end - body.len() - value.len());
-        places.push(place.map_or(0, |place| u32::try_from(place).unwrap_or_default()));
+        // A value beyond the range of an offset is flushed itself.
+        let offset = value.as_ref().map(|value| end - body.len() - value.len());
+        offsets.push(offset.map_or(0, |offset| u32::try_from(offset).unwrap_or_default()));
         writes.push(Write::new(table, key, value));
     }
-    Some((writes, places))
+    Some((writes, offsets))
 }
 
 fn take(body: &mut Bytes) -> Option<Bytes> {
@@ -194,26 +194,26 @@ mod tests {
         ]
     }
 
-    fn encoded(salt: u64) -> (Head, Bytes) {
-        let head = Head {
+    fn encoded(salt: u64) -> (FrameHead, Bytes) {
+        let head = FrameHead {
             salt,
             sequence: 9,
             synced: 8,
         };
         let mut buffer = vec![1, 2, 3];
-        let places = encode(head, &some_writes(), &mut buffer).unwrap();
-        check_places(&places, &buffer);
+        let offsets = encode(head, &some_writes(), &mut buffer).unwrap();
+        check_places(&offsets, &buffer);
         (head, buffer.into())
     }
 
     /// Checks that every value of `some_writes` is where it is said to be.
-    fn check_places(places: &[u32], bytes: &[u8]) {
+    fn check_places(offsets: &[u32], bytes: &[u8]) {
         let writes = some_writes();
-        assert_eq!(places.len(), writes.len());
-        for (write, &place) in writes.iter().zip(places) {
+        assert_eq!(offsets.len(), writes.len());
+        for (write, &offset) in writes.iter().zip(offsets) {
             match &write.value {
-                Some(value) => assert!(bytes[place as usize..].starts_with(value)),
-                None => assert_eq!(place, 0),
+                Some(value) => assert!(bytes[offset as usize..].starts_with(value)),
+                None => assert_eq!(offset, 0),
             }
         }
     }
@@ -232,7 +232,7 @@ mod tests {
         let frame = decode(&bytes, 0, 7).unwrap();
         assert_eq!(frame.head, head);
         assert_eq!(listed(&frame.writes), listed(&some_writes()));
-        check_places(&frame.places, &bytes);
+        check_places(&frame.offsets, &bytes);
         assert_eq!(frame.end, bytes.len());
         assert_eq!(bytes.len() % ALIGNMENT, 0);
         assert!(bytes.len() <= size(&some_writes()));

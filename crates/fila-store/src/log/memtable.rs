@@ -1,48 +1,49 @@
-//! What one segment of the log says, in memory and in order.
+//! The rows of one segment of the log, in memory and in order.
 //!
-//! A row has several versions while somebody looks at an older one: a view sees what was there when it was made,
-//! however long it looks. When nobody does, a newer version takes the place of the older.
+//! A row keeps its older versions while views exist: a view reads the rows of the moment at which it was made, however long
+//! it lives. Without views a newer version replaces the older one.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::RwLock;
 
 use bytes::Bytes;
 
 use crate::rows::{Table, Write};
+use crate::sync;
 
-/// A key, and what is under it; none if it was removed.
+/// A key and its value; none if it was removed.
 pub(super) type Row = (Bytes, Option<Bytes>);
 
-type Tables = [BTreeMap<Bytes, Version>; Table::ALL.len()];
+type MemtableRows = [BTreeMap<Bytes, RowVersion>; Table::ALL.len()];
 
 #[derive(Debug)]
 pub(super) struct Memtable {
-    /// Of the segment whose rows these are.
+    /// The number of its segment.
     pub(super) number: u64,
-    tables: RwLock<Tables>,
+    tables: RwLock<MemtableRows>,
 }
 
 #[derive(Debug)]
-struct Version {
-    /// Of the commit that wrote it.
+struct RowVersion {
+    /// Sequence of the commit that wrote it.
     sequence: u64,
-    /// Whether there is nothing of this key anywhere else.
+    /// Whether this key exists in no older memtable and not in the database.
     is_new: bool,
-    /// Where its value is in the segment; 0 if there is none, or it is not known.
-    place: u32,
+    /// Where its value is in the segment; 0 if it has none, or its offset is unknown.
+    offset: u32,
     value: Option<Bytes>,
     older: Option<Box<Self>>,
 }
 
-impl Version {
-    /// Tells whether the row has come and gone here, and nobody else need know of it.
+impl RowVersion {
+    /// Returns whether the row was created and removed here, so that it need not be flushed.
     fn is_over(&self) -> bool {
         self.is_new && self.value.is_none()
     }
 
-    /// Returns what was there after this commit; the outer none if it was not written to before.
+    /// Returns the value after this commit; the outer none if the row was first written later.
     fn at(&self, sequence: u64) -> Option<&Option<Bytes>> {
         let mut version = self;
         while version.sequence > sequence {
@@ -56,7 +57,7 @@ impl Version {
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
     pub(super) rows: Vec<Row>,
-    /// The last key that was looked at, if there may be more.
+    /// The last key that was visited, if there may be more.
     pub(super) last: Option<Bytes>,
 }
 
@@ -68,50 +69,44 @@ impl Memtable {
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Tables> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Applies a commit, whose values are at these places in the segment. Older versions stay if somebody may be looking
-    /// at them.
+    /// Applies a commit whose values have these offsets in the segment. Older versions stay if a view may read them.
     pub(super) fn apply(
         &self,
         sequence: u64,
         writes: Vec<Write>,
-        places: &[u32],
+        offsets: &[u32],
         keeps_older: bool,
     ) {
-        let tables = self.tables.write();
-        let mut tables = tables.unwrap_or_else(PoisonError::into_inner);
-        let places = places.iter().copied().chain(std::iter::repeat(0));
-        for (write, place) in writes.into_iter().zip(places) {
-            let mut version = Version {
+        let mut tables = sync::write(&self.tables);
+        let offsets = offsets.iter().copied().chain(std::iter::repeat(0));
+        for (write, offset) in writes.into_iter().zip(offsets) {
+            let mut version = RowVersion {
                 sequence,
                 is_new: write.is_new,
-                place,
+                offset,
                 value: write.value,
                 older: None,
             };
             match tables[write.table as usize].entry(write.key) {
-                Entry::Vacant(place) => drop(place.insert(version)),
-                Entry::Occupied(mut place) => {
-                    version.is_new = place.get().is_new;
+                Entry::Vacant(entry) => drop(entry.insert(version)),
+                Entry::Occupied(mut entry) => {
+                    version.is_new = entry.get().is_new;
                     if version.is_over() && !keeps_older {
-                        place.remove();
+                        entry.remove();
                         continue;
                     }
-                    let older = place.insert(version);
+                    let older = entry.insert(version);
                     if keeps_older {
-                        place.get_mut().older = Some(Box::new(older));
+                        entry.get_mut().older = Some(Box::new(older));
                     }
                 }
             }
         }
     }
 
-    /// Returns what was under this key after this commit; the outer none if nothing is known of it here.
+    /// Returns the value under this key after this commit; the outer none if this memtable does not know the key.
     pub(super) fn get(&self, table: Table, key: &[u8], sequence: u64) -> Option<Option<Bytes>> {
-        let tables = self.read();
+        let tables = sync::read(&self.tables);
         let version = tables[table as usize].get(key)?;
         version.at(sequence).cloned()
     }
@@ -124,14 +119,14 @@ impl Memtable {
         sequence: u64,
         limit: usize,
     ) -> Chunk {
-        let tables = self.read();
+        let tables = sync::read(&self.tables);
         let mut chunk = Chunk::default();
         let rows = tables[table as usize].range::<[u8], _>((from, Bound::Excluded(to)));
-        for (looked_at, (key, version)) in rows.enumerate() {
+        for (visited, (key, version)) in rows.enumerate() {
             if let Some(value) = version.at(sequence) {
                 chunk.rows.push((key.clone(), value.clone()));
             }
-            if looked_at + 1 == limit {
+            if visited + 1 == limit {
                 chunk.last = Some(key.clone());
                 break;
             }
@@ -139,28 +134,27 @@ impl Memtable {
         chunk
     }
 
-    /// Hands out the newest rows of a table, in order. For one that is not written to any more.
+    /// Passes the newest rows of a table to `take`, in order. For a frozen memtable.
     pub(super) fn newest<T>(
         &self,
         table: Table,
         take: impl FnOnce(&mut dyn Iterator<Item = Row>) -> T,
     ) -> T {
-        self.newest_placed(table, |rows| take(&mut rows.map(|(row, _)| row)))
+        self.newest_with_offsets(table, |rows| take(&mut rows.map(|(row, _)| row)))
     }
 
-    /// Hands out the newest rows of a table, in order, and where in the segment the value of each is. For one that is not
-    /// written to any more.
-    pub(super) fn newest_placed<T>(
+    /// Passes the newest rows of a table, with the offset of each value, to `take`, in order. For a frozen memtable.
+    pub(super) fn newest_with_offsets<T>(
         &self,
         table: Table,
         take: impl FnOnce(&mut dyn Iterator<Item = (Row, u32)>) -> T,
     ) -> T {
-        let tables = self.read();
+        let tables = sync::read(&self.tables);
         let rows = tables[table as usize].iter();
         let rows = rows.filter(|(_, version)| !version.is_over());
         take(&mut rows.map(|(key, version)| {
             let row = (key.clone(), version.value.clone());
-            (row, version.place)
+            (row, version.offset)
         }))
     }
 }
@@ -195,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_older_is_kept_when_nobody_looks() {
+    fn older_versions_go_when_there_is_no_view() {
         let memtable = Memtable::new(1);
         memtable.apply(1, vec![set("a", "old")], &[], false);
         memtable.apply(2, vec![unset("a")], &[], false);
@@ -204,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_row_that_was_removed_again_is_not_to_be_filed() {
+    fn a_new_row_that_was_removed_again_is_not_flushed() {
         for keeps_older in [false, true] {
             let memtable = Memtable::new(1);
             let new = |key| Write {
@@ -219,10 +213,10 @@ mod tests {
             );
             memtable.apply(2, vec![set("gone", "updated")], &[], keeps_older);
             memtable.apply(3, vec![unset("gone"), unset("old")], &[], keeps_older);
-            let filed = memtable.newest(Table::Messages, |rows| rows.collect::<Vec<_>>());
+            let flushed = memtable.newest(Table::Messages, |rows| rows.collect::<Vec<_>>());
             let expected = [("kept", Some("new")), ("old", None)];
             let expected = expected.map(|(key, value)| (key.into(), value.map(Bytes::from)));
-            assert_eq!(filed, expected);
+            assert_eq!(flushed, expected);
             assert_eq!(get(&memtable, "gone", 3).flatten(), None);
             let seen_by_an_older_view = keeps_older.then(|| "updated".into());
             assert_eq!(get(&memtable, "gone", 2).flatten(), seen_by_an_older_view);

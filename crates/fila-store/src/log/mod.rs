@@ -1,38 +1,39 @@
-//! A log in front of a database: what is committed is appended to a file, synced, and kept in memory; the database gets
-//! it later, many commits at once and in order.
+//! A write-ahead log in front of a database: a commit is appended to a file, synced, and applied to a memtable. The
+//! database gets it later, many commits at once and in the order of their keys.
 //!
-//! A tree of sorted tables is made for reading. To get a commit into one takes several times the processor's time of
-//! appending it to a file, and most messages of a queue that is served are acknowledged before there was any use in it:
-//! those come and go in the log. What stays is filed a segment at a time, without passing through the database's own
-//! journal; and of what is large, only where it is, if enough of a segment stays to [keep](kept) it.
+//! A tree of sorted tables is made for reading. Writing a commit into one takes several times the CPU time of appending it
+//! to a file, and most messages of a busy queue are acknowledged before the tree would be of any use: they live and die in
+//! the log. A thread [flushes](flush) the rest a segment at a time, past the database's own journal. Large payloads are not
+//! flushed: if enough of a segment is still needed, it becomes a segment of the [value log](value_log).
 //!
 //! ```text
 //! write ── frame ─→ segment N      synced, then applied ─→ memtable N ┐
-//!                   segment N - 1  full                    memtable …  ├─ newest first: what a view sees
-//!                   filed by the thread ─────────────────→ database   ┘
+//!                   segment N - 1  full                    memtable …  ├─ a view reads these, newest first
+//!                   flushed by the thread ───────────────→ database   ┘
 //! ```
 //!
-//! A commit has two halves. It is *staged*: appended, and put in line. It is *settled*, with all that were staged before:
-//! synced, and applied. Further commits can be staged while one is settled, and share the next sync.
+//! A commit has two halves. `stage` appends it and puts it in a list. `settle` syncs and applies everything that was staged
+//! before. Other threads can stage while one settles; their commits share the next sync.
 //!
 //! # What always holds
-//! - A commit is appended, then synced if it is to be, then visible; nothing can be read that is not as durable as asked.
-//! - Commits become visible in the order in which they were staged, and those of a segment before it is to be filed.
-//! - Locks are taken in this order, if several are: `settling`, `writer`, `applying`, and then those that are held for a
-//!   moment.
-//! - Every commit that is not in the database is in a segment whose number is greater than the one that the database
-//!   says is [filed](filing), and there is such a segment at any time, with none missing before it. So a log that was
-//!   taken away, and a segment that was, is noticed.
-//! - After anything has failed, nothing is written any more.
+//! - A commit is appended, then synced if its durability asks for it, then visible. A reader never sees a row that is less
+//!   durable than asked.
+//! - Commits become visible in the order in which they were staged. All commits of a segment are visible before the segment
+//!   is flushed.
+//! - Locks are taken in this order: `settling`, `writer`, `applying`, then the short ones.
+//! - Every commit that is not in the database is in a segment with a number greater than the database's [flush
+//!   mark](flush). Such a segment exists at any time, and the numbers have no gap. So recovery notices a missing log and a
+//!   missing segment.
+//! - After a failure the log takes no more writes.
 
-mod filing;
+mod flush;
 mod frame;
-mod kept;
 mod memtable;
 mod recovery;
-mod shelf;
+mod segment_dir;
 #[cfg(test)]
 mod tests;
+mod value_log;
 mod view;
 
 use std::collections::VecDeque;
@@ -41,168 +42,164 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 
-use filing::{Desk, FROZEN_MAX, Filed, Filer, Frozen};
-use frame::Head;
-use kept::{Keeper, Kept};
+use flush::{FROZEN_MAX, FlushMark, FlushQueue, Flusher, FrozenMemtable};
+use frame::FrameHead;
 use memtable::Memtable;
 use recovery::fault;
-use shelf::{Segment, Shelf};
+use segment_dir::{ActiveSegment, SegmentDir};
+use value_log::{BlobSegments, GarbageCollector};
 
 use crate::rows::{Figures, Rows, Write, WriteError};
+use crate::sync;
 use crate::{Durability, Fault, OpenError};
 
-pub use filing::Filing;
+pub use flush::FlushTarget;
 pub use view::LoggedView;
 
-/// Rows with a log in front of them.
-pub struct Logged<R: Filing> {
-    beneath: Arc<R>,
-    shelf: Arc<Shelf>,
-    state: Arc<State>,
-    desk: Arc<Desk>,
-    /// Who may settle.
+/// A database with a log in front of it.
+pub struct Logged<D: FlushTarget> {
+    database: Arc<D>,
+    dir: Arc<SegmentDir>,
+    visible: Arc<RwLock<Visible>>,
+    flush: Arc<FlushQueue>,
+    /// Held by the thread that settles.
     settling: Mutex<()>,
-    writer: Mutex<Writer>,
-    /// Who may apply.
+    writer: Mutex<LogWriter>,
+    /// Held by the thread that applies.
     applying: Mutex<()>,
-    /// Commits that are appended and not visible yet, in their order.
-    staged: Mutex<VecDeque<Staged>>,
-    /// Of the last frame that is known to be on the disk.
+    /// Commits that are appended and not visible yet, in order.
+    staged: Mutex<VecDeque<StagedCommit>>,
+    /// Sequence of the last frame that is known to be on the disk.
     synced: AtomicU64,
-    /// Views that somebody looks at.
+    /// Views that exist.
     views: AtomicUsize,
-    /// Whether a commit may have to be on the disk, and with it all before it.
+    /// Whether a commit may ask for a sync, which covers all commits before it.
     syncs: bool,
-    filer: Option<JoinHandle<()>>,
+    flusher: Option<JoinHandle<()>>,
 }
 
-type State = RwLock<Visible>;
-
-/// What a view is made of.
+/// What a view reads.
 #[derive(Debug)]
 struct Visible {
-    /// The newest first. That is the one which is written to.
+    /// The newest first; commits are applied to that one.
     memtables: Vec<Arc<Memtable>>,
     /// Segments that payloads are read from.
-    kept: Kept,
-    /// Of the last commit that may be seen.
+    blobs: BlobSegments,
+    /// Sequence of the last visible commit.
     sequence: u64,
 }
 
-fn lock(state: &State) -> RwLockWriteGuard<'_, Visible> {
-    state.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A commit that is appended.
+/// A commit that is appended and not visible yet.
 #[derive(Debug)]
-struct Staged {
+struct StagedCommit {
     sequence: u64,
     writes: Vec<Write>,
-    /// Where the value of each is in the segment; 0 if it has none.
-    places: Vec<u32>,
-    /// Of the segment that it was appended to.
+    /// Offset of each value in the segment; 0 if the write has none.
+    offsets: Vec<u32>,
+    /// The memtable of the segment that it was appended to.
     memtable: Arc<Memtable>,
 }
 
-/// Who appends to the log.
+/// The end of the log.
 #[derive(Debug)]
-struct Writer {
-    segment: Segment,
+struct LogWriter {
+    segment: ActiveSegment,
     memtable: Arc<Memtable>,
-    /// Of the last frame.
+    /// Sequence of the last frame.
     sequence: u64,
-    /// Of the last frame that has to be on the disk before it is visible.
+    /// Sequence of the last frame that must be on the disk before it is visible.
     to_sync: u64,
-    /// Rows that the segment has.
+    /// Rows in the segment.
     rows: usize,
     buffer: Vec<u8>,
-    /// Whether the next segment has been asked for.
-    has_asked: bool,
+    /// Whether the next segment has been requested.
+    has_requested: bool,
     has_failed: bool,
 }
 
-impl<R: Filing> fmt::Debug for Logged<R> {
+impl<D: FlushTarget> fmt::Debug for Logged<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Logged")
-            .field("shelf", &self.shelf)
+            .field("dir", &self.dir)
             .finish_non_exhaustive()
     }
 }
 
-impl<R: Filing> Logged<R> {
-    /// Puts the log that is in the directory of a store before its database, or begins one.
+impl<D: FlushTarget> Logged<D> {
+    /// Opens the log in the directory of a store, or creates one.
     ///
-    /// No write is to be more durable than `durability`.
+    /// No write may ask for more than `durability`.
     pub(crate) fn open(
-        beneath: R,
+        database: D,
         store: &Path,
         segment_bytes: u64,
         durability: Durability,
     ) -> Result<Self, OpenError> {
-        let (shelf, contents) = Shelf::open(store, segment_bytes).map_err(fault)?;
-        let filed = Filed::read(&beneath.view())?;
-        let upto = filed.unwrap_or_default().number;
-        let (segments, kept) = kept::on_opening(&shelf, contents, upto).map_err(fault)?;
-        let recovered = recovery::recover(&shelf, &segments, filed.unwrap_or_default())?;
-        let filed_before = segments
+        let (dir, contents) = SegmentDir::open(store, segment_bytes).map_err(fault)?;
+        let mark = FlushMark::read(&database.view())?;
+        let flushed = mark.unwrap_or_default();
+        let (segments, blobs) =
+            value_log::classify(&dir, contents, flushed.segment).map_err(fault)?;
+        let recovered = recovery::recover(&dir, &segments, flushed)?;
+        for &number in segments
             .iter()
-            .take_while(|&&number| filed.is_some_and(|filed| number <= filed.number));
-        for &number in filed_before {
-            shelf.retire(number).map_err(fault)?;
+            .take_while(|&&number| mark.is_some() && number <= flushed.segment)
+        {
+            dir.retire(number).map_err(fault)?;
         }
         let segment = match recovered.empty {
-            Some((number, salt)) => shelf.reopen(number, salt),
-            None if filed.is_some() && recovered.frozen.is_empty() => {
-                return Err(recovery::missing(&shelf, recovered.number + 1));
+            Some((number, salt)) => dir.reopen(number, salt),
+            None if mark.is_some() && recovered.frozen.is_empty() => {
+                return Err(recovery::missing(&dir, recovered.number + 1));
             }
-            None => shelf.prepare(recovered.number + 1, || false),
+            None => dir.prepare(recovered.number + 1, || false),
         };
         let segment = segment.map_err(fault)?;
-        if filed.is_none() {
-            note_log(&beneath)?;
+        if mark.is_none() {
+            create_mark(&database)?;
         }
-        let mut logged = Self::new(beneath, shelf, segment, recovered, kept);
+        let mut logged = Self::new(database, dir, segment, recovered, blobs);
         logged.syncs = durability == Durability::Fsync;
-        logged.filer = Some(logged.start_filer().map_err(fault)?);
+        logged.flusher = Some(logged.start_flusher().map_err(fault)?);
         Ok(logged)
     }
 
     fn new(
-        beneath: R,
-        shelf: Shelf,
-        segment: Segment,
+        database: D,
+        dir: SegmentDir,
+        segment: ActiveSegment,
         recovered: recovery::Recovered,
-        kept: Kept,
+        blobs: BlobSegments,
     ) -> Self {
         let memtable = Arc::new(Memtable::new(segment.number));
         let frozen = recovered.frozen;
         let older = frozen.iter().rev().map(|frozen| &frozen.memtable);
         let memtables = std::iter::once(&memtable).chain(older).cloned().collect();
-        let state = RwLock::new(Visible {
+        let visible = RwLock::new(Visible {
             memtables,
-            kept,
+            blobs,
             sequence: recovered.sequence,
         });
-        let desk = Desk::default();
-        desk.change(|tray| tray.frozen.extend(frozen));
-        let writer = Writer {
+        let flush = FlushQueue::default();
+        flush.change(|state| state.frozen.extend(frozen));
+        let writer = LogWriter {
             segment,
             memtable,
             sequence: recovered.sequence,
             to_sync: recovered.sequence,
             rows: 0,
             buffer: Vec::new(),
-            has_asked: false,
+            has_requested: false,
             has_failed: false,
         };
         Self {
-            beneath: Arc::new(beneath),
-            shelf: Arc::new(shelf),
-            state: Arc::new(state),
-            desk: Arc::new(desk),
+            database: Arc::new(database),
+            dir: Arc::new(dir),
+            visible: Arc::new(visible),
+            flush: Arc::new(flush),
             settling: Mutex::default(),
             writer: Mutex::new(writer),
             applying: Mutex::default(),
@@ -210,81 +207,72 @@ impl<R: Filing> Logged<R> {
             synced: AtomicU64::new(recovered.sequence),
             views: AtomicUsize::new(0),
             syncs: false,
-            filer: None,
+            flusher: None,
         }
     }
 
-    fn start_filer(&self) -> io::Result<JoinHandle<()>> {
-        let filer = Filer {
-            beneath: Arc::clone(&self.beneath),
-            shelf: Arc::clone(&self.shelf),
-            state: Arc::clone(&self.state),
-            desk: Arc::clone(&self.desk),
-            keeper: Keeper::new(&lock(&self.state).kept),
+    fn start_flusher(&self) -> io::Result<JoinHandle<()>> {
+        let flusher = Flusher {
+            database: Arc::clone(&self.database),
+            dir: Arc::clone(&self.dir),
+            visible: Arc::clone(&self.visible),
+            flush: Arc::clone(&self.flush),
+            collector: GarbageCollector::new(&sync::read(&self.visible).blobs),
             prepared: None,
         };
-        let thread = std::thread::Builder::new().name("fila-filing".to_owned());
-        thread.spawn(move || filer.run())
-    }
-
-    pub(crate) fn beneath(&self) -> &R {
-        &self.beneath
+        let thread = std::thread::Builder::new().name("fila-flush".to_owned());
+        thread.spawn(move || flusher.run())
     }
 }
 
-/// Notes in the database that there is a log, without which it is not to be opened any more.
-fn note_log<R: Rows>(beneath: &R) -> Result<(), OpenError> {
-    let written = beneath.write(Filed::default().writes().into(), Durability::Fsync);
+/// Writes the flush mark of an empty log. From then on the database is not opened without its log.
+fn create_mark<D: Rows>(database: &D) -> Result<(), OpenError> {
+    let written = database.write(FlushMark::default().writes().into(), Durability::Fsync);
     written.map_err(|error| OpenError::Fault(Fault::new(error)))
 }
 
-/// Bytes of memory that a row takes in a memtable, at least, beside those of its key and value. A segment is full, too,
-/// when its rows take as many as it may have bytes: that of a removed row has next to none.
+/// Bytes that a memtable needs for a row, at least, beside its key and value. A segment is also full when its rows need as
+/// much memory as it may have bytes: a removed row has next to none in the file.
 const ROW: u64 = 128;
 
 /// Bytes that the buffer of frames may keep between commits.
 const BUFFER: usize = 4 << 20;
 
-/// Locks what whoever panicked with it has left as it is to be.
-fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl<R: Filing> Logged<R> {
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        hold(&self.writer)
+impl<D: FlushTarget> Logged<D> {
+    /// The log stops at the first failure, so a panic leaves nothing half done that a later write could build on.
+    fn writer(&self) -> MutexGuard<'_, LogWriter> {
+        sync::lock(&self.writer)
     }
 
-    /// Gets a commit into the log, and returns where in the segment the value of each write is.
+    /// Appends a commit, and returns the offset of each value in the segment.
     fn append(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         writes: &[Write],
         durability: Durability,
     ) -> Result<Vec<u32>, Fault> {
-        if let Some(fault) = &self.desk.tray().fault {
+        if let Some(fault) = &self.flush.state().fault {
             return Err(Fault::new(Arc::clone(fault)));
         }
-        let segment_bytes = self.shelf.segment_bytes;
-        let is_full = writer.segment.with(frame::size(writes)) > segment_bytes
+        let segment_bytes = self.dir.segment_bytes;
+        let is_full = writer.segment.end_after(frame::size(writes)) > segment_bytes
             || (writer.rows + writes.len()) as u64 * ROW > segment_bytes;
         if is_full && !writer.segment.is_empty() {
             self.rotate(writer)?;
-            // Whoever has filled one fills another, maybe sooner than this one is filed.
-            self.ask(writer);
+            // The next segment may be full before this one is flushed.
+            self.request_next(writer);
         }
-        let head = Head {
+        let head = FrameHead {
             salt: writer.segment.salt,
             sequence: writer.sequence + 1,
             synced: self.synced.load(Ordering::Acquire),
         };
-        let encoded = frame::encode(head, writes, &mut writer.buffer);
-        let mut places = encoded
+        let mut offsets = frame::encode(head, writes, &mut writer.buffer)
             .ok_or_else(|| Fault::new("a commit is larger than a frame of the log can be"))?;
-        let begins = writer.segment.with(0);
-        for place in places.iter_mut().filter(|place| **place > 0) {
-            // One that cannot be said is none, and its row is filed whole.
-            *place = u32::try_from(begins + u64::from(*place)).unwrap_or_default();
+        let start = writer.segment.end_after(0);
+        for offset in offsets.iter_mut().filter(|offset| **offset > 0) {
+            // A value beyond the range of an offset is flushed itself.
+            *offset = u32::try_from(start + u64::from(*offset)).unwrap_or_default();
         }
         writer.segment.append(&writer.buffer).map_err(Fault::new)?;
         writer.sequence += 1;
@@ -294,82 +282,83 @@ impl<R: Filing> Logged<R> {
         }
         writer.buffer.clear();
         writer.buffer.shrink_to(BUFFER);
-        let rows = writer.rows as u64 * ROW;
-        if writer.segment.with(0).max(rows) > segment_bytes / 2 {
-            self.ask(writer);
+        let memory = writer.rows as u64 * ROW;
+        if writer.segment.end_after(0).max(memory) > segment_bytes / 2 {
+            self.request_next(writer);
         }
-        Ok(places)
+        Ok(offsets)
     }
 
-    /// Asks for the next segment, once.
-    fn ask(&self, writer: &mut Writer) {
-        if !std::mem::replace(&mut writer.has_asked, true) {
+    /// Asks the flush thread for the next segment, once.
+    fn request_next(&self, writer: &mut LogWriter) {
+        if !std::mem::replace(&mut writer.has_requested, true) {
             let next = writer.segment.number + 1;
-            self.desk.change(|tray| tray.wanted = Some(next));
+            self.flush.change(|state| state.wanted = Some(next));
         }
     }
 
-    /// Begins the next segment, and leaves the present one to be filed.
-    fn rotate(&self, writer: &mut Writer) -> Result<(), Fault> {
+    /// Begins the next segment, and hands the present one to the flush thread.
+    fn rotate(&self, writer: &mut LogWriter) -> Result<(), Fault> {
         if self.syncs {
             self.sync(&writer.segment.file(), writer.sequence)?;
         }
         self.apply(writer.sequence);
         let next = self.next_segment(writer)?;
         let memtable = Arc::new(Memtable::new(next.number));
-        lock(&self.state).memtables.insert(0, Arc::clone(&memtable));
-        let frozen = Frozen {
-            bytes: writer.segment.with(0),
+        sync::write(&self.visible)
+            .memtables
+            .insert(0, Arc::clone(&memtable));
+        let frozen = FrozenMemtable {
+            bytes: writer.segment.end_after(0),
             sequence: writer.sequence,
             memtable: std::mem::replace(&mut writer.memtable, memtable),
         };
         writer.segment = next;
         writer.rows = 0;
-        writer.has_asked = false;
-        self.desk.change(|tray| tray.frozen.push_back(frozen));
+        writer.has_requested = false;
+        self.flush.change(|state| state.frozen.push_back(frozen));
         Ok(())
     }
 
-    /// Takes the segment that was made ready, or makes one, as soon as there is room for one more to be filed.
-    fn next_segment(&self, writer: &Writer) -> Result<Segment, Fault> {
-        let has_asked = writer.has_asked;
-        self.desk.change(|tray| tray.is_urgent = true);
-        let mut tray = self.desk.wait_while(|tray| {
-            let has_room = tray.frozen.len() < FROZEN_MAX;
-            // One that is being made is waited for: there cannot be two of a number.
-            let is_made = !has_asked || tray.ready.is_some() || tray.wanted.is_some();
-            tray.fault.is_none() && !(has_room && is_made)
+    /// Waits until one more memtable may be frozen, then takes the segment that the flush thread has prepared, or prepares
+    /// one.
+    fn next_segment(&self, writer: &LogWriter) -> Result<ActiveSegment, Fault> {
+        let has_requested = writer.has_requested;
+        self.flush.change(|state| state.writer_waits = true);
+        let mut state = self.flush.wait_while(|state| {
+            let has_room = state.frozen.len() < FROZEN_MAX;
+            // Waits for a segment that the thread is preparing: a number cannot be used twice.
+            let is_made = !has_requested || state.ready.is_some() || state.wanted.is_some();
+            state.fault.is_none() && !(has_room && is_made)
         });
-        tray.is_urgent = false;
-        if let Some(fault) = &tray.fault {
+        state.writer_waits = false;
+        if let Some(fault) = &state.fault {
             return Err(Fault::new(Arc::clone(fault)));
         }
-        if let Some(ready) = tray.ready.take() {
+        if let Some(ready) = state.ready.take() {
             return Ok(ready);
         }
-        // The thread has had no time for it.
-        tray.wanted = None;
-        drop(tray);
-        let next = self.shelf.prepare(writer.segment.number + 1, || false);
+        // The thread has not got to the request.
+        state.wanted = None;
+        drop(state);
+        let next = self.dir.prepare(writer.segment.number + 1, || false);
         next.map_err(Fault::new)
     }
 
-    /// Files everything, so that the log has nothing to say when the store is opened again.
+    /// Flushes everything, so that the next opening has no segment to read.
     fn close(&self) {
         let mut writer = self.writer();
         if !writer.has_failed && !writer.segment.is_empty() {
-            // If it fails, the log is read the next time.
+            // If it fails, the next opening reads the segment.
             let _ = self.rotate(&mut writer);
         }
-        self.desk.change(|tray| {
-            tray.wanted = None;
-            tray.is_closing = true;
+        self.flush.change(|state| {
+            state.wanted = None;
+            state.is_closing = true;
         });
     }
-}
 
-impl<R: Filing> Logged<R> {
-    /// Returns when everything up to this frame is on the disk, which is in this file, or was synced with an earlier one.
+    /// Returns when every frame up to this one is on the disk. The frames after the last sync are in `file`.
     fn sync(&self, file: &File, sequence: u64) -> Result<(), Fault> {
         if self.synced.load(Ordering::Acquire) < sequence {
             file.sync_data().map_err(Fault::new)?;
@@ -380,48 +369,48 @@ impl<R: Filing> Logged<R> {
 
     /// Makes staged commits visible, up to this one.
     fn apply(&self, sequence: u64) {
-        let _applying = hold(&self.applying);
+        let _applying = sync::lock(&self.applying);
         while let Some(staged) = self.next_staged(sequence) {
-            let mut visible = lock(&self.state);
+            let mut visible = sync::write(&self.visible);
             let keeps_older = self.views.load(Ordering::Acquire) > 0;
             staged
                 .memtable
-                .apply(staged.sequence, staged.writes, &staged.places, keeps_older);
+                .apply(staged.sequence, staged.writes, &staged.offsets, keeps_older);
             visible.sequence = staged.sequence;
         }
     }
 
-    fn next_staged(&self, upto: u64) -> Option<Staged> {
-        let mut staged = hold(&self.staged);
+    fn next_staged(&self, upto: u64) -> Option<StagedCommit> {
+        let mut staged = sync::lock(&self.staged);
         let is_next = staged.front().is_some_and(|next| next.sequence <= upto);
         is_next.then(|| staged.pop_front()).flatten()
     }
 }
 
-impl<R: Filing> Drop for Logged<R> {
+impl<D: FlushTarget> Drop for Logged<D> {
     fn drop(&mut self) {
         self.close();
-        if let Some(filer) = self.filer.take() {
-            // One that has panicked has said so to the writers.
-            let _ = filer.join();
+        if let Some(flusher) = self.flusher.take() {
+            // A thread that panicked has reported it to the writers.
+            let _ = flusher.join();
         }
     }
 }
 
-impl<R: Filing> Rows for Logged<R> {
-    type View<'a> = LoggedView<'a, R::View<'a>>;
+impl<D: FlushTarget> Rows for Logged<D> {
+    type View<'a> = LoggedView<'a, D::View<'a>>;
 
-    fn view(&self) -> LoggedView<'_, R::View<'_>> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        // Counted while no commit is being applied, so that none overwrites what is seen here.
+    fn view(&self) -> LoggedView<'_, D::View<'_>> {
+        let visible = sync::read(&self.visible);
+        // Counted while no commit is being applied, so that none overwrites a row that this view reads.
         self.views.fetch_add(1, Ordering::Acquire);
         LoggedView {
-            memtables: state.memtables.clone(),
-            _kept: Arc::clone(&state.kept),
-            shelf: &self.shelf,
-            sequence: state.sequence,
-            // After the memtables were looked at: what is no longer among them is in the database by now.
-            beneath: self.beneath.view(),
+            memtables: visible.memtables.clone(),
+            _blobs: Arc::clone(&visible.blobs),
+            dir: &self.dir,
+            sequence: visible.sequence,
+            // After the memtables were read: a memtable that has left the list is in the database by now.
+            database: self.database.view(),
             views: &self.views,
         }
     }
@@ -436,33 +425,32 @@ impl<R: Filing> Rows for Logged<R> {
         if writer.has_failed {
             return Err(WriteError::Poisoned);
         }
-        let places = match self.append(&mut writer, &writes, durability) {
-            Ok(places) => places,
+        let offsets = match self.append(&mut writer, &writes, durability) {
+            Ok(offsets) => offsets,
             Err(fault) => {
                 writer.has_failed = true;
                 return Err(WriteError::Unknown(fault));
             }
         };
-        let staged = Staged {
+        sync::lock(&self.staged).push_back(StagedCommit {
             sequence: writer.sequence,
             writes,
-            places,
+            offsets,
             memtable: Arc::clone(&writer.memtable),
-        };
-        hold(&self.staged).push_back(staged);
+        });
         Ok(())
     }
 
     fn settle(&self) -> Result<(), WriteError> {
-        let _settling = hold(&self.settling);
+        let _settling = sync::lock(&self.settling);
         let writer = self.writer();
         if writer.has_failed {
-            let fault = Fault::new("a later write has failed, or the sync");
+            let fault = Fault::new("a later write or the sync has failed");
             return Err(WriteError::Unknown(fault));
         }
         let (file, sequence, to_sync) = (writer.segment.file(), writer.sequence, writer.to_sync);
         drop(writer);
-        // More is appended meanwhile, and is not covered.
+        // Frames that other threads append from here on wait for the next sync.
         if self.synced.load(Ordering::Acquire) < to_sync
             && let Err(fault) = self.sync(&file, sequence)
         {
@@ -473,17 +461,17 @@ impl<R: Filing> Rows for Logged<R> {
         Ok(())
     }
 
-    fn tend(&self) -> Result<(), Fault> {
-        self.beneath.tend()
+    fn maintain(&self) -> Result<(), Fault> {
+        self.database.maintain()
     }
 
     fn figures(&self) -> Result<Figures, Fault> {
-        let beneath = self.beneath.figures()?;
-        let waiting = self.desk.tray().frozen.len();
+        let database = self.database.figures()?;
+        let waiting = self.flush.state().frozen.len();
         Ok(Figures {
-            bytes: beneath.bytes + self.shelf.bytes().map_err(Fault::new)?,
-            // One journal it always has, which is next to empty.
-            journals: beneath.journals.saturating_sub(1) + waiting + 1,
+            bytes: database.bytes + self.dir.bytes().map_err(Fault::new)?,
+            // The database always has one journal, which is next to empty.
+            journals: database.journals.saturating_sub(1) + waiting + 1,
         })
     }
 }

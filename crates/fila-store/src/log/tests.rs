@@ -1,6 +1,6 @@
 //! The log over a database that is a map, with segments of a few commits.
 
-mod kept;
+mod value_log;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +14,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::rows::{Table, View};
 
-type Tables = [BTreeMap<Bytes, Bytes>; Table::ALL.len()];
+type MapTables = [BTreeMap<Bytes, Bytes>; Table::ALL.len()];
 
-/// Rows in memory. A clone is the same.
+/// Rows in memory. A clone has the same rows.
 #[derive(Clone, Debug, Default)]
 struct Map(Arc<Shared>);
 
@@ -28,15 +28,15 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Inside {
-    tables: Tables,
-    /// Filing waits.
+    tables: MapTables,
+    /// Flushes wait.
     is_held: bool,
-    /// Filing fails.
+    /// Flushes fail.
     is_broken: bool,
 }
 
 impl Map {
-    /// Returns a copy of what is there now, in which filing is held.
+    /// Returns a copy of the present rows, with flushes held.
     fn copied(&self) -> Self {
         let tables = self.0.inside.lock().unwrap().tables.clone();
         let copy = Self::default();
@@ -74,7 +74,7 @@ impl Map {
     }
 }
 
-struct Seen(Tables);
+struct Seen(MapTables);
 
 impl View for Seen {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Fault> {
@@ -104,9 +104,9 @@ impl Rows for Map {
     }
 
     fn write(&self, writes: Vec<Write>, _: Durability) -> Result<(), WriteError> {
-        // The note that there is a log is written while filing is held.
-        let is_note = writes.iter().all(|write| write.table == Table::Catalog);
-        if is_note {
+        // The flush mark of an empty log is written while flushes are held.
+        let is_mark = writes.iter().all(|write| write.table == Table::Catalog);
+        if is_mark {
             let was_held = std::mem::take(&mut self.0.inside.lock().unwrap().is_held);
             self.apply(
                 writes
@@ -124,7 +124,7 @@ impl Rows for Map {
         Ok(())
     }
 
-    fn tend(&self) -> Result<(), Fault> {
+    fn maintain(&self) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -133,8 +133,8 @@ impl Rows for Map {
     }
 }
 
-impl Filing for Map {
-    fn file(
+impl FlushTarget for Map {
+    fn ingest(
         &self,
         table: Table,
         rows: &mut dyn Iterator<Item = (Bytes, Option<Bytes>)>,
@@ -157,7 +157,7 @@ fn open_at(map: &Map, path: &Path) -> Result<Logged<Map>, OpenError> {
     Logged::open(map.clone(), path, SEGMENT, Durability::Fsync)
 }
 
-/// A log, and the means to look at what it would be after a crash.
+/// A log, with a way to see it after a crash.
 struct World {
     map: Map,
     // Closed before its directory goes.
@@ -190,7 +190,7 @@ impl World {
         self.files("log")
     }
 
-    /// Returns the files of the log whose name ends so, in order.
+    /// Returns the files of the log with this extension, in order.
     fn files(&self, extension: &str) -> Vec<PathBuf> {
         let files = fs::read_dir(self.directory.path().join("log")).unwrap();
         let paths = files.map(|file| file.unwrap().path());
@@ -200,12 +200,12 @@ impl World {
         files
     }
 
-    /// Stops everything where it is, which has to be at rest, and returns what is found afterwards.
+    /// Returns the files and rows that a crash would leave now. Nothing may be running.
     fn crashed(&self) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         fs::create_dir(&log).unwrap();
-        for file in [self.segments(), self.files("kept")].concat() {
+        for file in [self.segments(), self.files("blob")].concat() {
             fs::copy(&file, log.join(file.file_name().unwrap())).unwrap();
         }
         Self {
@@ -233,13 +233,13 @@ impl World {
         keys(&self.logged().view())
     }
 
-    /// Waits until everything but the segment that is written to is filed, and all is tidy.
+    /// Waits until everything but the active segment is flushed, and all garbage is collected.
     fn settle(&self) {
-        let tray = self.logged().desk.wait_while(|tray| {
-            let has_work = !tray.frozen.is_empty() || tray.wanted.is_some() || tray.is_untidy;
-            tray.fault.is_none() && has_work
+        let state = self.logged().flush.wait_while(|state| {
+            let has_work = !state.frozen.is_empty() || state.wanted.is_some() || state.gc_pending;
+            state.fault.is_none() && has_work
         });
-        assert!(tray.fault.is_none());
+        assert!(state.fault.is_none());
     }
 }
 
@@ -254,7 +254,7 @@ fn set_with(
     logged.write(vec![write], durability)
 }
 
-/// Sets or removes what a message carries, and nothing else.
+/// Sets or removes a payload, without a message.
 fn set_payload(logged: &Logged<Map>, key: &str, value: Option<&str>) {
     let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
     let write = Write::new(Table::Payloads, key.to_owned(), value);
@@ -292,7 +292,7 @@ fn flip(path: &Path, at: usize) {
 }
 
 #[test]
-fn what_was_committed_is_there_after_a_crash_filed_or_not() {
+fn what_was_committed_is_there_after_a_crash_flushed_or_not() {
     for map in [Map::default(), Map::held()] {
         let is_held = map.0.inside.lock().unwrap().is_held;
         let world = World::new(map);
@@ -345,14 +345,14 @@ fn a_flipped_bit_in_what_was_synced_is_refused_wherever_it_is() {
     fill(&world, 0..3);
     let synced = fs::metadata(&world.segments()[0]).unwrap().len();
     fill(&world, 3..4);
-    // Every field of a frame, one way or another.
+    // Hits every field of a frame.
     for at in (0..synced as usize).step_by(7) {
         let mut flipped = world.crashed();
         let segment = flipped.segments()[0].clone();
         flip(&segment, at);
         match flipped.open() {
             Err(OpenError::DamagedLog { path, .. }) => assert_eq!(path, segment),
-            // Between the end of a head and the next frame there is room that says nothing.
+            // The padding after a frame has no meaning.
             Ok(()) => assert_eq!(flipped.keys(), names(0..4), "{at}"),
             Err(error) => panic!("{at}: {error}"),
         }
@@ -365,7 +365,7 @@ fn a_flipped_bit_in_an_earlier_segment_is_refused() {
     fill(&world, 0..20); // in four segments
     assert!(world.segments().len() > 2);
     let mut flipped = world.crashed();
-    // In the last frame of the first segment, behind which there is none.
+    // The last frame of the first segment; no frame follows it there.
     flip(&flipped.segments()[0], 64 + 5 * 152 + 40);
     let refused = flipped.open().unwrap_err();
     assert!(
@@ -417,7 +417,7 @@ fn a_gap_in_what_was_not_synced_ends_the_log_and_it_goes_on_from_there() {
 #[test]
 fn what_a_file_held_before_is_not_read_again() {
     let world = World::new(Map::default());
-    // More than enough for every file to be used several times.
+    // Enough for every file to be used several times.
     fill(&world, 0..300);
     for name in names(0..300) {
         set_with(world.logged(), &name, None, Durability::Fsync).unwrap();
@@ -436,7 +436,7 @@ fn what_a_file_held_before_is_not_read_again() {
 #[test]
 fn a_message_that_looks_like_a_frame_is_none() {
     let world = World::new(Map::held());
-    let head = Head {
+    let head = FrameHead {
         salt: 1,
         sequence: 100,
         synced: 99,
@@ -481,7 +481,7 @@ fn a_view_is_of_one_moment_however_long_it_is_looked_at() {
 }
 
 #[test]
-fn writers_are_told_why_nothing_is_filed_any_more() {
+fn writers_are_told_why_nothing_is_flushed_any_more() {
     let world = World::new(Map::default());
     world.map.set(|inside| inside.is_broken = true);
     let refused = loop {
@@ -511,7 +511,7 @@ fn writers_are_told_why_nothing_is_filed_any_more() {
     assert!(after.get("key").is_some());
 }
 
-/// What is removed takes next to no room in the log, and as much in memory as what is set.
+/// A removed row takes next to no room in the log, and as much memory as one that is set.
 #[test]
 fn a_segment_is_full_when_it_has_many_rows_however_small() {
     let world = World::new(Map::held());
@@ -536,7 +536,7 @@ fn what_is_staged_is_seen_when_it_is_settled_with_all_before_it() {
     world.logged().settle().unwrap();
     assert_eq!(world.keys(), ["a", "b"]);
     stage("c").unwrap();
-    // Whoever writes settles what others have staged before.
+    // A write settles everything that was staged before it.
     world.set("d", "x");
     assert_eq!(world.keys(), ["a", "b", "c", "d"]);
     stage("e").unwrap();
@@ -545,9 +545,9 @@ fn what_is_staged_is_seen_when_it_is_settled_with_all_before_it() {
     assert_eq!(crashed.keys().len(), 5, "appended, so it may be there");
 }
 
-/// A segment that is full is filed, so what was staged in it must not come later.
+/// A full segment is flushed, so its staged commits must be applied before.
 #[test]
-fn what_is_staged_in_a_full_segment_is_settled_before_that_is_filed() {
+fn what_is_staged_in_a_full_segment_is_settled_before_that_is_flushed() {
     let world = World::new(Map::default());
     let name = |n: usize| format!("{n:03}");
     for n in 0..300 {
@@ -565,7 +565,7 @@ fn what_is_staged_in_a_full_segment_is_settled_before_that_is_filed() {
 }
 
 #[test]
-fn threads_that_stage_and_settle_at_once_lose_nothing_and_wait_for_nobody_for_ever() {
+fn threads_that_stage_and_settle_at_once_lose_nothing_and_never_wait_without_end() {
     let world = World::new(Map::default());
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -631,7 +631,7 @@ proptest! {
             match step {
                 Step::Set(key, length) => {
                     let (key, value) = (format!("{key:02}"), "v".repeat(length.into()));
-                    // Where files are copied for a crash, a sync is of no consequence.
+                    // The crash copies the files, so a sync makes no difference.
                     set_with(world.logged(), &key, Some(&value), Durability::Os).unwrap();
                     set_payload(world.logged(), &key, Some(&value));
                     model.insert(key, value);
@@ -663,14 +663,14 @@ proptest! {
 }
 
 #[test]
-fn a_store_that_was_filed_in_part_is_recognised_and_somebody_elses_data_is_not() {
+fn a_store_that_was_flushed_in_part_is_recognised_and_foreign_data_is_not() {
     let row = || Write::new(Table::Messages, "key", Some("value".into()));
     let map = Map::default();
     map.write(vec![row()], Durability::Fsync).unwrap();
     let refused = crate::Embedded::recognise(&map).unwrap_err();
     assert!(matches!(refused, OpenError::Unrecognised));
-    // What it is was filed last, or would have been.
-    map.write(Filed::default().writes().into(), Durability::Fsync)
+    // The schema row is flushed last.
+    map.write(FlushMark::default().writes().into(), Durability::Fsync)
         .unwrap();
     crate::Embedded::recognise(&map).unwrap();
 }

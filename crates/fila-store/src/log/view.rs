@@ -1,4 +1,4 @@
-//! What is in the log and what is beneath it, as one.
+//! The rows of the memtables and of the database, merged.
 
 use std::iter::Peekable;
 use std::ops::Bound;
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-use super::kept::{self, Kept};
 use super::memtable::{Memtable, Row};
-use super::shelf::Shelf;
+use super::segment_dir::SegmentDir;
+use super::value_log::{self, BlobSegments};
 use crate::Fault;
 use crate::rows::{Table, View};
 
-/// Rows that are read from a memtable at once; its writer waits meanwhile.
+/// Rows that are read from a memtable at once. Commits wait meanwhile.
 const CHUNK: usize = 128;
 
 /// All rows at one moment. Writers do not wait for it.
@@ -21,14 +21,14 @@ const CHUNK: usize = 128;
 pub struct LoggedView<'a, V> {
     /// The newest first.
     pub(super) memtables: Vec<Arc<Memtable>>,
-    /// Of the last commit to be seen.
+    /// Sequence of the last commit that it sees.
     pub(super) sequence: u64,
-    pub(super) beneath: V,
-    /// Where payloads are whose places are beneath.
-    pub(super) shelf: &'a Shelf,
-    /// So that they stay there.
-    pub(super) _kept: Kept,
-    /// How many views there are.
+    pub(super) database: V,
+    /// Where the payloads are that the database has pointers to.
+    pub(super) dir: &'a SegmentDir,
+    /// Held so that their files stay.
+    pub(super) _blobs: BlobSegments,
+    /// The number of views, which this one has raised.
     pub(super) views: &'a AtomicUsize,
 }
 
@@ -47,9 +47,10 @@ impl<V: View> View for LoggedView<'_, V> {
         if let Some(found) = found {
             return Ok(found);
         }
-        let record = self.beneath.get(table, key)?;
-        let record = record.map(|record| self.resolved(table, key, record));
-        record.transpose()
+        self.database
+            .get(table, key)?
+            .map(|record| self.resolve(table, key, record))
+            .transpose()
     }
 
     fn range(
@@ -68,14 +69,14 @@ impl<V: View> View for LoggedView<'_, V> {
         });
         let merge = Merge {
             walks: walks.collect(),
-            beneath: self.beneath.range(table, from, to).peekable(),
+            database: self.database.range(table, from, to).peekable(),
         };
         merge.map(move |row| {
             let (key, found) = row?;
             match found {
-                Found::Here(value) => Ok((key, value)),
-                Found::Beneath(record) => {
-                    let record = self.resolved(table, &key, record)?;
+                MergedValue::Memtable(value) => Ok((key, value)),
+                MergedValue::Database(record) => {
+                    let record = self.resolve(table, &key, record)?;
                     Ok((key, record))
                 }
             }
@@ -84,19 +85,19 @@ impl<V: View> View for LoggedView<'_, V> {
 }
 
 impl<V> LoggedView<'_, V> {
-    /// Returns a record that was found beneath, or the one whose place it is.
-    fn resolved(&self, table: Table, key: &[u8], record: Bytes) -> Result<Bytes, Fault> {
+    /// Returns a record of the database, or the one that it points to.
+    fn resolve(&self, table: Table, key: &[u8], record: Bytes) -> Result<Bytes, Fault> {
         match table {
-            Table::Payloads => kept::resolve(self.shelf, key, record),
+            Table::Payloads => value_log::resolve(self.dir, key, record),
             Table::Catalog | Table::Messages | Table::Deduplication => Ok(record),
         }
     }
 }
 
-/// The value of a row, and where it was.
-enum Found {
-    Here(Bytes),
-    Beneath(Bytes),
+/// The value of a row, by its origin.
+enum MergedValue {
+    Memtable(Bytes),
+    Database(Bytes),
 }
 
 /// The rows of a range in one memtable, removed ones too.
@@ -104,7 +105,7 @@ struct Walk<'a> {
     memtable: &'a Memtable,
     table: Table,
     sequence: u64,
-    /// Where the next chunk begins; none if there is none.
+    /// Where the next chunk begins; none after the last one.
     next: Option<Bound<Bytes>>,
     to: Bytes,
     chunk: Peekable<std::vec::IntoIter<Row>>,
@@ -123,7 +124,7 @@ impl Walk<'_> {
         self.chunk.peek().map(|(key, _)| key)
     }
 
-    /// Takes the row under this key, if that is next.
+    /// Takes the next row if it has this key.
     fn take(&mut self, key: &[u8]) -> Option<Option<Bytes>> {
         let row = self.chunk.next_if(|(next, _)| next[..] == *key);
         row.map(|(_, value)| value)
@@ -134,16 +135,16 @@ impl Walk<'_> {
 struct Merge<'a, I: Iterator> {
     /// The newest first.
     walks: Vec<Walk<'a>>,
-    beneath: Peekable<I>,
+    database: Peekable<I>,
 }
 
 impl<I> Merge<'_, I>
 where
     I: Iterator<Item = Result<(Bytes, Bytes), Fault>>,
 {
-    fn next_beneath(&mut self) -> Option<Result<(Bytes, Found), Fault>> {
-        let row = self.beneath.next()?;
-        Some(row.map(|(key, record)| (key, Found::Beneath(record))))
+    fn next_in_database(&mut self) -> Option<Result<(Bytes, MergedValue), Fault>> {
+        let row = self.database.next()?;
+        Some(row.map(|(key, record)| (key, MergedValue::Database(record))))
     }
 }
 
@@ -151,20 +152,20 @@ impl<I> Iterator for Merge<'_, I>
 where
     I: Iterator<Item = Result<(Bytes, Bytes), Fault>>,
 {
-    type Item = Result<(Bytes, Found), Fault>;
+    type Item = Result<(Bytes, MergedValue), Fault>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let first = self.walks.iter_mut().filter_map(Walk::peek).min().cloned();
             let Some(key) = first else {
-                return self.next_beneath();
+                return self.next_in_database();
             };
-            match self.beneath.peek() {
-                Some(Ok((beneath, _))) if *beneath > key => {}
-                // Nothing newer is under this key; nor is there anything to be told apart if it cannot be read.
-                Some(Ok((beneath, _))) if *beneath < key => return self.next_beneath(),
-                Some(Err(_)) => return self.next_beneath(),
-                Some(Ok(_)) => drop(self.beneath.next()),
+            match self.database.peek() {
+                Some(Ok((next, _))) if *next > key => {}
+                Some(Ok((next, _))) if *next < key => return self.next_in_database(),
+                Some(Err(_)) => return self.next_in_database(),
+                // A memtable has a newer version of this row.
+                Some(Ok(_)) => drop(self.database.next()),
                 None => {}
             }
             let mut newest = None;
@@ -172,9 +173,9 @@ where
                 let found = walk.take(&key);
                 newest = newest.or(found);
             }
-            // What was removed is passed over.
+            // A removed row is skipped.
             if let Some(value) = newest.flatten() {
-                return Some(Ok((key, Found::Here(value))));
+                return Some(Ok((key, MergedValue::Memtable(value))));
             }
         }
     }

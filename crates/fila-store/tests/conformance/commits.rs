@@ -120,7 +120,7 @@ pub(crate) fn a_repeated_commit_changes_nothing<P: Place>() {
     assert_eq!(body(&shard, "k", kept[1]), None);
 }
 
-/// However much has been committed, and filed, in between.
+/// However much has been committed and flushed in between.
 pub(crate) fn a_commit_that_is_repeated_late_is_still_deleted<P: Place>() {
     let place = P::new();
     for is_reopened in [false, true] {

@@ -49,7 +49,7 @@ impl Place for InFjall {
     }
 }
 
-/// The same with segments of the log that are full, and filed, all the time.
+/// The same with segments of the log that are full, and flushed, all the time.
 pub(crate) struct InSmallSegments(TempDir);
 
 impl Place for InSmallSegments {

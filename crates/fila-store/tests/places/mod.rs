@@ -42,7 +42,7 @@ impl InFjall {
 impl OnDisk for InFjall {
     type Engine = FjallEngine;
 
-    /// Four, and how far its log is filed.
+    /// Four, and how far its log is flushed.
     const NUMBERS: usize = 6;
 
     fn open(

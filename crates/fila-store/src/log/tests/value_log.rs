@@ -1,10 +1,10 @@
-//! Payloads that stay in segments, and segments that go.
+//! Payloads that stay in blob segments, and how those are collected.
 
 use super::*;
-use crate::log::kept::{self, Keeper, Tally};
+use crate::log::value_log::{self, GarbageCollector, PayloadCounts};
 use crate::record;
 
-/// Sets payloads of a hundred bytes, of which a segment has six.
+/// Sets payloads of a hundred bytes. A segment has room for six.
 fn fill_payloads(world: &World, numbers: std::ops::Range<usize>) {
     for name in names(numbers) {
         set_payload(world.logged(), &name, Some(&payload(&name)));
@@ -26,7 +26,7 @@ fn expected(numbers: impl Iterator<Item = usize>) -> Vec<(String, String)> {
     names.map(|name| (name.clone(), payload(&name))).collect()
 }
 
-/// Checks that these payloads are there, and no others, one by one and in order.
+/// Checks that exactly these payloads exist, one by one and in order.
 fn check(world: &World, numbers: impl Iterator<Item = usize>) {
     let view = world.logged().view();
     let expected = expected(numbers);
@@ -37,16 +37,17 @@ fn check(world: &World, numbers: impl Iterator<Item = usize>) {
     }
 }
 
-/// Returns how many places the database has, and how many payloads.
-fn filed_of(world: &World) -> (usize, usize) {
+/// Returns how many pointers the database has, and how many payloads.
+fn flushed_payloads(world: &World) -> (usize, usize) {
     let view = world.map.view();
     let rows = view.range(Table::Payloads, b"", b"\xff");
-    let is_place = |row: Result<(Bytes, Bytes), Fault>| {
+    let is_pointer = |row: Result<(Bytes, Bytes), Fault>| {
         let (key, record) = row.unwrap();
         record::as_place(&key, &record).is_some()
     };
-    let (places, payloads): (Vec<bool>, _) = rows.map(is_place).partition(|is_place| *is_place);
-    (places.len(), payloads.len())
+    let (pointers, payloads): (Vec<bool>, _) =
+        rows.map(is_pointer).partition(|is_pointer| *is_pointer);
+    (pointers.len(), payloads.len())
 }
 
 #[test]
@@ -54,9 +55,9 @@ fn payloads_stay_where_they_were_written_and_are_read_from_there() {
     let mut world = World::new(Map::default());
     fill_payloads(&world, 0..200);
     world.settle();
-    let (places, payloads) = filed_of(&world);
-    assert!(places > 180 && payloads == 0, "{places} and {payloads}");
-    assert!(world.files("kept").len() > 30);
+    let (pointers, payloads) = flushed_payloads(&world);
+    assert!(pointers > 180 && payloads == 0, "{pointers} and {payloads}");
+    assert!(world.files("blob").len() > 30);
     check(&world, 0..200);
     let mut crashed = world.crashed();
     crashed.open().unwrap();
@@ -67,16 +68,16 @@ fn payloads_stay_where_they_were_written_and_are_read_from_there() {
 }
 
 #[test]
-fn small_payloads_are_filed_and_so_are_the_last_of_a_segment() {
+fn small_payloads_are_flushed_and_so_are_the_last_of_a_segment() {
     let world = World::new(Map::default());
     for name in names(0..100) {
         set_payload(world.logged(), &name, Some("small"));
     }
     world.settle();
-    assert!(world.files("kept").is_empty());
-    let (places, payloads) = filed_of(&world);
-    assert!(places == 0 && payloads > 50, "{places} and {payloads}");
-    // Of each segment, most is gone before it is full.
+    assert!(world.files("blob").is_empty());
+    let (pointers, payloads) = flushed_payloads(&world);
+    assert!(pointers == 0 && payloads > 50, "{pointers} and {payloads}");
+    // Most of each segment is removed before it is full.
     let world = World::new(Map::default());
     for number in 0..100 {
         fill_payloads(&world, number..number + 1);
@@ -85,72 +86,72 @@ fn small_payloads_are_filed_and_so_are_the_last_of_a_segment() {
         }
     }
     world.settle();
-    assert!(world.files("kept").is_empty());
+    assert!(world.files("blob").is_empty());
     check(&world, (0..100).step_by(5));
 }
 
 #[test]
-fn a_segment_goes_when_nothing_in_it_is_there_any_more() {
+fn a_blob_segment_goes_when_nothing_in_it_is_live() {
     let world = World::new(Map::default());
     fill_payloads(&world, 0..600);
-    let most = world.files("kept").len();
+    let most = world.files("blob").len();
     remove_payloads(&world, 0..600);
     fill_payloads(&world, 600..640);
     world.settle();
-    let kept = world.files("kept").len();
-    assert!(most > 80 && kept < 20, "{kept} of {most}");
+    let blobs = world.files("blob").len();
+    assert!(most > 80 && blobs < 20, "{blobs} of {most}");
     assert!(world.files("spare").len() <= 6);
     check(&world, 600..640);
 }
 
 #[test]
-fn what_little_is_left_of_segments_is_filed_and_they_go() {
+fn the_last_payloads_of_sparse_segments_are_relocated() {
     let world = World::new(Map::default());
     fill_payloads(&world, 0..600);
     let is_left = |number: &usize| number.is_multiple_of(12);
     remove_payloads(&world, (0..600).filter(|number| !is_left(number)));
     world.settle();
-    let first = world.files("kept");
-    // Two more surveys, at least.
+    let first = world.files("blob");
+    // Two more scans, at least.
     for from in [1_000, 2_000, 3_000] {
         fill_payloads(&world, from..from + 300);
         remove_payloads(&world, from..from + 300);
     }
     world.settle();
-    let now = world.files("kept");
+    let now = world.files("blob");
     let stay = first.iter().filter(|file| now.contains(file)).count();
     assert!(stay < 3, "{stay} of {}", first.len());
     check(&world, (0..600).filter(is_left));
-    let (_, payloads) = filed_of(&world);
+    let (_, payloads) = flushed_payloads(&world);
     assert!(payloads > 40, "{payloads}");
 }
 
 #[test]
-fn a_segment_that_somebody_looks_at_does_not_go() {
+fn a_blob_segment_stays_while_a_view_reads_it() {
     let world = World::new(Map::default());
     fill_payloads(&world, 0..300);
     world.settle();
-    let kept = world.files("kept").len();
+    let blobs = world.files("blob").len();
     let view = world.logged().view();
     remove_payloads(&world, 0..300);
     fill_payloads(&world, 300..400);
     world.settle();
-    assert!(world.files("kept").len() > kept);
+    assert!(world.files("blob").len() > blobs);
     assert_eq!(rows(&view, Table::Payloads), expected(0..300));
     drop(view);
     fill_payloads(&world, 400..420);
     world.settle();
-    assert!(world.files("kept").len() < kept);
+    assert!(world.files("blob").len() < blobs);
     check(&world, 300..420);
 }
 
 #[test]
-fn a_segment_that_got_its_name_before_it_was_filed_is_recovered() {
+fn a_segment_that_was_named_a_blob_before_it_was_flushed_is_recovered() {
     let world = World::new(Map::held());
     fill_payloads(&world, 0..20);
     let mut crashed = world.crashed();
     let first = crashed.segments()[0].clone();
-    fs::rename(&first, first.with_extension("kept")).unwrap();
+    fs::rename(&first, first.with_extension("blob")).unwrap();
     crashed.open().unwrap();
     check(&crashed, 0..20);
     crashed.map.set(|inside| inside.is_held = false);
@@ -159,13 +160,13 @@ fn a_segment_that_got_its_name_before_it_was_filed_is_recovered() {
 }
 
 #[test]
-fn of_a_kept_segment_that_is_gone_nothing_is_made_up() {
+fn a_missing_blob_segment_is_reported_not_made_up() {
     let world = World::new(Map::default());
     fill_payloads(&world, 0..60);
     world.settle();
     let mut robbed = world.crashed();
-    fs::remove_file(&robbed.files("kept")[0]).unwrap();
-    let cut = robbed.files("kept")[1].clone();
+    fs::remove_file(&robbed.files("blob")[0]).unwrap();
+    let cut = robbed.files("blob")[1].clone();
     let file = fs::OpenOptions::new().write(true).open(cut).unwrap();
     file.set_len(500).unwrap();
     robbed.open().unwrap();
@@ -174,7 +175,7 @@ fn of_a_kept_segment_that_is_gone_nothing_is_made_up() {
     for row in view.range(Table::Payloads, b"", b"\xff") {
         let (key, value) = row.unwrap();
         let name = String::from_utf8(key.to_vec()).unwrap();
-        // What cannot be read is a record of another kind, which nobody takes for a payload.
+        // A pointer that leads nowhere is a record of another kind, which no decoder takes for a payload.
         match record::as_place(&key, &value) {
             Some(_) => lost += 1,
             None => assert_eq!(value, payload(&name)),
@@ -184,32 +185,32 @@ fn of_a_kept_segment_that_is_gone_nothing_is_made_up() {
 }
 
 #[test]
-fn an_opened_store_lets_go_of_what_it_kept() {
+fn an_opened_store_collects_the_garbage_of_the_last_run() {
     let mut world = World::new(Map::default());
     fill_payloads(&world, 0..60);
     world.logged = None;
     world.open().unwrap();
-    let most = world.files("kept").len();
-    // As many as a survey waits for that does not know how many there are.
+    let most = world.files("blob").len();
+    // As many as the first scan waits for, which does not know how many there are.
     for _ in 0..90 {
         remove_payloads(&world, 0..60);
     }
     world.settle();
-    assert!(world.files("kept").len() < most / 4);
+    assert!(world.files("blob").len() < most / 4);
     check(&world, 0..0);
 }
 
-/// Goes on with a survey, or begins one.
-fn look(keeper: &mut Keeper, world: &World, shelf: &Shelf, kept: &Kept) {
-    keeper.look(kept, shelf, &world.map).unwrap();
+/// Continues a scan, or starts one.
+fn step(collector: &mut GarbageCollector, world: &World, dir: &SegmentDir, blobs: &BlobSegments) {
+    collector.step(blobs, dir, &world.map).unwrap();
 }
 
 #[test]
-fn what_is_removed_in_the_course_of_a_survey_does_not_come_back() {
+fn a_payload_removed_during_a_scan_does_not_come_back() {
     let mut world = World::new(Map::default());
     fill_payloads(&world, 0..180);
     world.logged = None;
-    // So little is left of each segment that it is to be filed.
+    // Each segment becomes sparse.
     let remove = |number: usize| {
         let key = format!("{number:04}");
         let payloads = Table::Payloads as usize;
@@ -220,74 +221,74 @@ fn what_is_removed_in_the_course_of_a_survey_does_not_come_back() {
     (0..180_usize)
         .filter(|number| !number.is_multiple_of(6))
         .for_each(remove);
-    let (shelf, contents) = Shelf::open(world.directory.path(), SEGMENT).unwrap();
-    let filed = Filed::read(&world.map.view()).unwrap().unwrap();
-    let (_, kept) = kept::on_opening(&shelf, contents, filed.number).unwrap();
-    let mut keeper = Keeper::new(&kept);
-    let many = Tally {
+    let (dir, contents) = SegmentDir::open(world.directory.path(), SEGMENT).unwrap();
+    let mark = FlushMark::read(&world.map.view()).unwrap().unwrap();
+    let (_, blobs) = value_log::classify(&dir, contents, mark.segment).unwrap();
+    let mut collector = GarbageCollector::new(&blobs);
+    let many = PayloadCounts {
         set: 0,
         removed: 1_000_000,
     };
-    keeper.note(many);
-    while keeper.has_work(&kept) {
-        look(&mut keeper, &world, &shelf, &kept);
+    collector.note(many);
+    while collector.has_work(&blobs) {
+        step(&mut collector, &world, &dir, &blobs);
     }
-    // The second survey knows which segments have little, and gathers that in two steps.
-    keeper.note(many);
-    look(&mut keeper, &world, &shelf, &kept);
-    assert!(keeper.has_work(&kept));
+    // The second scan knows which segments are sparse, and collects their pointers in two steps.
+    collector.note(many);
+    step(&mut collector, &world, &dir, &blobs);
+    assert!(collector.has_work(&blobs));
     remove(0);
-    while keeper.has_work(&kept) {
-        look(&mut keeper, &world, &shelf, &kept);
+    while collector.has_work(&blobs) {
+        step(&mut collector, &world, &dir, &blobs);
     }
-    let (places, payloads) = filed_of(&world);
+    let (pointers, payloads) = flushed_payloads(&world);
     assert!(
-        places <= 2 && places + payloads == 29,
-        "{places}, {payloads}"
+        pointers <= 2 && pointers + payloads == 29,
+        "{pointers}, {payloads}"
     );
     let found = world.map.view().get(Table::Payloads, b"0000").unwrap();
     assert_eq!(found, None);
 }
 
-/// A survey walks over small payloads, too, so they have to pay for it.
+/// A scan visits small payloads, too, so their removals count.
 #[test]
-fn a_survey_is_begun_when_half_of_all_payloads_are_gone_however_small() {
+fn a_scan_starts_when_half_of_all_payloads_are_gone_however_small() {
     let mut world = World::new(Map::default());
     fill_payloads(&world, 0..30);
     for name in names(1_000..1_100) {
         set_payload(world.logged(), &name, Some("small"));
     }
     world.logged = None;
-    let (shelf, contents) = Shelf::open(world.directory.path(), SEGMENT).unwrap();
-    let filed = Filed::read(&world.map.view()).unwrap().unwrap();
-    let (_, kept) = kept::on_opening(&shelf, contents, filed.number).unwrap();
-    assert!(!kept.is_empty());
-    let mut keeper = Keeper::new(&kept);
-    let removed = |removed| Tally { set: 0, removed };
-    keeper.note(removed(1_000_000));
-    while keeper.has_work(&kept) {
-        look(&mut keeper, &world, &shelf, &kept);
+    let (dir, contents) = SegmentDir::open(world.directory.path(), SEGMENT).unwrap();
+    let mark = FlushMark::read(&world.map.view()).unwrap().unwrap();
+    let (_, blobs) = value_log::classify(&dir, contents, mark.segment).unwrap();
+    assert!(!blobs.is_empty());
+    let mut collector = GarbageCollector::new(&blobs);
+    let removed = |removed| PayloadCounts { set: 0, removed };
+    collector.note(removed(1_000_000));
+    while collector.has_work(&blobs) {
+        step(&mut collector, &world, &dir, &blobs);
     }
     // There are 130.
-    keeper.note(removed(64));
-    assert!(!keeper.has_work(&kept));
-    keeper.note(removed(1));
-    assert!(keeper.has_work(&kept));
+    collector.note(removed(64));
+    assert!(!collector.has_work(&blobs));
+    collector.note(removed(1));
+    assert!(collector.has_work(&blobs));
 }
 
 #[test]
-fn a_segment_is_written_beforehand_as_far_as_there_is_time() {
+fn a_segment_is_filled_beforehand_as_far_as_there_is_time() {
     const PART: u64 = 1 << 18;
     let directory = tempfile::tempdir().unwrap();
-    let (shelf, _) = Shelf::open(directory.path(), 4 * PART).unwrap();
+    let (dir, _) = SegmentDir::open(directory.path(), 4 * PART).unwrap();
     for (number, parts) in [(1, 0), (2, 2), (3, 4)] {
         let mut left = parts;
-        let segment = shelf.prepare(number, || {
+        let segment = dir.prepare(number, || {
             left -= 1;
             left >= 0
         });
         assert!(segment.unwrap().is_empty());
-        let length = fs::metadata(shelf.path(number)).unwrap().len();
+        let length = fs::metadata(dir.path(number)).unwrap().len();
         assert_eq!(length, (parts as u64 * PART).max(64), "{number}");
     }
 }

@@ -1,0 +1,375 @@
+//! Flushing: a thread writes the rows of a full segment to the database.
+//!
+//! Segments are flushed in order. The rows of a segment end with the [flush mark](FlushMark), written after all others, so
+//! recovery flushes a segment again that was flushed in part, and never reads one again that was flushed whole, except for
+//! the payloads in the [value log](super::value_log). The thread also prepares the next segment before the writer needs it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::Visible;
+use super::memtable::{Memtable, Row};
+use super::segment_dir::{ActiveSegment, SegmentDir};
+use super::value_log::{BlobSegment, GarbageCollector, PayloadCounts};
+use crate::record::{self, Place};
+use crate::rows::{Rows, Table, View, Write};
+use crate::sync;
+use crate::{Durability, Fault, OpenError, keys};
+
+/// Memtables that wait to be flushed, at most. Writers wait at this bound.
+pub(super) const FROZEN_MAX: usize = 4;
+
+/// How often the thread checks whether the database has caught up, and how long it leaves the disk alone between two parts
+/// of a segment that it fills beforehand.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Segments that follow each other faster than this are not filled beforehand: the writer would wait for it.
+const PREFILL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A database that takes sorted rows without writing them to a journal first.
+pub trait FlushTarget: Rows {
+    /// Writes rows of one table, which come in the order of their keys. They are on the disk, and visible, on `Ok`.
+    ///
+    /// # Errors
+    /// If the database fails. Any of them may have been written.
+    fn ingest(
+        &self,
+        table: Table,
+        rows: &mut dyn Iterator<Item = (Bytes, Option<Bytes>)>,
+    ) -> Result<(), Fault>;
+
+    /// Returns whether compaction is so far behind that flushing should wait.
+    fn is_behind(&self) -> bool;
+}
+
+/// A memtable that gets no more commits.
+#[derive(Clone, Debug)]
+pub(super) struct FrozenMemtable {
+    pub(super) memtable: Arc<Memtable>,
+    /// Sequence of its last commit, or of the last one before it.
+    pub(super) sequence: u64,
+    /// Bytes of frames in its segment. The file may be longer.
+    pub(super) bytes: u64,
+}
+
+/// How far the log has been flushed: two rows of the catalogue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FlushMark {
+    /// The last flushed segment.
+    pub(super) segment: u64,
+    /// The last commit in it.
+    pub(super) sequence: u64,
+}
+
+impl FlushMark {
+    /// Reads the mark; none if the database has never had a log.
+    pub(super) fn read(view: &impl View) -> Result<Option<Self>, OpenError> {
+        let number = |key, what| {
+            let row = view.get(Table::Catalog, key).map_err(OpenError::Fault)?;
+            row.map(|record| record::decode_number(key, &record))
+                .transpose()
+                .map_err(|source| OpenError::Damaged { what, source })
+        };
+        let segment = number(keys::FLUSHED_SEGMENT, "the last flushed segment")?;
+        let sequence = number(keys::FLUSHED_SEQUENCE, "the last flushed commit")?;
+        Ok(segment.map(|segment| Self {
+            segment,
+            sequence: sequence.unwrap_or_default(),
+        }))
+    }
+
+    pub(super) fn writes(self) -> [Write; 2] {
+        self.rows()
+            .map(|(key, value)| Write::new(Table::Catalog, key, value))
+    }
+
+    fn rows(self) -> [Row; 2] {
+        let row = |key: &'static [u8], number| {
+            let record = record::encode_number(key, number);
+            (Bytes::from_static(key), Some(record))
+        };
+        [
+            row(keys::FLUSHED_SEGMENT, self.segment),
+            row(keys::FLUSHED_SEQUENCE, self.sequence),
+        ]
+    }
+}
+
+impl FrozenMemtable {
+    fn mark(&self) -> FlushMark {
+        FlushMark {
+            segment: self.memtable.number,
+            sequence: self.sequence,
+        }
+    }
+
+    /// Returns whether at least half of the segment is payloads that a pointer may stand for.
+    fn is_worth_a_blob(&self, pointer_min: u64) -> bool {
+        let payloads = self.memtable.newest_with_offsets(Table::Payloads, |rows| {
+            rows.filter_map(|((_, value), at)| pointer_length(value.as_ref(), at, pointer_min))
+                .map(u64::from)
+                .sum::<u64>()
+        });
+        payloads >= self.bytes / 2
+    }
+
+    /// Flushes the rows, then the mark. Payloads of at least `pointer_min` bytes become pointers to the segment; all are
+    /// flushed themselves if it is none.
+    fn flush<D: FlushTarget>(
+        &self,
+        database: &D,
+        pointer_min: Option<u64>,
+    ) -> Result<PayloadCounts, Fault> {
+        let flush = |table| {
+            self.memtable
+                .newest(table, |rows| database.ingest(table, rows))
+        };
+        flush(Table::Deduplication)?;
+        let counts = self.flush_payloads(database, pointer_min)?;
+        flush(Table::Messages)?;
+        let mut catalog: BTreeMap<Bytes, Option<Bytes>> =
+            self.memtable.newest(Table::Catalog, |rows| rows.collect());
+        catalog.extend(self.mark().rows());
+        database.ingest(Table::Catalog, &mut catalog.into_iter())?;
+        Ok(counts)
+    }
+
+    fn flush_payloads<D: FlushTarget>(
+        &self,
+        database: &D,
+        pointer_min: Option<u64>,
+    ) -> Result<PayloadCounts, Fault> {
+        let segment = self.memtable.number;
+        let mut counts = PayloadCounts::default();
+        let mut flushed = |(key, value): Row, at: u32| {
+            counts.note(value.is_some());
+            let length = pointer_min.and_then(|min| pointer_length(value.as_ref(), at, min));
+            let Some(length) = length else {
+                return (key, value);
+            };
+            let pointer = Place {
+                segment,
+                at,
+                length,
+            };
+            let record = record::encode_place(&key, pointer);
+            (key, Some(record))
+        };
+        self.memtable.newest_with_offsets(Table::Payloads, |rows| {
+            let mut rows = rows.map(|(row, at)| flushed(row, at));
+            database.ingest(Table::Payloads, &mut rows)
+        })?;
+        Ok(counts)
+    }
+
+    /// Does the same by an ordinary write, which is faster than making tables for a few rows.
+    fn flush_small<D: Rows>(&self, database: &D) -> Result<PayloadCounts, Fault> {
+        let mut counts = PayloadCounts::default();
+        let mut writes = Vec::new();
+        for table in Table::ALL {
+            self.memtable.newest(table, |rows| {
+                writes.extend(rows.map(|(key, value)| {
+                    if table == Table::Payloads {
+                        counts.note(value.is_some());
+                    }
+                    Write::new(table, key, value)
+                }));
+            });
+        }
+        writes.extend(self.mark().writes());
+        let written = database.write(writes, Durability::Fsync);
+        written.map_err(Fault::new)?;
+        Ok(counts)
+    }
+}
+
+/// Returns the length of a payload if a pointer may stand for it.
+fn pointer_length(value: Option<&Bytes>, at: u32, pointer_min: u64) -> Option<u32> {
+    let length = u32::try_from(value?.len()).ok()?;
+    (at > 0 && u64::from(length) >= pointer_min).then_some(length)
+}
+
+/// What the flush thread has to do, and what it has done.
+#[derive(Debug, Default)]
+pub(super) struct FlushState {
+    /// The oldest first. The one that is being flushed is still here.
+    pub(super) frozen: VecDeque<FrozenMemtable>,
+    /// The number of the segment that the writer will need soon.
+    pub(super) wanted: Option<u64>,
+    /// That segment.
+    pub(super) ready: Option<ActiveSegment>,
+    /// Whether the writer waits for it.
+    pub(super) writer_waits: bool,
+    /// Whether the garbage collector has work.
+    pub(super) gc_pending: bool,
+    /// Why the thread has stopped.
+    pub(super) fault: Option<Arc<Fault>>,
+    pub(super) is_closing: bool,
+}
+
+/// What the writers and the flush thread share.
+#[derive(Debug, Default)]
+pub(super) struct FlushQueue {
+    state: Mutex<FlushState>,
+    changed: Condvar,
+}
+
+impl FlushQueue {
+    pub(super) fn state(&self) -> MutexGuard<'_, FlushState> {
+        sync::lock(&self.state)
+    }
+
+    /// Changes the state, and wakes all threads that wait for a change.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut FlushState) -> T) -> T {
+        let changed = change(&mut self.state());
+        self.changed.notify_all();
+        changed
+    }
+
+    pub(super) fn wait_while(
+        &self,
+        condition: impl Fn(&mut FlushState) -> bool,
+    ) -> MutexGuard<'_, FlushState> {
+        let state = self.changed.wait_while(self.state(), condition);
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change, but not longer than [`POLL_INTERVAL`].
+    fn pause(&self) {
+        let state = self.changed.wait_timeout(self.state(), POLL_INTERVAL);
+        drop(state.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// The flush thread.
+#[derive(Debug)]
+pub(super) struct Flusher<D> {
+    pub(super) database: Arc<D>,
+    pub(super) dir: Arc<SegmentDir>,
+    pub(super) visible: Arc<RwLock<Visible>>,
+    pub(super) flush: Arc<FlushQueue>,
+    pub(super) collector: GarbageCollector,
+    /// When it last prepared a segment.
+    pub(super) prepared: Option<Instant>,
+}
+
+enum Job {
+    Prepare(u64),
+    Flush(FrozenMemtable),
+    CollectGarbage,
+    Stop,
+}
+
+impl<D: FlushTarget> Flusher<D> {
+    /// Works until the log is closed and every frozen memtable is flushed, or a job fails.
+    pub(super) fn run(mut self) {
+        let _poison = PoisonOnExit(Arc::clone(&self.flush));
+        loop {
+            let done = match self.next() {
+                Job::Prepare(number) => self.prepare(number),
+                Job::Flush(frozen) => self.flush(&frozen),
+                Job::CollectGarbage => self.collect_garbage(|_| {}),
+                Job::Stop => return,
+            };
+            if let Err(fault) = done {
+                self.flush
+                    .change(|state| state.fault = Some(Arc::new(fault)));
+                return;
+            }
+        }
+    }
+
+    fn next(&self) -> Job {
+        let mut state = self.flush.wait_while(|state| {
+            let has_work = !state.frozen.is_empty() || state.wanted.is_some() || state.gc_pending;
+            !has_work && !state.is_closing
+        });
+        if let Some(number) = state.wanted.take() {
+            return Job::Prepare(number);
+        }
+        match state.frozen.front() {
+            Some(frozen) => Job::Flush(frozen.clone()),
+            None if state.is_closing => Job::Stop,
+            None => Job::CollectGarbage,
+        }
+    }
+
+    fn prepare(&mut self, number: u64) -> Result<(), Fault> {
+        let before = self.prepared.replace(Instant::now());
+        let has_time = before.is_none_or(|before| before.elapsed() >= PREFILL_INTERVAL);
+        let segment = self.dir.prepare(number, || {
+            has_time && {
+                self.flush.pause();
+                let state = self.flush.state();
+                !state.writer_waits && !state.is_closing
+            }
+        });
+        let segment = segment.map_err(Fault::new)?;
+        self.flush.change(|state| state.ready = Some(segment));
+        Ok(())
+    }
+
+    fn flush(&mut self, frozen: &FrozenMemtable) -> Result<(), Fault> {
+        while self.database.is_behind() {
+            self.flush.pause();
+        }
+        let number = frozen.memtable.number;
+        let pointer_min = self.dir.pointer_min();
+        let is_small = frozen.bytes <= self.dir.small_bytes();
+        let is_blob = !is_small && frozen.is_worth_a_blob(pointer_min);
+        if is_blob {
+            self.dir.make_blob(number).map_err(Fault::new)?;
+            let mut visible = sync::write(&self.visible);
+            let segment = BlobSegment::new(number, frozen.bytes);
+            Arc::make_mut(&mut visible.blobs).insert(number, segment);
+        }
+        let counts = if is_small {
+            frozen.flush_small(&*self.database)
+        } else {
+            frozen.flush(&*self.database, is_blob.then_some(pointer_min))
+        };
+        self.collector.note(counts?);
+        sync::write(&self.visible)
+            .memtables
+            .retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));
+        if !is_blob {
+            self.dir.retire(number).map_err(Fault::new)?;
+        }
+        self.collect_garbage(|state| drop(state.frozen.pop_front()))
+    }
+
+    /// Does one step of garbage collection, and then changes the state.
+    fn collect_garbage(&mut self, change: impl FnOnce(&mut FlushState)) -> Result<(), Fault> {
+        let blobs = Arc::clone(&sync::read(&self.visible).blobs);
+        let unused = self.collector.step(&blobs, &self.dir, &*self.database)?;
+        drop(blobs);
+        let mut removed = Vec::new();
+        if !unused.is_empty() {
+            let mut visible = sync::write(&self.visible);
+            let blobs = Arc::make_mut(&mut visible.blobs);
+            removed.extend(unused.iter().filter_map(|number| blobs.remove(number)));
+        }
+        self.collector.remove(&self.dir, removed)?;
+        let gc_pending = self.collector.has_work(&sync::read(&self.visible).blobs);
+        self.flush.change(|state| {
+            state.gc_pending = gc_pending;
+            change(state);
+        });
+        Ok(())
+    }
+}
+
+/// Tells the writers that the thread has ended, also by a panic: they would wait for it without end.
+struct PoisonOnExit(Arc<FlushQueue>);
+
+impl Drop for PoisonOnExit {
+    fn drop(&mut self) {
+        self.0.change(|state| {
+            let fault = &mut state.fault;
+            fault.get_or_insert_with(|| Arc::new(Fault::new("the flush thread has stopped")));
+        });
+    }
+}

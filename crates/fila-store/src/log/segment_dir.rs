@@ -1,0 +1,359 @@
+//! The directory of the log: its segments, blob segments, and spare files for later segments.
+//!
+//! A segment is a file `N.log`, with its number in sixteen hexadecimal digits: a head of [`HEAD`] bytes, then frames. A
+//! file gets that name only when its head is on the disk. A flushed segment becomes `N.spare`, to be used again: overwriting
+//! blocks takes the disk half the time of allocating new ones. An old name that comes back after a power cut does no harm:
+//! the database knows which segments are flushed.
+//!
+//! A segment that stays for its payloads ([`value_log`](super::value_log)) is a file `N.blob`. It gets that name before the
+//! first pointer to it is written, so an unflushed segment may have it, too.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File, OpenOptions};
+use std::hash::BuildHasher;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+
+use crate::sync;
+
+/// Bytes before the first frame.
+pub(super) const HEAD: usize = 64;
+
+/// `FILALOG` and the version of its format.
+const MAGIC: [u8; 8] = *b"FILALOG\x01";
+
+/// Spare files, at most.
+const SPARES_MAX: usize = 6;
+
+/// Blob segments that are open for reading, at most.
+const OPEN_MAX: usize = 32;
+
+/// Bytes of the smallest payload that a pointer stands for, unless segments are tiny. Flushing a smaller payload takes
+/// hardly longer than flushing a pointer.
+const POINTER_MIN: u64 = 256;
+
+/// The segment that frames are appended to.
+#[derive(Debug)]
+pub(super) struct ActiveSegment {
+    pub(super) number: u64,
+    /// Marks the frames of this use of the file.
+    pub(super) salt: u64,
+    file: Arc<File>,
+    /// Where the next frame begins.
+    end: u64,
+}
+
+impl ActiveSegment {
+    /// Returns where the segment would end after this many more bytes.
+    pub(super) fn end_after(&self, bytes: usize) -> u64 {
+        self.end + bytes as u64
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.end == HEAD as u64
+    }
+
+    pub(super) fn append(&mut self, frame: &[u8]) -> io::Result<()> {
+        (&*self.file).write_all(frame)?;
+        self.end += frame.len() as u64;
+        Ok(())
+    }
+
+    /// Returns the file, to sync it while others append. A sync covers what was appended before it began.
+    pub(super) fn file(&self) -> Arc<File> {
+        Arc::clone(&self.file)
+    }
+}
+
+/// The directory of the log.
+#[derive(Debug)]
+pub(super) struct SegmentDir {
+    directory: PathBuf,
+    /// Size of a segment, about.
+    pub(super) segment_bytes: u64,
+    spares: Mutex<Vec<PathBuf>>,
+    /// Blob segments that are open for reading, the last used first.
+    open: Mutex<VecDeque<(u64, Arc<File>)>>,
+}
+
+/// The numbers of the segments in a directory, in order.
+#[derive(Debug, Default)]
+pub(super) struct DirContents {
+    pub(super) segments: Vec<u64>,
+    pub(super) blobs: Vec<u64>,
+}
+
+impl SegmentDir {
+    /// Opens the directory, or creates it, and lists it.
+    pub(super) fn open(store: &Path, segment_bytes: u64) -> io::Result<(Self, DirContents)> {
+        let directory = store.join("log");
+        if !directory.is_dir() {
+            fs::create_dir(&directory)?;
+            sync_directory(store)?;
+        }
+        let mut contents = DirContents::default();
+        let mut spares = Vec::new();
+        for file in fs::read_dir(&directory)? {
+            let path = file?.path();
+            match parse_name(&path) {
+                Some((number, FileKind::Log)) => contents.segments.push(number),
+                Some((number, FileKind::Blob)) => contents.blobs.push(number),
+                Some((_, FileKind::Spare)) => spares.push(path),
+                None => {}
+            }
+        }
+        contents.segments.sort_unstable();
+        contents.blobs.sort_unstable();
+        let dir = Self {
+            directory,
+            segment_bytes,
+            spares: Mutex::new(spares),
+            open: Mutex::default(),
+        };
+        Ok((dir, contents))
+    }
+
+    /// Returns how many bytes a small segment has, at most.
+    pub(super) fn small_bytes(&self) -> u64 {
+        self.segment_bytes / 16
+    }
+
+    /// Returns how many bytes the smallest payload has that a pointer may stand for.
+    pub(super) fn pointer_min(&self) -> u64 {
+        POINTER_MIN.min(self.segment_bytes / 64)
+    }
+
+    pub(super) fn path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("{number:016x}.log"))
+    }
+
+    fn blob_path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("{number:016x}.blob"))
+    }
+
+    /// Prepares a segment: in a spare file, or in a new one, which is filled with zeros as long as `fills` returns true; it
+    /// is called once for each part. Filling makes later syncs faster, and costs the CPU as much as writing the frames.
+    pub(super) fn prepare(
+        &self,
+        number: u64,
+        fills: impl FnMut() -> bool,
+    ) -> io::Result<ActiveSegment> {
+        let spare = sync::lock(&self.spares).pop();
+        let unnamed = match &spare {
+            Some(path) => path.clone(),
+            None => self.directory.join(format!("{number:016x}.spare")),
+        };
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&unnamed)?;
+        if spare.is_none() {
+            fill(&mut file, self.segment_bytes, fills)?;
+        }
+        file.seek(SeekFrom::Start(0))?;
+        let salt = RandomState::new().hash_one(number);
+        file.write_all(&head(number, salt))?;
+        file.sync_all()?;
+        fs::rename(&unnamed, self.path(number))?;
+        sync_directory(&self.directory)?;
+        Ok(ActiveSegment {
+            number,
+            salt,
+            file: Arc::new(file),
+            end: HEAD as u64,
+        })
+    }
+
+    /// Opens a segment without frames, to append to it.
+    pub(super) fn reopen(&self, number: u64, salt: u64) -> io::Result<ActiveSegment> {
+        let mut file = OpenOptions::new().write(true).open(self.path(number))?;
+        file.seek(SeekFrom::Start(HEAD as u64))?;
+        Ok(ActiveSegment {
+            number,
+            salt,
+            file: Arc::new(file),
+            end: HEAD as u64,
+        })
+    }
+
+    /// Reads a segment, and returns its salt and its bytes; none if its head is damaged.
+    pub(super) fn read(&self, number: u64) -> io::Result<Option<(u64, Bytes)>> {
+        let bytes = fs::read(self.path(number))?;
+        let salt = bytes.get(16..24).and_then(<[u8]>::first_chunk);
+        let Some(salt) = salt.copied().map(u64::from_be_bytes) else {
+            return Ok(None);
+        };
+        let is_whole = bytes.starts_with(&head(number, salt));
+        Ok(is_whole.then(|| (salt, bytes.into())))
+    }
+
+    pub(super) fn sync(&self, number: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(self.path(number))?;
+        file.sync_all()
+    }
+
+    /// Makes a segment a blob segment. It is on the disk under its new name on `Ok`.
+    pub(super) fn make_blob(&self, number: u64) -> io::Result<()> {
+        self.sync(number)?;
+        fs::rename(self.path(number), self.blob_path(number))?;
+        sync_directory(&self.directory)
+    }
+
+    /// Makes a blob segment that was not flushed an ordinary segment again.
+    pub(super) fn unmake_blob(&self, number: u64) -> io::Result<()> {
+        fs::rename(self.blob_path(number), self.path(number))
+    }
+
+    /// Reads a value from a blob segment; none if the segment is missing or too short.
+    pub(super) fn read_value(
+        &self,
+        number: u64,
+        at: u32,
+        length: u32,
+    ) -> io::Result<Option<Bytes>> {
+        let mut value = vec![0; length as usize];
+        match self
+            .open_blob(number)
+            .and_then(|file| read_at(&file, &mut value, u64::from(at)))
+        {
+            Ok(()) => Ok(Some(value.into())),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open_blob(&self, number: u64) -> io::Result<Arc<File>> {
+        let mut open = sync::lock(&self.open);
+        if let Some(index) = open.iter().position(|(other, _)| *other == number) {
+            open.swap(0, index);
+        } else {
+            let file = File::open(self.blob_path(number))?;
+            open.push_front((number, Arc::new(file)));
+            open.truncate(OPEN_MAX);
+        }
+        Ok(Arc::clone(&open[0].1))
+    }
+
+    pub(super) fn blob_bytes(&self, number: u64) -> io::Result<u64> {
+        Ok(fs::metadata(self.blob_path(number))?.len())
+    }
+
+    /// Removes a blob segment that no view reads any more.
+    pub(super) fn remove_blob(&self, number: u64) -> io::Result<()> {
+        sync::lock(&self.open).retain(|(other, _)| *other != number);
+        self.recycle(&self.blob_path(number))
+    }
+
+    /// Takes a flushed segment out of the log.
+    pub(super) fn retire(&self, number: u64) -> io::Result<()> {
+        self.recycle(&self.path(number))
+    }
+
+    /// Makes the file a spare one. Removes it instead if its length is far from that of a segment, or there are enough.
+    fn recycle(&self, path: &Path) -> io::Result<()> {
+        let mut spares = sync::lock(&self.spares);
+        let length = fs::metadata(path)?.len();
+        let is_fit = (self.segment_bytes / 2..=self.segment_bytes * 2).contains(&length);
+        if spares.len() >= SPARES_MAX || !is_fit {
+            return fs::remove_file(path);
+        }
+        let spare = path.with_extension("spare");
+        fs::rename(path, &spare)?;
+        spares.push(spare);
+        Ok(())
+    }
+
+    /// Returns the bytes of all files.
+    pub(super) fn bytes(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        for file in fs::read_dir(&self.directory)? {
+            // A file that is renamed meanwhile counts the next time.
+            bytes += file?.metadata().map_or(0, |file| file.len());
+        }
+        Ok(bytes)
+    }
+}
+
+fn head(number: u64, salt: u64) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..16].copy_from_slice(&number.to_be_bytes());
+    head[16..24].copy_from_slice(&salt.to_be_bytes());
+    let sum = crc32c::crc32c(&head[..24]);
+    head[24..28].copy_from_slice(&sum.to_be_bytes());
+    head
+}
+
+/// The extension of a file's name.
+enum FileKind {
+    Log,
+    Blob,
+    Spare,
+}
+
+fn parse_name(path: &Path) -> Option<(u64, FileKind)> {
+    let kind = match path.extension()?.to_str()? {
+        "log" => FileKind::Log,
+        "blob" => FileKind::Blob,
+        "spare" => FileKind::Spare,
+        _ => return None,
+    };
+    let name = path.file_stem()?.to_str()?;
+    let number = u64::from_str_radix(name, 16).ok()?;
+    (name.len() == 16).then_some((number, kind))
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, at)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, mut buffer: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        let read = std::os::windows::fs::FileExt::seek_read(file, buffer, at)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer = &mut buffer[read..];
+        at += read as u64;
+    }
+    Ok(())
+}
+
+/// Writes zeros, a part at a time: one large sync would delay those of the commits.
+fn fill(file: &mut File, bytes: u64, mut goes_on: impl FnMut() -> bool) -> io::Result<()> {
+    let zeros = vec![0; 1 << 18];
+    let mut left = bytes;
+    while left > 0 && goes_on() {
+        let part = left.min(zeros.len() as u64);
+        file.write_all(&zeros[..usize::try_from(part).unwrap_or(zeros.len())])?;
+        file.sync_data()?;
+        left -= part;
+    }
+    Ok(())
+}
+
+/// Makes the names in a directory durable.
+#[cfg(unix)]
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Directories cannot be opened here, and their names are written through.
+#[cfg(not(unix))]
+fn sync_directory(_: &Path) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,314 @@
+//! The value log: large payloads stay in the segment that they were written to.
+//!
+//! Payloads are most of the bytes that a broker writes, and each is read once. Flushing them writes them a second time, and
+//! every compaction once more. So when at least half of a segment is payloads that are still needed at the flush, the
+//! segment stays as a *blob segment*, and the database gets a [pointer](Place) for each payload. In a queue that is served
+//! quickly, few payloads are left at the flush; those are flushed themselves.
+//!
+//! # Garbage collection
+//! Removing a payload updates no counter on disk. Instead a *scan* walks over the pointers in the database and sums up the
+//! live bytes of each segment. A scan starts when half as many payloads have been removed as there were at the last one,
+//! small ones included, so each removal pays for visiting a few rows. It visits a bounded number of rows at a time, between
+//! flushes. Rows may be removed during a scan, and a flushed segment never gets new ones: the sums are upper bounds.
+//!
+//! A segment without live bytes is removed. From a segment with few live bytes in two scans in a row, the payloads are
+//! *relocated* into the database, and then it is removed. A single sparse scan is not enough: it may show a queue on its way
+//! to the end of the segment. The file is removed when no view reads it any more.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::flush::FlushTarget;
+use super::segment_dir::{DirContents, SegmentDir};
+use crate::record::{self, Place};
+use crate::rows::{Table, View};
+use crate::{Fault, keys};
+
+/// Rows that one step of a scan visits. Few in tests, so that much happens during a scan.
+const SCAN_ROWS: usize = if cfg!(test) { 20 } else { 100_000 };
+
+/// A segment is sparse if less than one in this many of its bytes is live.
+const SPARSE_PARTS: u64 = 4;
+
+/// Pointers that one scan collects for relocation, about.
+const RELOCATED_MAX: u64 = 100_000;
+
+/// Payloads that a blob segment of an opened store is assumed to have, until the first scan.
+const ROWS_ASSUMED: u64 = 1_000;
+
+/// The blob segments at one moment. A file stays as long as one of these sets contains it.
+pub(super) type BlobSegments = Arc<BTreeMap<u64, Arc<BlobSegment>>>;
+
+#[derive(Debug)]
+pub(super) struct BlobSegment {
+    pub(super) number: u64,
+    bytes: u64,
+}
+
+impl BlobSegment {
+    pub(super) fn new(number: u64, bytes: u64) -> Arc<Self> {
+        Arc::new(Self { number, bytes })
+    }
+}
+
+/// Separates the segments to recover from the blob segments. A segment that is named a blob but was not flushed is
+/// recovered: a crash came between the two.
+pub(super) fn classify(
+    dir: &SegmentDir,
+    contents: DirContents,
+    flushed: u64,
+) -> io::Result<(Vec<u64>, BlobSegments)> {
+    let mut segments = contents.segments;
+    let mut blobs = BTreeMap::new();
+    for number in contents.blobs {
+        if number > flushed {
+            dir.unmake_blob(number)?;
+            segments.push(number);
+        } else {
+            let bytes = dir.blob_bytes(number)?;
+            blobs.insert(number, BlobSegment::new(number, bytes));
+        }
+    }
+    segments.sort_unstable();
+    Ok((segments, Arc::new(blobs)))
+}
+
+/// Returns the record that a pointer points to, or the record itself if it is no pointer.
+///
+/// A pointer that leads nowhere is returned as it is: the decoder reports it as a record of the wrong kind.
+pub(super) fn resolve(dir: &SegmentDir, key: &[u8], record: Bytes) -> Result<Bytes, Fault> {
+    let Some(pointer) = record::as_place(key, &record) else {
+        return Ok(record);
+    };
+    let found = dir.read_value(pointer.segment, pointer.at, pointer.length);
+    Ok(found.map_err(Fault::new)?.unwrap_or(record))
+}
+
+/// Payload rows in a flush.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PayloadCounts {
+    /// Payloads, or pointers to them.
+    pub(super) set: u64,
+    /// Tombstones.
+    pub(super) removed: u64,
+}
+
+impl PayloadCounts {
+    pub(super) fn note(&mut self, is_set: bool) {
+        self.set += u64::from(is_set);
+        self.removed += u64::from(!is_set);
+    }
+}
+
+/// Decides which blob segments are still needed.
+#[derive(Debug)]
+pub(super) struct GarbageCollector {
+    /// Rows that a scan would visit, at most: payloads and pointers.
+    rows: u64,
+    /// Payloads removed since the last scan started.
+    removed: u64,
+    scan: Option<GcScan>,
+    /// Segments that the last scan found sparse.
+    sparse: HashSet<u64>,
+    /// Segments that are no longer needed, but that a view may still read.
+    retired: Vec<Arc<BlobSegment>>,
+}
+
+/// A walk over the pointers.
+#[derive(Debug)]
+struct GcScan {
+    /// The key to continue at.
+    from: Vec<u8>,
+    /// The segments that it judges.
+    segments: BlobSegments,
+    live: HashMap<u64, LiveData>,
+    /// Segments whose pointers are collected for relocation.
+    sparse: HashSet<u64>,
+    /// In the order of their keys.
+    to_relocate: Vec<(Bytes, Place)>,
+    rows: u64,
+}
+
+/// Payloads of a segment that are still needed.
+#[derive(Clone, Copy, Debug, Default)]
+struct LiveData {
+    bytes: u64,
+    rows: u64,
+}
+
+impl GarbageCollector {
+    /// Starts with the blob segments of an opened store.
+    pub(super) fn new(blobs: &BlobSegments) -> Self {
+        Self {
+            rows: blobs.len() as u64 * ROWS_ASSUMED,
+            removed: 0,
+            scan: None,
+            sparse: HashSet::new(),
+            retired: Vec::new(),
+        }
+    }
+
+    pub(super) fn note(&mut self, counts: PayloadCounts) {
+        self.rows += counts.set;
+        self.removed += counts.removed;
+    }
+
+    pub(super) fn has_work(&self, blobs: &BlobSegments) -> bool {
+        self.scan.is_some() || self.is_due(blobs)
+    }
+
+    fn is_due(&self, blobs: &BlobSegments) -> bool {
+        !blobs.is_empty() && self.removed > 0 && self.removed.saturating_mul(2) >= self.rows
+    }
+
+    /// Continues the scan, or starts one if it is due. A scan that ends relocates the payloads of sparse segments. Returns
+    /// the segments that are no longer needed.
+    pub(super) fn step<D: FlushTarget>(
+        &mut self,
+        blobs: &BlobSegments,
+        dir: &SegmentDir,
+        database: &D,
+    ) -> Result<HashSet<u64>, Fault> {
+        if self.scan.is_none() && self.is_due(blobs) {
+            self.removed = 0;
+            self.scan = Some(GcScan {
+                from: Vec::new(),
+                segments: Arc::clone(blobs),
+                live: HashMap::new(),
+                sparse: std::mem::take(&mut self.sparse),
+                to_relocate: Vec::new(),
+                rows: 0,
+            });
+        }
+        let Some(mut scan) = self.scan.take() else {
+            return Ok(HashSet::new());
+        };
+        match scan.walk(&database.view()) {
+            Ok(true) => return self.finish(scan, dir, database),
+            Ok(false) => self.scan = Some(scan),
+            // An unfinished scan removes nothing. Another one follows.
+            Err(_) => {}
+        }
+        Ok(HashSet::new())
+    }
+
+    fn finish<D: FlushTarget>(
+        &mut self,
+        scan: GcScan,
+        dir: &SegmentDir,
+        database: &D,
+    ) -> Result<HashSet<u64>, Fault> {
+        self.rows = scan.rows;
+        let mut unused = HashSet::new();
+        let mut to_relocate = 0;
+        for segment in scan.segments.values() {
+            let number = segment.number;
+            let live = scan.live.get(&number).copied().unwrap_or_default();
+            if live.rows == 0 {
+                unused.insert(number);
+            } else if live.bytes < segment.bytes / SPARSE_PARTS
+                && !scan.sparse.contains(&number)
+                && to_relocate < RELOCATED_MAX
+            {
+                to_relocate += live.rows;
+                self.sparse.insert(number);
+            }
+        }
+        unused.extend(scan.relocate(dir, database)?);
+        Ok(unused)
+    }
+
+    /// Removes the files of segments that are no longer needed, as soon as no view reads them.
+    pub(super) fn remove(
+        &mut self,
+        dir: &SegmentDir,
+        segments: impl IntoIterator<Item = Arc<BlobSegment>>,
+    ) -> Result<(), Fault> {
+        self.retired.extend(segments);
+        for segment in std::mem::take(&mut self.retired) {
+            if Arc::strong_count(&segment) == 1 {
+                dir.remove_blob(segment.number).map_err(Fault::new)?;
+            } else {
+                self.retired.push(segment);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl GcScan {
+    /// Visits some rows, and returns whether it has come to the end.
+    fn walk(&mut self, view: &impl View) -> Result<bool, Fault> {
+        let end = keys::successor(&[]);
+        let mut rows = view.range(Table::Payloads, &self.from, &end);
+        let mut last = None;
+        for row in rows.by_ref().take(SCAN_ROWS) {
+            let (key, record) = row?;
+            last = Some(key.clone());
+            self.rows += 1;
+            let Some(pointer) = record::as_place(&key, &record) else {
+                continue;
+            };
+            let live = self.live.entry(pointer.segment).or_default();
+            live.bytes += u64::from(pointer.length);
+            live.rows += 1;
+            if self.sparse.contains(&pointer.segment) {
+                // A copy, so that it does not keep its whole block in memory.
+                let key = Bytes::copy_from_slice(&key);
+                self.to_relocate.push((key, pointer));
+            }
+        }
+        let is_over = rows.next().is_none();
+        drop(rows);
+        if let Some(last) = last {
+            self.from = keys::following(&last);
+        }
+        Ok(is_over)
+    }
+
+    /// Writes the collected payloads that still exist to the database, and returns the segments that they were in.
+    fn relocate<D: FlushTarget>(
+        self,
+        dir: &SegmentDir,
+        database: &D,
+    ) -> Result<HashSet<u64>, Fault> {
+        let mut emptied = self.sparse;
+        let mut has_failed = false;
+        let view = database.view();
+        let mut read = |key: &Bytes, pointer: Place| {
+            let present = view.get(Table::Payloads, key)?;
+            // A payload that was removed since must not come back.
+            if present.and_then(|record| record::as_place(key, &record)) != Some(pointer) {
+                return Ok(None);
+            }
+            let value = dir
+                .read_value(pointer.segment, pointer.at, pointer.length)
+                .map_err(Fault::new)?;
+            if value.is_none() {
+                // The segment is damaged and stays as it is.
+                emptied.remove(&pointer.segment);
+            }
+            Ok(value)
+        };
+        let mut payloads =
+            self.to_relocate
+                .into_iter()
+                .map_while(|(key, pointer)| match read(&key, pointer) {
+                    Ok(value) => Some(value.map(|value| (key, Some(value)))),
+                    // The payloads before this one now exist twice, which does no harm.
+                    Err::<_, Fault>(_) => {
+                        has_failed = true;
+                        None
+                    }
+                });
+        database.ingest(Table::Payloads, &mut payloads.by_ref().flatten())?;
+        drop(payloads);
+        if has_failed {
+            emptied.clear();
+        }
+        Ok(emptied)
+    }
+}
