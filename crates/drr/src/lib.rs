@@ -116,6 +116,7 @@ mod calendar;
 mod engine;
 mod forecast;
 mod handle;
+mod keyed;
 mod slot;
 mod units;
 
@@ -123,4 +124,5 @@ pub use calendar::Work;
 pub use engine::Drr;
 pub use forecast::Forecast;
 pub use handle::{DisbandError, Group, Key, Moment, Node, Standing, State, Unknown};
+pub use keyed::Keyed;
 pub use units::{Cost, Costs, Quantum, Weight};

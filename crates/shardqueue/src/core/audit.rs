@@ -58,22 +58,27 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let lanes: Vec<_> = self
             .lanes
             .iter()
-            .map(|(number, lane)| (number, lane.key, lane.len, lane.has_work(), lane.is_awaited))
+            .map(|(number, _, lane)| (number, lane.len, lane.has_work(), lane.is_awaited))
             .collect();
-        for (number, key, len, has_work, is_awaited) in lanes {
+        for (number, len, has_work, is_awaited) in lanes {
             assert_eq!(len, lens.get(&number).copied().unwrap_or(0));
             assert_eq!(is_awaited, awaited.contains_key(&number));
-            let is_parked = self.lanes.ring().state(key) == Ok(State::Parked);
+            let is_parked = self.lanes.state(number) == State::Parked;
             assert_eq!(
                 is_parked,
                 parked.contains(&number),
                 "parked while it has a timer"
             );
-            let is_idle = self.lanes.ring().state(key) == Ok(State::Idle);
+            let is_idle = self.lanes.state(number) == State::Idle;
             assert_eq!(
                 is_idle,
                 !has_work && !is_parked,
                 "in the ring while it has work"
+            );
+            assert_eq!(
+                self.lanes.is_idle(number),
+                !has_work && !is_awaited,
+                "forgotten only if nothing is lost with it"
             );
         }
     }

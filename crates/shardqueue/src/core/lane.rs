@@ -1,20 +1,12 @@
 //! The lane of one key: its queued jobs by priority, and the one that has begun. One cache line.
 
-use std::sync::Arc;
-
-use drr::Key;
-
 use super::list::{List, NIL};
 use super::node::Node;
 use super::slab::Slab;
 use crate::options::Priority;
 
 #[derive(Debug)]
-#[repr(align(64))]
 pub(crate) struct Lane {
-    pub(crate) name: Arc<str>,
-    /// The lane's place in the ring.
-    pub(crate) key: Key,
     queues: [List; 3],
     /// Jobs queued, in all queues.
     pub(crate) len: u32,
@@ -23,22 +15,20 @@ pub(crate) struct Lane {
     pub(crate) active: u32,
     /// Whether submissions for this key wait for room.
     pub(crate) is_awaited: bool,
-    /// Whether it had jobs since the eviction hand last passed.
-    pub(crate) is_used: bool,
 }
 
-const _: () = assert!(size_of::<Option<Lane>>() == 64);
+const _: () = assert!(
+    size_of::<Lane>() <= 40,
+    "with its name it fits a cache line"
+);
 
 impl Lane {
-    pub(crate) const fn new(name: Arc<str>, key: Key) -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
-            name,
-            key,
             queues: [List::EMPTY; 3],
             len: 0,
             active: NIL,
             is_awaited: false,
-            is_used: false,
         }
     }
 
@@ -67,7 +57,6 @@ impl Lane {
     ) {
         self.queues[priority.index()].push_back(nodes, slot);
         self.len += 1;
-        self.is_used = true;
     }
 
     /// Takes the job that is next out of the queue.

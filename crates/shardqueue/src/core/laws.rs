@@ -6,7 +6,7 @@ use drr::{Cost, Quantum, Weight};
 use fairness_laws::{CountingDriver, Dispatched, Driver};
 use foldhash::fast::RandomState;
 
-use super::{Core, End, Limits, News, Next, Patience, Spec, Timestamp};
+use super::{Core, End, Limits, News, Next, Patience, Spec, Timestamp, lanes};
 use crate::options::Priority;
 
 /// A job is its sequence and its cost.
@@ -30,7 +30,7 @@ impl Dispatcher {
     }
 
     fn lane(&mut self, key: u32) -> u32 {
-        self.core.lanes.find_or_add(&key.to_string(), Weight::ONE)
+        lanes::find_or_add(&mut self.core.lanes, &key.to_string(), Weight::ONE)
     }
 }
 
@@ -81,22 +81,24 @@ impl Driver for Dispatcher {
 
     fn set_weight(&mut self, key: u32, weight: u32) {
         let number = self.lane(key);
-        let key = self.core.lanes[number].key;
         let weight = Weight::new(u64::from(weight)).unwrap();
-        if self.core.lanes.ring().weight(key) != Ok(weight) {
-            self.core.lanes.ring().set_weight(key, weight).unwrap();
+        if self.core.lanes.weight(number) != weight {
+            self.core.lanes.set_weight(number, weight);
         }
     }
 
     fn evict(&mut self, key: u32) {
         let lane = self.lane(key);
-        self.core.lanes.evict(lane);
+        let lanes = &mut self.core.lanes;
+        if lanes[lane].is_idle() && lanes.is_settled(lane) {
+            lanes.forget(lane);
+        }
     }
 }
 
 impl CountingDriver for Dispatcher {
     fn steps(&self) -> u64 {
-        self.core.lanes.work().visits
+        self.core.lanes.engine().work().visits
     }
 }
 

@@ -108,7 +108,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
     pub(crate) fn new(limits: Limits, quantum: Quantum, hasher: RandomState) -> Self {
         Self {
             limits,
-            lanes: Lanes::new(quantum, hasher),
+            lanes: lanes::new(quantum, hasher),
             line: Line::new(),
             nodes: Slab::new(),
             timers: BTreeMap::new(),
@@ -167,7 +167,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
     /// Returns whether a worker that sleeps has something to do.
     #[inline]
     pub(crate) fn needs_worker(&self) -> bool {
-        self.is_stopping || self.lanes.is_runnable()
+        self.is_stopping || self.lanes.engine().is_runnable()
     }
 
     pub(crate) const fn is_stopping(&self) -> bool {
@@ -206,7 +206,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         };
         Some((
             place,
-            &self.lanes[node.lane].name,
+            self.lanes.name(node.lane),
             node.attempts,
             &node.ticket,
         ))

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
 use super::list::NIL;
 use super::node::{Node, Place, Stage};
 use super::time::Timestamp;
 use super::vocabulary::{Cancelled, End, Lease, News, Next, NoRetry};
+use super::{Core, lanes};
 
 impl<J, T: Clone, B> Core<J, T, B> {
     /// Says what the worker is to do next. The job before must have been finished, or be backing off.
@@ -17,7 +17,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         if !self.timers.is_empty() {
             self.fire_timers(now);
         }
-        let Some(number) = self.lanes.next() else {
+        let Some(number) = self.lanes.next_lane() else {
             return self.idle();
         };
         let lane = &mut self.lanes[number];
@@ -27,7 +27,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
             lane.active = first.expect("a lane in the ring has work");
         }
         let slot = lane.active;
-        let key = Arc::clone(&lane.name);
+        let key = Arc::clone(self.lanes.name(number));
         let node = &mut self.nodes[slot];
         let gives_up = self.is_stopping && was_backing_off;
         node.stage = Stage::Running {
@@ -66,9 +66,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         if self.is_stopping {
             return Next::Ended; // all timers have fired, so nothing backs off, either
         }
-        if self.line.is_empty() {
-            self.lanes.trim();
-        }
+        lanes::trim(&mut self.lanes);
         Next::Idle(self.timers.keys().next().map(|&(until, _)| until))
     }
 
@@ -176,6 +174,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
         if !lane.has_work() {
             self.lanes.sleep(node.lane);
+            lanes::release(&mut self.lanes, node.lane);
         }
         self.barriers
             .ended(node.lane, node.order, |bell| news.rung.push(bell));

@@ -62,7 +62,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let slots = self.slots(is_concerned);
         let leave = |slot| {
             self.detach(slot);
-            let key = Arc::clone(&self.lanes[self.nodes[slot].lane].name);
+            let key = Arc::clone(self.lanes.name(self.nodes[slot].lane));
             let node = self.end(slot, end, news);
             Leaver {
                 place: Place {

@@ -2,7 +2,7 @@
 
 use super::lane::Lane;
 use super::node::{Node, Place, Stage};
-use super::{Core, News, Spec};
+use super::{Core, News, Spec, lanes};
 
 /// What became of a submission.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
             self.counters.refused_full += 1;
             return Admission::Full(job); // before the key gets a lane
         }
-        let number = self.lanes.find_or_add(key, spec.weight);
+        let number = lanes::find_or_add(&mut self.lanes, key, spec.weight);
         let lane = &self.lanes[number];
         let enters = has_room && self.has_room_for(lane);
         // Whoever waited for this key would have been let in, so nobody is overtaken.
@@ -59,6 +59,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
             return Admission::Accepted(place);
         }
         self.lanes[number].is_awaited = true;
+        self.lanes.set_busy(number);
         self.line.push(&mut self.nodes, number, slot);
         self.line
             .set_eligible(number, self.has_room_for(&self.lanes[number]));
@@ -110,6 +111,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let had_work = lane.has_work();
         lane.push(&mut self.nodes, slot, priority);
         if !had_work {
+            self.lanes.set_busy(number);
             self.lanes.wake(number);
         }
     }
@@ -142,7 +144,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let number = self.nodes[slot].lane;
         let is_last = self.line.remove(&mut self.nodes, number, slot);
         self.lanes[number].is_awaited = !is_last;
-        self.lanes.tidy(); // a key whose only job was refused has left a lane
+        lanes::release(&mut self.lanes, number);
         self.nodes.remove(slot)
     }
 }
