@@ -34,11 +34,6 @@ impl Line {
         }
     }
 
-    /// Returns whether nobody waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.parties.is_empty()
-    }
-
     /// Returns whether somebody waits who could be let in if the shard had room.
     #[inline]
     pub(crate) fn has_eligible(&self) -> bool {
