@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use crate::client::{self, Load};
+use crate::client::{self, StreamLoad};
 use crate::server::Server;
 
 /// How many messages the consumer may hold.
 const CREDIT: u32 = 4096;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct BacklogArguments {
     /// Messages in all
     #[arg(long, default_value_t = 5_000_000)]
     messages: u64,
@@ -30,10 +30,10 @@ pub(crate) struct Arguments {
     limit: u64,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: BacklogArguments) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let settings = [format!("storage.memory_budget={}", arguments.budget)];
-    let load = Load {
+    let load = StreamLoad {
         messages: arguments.messages / arguments.keys * arguments.keys,
         keys: arguments.keys,
         size: arguments.size,
@@ -46,16 +46,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         "{} messages of {} bytes, {} keys, memory_budget {}, durability fsync; idle at {idle} MiB",
         load.messages, load.size, load.keys, arguments.budget
     );
-    let channel = client::connect(&server.address).await?;
-    client::create(&channel, "deep").await?;
-    let progress = Progress::new("filled", load.messages);
-    let filled = client::produce(&channel, "deep", load, |done| progress.at(done, &server)).await?;
-    report("fill", load.messages, filled, &server)?;
-    let stats = client::stats(&channel, "deep").await?;
-    println!(
-        "      {} ready, {} of them in the store only",
-        stats.ready, stats.stored_only
-    );
+    fill(&server, load).await?;
     let filling = server.memory()?.1;
     server.kill()?;
 
@@ -69,33 +60,45 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         begun.elapsed().as_secs_f64(),
         server.memory()?.0
     );
-    let progress = Progress::new("drained", load.messages);
-    let seen = client::consume(&channel, "deep", load, CREDIT, |done| {
-        progress.at(done, &server)
-    });
-    let seen = seen.await?;
-    report("drain", load.messages, seen.elapsed, &server)?;
+    drain(&server, load).await?;
+    let most = filling.max(server.memory()?.1);
+    let limit = arguments.limit;
+    println!("peak memory of the server: {most} MiB, {limit} allowed");
+    ensure!(most <= limit, "the server took {most} MiB");
+    Ok(())
+}
+
+async fn fill(server: &Server, load: StreamLoad) -> anyhow::Result<()> {
+    let channel = client::connect(&server.address).await?;
+    client::create(&channel, "deep").await?;
+    let progress = Progress::new("filled", load.messages);
+    let each = |done| progress.at(done, server);
+    let filled = client::produce(&channel, "deep", load, each).await?;
+    report("fill", load.messages, filled, server)?;
+    let stats = client::stats(&channel, "deep").await?;
     println!(
-        "      in order within each key; keys apart by at most {} messages",
-        seen.spread
+        "      {} ready, {} of them in the store only",
+        stats.ready, stats.stored_only
     );
+    Ok(())
+}
+
+/// Drains the queue, and checks that the keys took turns.
+async fn drain(server: &Server, load: StreamLoad) -> anyhow::Result<()> {
+    let channel = client::connect(&server.address).await?;
+    let progress = Progress::new("drained", load.messages);
+    let each = |done| progress.at(done, server);
+    let seen = client::consume(&channel, "deep", load, CREDIT, each).await?;
+    report("drain", load.messages, seen.elapsed, server)?;
+    let spread = seen.spread;
+    println!("      in order within each key; keys apart by at most {spread} messages");
     let stats = client::stats(&channel, "deep").await?;
     ensure!(stats.depth == 0, "{stats:?}");
-    let most = filling.max(server.memory()?.1);
-    println!(
-        "peak memory of the server: {most} MiB, {} allowed",
-        arguments.limit
-    );
-    ensure!(most <= arguments.limit, "the server took {most} MiB");
-    // Turns come in order, but a key's part of the credit may be on its way and as much be waited for from the disk, and
-    // while a read takes long the others go on: a fiftieth of all is allowed for that.
+    // The keys take turns. But a key's part of the credit may be on its way while the broker reads as much from the disk,
+    // and the other keys go on while a read takes long: a fiftieth of all messages is allowed for that.
     let on_the_way = 2 * u64::from(CREDIT).div_ceil(load.keys) + 16;
     let allowed = on_the_way.max(load.messages / load.keys / 50);
-    ensure!(
-        seen.spread <= allowed,
-        "keys were {} messages apart",
-        seen.spread
-    );
+    ensure!(spread <= allowed, "keys were {spread} messages apart");
     Ok(())
 }
 

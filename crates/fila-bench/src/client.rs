@@ -1,7 +1,7 @@
 //! A producer and a consumer on the streams of `fila.v1`.
 //!
-//! A message carries the number of its key and its place among that key's messages, so that whoever gets it can tell
-//! whether it is in order.
+//! A message carries the number of its key and its place among that key's messages, so that the consumer can check the
+//! order.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const FRAME_MAX: usize = 64 << 20;
 
 /// What is sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub(crate) struct StreamLoad {
     pub(crate) messages: u64,
     pub(crate) keys: u64,
     pub(crate) size: usize,
@@ -78,7 +78,7 @@ pub(crate) fn service(channel: &Channel) -> FilaServiceClient<Channel> {
 pub(crate) async fn produce(
     channel: &Channel,
     queue: &str,
-    load: Load,
+    load: StreamLoad,
     each: impl FnMut(u64),
 ) -> anyhow::Result<Duration> {
     produce_as(channel, queue, load, &Message::default(), each).await
@@ -88,7 +88,7 @@ pub(crate) async fn produce(
 pub(crate) async fn produce_as(
     channel: &Channel,
     queue: &str,
-    load: Load,
+    load: StreamLoad,
     pattern: &Message,
     mut each: impl FnMut(u64),
 ) -> anyhow::Result<Duration> {
@@ -142,7 +142,7 @@ pub(crate) async fn produce_as(
 pub(crate) async fn consume(
     channel: &Channel,
     queue: &str,
-    load: Load,
+    load: StreamLoad,
     credit: u32,
     mut each: impl FnMut(u64),
 ) -> anyhow::Result<Seen> {
@@ -157,9 +157,8 @@ pub(crate) async fn consume(
     let call = service.work(ReceiverStream::new(requests));
     let mut responses = call.await?.into_inner();
     let begun = Instant::now();
-    let mut taken = vec![0_u64; load.keys as usize];
-    let (mut delivered, mut confirmed, mut spread) = (0, 0, 0);
-    let whole = load.messages / load.keys;
+    let mut order = KeyOrder::new(load);
+    let (mut delivered, mut confirmed) = (0, 0);
     let mut due: VecDeque<u64> = VecDeque::new();
     while confirmed < load.messages {
         let response = responses.message().await?.context("the stream has ended")?;
@@ -170,21 +169,11 @@ pub(crate) async fn consume(
         );
         confirmed += response.confirmed.len() as u64;
         for delivery in &response.deliveries {
-            let (key, place) = numbers(&delivery.payload)?;
-            let expected = &mut taken[key as usize];
-            ensure!(
-                place == *expected,
-                "key {key}: {place} came instead of {expected}"
-            );
-            *expected += 1;
+            order.deliver(&delivery.payload)?;
             delivered += 1;
             due.push_back(delivery.lease_id);
         }
-        if let (Some(most), Some(least)) = (taken.iter().max(), taken.iter().min())
-            && *most < whole
-        {
-            spread = spread.max(most - least);
-        }
+        order.measure_spread();
         if !due.is_empty() {
             let report = WorkRequest {
                 credit: due.len() as u32,
@@ -198,8 +187,47 @@ pub(crate) async fn consume(
     ensure!(delivered == load.messages, "{delivered} were delivered");
     Ok(Seen {
         elapsed: begun.elapsed(),
-        spread,
+        spread: order.spread,
     })
+}
+
+/// Checks that messages come in order within their key, and measures how far the keys are apart.
+struct KeyOrder {
+    /// How many messages of each key have come.
+    taken: Vec<u64>,
+    /// How many messages a key has in all.
+    whole: u64,
+    spread: u64,
+}
+
+impl KeyOrder {
+    fn new(load: StreamLoad) -> Self {
+        Self {
+            taken: vec![0; load.keys as usize],
+            whole: load.messages / load.keys,
+            spread: 0,
+        }
+    }
+
+    fn deliver(&mut self, payload: &[u8]) -> anyhow::Result<()> {
+        let (key, place) = numbers(payload)?;
+        let expected = &mut self.taken[key as usize];
+        ensure!(
+            place == *expected,
+            "key {key}: {place} came instead of {expected}"
+        );
+        *expected += 1;
+        Ok(())
+    }
+
+    /// Looks at how far the keys are apart, until one of them is drained.
+    fn measure_spread(&mut self) {
+        if let (Some(most), Some(least)) = (self.taken.iter().max(), self.taken.iter().min())
+            && *most < self.whole
+        {
+            self.spread = self.spread.max(most - least);
+        }
+    }
 }
 
 pub(crate) fn numbers(payload: &[u8]) -> anyhow::Result<(u64, u64)> {

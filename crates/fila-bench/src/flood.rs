@@ -3,17 +3,16 @@
 //! Both sides have a server of their own, the same messages at the same moments, and as many workers. The one thing in
 //! which they differ is the fairness key: in the line all messages have the same, which makes a plain queue.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use fila_sdk::{Client, Failure, Message, Queue, QueueSettings, Received};
+use lab::{Latencies, Svg, thousands};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, timeout};
 
-use crate::compare::thousands;
 use crate::server::Server;
 
 const QUIET: usize = 3;
@@ -29,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct FloodArguments {
     /// A look: a tenth of the messages
     #[arg(long)]
     quick: bool,
@@ -83,34 +82,28 @@ impl Side {
 
 /// A message of a quiet tenant: when it was sent after the flood, and how long it waited for a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sample {
+struct QuietWait {
     sent: Duration,
     wait: Duration,
 }
 
 /// What was seen on one side.
 #[derive(Debug, Default)]
-struct Seen {
-    quiet: Vec<Sample>,
+struct SideResult {
+    quiet: Vec<QuietWait>,
     served: u32,
     /// When the last message of the flood was served.
     flood_over: Option<Duration>,
 }
 
-impl Seen {
-    /// Returns the wait that this part of the quiet messages do not exceed.
-    fn wait(&self, part: f64) -> Duration {
-        let mut waits: Vec<_> = self.quiet.iter().map(|sample| sample.wait).collect();
-        waits.sort_unstable();
-        let rank = (waits.len() as f64 * part).ceil() as usize;
-        waits
-            .get(rank.saturating_sub(1))
-            .copied()
-            .unwrap_or_default()
+impl SideResult {
+    /// Returns the waits of the quiet tenants.
+    fn waits(&self) -> Latencies {
+        self.quiet.iter().map(|sample| sample.wait).collect()
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: FloodArguments) -> anyhow::Result<()> {
     let scale = if arguments.quick { 10 } else { 1 };
     let flood = arguments.messages / scale;
     let length = Duration::from_secs(u64::from(arguments.seconds)) / scale;
@@ -126,7 +119,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut sides = Vec::new();
     for side in Side::BOTH {
         let seen = play(side, flood, length).await?;
-        let waits = [0.5, 0.99, 1.0].map(|part| milliseconds(seen.wait(part)));
+        let waits = {
+            let waits = seen.waits();
+            [waits.p50(), waits.p99(), waits.max()].map(milliseconds)
+        };
         let over = seen.flood_over.context("the flood was served")?;
         println!(
             "{:<24} {:>10} {:>10} {:>10} {:>12.0}",
@@ -158,7 +154,7 @@ fn shown(wait: Duration) -> String {
 }
 
 /// Plays one side, until all messages are served.
-async fn play(side: Side, flood: u32, length: Duration) -> anyhow::Result<Seen> {
+async fn play(side: Side, flood: u32, length: Duration) -> anyhow::Result<SideResult> {
     let directory = tempfile::tempdir()?;
     let server = Server::start(directory.path(), &[])?;
     let client = Client::connect(&server.address).await?;
@@ -166,7 +162,7 @@ async fn play(side: Side, flood: u32, length: Duration) -> anyhow::Result<Seen> 
     admin.create_queue("flood", QueueSettings::new()).await?;
     let queue = client.queue("flood");
 
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(SideResult::default()));
     let start = Instant::now();
     let mut tasks = JoinSet::new();
     tasks.spawn(work(queue.clone(), start, seen.clone()));
@@ -196,7 +192,7 @@ async fn play(side: Side, flood: u32, length: Duration) -> anyhow::Result<Seen> 
     Ok(std::mem::take(&mut *look(&seen)))
 }
 
-fn look(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
+fn look(seen: &Mutex<SideResult>) -> std::sync::MutexGuard<'_, SideResult> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -233,7 +229,7 @@ async fn send_quiet(
     Ok(())
 }
 
-async fn work(queue: Queue, start: Instant, seen: Arc<Mutex<Seen>>) -> anyhow::Result<()> {
+async fn work(queue: Queue, start: Instant, seen: Arc<Mutex<SideResult>>) -> anyhow::Result<()> {
     // Nothing waits here while others could have it: who is next is decided by the server alone.
     let worker = queue
         .worker()
@@ -252,13 +248,13 @@ async fn work(queue: Queue, start: Instant, seen: Arc<Mutex<Seen>>) -> anyhow::R
 }
 
 /// Notes that a worker has a message. Those of quiet tenants say when they were sent.
-fn note(seen: &mut Seen, payload: &[u8], now: Duration) {
+fn note(seen: &mut SideResult, payload: &[u8], now: Duration) {
     seen.served += 1;
     match <[u8; 8]>::try_from(payload) {
         Ok(sent) => {
             let sent = Duration::from_nanos(u64::from_le_bytes(sent));
             let wait = now.saturating_sub(sent);
-            seen.quiet.push(Sample { sent, wait });
+            seen.quiet.push(QuietWait { sent, wait });
         }
         Err(_) => seen.flood_over = Some(now),
     }
@@ -282,10 +278,38 @@ fn height(wait: f64) -> f64 {
 }
 
 /// Draws every wait of a quiet message, as a picture that stands by itself on light and dark pages.
-fn draw(flood: u32, length: Duration, sides: &[(Side, Seen)]) -> String {
-    let mut body = String::new();
+fn draw(flood: u32, length: Duration, sides: &[(Side, SideResult)]) -> String {
+    let mut svg = Svg::new();
     let end = length.as_secs_f64().max(1.0);
-    let place = |moment: f64| LEFT + (RIGHT - LEFT) * (moment / end).min(1.0);
+    let flood = thousands(f64::from(flood));
+    let title = format!("How long messages of quiet tenants wait after another has sent {flood}");
+    svg.text(12.0, 24.0, "h", &title);
+    draw_axes(&mut svg, end);
+    for (side, seen) in sides {
+        for sample in &seen.quiet {
+            let point = (
+                column(sample.sent.as_secs_f64(), end),
+                height(sample.wait.as_secs_f64()),
+            );
+            svg.circle(point, 2.2, side.class());
+        }
+    }
+    for (row, (side, seen)) in sides.iter().enumerate() {
+        let x = LEFT + row as f64 * 300.0;
+        let label = format!("{}, p50 {}", side.name(), shown(seen.waits().p50()));
+        svg.circle((x + 4.0, 44.0), 4.0, side.class());
+        svg.text(x + 14.0, 48.0, "", &label);
+    }
+    let style = ".e{text-anchor:end}.m{text-anchor:middle}line{stroke:#e3e3e3}.f{fill:#c4622d}.o{fill:#2f7ebc}";
+    svg.finish((WIDTH, HEIGHT), &title, style)
+}
+
+/// Returns where a moment is.
+fn column(moment: f64, end: f64) -> f64 {
+    LEFT + (RIGHT - LEFT) * (moment / end).min(1.0)
+}
+
+fn draw_axes(svg: &mut Svg, end: f64) {
     for (wait, label) in [
         (1e-3, "1 ms"),
         (1e-2, "10 ms"),
@@ -294,64 +318,23 @@ fn draw(flood: u32, length: Duration, sides: &[(Side, Seen)]) -> String {
         (10.0, "10 s"),
     ] {
         let y = height(wait);
-        let _ = writeln!(
-            body,
-            "<line x1=\"{LEFT}\" y1=\"{y:.0}\" x2=\"{RIGHT}\" y2=\"{y:.0}\"/><text class=\"e\" x=\"{:.0}\" y=\"{:.0}\">{label}</text>",
-            LEFT - 8.0,
-            y + 4.0
-        );
+        svg.line((LEFT, y), (RIGHT, y), "");
+        svg.text(LEFT - 8.0, y + 4.0, "e", label);
     }
     for second in (0..=end as u32).step_by(2) {
-        let _ = writeln!(
-            body,
-            "<text class=\"m\" x=\"{:.0}\" y=\"{:.0}\">{second} s</text>",
-            place(f64::from(second)),
-            BOTTOM + 18.0
-        );
+        let x = column(f64::from(second), end);
+        svg.text(x, BOTTOM + 18.0, "m", &format!("{second} s"));
     }
-    for (side, seen) in sides {
-        let class = side.class();
-        for sample in &seen.quiet {
-            let _ = writeln!(
-                body,
-                "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.2\"/>",
-                place(sample.sent.as_secs_f64()),
-                height(sample.wait.as_secs_f64())
-            );
-        }
-    }
-    for (row, (side, seen)) in sides.iter().enumerate() {
-        let class = side.class();
-        let x = LEFT + row as f64 * 300.0;
-        let _ = writeln!(
-            body,
-            "<circle class=\"{class}\" cx=\"{:.0}\" cy=\"44\" r=\"4\"/><text x=\"{:.0}\" y=\"48\">{}, p50 {}</text>",
-            x + 4.0,
-            x + 14.0,
-            side.name(),
-            shown(seen.wait(0.5))
-        );
-    }
-    let flood = thousands(f64::from(flood));
-    let title = format!("How long messages of quiet tenants wait after another has sent {flood}");
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         role=\"img\" aria-label=\"{title}\">\n<style>text{{font:12px system-ui,sans-serif;fill:#1f2328}}\
-         .h{{font-weight:600;font-size:14px}}.e{{text-anchor:end}}.m{{text-anchor:middle}}line{{stroke:#e3e3e3}}\
-         .f{{fill:#c4622d}}.o{{fill:#2f7ebc}}</style>\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#ffffff\"/>\n\
-         <text class=\"h\" x=\"12\" y=\"24\">{title}</text>\n{body}\
-         <text class=\"m\" x=\"{:.0}\" y=\"{:.0}\">sent after the flood</text>\n</svg>\n",
-        (LEFT + RIGHT) / 2.0,
-        HEIGHT - 8.0
-    )
+    let middle = f64::midpoint(LEFT, RIGHT);
+    svg.text(middle, HEIGHT - 8.0, "m", "sent after the flood");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(waits: &[u64]) -> Seen {
-        let mut seen = Seen::default();
+    fn seen(waits: &[u64]) -> SideResult {
+        let mut seen = SideResult::default();
         for &wait in waits {
             let sent = Duration::from_millis(500);
             let payload = (sent.as_nanos() as u64).to_le_bytes();
@@ -366,19 +349,11 @@ mod tests {
         note(&mut seen, b"", Duration::from_secs(9));
         assert_eq!(seen.served, 2);
         assert_eq!(seen.flood_over, Some(Duration::from_secs(9)));
-        let sample = Sample {
+        let sample = QuietWait {
             sent: Duration::from_millis(500),
             wait: Duration::from_millis(3),
         };
         assert_eq!(seen.quiet, [sample]);
-    }
-
-    #[test]
-    fn a_percentile_is_a_wait_that_was_seen() {
-        let seen = seen(&[5, 1, 4, 2, 3]);
-        let waits = [0.0, 0.5, 0.99, 1.0].map(|part| seen.wait(part).as_millis());
-        assert_eq!(waits, [1, 3, 5, 5]);
-        assert_eq!(Seen::default().wait(0.5), Duration::ZERO);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! acknowledgement is confirmed. The store is as it is by default; the producer, the consumer and the redrive have a
 //! connection each.
 
+use lab::Latencies;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::client::{self, Load};
+use crate::client::{self, StreamLoad};
 use crate::policies::Rig;
 
 /// One message comes so long after the other.
@@ -33,25 +34,18 @@ const ROUNDS: u32 = 3;
 /// The key all of whose messages fail.
 const FAILING: &str = "failing";
 
-/// Times of live messages.
+/// LiveTimes of live messages.
 #[derive(Debug, Default)]
-struct Times {
+struct LiveTimes {
     /// When each was sent, and how long it took then.
     taken: Vec<(Instant, Duration)>,
 }
 
-impl Times {
-    /// Returns the time within which so many of a hundred have passed, of those sent in between.
-    fn percentile(&self, of: &Window, percent: usize) -> Duration {
-        let within = self.taken.iter().filter(|(sent, _)| of.has(*sent));
-        let mut times: Vec<Duration> = within.map(|(_, time)| *time).collect();
-        times.sort_unstable();
-        let place = (times.len() * percent / 100).min(times.len().saturating_sub(1));
-        times.get(place).copied().unwrap_or_default()
-    }
-
-    fn count(&self, of: &Window) -> usize {
-        self.taken.iter().filter(|(sent, _)| of.has(*sent)).count()
+impl LiveTimes {
+    /// Returns the times of the messages sent within a window.
+    fn within(&self, window: &Window) -> Latencies {
+        let within = self.taken.iter().filter(|(sent, _)| window.has(*sent));
+        within.map(|(_, time)| *time).collect()
     }
 }
 
@@ -94,7 +88,7 @@ impl Traffic {
 }
 
 /// Sends messages at their pace, and takes and acknowledges all there are until those have passed.
-async fn pass(address: &str, queue: &str, traffic: Traffic) -> anyhow::Result<Times> {
+async fn pass(address: &str, queue: &str, traffic: Traffic) -> anyhow::Result<LiveTimes> {
     let sent = RefCell::new(Vec::new());
     let ((), times) = tokio::try_join!(
         produce(address, queue, traffic, &sent),
@@ -155,7 +149,7 @@ async fn consume(
     queue: &str,
     traffic: Traffic,
     sent: &RefCell<Vec<Instant>>,
-) -> anyhow::Result<Times> {
+) -> anyhow::Result<LiveTimes> {
     let channel = client::connect(address).await?;
     let (sender, requests) = mpsc::channel(64);
     let first = WorkRequest {
@@ -168,7 +162,7 @@ async fn consume(
     let mut service = client::service(&channel);
     let call = service.work(ReceiverStream::new(requests));
     let mut responses = call.await?.into_inner();
-    let mut times = Times::default();
+    let mut times = LiveTimes::default();
     let mut leases = HashMap::new();
     while (times.taken.len() as u64) < traffic.measured() {
         let response = responses.message().await?.context("the stream has ended")?;
@@ -220,7 +214,7 @@ fn results(
 
 /// Makes dead letters of a queue whose messages are tried once.
 async fn kill_all(rig: &Rig, queue: &str, letters: u64) -> anyhow::Result<()> {
-    let load = Load {
+    let load = StreamLoad {
         messages: letters,
         keys: KEYS,
         size: 256,
@@ -401,11 +395,11 @@ impl Row {
         }
     }
 
-    fn add(&mut self, times: &Times, window: &Window) {
-        let in_ms = |percent| times.percentile(window, percent).as_secs_f64() * 1e3;
-        self.messages += times.count(window);
-        self.p50 = self.p50.min(in_ms(50));
-        self.p99 = self.p99.min(in_ms(99));
+    fn add(&mut self, times: &LiveTimes, window: &Window) {
+        let times = times.within(window);
+        self.messages += times.len();
+        self.p50 = self.p50.min(times.p50().as_secs_f64() * 1e3);
+        self.p99 = self.p99.min(times.p99().as_secs_f64() * 1e3);
     }
 }
 

@@ -34,21 +34,21 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Scenario {
     /// A backlog far beyond memory: filled, left alone, drained; in order, fairly, within the budget
-    Backlog(backlog::Arguments),
+    Backlog(backlog::BacklogArguments),
     /// Ourselves, NATS JetStream, Redis Streams and RabbitMQ on the same work, in the same run
-    Compare(compare::Arguments),
+    Compare(compare::CompareArguments),
     /// One tenant floods a queue: how long messages of the others wait, in one line and with a share for each
-    Flood(flood::Arguments),
+    Flood(flood::FloodArguments),
     /// More than it can take: bounded memory, refusals with a code, quiet tenants served, and all well afterwards
-    Overload(overload::Arguments),
+    Overload(overload::OverloadArguments),
     /// What hooks and throttles cost, how exactly rates are kept, and what live traffic feels of failures and redrives
-    Policies(policies::Arguments),
+    Policies(policies::PoliciesArguments),
     /// Where the server's processor time goes, message by message; needs `perf`
-    Profile(profile::Arguments),
+    Profile(profile::ProfileArguments),
     /// What the SDK makes of the streams it uses, beside the same work by hand
-    Sdk(speed::Arguments),
+    Sdk(speed::SpeedArguments),
     /// Messages per second: in, out, and through
-    Speed(speed::Arguments),
+    Speed(speed::SpeedArguments),
 }
 
 fn main() -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
-use crate::client::{self, Load};
+use crate::client::{self, StreamLoad};
 use crate::live;
 use crate::server::Server;
 
@@ -27,13 +27,13 @@ function on_enqueue(msg)
 end
 "#;
 
-/// So many that nobody waits.
+/// A rate that no load reaches.
 const BOUNDLESS: &str = "1000000000000";
 
 const RATES: [u32; 4] = [1, 10, 1_000, 100_000];
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct PoliciesArguments {
     /// A tenth of the messages and of the time
     #[arg(long)]
     quick: bool,
@@ -90,7 +90,7 @@ impl Rig {
     async fn cost(
         &mut self,
         settings: QueueSettings,
-        load: Load,
+        load: StreamLoad,
         pattern: &Message,
     ) -> anyhow::Result<(f64, f64)> {
         let queue = self.queue(settings).await?;
@@ -104,7 +104,7 @@ impl Rig {
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: PoliciesArguments) -> anyhow::Result<()> {
     let scale = if arguments.quick { 10 } else { 1 };
     if !arguments.live {
         costs(scale).await?;
@@ -115,7 +115,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 async fn costs(scale: u32) -> anyhow::Result<()> {
-    let load = Load {
+    let load = StreamLoad {
         messages: 200_000 / u64::from(scale),
         keys: 10,
         size: 256,
@@ -123,18 +123,6 @@ async fn costs(scale: u32) -> anyhow::Result<()> {
         frame: 100,
     };
     let rounds = 3;
-    let headers = [("tenant", "acme"), ("priority", "3"), ("endpoint", "/mail")];
-    let plain = Message {
-        headers: headers
-            .map(|(name, value)| (name.into(), value.into()))
-            .into(),
-        ..Message::default()
-    };
-    let throttled = |keys: &[&str]| Message {
-        throttle_keys: keys.iter().map(ToString::to_string).collect(),
-        ..plain.clone()
-    };
-    let one_key = Load { keys: 1, ..load };
     let mut rig = Rig::start().await?;
     for key in ["a", "b", "c"] {
         rig.throttle(key, BOUNDLESS, BOUNDLESS).await?;
@@ -145,50 +133,66 @@ async fn costs(scale: u32) -> anyhow::Result<()> {
     );
     println!("{:<44} {:>8} {:>8} {:>8}", "", "in", "out", "more");
     let mut base = 0.0;
-    for (what, settings, load, pattern) in [
-        ("plain", QueueSettings::new(), load, plain.clone()),
-        (
-            "with a throttle key",
-            QueueSettings::new(),
-            load,
-            throttled(&["a"]),
-        ),
-        (
-            "with three throttle keys",
-            QueueSettings::new(),
-            load,
-            throttled(&["a", "b", "c"]),
-        ),
-        (
-            "plain, one fairness key",
-            QueueSettings::new(),
-            one_key,
-            plain.clone(),
-        ),
-        (
-            "with a hook that names key, weight, throttle",
-            QueueSettings::new().script(SCRIPT),
-            one_key,
-            plain.clone(),
-        ),
-    ] {
+    for case in cost_cases(load) {
         let mut least = (f64::MAX, f64::MAX);
         for _ in 0..rounds {
-            let (into, out) = rig.cost(settings.clone(), load, &pattern).await?;
+            let settings = case.settings.clone();
+            let (into, out) = rig.cost(settings, case.load, &case.pattern).await?;
             least = (least.0.min(into), least.1.min(out));
         }
         let sum = least.0 + least.1;
-        if what.starts_with("plain") {
+        if case.name.starts_with("plain") {
             base = sum;
         }
         println!(
-            "{what:<44} {:>8.2} {:>8.2} {:>8.2}",
+            "{:<44} {:>8.2} {:>8.2} {:>8.2}",
+            case.name,
             least.0,
             least.1,
             sum - base
         );
     }
     Ok(())
+}
+
+/// One row of the costs. A row whose name begins with "plain" is the base of the rows below it.
+struct CostCase {
+    name: &'static str,
+    settings: QueueSettings,
+    load: StreamLoad,
+    pattern: Message,
+}
+
+fn cost_cases(load: StreamLoad) -> [CostCase; 5] {
+    let headers = [("tenant", "acme"), ("priority", "3"), ("endpoint", "/mail")];
+    let plain = |throttle_keys: &[&str]| Message {
+        headers: headers
+            .map(|(name, value)| (name.into(), value.into()))
+            .into(),
+        throttle_keys: throttle_keys.iter().map(ToString::to_string).collect(),
+        ..Message::default()
+    };
+    let case = |name, throttle_keys: &[&str]| CostCase {
+        name,
+        settings: QueueSettings::new(),
+        load,
+        pattern: plain(throttle_keys),
+    };
+    let one_key = StreamLoad { keys: 1, ..load };
+    [
+        case("plain", &[]),
+        case("with a throttle key", &["a"]),
+        case("with three throttle keys", &["a", "b", "c"]),
+        CostCase {
+            load: one_key,
+            ..case("plain, one fairness key", &[])
+        },
+        CostCase {
+            load: one_key,
+            settings: QueueSettings::new().script(SCRIPT),
+            ..case("with a hook that names key, weight, throttle", &[])
+        },
+    ]
 }
 
 async fn rates(time: Duration) -> anyhow::Result<()> {
@@ -202,7 +206,7 @@ async fn rates(time: Duration) -> anyhow::Result<()> {
         let burst = (rate / 10).max(1);
         let queue = rig.queue(QueueSettings::new()).await?;
         let wanted = u64::from(burst) + (f64::from(rate) * time.as_secs_f64() * 1.2) as u64 + 10;
-        let load = Load {
+        let load = StreamLoad {
             messages: wanted,
             keys: 1,
             size: 16,

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use fila_sdk::{Client, Failure, Message, Queue, Received};
 use tokio::sync::Notify;
 
-use crate::client::{self, Load};
+use crate::client::{self, StreamLoad};
 use crate::server::Server;
-use crate::speed::Arguments;
+use crate::speed::SpeedArguments;
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: SpeedArguments) -> anyhow::Result<()> {
     let scale = arguments.scale();
     println!(
         "{} bytes, 10 keys, one connection, fsync; messages/s, and the part of what is done by hand",
@@ -22,14 +22,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let server = Server::start(directory.path(), &[])?;
     let channel = client::connect(&server.address).await?;
     let sdk = Client::connect(&server.address).await?;
-    let many = Load {
+    let many = StreamLoad {
         messages: 200_000 / scale,
         keys: 10,
         size: arguments.size,
         outstanding: 1000,
         frame: 100,
     };
-    let alone = Load {
+    let alone = StreamLoad {
         messages: 5_000 / scale,
         outstanding: 1,
         frame: 1,
@@ -68,22 +68,22 @@ struct Rows {
 }
 
 impl Rows {
-    fn base(&mut self, what: &str, load: Load, elapsed: Duration) {
+    fn base(&mut self, what: &str, load: StreamLoad, elapsed: Duration) {
         self.base = load.messages as f64 / elapsed.as_secs_f64();
         println!("{what:<44} {:>10.0}", self.base);
     }
 
-    fn row(&self, what: &str, load: Load, elapsed: Duration) {
+    fn row(&self, what: &str, load: StreamLoad, elapsed: Duration) {
         let rate = load.messages as f64 / elapsed.as_secs_f64();
         println!("{what:<44} {rate:>10.0}   {:.2}", rate / self.base);
     }
 }
 
-fn message(number: u64, load: Load, body: &Bytes) -> Message {
+fn message(number: u64, load: StreamLoad, body: &Bytes) -> Message {
     Message::new(body.clone()).key(format!("tenant-{}", number % load.keys))
 }
 
-async fn send_from_tasks(queue: &Queue, load: Load, tasks: u64) -> anyhow::Result<Duration> {
+async fn send_from_tasks(queue: &Queue, load: StreamLoad, tasks: u64) -> anyhow::Result<Duration> {
     let body = Bytes::from(vec![0x5a; load.size]);
     let begun = Instant::now();
     let tasks: Vec<_> = (0..tasks)
@@ -103,7 +103,7 @@ async fn send_from_tasks(queue: &Queue, load: Load, tasks: u64) -> anyhow::Resul
     Ok(begun.elapsed())
 }
 
-async fn send_all(queue: &Queue, load: Load) -> anyhow::Result<Duration> {
+async fn send_all(queue: &Queue, load: StreamLoad) -> anyhow::Result<Duration> {
     let body = Bytes::from(vec![0x5a; load.size]);
     let begun = Instant::now();
     let mut first = 0;
@@ -118,7 +118,7 @@ async fn send_all(queue: &Queue, load: Load) -> anyhow::Result<Duration> {
     Ok(begun.elapsed())
 }
 
-async fn stream(queue: &Queue, load: Load) -> anyhow::Result<Duration> {
+async fn stream(queue: &Queue, load: StreamLoad) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     let mut consumer = queue.consumer().prefetch(256).subscribe();
     for _ in 0..load.messages {
@@ -131,7 +131,7 @@ async fn stream(queue: &Queue, load: Load) -> anyhow::Result<Duration> {
     Ok(begun.elapsed())
 }
 
-async fn work(queue: &Queue, load: Load) -> anyhow::Result<Duration> {
+async fn work(queue: &Queue, load: StreamLoad) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     let left = Arc::new(AtomicU64::new(load.messages));
     let done = Arc::new(Notify::new());

@@ -3,11 +3,11 @@
 
 use anyhow::Context;
 
-use crate::client::{self, Load};
+use crate::client::{self, StreamLoad};
 use crate::server::Server;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct SpeedArguments {
     /// A tenth of the messages
     #[arg(long)]
     quick: bool,
@@ -16,14 +16,14 @@ pub(crate) struct Arguments {
     pub(crate) size: usize,
 }
 
-impl Arguments {
+impl SpeedArguments {
     /// Returns by what to divide the number of messages.
     pub(crate) fn scale(&self) -> u64 {
         if self.quick { 10 } else { 1 }
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: SpeedArguments) -> anyhow::Result<()> {
     let scale = arguments.scale();
     println!(
         "{} bytes, 10 keys, one connection; messages/s",
@@ -37,21 +37,22 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
         let settings = [format!("storage.durability={level}")];
         let server = Server::start(directory.path(), &settings)?;
-        let load = Load {
+        let load = StreamLoad {
             messages: 200_000 / scale,
             keys: 10,
             size: arguments.size,
             outstanding: 256,
             frame: 16,
         };
-        let rate =
-            |load: Load, elapsed: std::time::Duration| load.messages as f64 / elapsed.as_secs_f64();
+        let rate = |load: StreamLoad, elapsed: std::time::Duration| {
+            load.messages as f64 / elapsed.as_secs_f64()
+        };
         let channel = client::connect(&server.address).await?;
         client::create(&channel, "backlog").await?;
         let filled = client::produce(&channel, "backlog", load, |_| {}).await?;
         let drained = client::consume(&channel, "backlog", load, 256, |_| {}).await?;
 
-        let one = Load {
+        let one = StreamLoad {
             messages: 5_000 / scale,
             outstanding: 1,
             frame: 1,

@@ -7,9 +7,9 @@ use firq_core_rival as rival;
 
 use crate::Effort;
 use crate::contenders::{Item, Ours, Rival, Room, rival_task};
-use crate::table::{Cell, Table};
+use crate::report::{Cell, Report};
 
-pub(crate) fn run(effort: Effort) -> Vec<Table> {
+pub(crate) fn run(effort: Effort) -> Vec<Report> {
     let size = match effort {
         Effort::Full => 100_000,
         Effort::Quick => 5_000,
@@ -25,7 +25,7 @@ pub(crate) fn run(effort: Effort) -> Vec<Table> {
         rows.push(row(name, "firq-core 0.1.3", rival));
         rows.push(row(name, "firq-core (ours)", mine));
     }
-    vec![Table {
+    vec![Report {
         title: "Bad days: nanoseconds per dequeue".to_owned(),
         note: "100,000 tasks or tenants. The slowest single dequeue also catches the machine's own interruptions; \
                the tests count steps instead. A dequeue that finds nothing but expired or cancelled tasks counts, too.",

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 use crate::Effort;
 use crate::contenders::{Item, rival_task};
-use crate::statistics::quantile;
-use crate::table::{Cell, Table};
+use crate::report::{Cell, Report};
+use lab::Latencies;
 
 const TENANTS: u64 = 100;
 const ROOM: usize = 1 << 10;
@@ -23,7 +23,7 @@ type Rate = fn(&Runtime, u64) -> f64;
 /// Measures how long each of so many tasks was on its way.
 type Wakes = fn(&Runtime, usize) -> Vec<Duration>;
 
-pub(crate) fn run(effort: Effort) -> Vec<Table> {
+pub(crate) fn run(effort: Effort) -> Vec<Report> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_time()
@@ -39,7 +39,7 @@ pub(crate) fn run(effort: Effort) -> Vec<Table> {
     ]
 }
 
-fn throughput(runtime: &Runtime, samples: usize, tasks: u64) -> Table {
+fn throughput(runtime: &Runtime, samples: usize, tasks: u64) -> Report {
     let contenders: [(&str, u64, Rate); 4] = [
         ("tokio::sync::mpsc", tasks, mpsc_rate),
         ("firq-async 0.1.3", tasks / 20, rival_rate),
@@ -60,7 +60,7 @@ fn throughput(runtime: &Runtime, samples: usize, tasks: u64) -> Table {
             Cell::Number(rate / best[1], 1),
         ]
     });
-    Table {
+    Report {
         title: "Tokio: million tasks a second from one task to another".to_owned(),
         note: "One producer that waits for room (0.1.3 cannot: it tries again), one consumer, 100 tenants, room for \
                1,024, two worker threads. Best of alternating samples. Wanted: at least 25× 0.1.3, 0.4× mpsc.",
@@ -69,30 +69,29 @@ fn throughput(runtime: &Runtime, samples: usize, tasks: u64) -> Table {
     }
 }
 
-fn wakeups(runtime: &Runtime, samples: usize, wakes: usize) -> Table {
+fn wakeups(runtime: &Runtime, samples: usize, wakes: usize) -> Report {
     let contenders: [(&str, Wakes); 3] = [
         ("tokio::sync::mpsc", mpsc_wakes),
         ("firq-async 0.1.3", rival_wakes),
         ("firq-async (ours)", ours_wakes),
     ];
-    let mut waits: [Vec<Duration>; 3] = Default::default();
+    let mut waits: [Latencies; 3] = Default::default();
     for _ in 0..samples {
         for ((_, wake), waits) in contenders.iter().zip(&mut waits) {
-            waits.extend(wake(runtime, wakes));
+            waits.merge(wake(runtime, wakes).into_iter().collect());
         }
     }
-    let p50 = waits.each_mut().map(|waits| quantile(waits, 0.5));
-    let rows = contenders.iter().zip(&mut waits).map(|((name, _), waits)| {
-        let micros =
-            |part: f64, waits: &mut Vec<Duration>| quantile(waits, part).as_secs_f64() * 1e6;
+    let micros = |part: f64, waits: &Latencies| waits.percentile(part).as_secs_f64() * 1e6;
+    let floor = micros(0.5, &waits[0]);
+    let rows = contenders.iter().zip(&waits).map(|((name, _), waits)| {
         vec![
             Cell::text(*name),
             Cell::Number(micros(0.5, waits), 1),
             Cell::Number(micros(0.99, waits), 1),
-            Cell::Number(micros(0.5, waits) / (p50[0].as_secs_f64() * 1e6), 2),
+            Cell::Number(micros(0.5, waits) / floor, 2),
         ]
     });
-    Table {
+    Report {
         title: "Tokio: microseconds to wake a consumer that waits".to_owned(),
         note: "A thread sends a task every 100 µs or so to a consumer that has gone to sleep; from just before sending \
                to when the consumer has it. Wanted: p50 at most 1.5× mpsc.",

@@ -1,6 +1,7 @@
-//! Firq measured beside the crate of the same name that is published today, and beside floors that are fair
-//! to nobody. Machines are shared and noisy: every figure is taken in the same run as those it is compared
-//! with, in alternating samples where that is possible, and what counts is the ratio.
+//! Measures Firq beside the published crate of the same name, and beside plain queues without fairness.
+//!
+//! Machines are shared and noisy. So the bench takes every figure in the same run as the figures it is compared with, in
+//! alternating samples where possible, and reports ratios.
 //!
 //! ```text
 //! cargo run --release -p firq-bench
@@ -15,14 +16,13 @@ mod http;
 mod memory;
 mod noisy;
 mod pair;
+mod report;
 mod shards;
-mod statistics;
-mod table;
 mod threads;
 
 use std::process::ExitCode;
 
-use table::Table;
+use report::Report;
 
 const USAGE: &str = "\
 usage: firq-bench [SCENARIO...] [--quick] [--json] [--svg FILE]
@@ -42,7 +42,7 @@ scenarios (all, if none is named):
 --svg FILE   draws the tail latency of each tenant of `http`
 --scenario S the same as S";
 
-/// How much patience a run has.
+/// How long a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
     /// Enough for figures to compare.
@@ -51,16 +51,19 @@ pub(crate) enum Effort {
     Quick,
 }
 
-/// What one scenario has to show: figures, and pictures of some.
+/// The results of one scenario.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    pub(crate) tables: Vec<Table>,
-    pub(crate) bars: Option<http::bars::Bars>,
+    pub(crate) reports: Vec<Report>,
+    pub(crate) chart: Option<lab::BarChart>,
 }
 
-impl From<Vec<Table>> for Results {
-    fn from(tables: Vec<Table>) -> Self {
-        Self { tables, bars: None }
+impl From<Vec<Report>> for Results {
+    fn from(reports: Vec<Report>) -> Self {
+        Self {
+            reports,
+            chart: None,
+        }
     }
 }
 
@@ -77,63 +80,88 @@ const SCENARIOS: [Scenario; 8] = [
     ("http", http::run),
 ];
 
-fn main() -> ExitCode {
-    let mut chosen: Vec<String> = Vec::new();
-    let mut effort = Effort::Full;
-    let mut json = false;
-    let mut svg = None;
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--scenario" => match arguments.next() {
-                Some(name) => chosen.push(name),
-                None => return refuse("--scenario needs a name"),
-            },
-            "--svg" => match arguments.next() {
-                Some(path) => svg = Some(path),
-                None => return refuse("--svg needs a file"),
-            },
-            "--quick" => effort = Effort::Quick,
-            "--json" => json = true,
-            "--help" | "-h" => {
-                println!("{USAGE}");
-                return ExitCode::SUCCESS;
+/// What the command line asks for.
+#[derive(Debug)]
+struct Options {
+    /// The scenarios to run; all if empty.
+    chosen: Vec<String>,
+    effort: Effort,
+    is_json: bool,
+    svg: Option<String>,
+}
+
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut options = Self {
+            chosen: Vec::new(),
+            effort: Effort::Full,
+            is_json: false,
+            svg: None,
+        };
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--scenario" => {
+                    let name = arguments.next().ok_or("--scenario needs a name")?;
+                    options.chosen.push(name);
+                }
+                "--svg" => options.svg = Some(arguments.next().ok_or("--svg needs a file")?),
+                "--quick" => options.effort = Effort::Quick,
+                "--json" => options.is_json = true,
+                other if other.starts_with('-') => {
+                    return Err(format!("`{other}` is not an option"));
+                }
+                name => options.chosen.push(name.to_owned()),
             }
-            other if other.starts_with('-') => {
-                return refuse(&format!("`{other}` is not an option"));
-            }
-            name => chosen.push(name.to_owned()),
+        }
+        options.chosen.retain(|name| name != "all");
+        let is_known = |name: &&String| SCENARIOS.iter().any(|(known, _)| known == name);
+        match options.chosen.iter().find(|name| !is_known(name)) {
+            Some(unknown) => Err(format!("there is no scenario `{unknown}`")),
+            None => Ok(options),
         }
     }
-    chosen.retain(|name| name != "all");
-    let is_known = |name: &String| SCENARIOS.iter().any(|(known, _)| known == name);
-    if let Some(unknown) = chosen.iter().find(|name| !is_known(name)) {
-        return refuse(&format!("there is no scenario `{unknown}`"));
+
+    fn wants(&self, name: &str) -> bool {
+        self.chosen.is_empty() || self.chosen.iter().any(|chosen| chosen == name)
     }
+}
+
+fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => run(&options),
+        Err(why) => refuse(&why),
+    }
+}
+
+fn run(options: &Options) -> ExitCode {
     let mut all = Vec::new();
     for (name, run) in SCENARIOS {
-        if !chosen.is_empty() && !chosen.iter().any(|chosen| chosen == name) {
+        if !options.wants(name) {
             continue;
         }
-        let results = run(effort);
-        if !json {
-            results.tables.iter().for_each(|table| println!("{table}"));
+        let results = run(options.effort);
+        if !options.is_json {
+            results.reports.iter().for_each(|report| print!("{report}"));
         }
-        if let Some(bars) = results.bars {
-            if !json {
-                println!("{bars}");
+        if let Some(chart) = results.chart {
+            if !options.is_json {
+                println!("{chart}");
             }
-            if let Some(path) = &svg
-                && let Err(error) = std::fs::write(path, bars.to_svg())
+            if let Some(path) = &options.svg
+                && let Err(error) = std::fs::write(path, chart.to_svg())
             {
                 eprintln!("cannot write {path}: {error}");
                 return ExitCode::FAILURE;
             }
         }
-        all.extend(results.tables);
+        all.extend(results.reports);
     }
-    if json {
-        println!("{}", table::to_json(&all));
+    if options.is_json {
+        println!("{}", report::to_json(&all));
     }
     ExitCode::SUCCESS
 }

@@ -6,9 +6,9 @@ use allocation_counter::measure;
 
 use crate::Effort;
 use crate::contenders::{Contender, Item, Ours, Rival, Room};
-use crate::table::{Cell, Table};
+use crate::report::{Cell, Report};
 
-pub(crate) fn run(effort: Effort) -> Vec<Table> {
+pub(crate) fn run(effort: Effort) -> Vec<Report> {
     let size = match effort {
         Effort::Full => 300_000,
         Effort::Quick => 10_000,
@@ -29,7 +29,7 @@ pub(crate) fn run(effort: Effort) -> Vec<Table> {
             Cell::Number(after_one_shot_tenants(make, size) / size as f64, 1),
         ]
     });
-    vec![Table {
+    vec![Report {
         title: "Memory: bytes".to_owned(),
         note: "Live bytes after filling one tenant's queue with tasks whose payload is 24 bytes, and after 300,000 \
                tenants have each sent one task that was served. Ours keeps a bounded number of idle tenants.",

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::Effort;
 use crate::contenders::{Contender, Fifo, Item, Ours, Rival, Room};
-use crate::statistics::quantile;
-use crate::table::{Cell, Table};
+use crate::report::{Cell, Report};
+use lab::Latencies;
 
 const QUIET: u64 = 99;
 const NOISY: u64 = QUIET;
@@ -15,7 +15,7 @@ const QUIET_EVERY: Duration = Duration::from_millis(10);
 /// The server does 15,000 a second.
 const SERVICE: Duration = Duration::from_nanos(1_000_000_000 / 15_000);
 
-pub(crate) fn run(effort: Effort) -> Vec<Table> {
+pub(crate) fn run(effort: Effort) -> Vec<Report> {
     let time = match effort {
         Effort::Full => Duration::from_secs(5),
         Effort::Quick => Duration::from_millis(300),
@@ -36,7 +36,7 @@ pub(crate) fn run(effort: Effort) -> Vec<Table> {
         .iter()
         .map(|contender| row(contender.as_ref(), time))
         .collect();
-    vec![Table {
+    vec![Report {
         title: "A noisy neighbour: what 99 quiet tenants see".to_owned(),
         note: "Quiet tenants send 100 tasks a second each, the noisy one about a million; the server does 15,000. \
                Waits in ms from sending to being served. Four threads share the machine's cores, so the highest \
@@ -57,7 +57,7 @@ fn row(contender: &dyn Contender, time: Duration) -> Vec<Cell> {
     let stop = AtomicBool::new(false);
     let refused = AtomicU64::new(0);
     let offered = AtomicU64::new(0);
-    let (mut waits, noisy) = std::thread::scope(|scope| {
+    let (waits, noisy) = std::thread::scope(|scope| {
         scope.spawn(|| flood(contender, &stop));
         scope.spawn(|| trickle(contender, &stop, &offered, &refused));
         let served = serve(contender, time);
@@ -65,9 +65,10 @@ fn row(contender: &dyn Contender, time: Duration) -> Vec<Cell> {
         served
     });
     let served = waits.len();
-    let mut at = |part: f64| match served {
+    let waits: Latencies = waits.into_iter().collect();
+    let at = |part: f64| match served {
         0 => Cell::None,
-        _ => Cell::Number(quantile(&mut waits, part).as_secs_f64() * 1e3, 3),
+        _ => Cell::Number(waits.percentile(part).as_secs_f64() * 1e3, 3),
     };
     let share =
         refused.load(Ordering::Relaxed) as f64 / offered.load(Ordering::Relaxed).max(1) as f64;

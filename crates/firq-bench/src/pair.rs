@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use crate::Effort;
 use crate::contenders::{Contender, Fifo, Item, Ours, Rival, Room};
-use crate::table::{Cell, Table};
+use crate::report::{Cell, Report};
 
 const SIZES: [usize; 5] = [1, 10, 1_000, 100_000, 1_000_000];
 
-pub(crate) fn run(effort: Effort) -> Vec<Table> {
+pub(crate) fn run(effort: Effort) -> Vec<Report> {
     let (samples, pairs) = match effort {
         Effort::Full => (9, 400_000),
         Effort::Quick => (2, 20_000),
@@ -17,7 +17,7 @@ pub(crate) fn run(effort: Effort) -> Vec<Table> {
         .into_iter()
         .map(|tenants| row(tenants, samples, pairs))
         .collect();
-    vec![Table {
+    vec![Report {
         title: "One thread: enqueue + dequeue, ns per pair".to_owned(),
         note: "One task queued per tenant; tenants in random order. Best of alternating samples. \
                Wanted: ours at most 2× the floor up to 1,000 tenants, 7× at 100,000, 12× at 1,000,000; \

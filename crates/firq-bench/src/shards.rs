@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::Effort;
 use crate::contenders::{Contender, Ours, Rival, Room};
-use crate::table::{Cell, Table};
+use crate::report::{Cell, Report};
 use crate::threads::{Mix, through};
 
-pub(crate) fn run(effort: Effort) -> Vec<Table> {
+pub(crate) fn run(effort: Effort) -> Vec<Report> {
     let (samples, tasks) = match effort {
         Effort::Full => (3, 400_000),
         Effort::Quick => (1, 8_000),
@@ -23,7 +23,7 @@ pub(crate) fn run(effort: Effort) -> Vec<Table> {
             rows.push(row(name, mix, shards, samples, tasks));
         }
     }
-    vec![Table {
+    vec![Report {
         title: "Shards: 4 producers and 4 consumers".to_owned(),
         note: "Room for 16,384 tasks, senders wait when it is full, so the queue is mostly full and queue time is its \
                length over the rate. Best of alternating samples; queue time as the scheduler's own statistics have \

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::Effort;
 use crate::contenders::{Contender, Crossbeam, Fifo, Item, Kanal, Ours, Rival, Room};
-use crate::table::{Cell, Table};
+use crate::report::{Cell, Report};
 
 const TENANTS: u64 = 1000;
 
@@ -34,13 +34,13 @@ impl Mix {
     }
 }
 
-pub(crate) fn run(effort: Effort) -> Vec<Table> {
+pub(crate) fn run(effort: Effort) -> Vec<Report> {
     let (samples, tasks) = match effort {
         Effort::Full => (5, 1_000_000),
         Effort::Quick => (1, 20_000),
     };
     let rows = [(1, 1), (2, 2), (8, 8)].map(|threads| row(threads, samples, tasks));
-    vec![Table {
+    vec![Report {
         title: "Threads: million tasks a second through the queue".to_owned(),
         note: "1,000 tenants, room for 16,384 tasks, senders wait when it is full. Best of alternating samples. \
                Wanted: ours at least 5× 0.1.3 and half of crossbeam (0.9 of it with 8 and 8).",

@@ -1,13 +1,13 @@
-//! Whether an example has shown what it says.
+//! Checks that an example showed what it claims.
 
 use std::fmt::Display;
 
 use crate::BoxError;
 
-/// Collects what a run has shown, and fails the example if it has not.
+/// Collects the lessons of a run, and fails the example if one of them did not hold.
 ///
-/// An example that prints its lesson whatever happened teaches nothing. So each lesson comes with a condition
-/// that is computed from the run, loose enough to hold on a busy machine.
+/// Each lesson comes with a condition that the example computes from the run. The condition is loose enough to hold on a
+/// busy machine.
 #[must_use = "an example fails only by `conclude`"]
 #[derive(Debug, Default)]
 pub struct Verdict {
@@ -15,25 +15,23 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns a verdict on nothing yet.
+    /// Returns a verdict without lessons.
     pub fn new() -> Self {
         println!("\nWhat was seen:");
         Self::default()
     }
 
-    /// Prints a lesson, and notes whether it was seen.
+    /// Prints a lesson, and records whether it held.
     pub fn lesson(&mut self, was_seen: bool, lesson: impl Display) {
-        match was_seen {
-            true => println!("  [ok] {lesson}"),
-            false => println!("  [NOT SEEN] {lesson}"),
-        }
+        let mark = if was_seen { "ok" } else { "NOT SEEN" };
+        println!("  [{mark}] {lesson}");
         self.unseen += usize::from(!was_seen);
     }
 
     /// Ends the example.
     ///
     /// # Errors
-    /// If a lesson was not seen.
+    /// If a lesson did not hold.
     pub fn conclude(self) -> Result<(), BoxError> {
         match self.unseen {
             0 => Ok(()),

@@ -17,21 +17,22 @@ use tokio::sync::watch;
 pub(crate) const OUTSTANDING: usize = 256;
 
 /// What a driver does, in the background or not.
-pub(crate) type Work<'a, T = ()> = Pin<Box<dyn Future<Output = anyhow::Result<T>> + Send + 'a>>;
+pub(crate) type BoxFuture<'a, T = ()> =
+    Pin<Box<dyn Future<Output = anyhow::Result<T>> + Send + 'a>>;
 
 /// A running server, and how it is spoken to. The server ends with it, by `kill -9`.
 pub(crate) trait Driver: Send + Sync {
     /// Makes a durable queue.
-    fn create<'a>(&'a self, queue: &'a str) -> Work<'a>;
+    fn create<'a>(&'a self, queue: &'a str) -> BoxFuture<'a>;
 
     /// Sends messages on one connection with at most [`OUTSTANDING`] unconfirmed, until all are confirmed.
-    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> Work<'a>;
+    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> BoxFuture<'a>;
 
     /// Returns a connection on which single messages are sent.
-    fn sender<'a>(&'a self, queue: &'a str) -> Work<'a, Box<dyn Sender>>;
+    fn sender<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Box<dyn Sender>>;
 
     /// Takes and acknowledges messages until all consumers together have had enough, and the server has heard of it.
-    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> Work<'a>;
+    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> BoxFuture<'a>;
 
     /// Returns the server's process.
     fn process(&self) -> &dyn Running;
@@ -49,7 +50,7 @@ pub(crate) trait Running {
 /// A connection on which single messages are sent, many at a time.
 pub(crate) trait Sender: Send + Sync {
     /// Sends a message and waits until it is confirmed.
-    fn send(&self, payload: Bytes) -> Work<'_>;
+    fn send(&self, payload: Bytes) -> BoxFuture<'_>;
 }
 
 /// What is sent.

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
+use lab::{Table, median, thousands};
 use serde_json::{Value, json};
 
 use super::driver::{Driver, Load};
-use super::figures::{median, thousands};
 use super::fila::{Fila, Way};
-use super::report::markdown;
 use super::workloads::{self, in_time};
 
 const KEYS: [u64; 4] = [1, 10, 1_000, 100_000];
@@ -17,7 +16,7 @@ const ALLOWED: [Option<f64>; 4] = [None, Some(0.05), Some(0.05), Some(0.15)];
 
 /// What one round says of a number of keys.
 #[derive(Clone, Copy, Debug)]
-struct Sample {
+struct KeysSample {
     produce: f64,
     drain: f64,
     lifecycle: f64,
@@ -28,7 +27,7 @@ struct Sample {
 /// What all rounds say.
 #[derive(Debug, Default)]
 pub(crate) struct Fairness {
-    rounds: Vec<[Sample; 4]>,
+    rounds: Vec<[KeysSample; 4]>,
 }
 
 impl Fairness {
@@ -37,7 +36,7 @@ impl Fairness {
         let server = Fila::start(directory, "fsync", Way::Streams)?;
         let mut samples = Vec::new();
         let round = self.rounds.len();
-        // Whoever is first has a fresh store: not always the same.
+        // The first load has a fresh store; each round begins with another one.
         for turn in 0..KEYS.len() {
             let place = (turn + round) % KEYS.len();
             let load = Load {
@@ -57,7 +56,7 @@ impl Fairness {
             samples.push((place, sample));
         }
         samples.sort_by_key(|(place, _)| *place);
-        let samples: Vec<Sample> = samples.into_iter().map(|(_, sample)| sample).collect();
+        let samples: Vec<KeysSample> = samples.into_iter().map(|(_, sample)| sample).collect();
         if let Ok(samples) = samples.try_into() {
             self.rounds.push(samples);
         }
@@ -65,7 +64,7 @@ impl Fairness {
     }
 
     /// Returns the median of a figure, and that of its ratio to one key in the same round.
-    fn of(&self, place: usize, figure: fn(&Sample) -> f64) -> (f64, f64) {
+    fn of(&self, place: usize, figure: fn(&KeysSample) -> f64) -> (f64, f64) {
         let values = self.rounds.iter().map(|round| figure(&round[place]));
         let ratios = self.rounds.iter();
         let ratios = ratios.map(|round| figure(&round[place]) / figure(&round[0]));
@@ -81,7 +80,7 @@ impl Fairness {
             "\nDRR against FIFO (one key), 1 KiB, fsync, gRPC streams by hand; messages/s, processor time of the server for a \
              message in and out and another through, and each as a part of what it is with one key\n"
         );
-        let header = [
+        let mut table = Table::new([
             "keys",
             "produce",
             "",
@@ -92,8 +91,8 @@ impl Fairness {
             "µs",
             "",
             "allowed",
-        ];
-        let rows = KEYS.iter().enumerate().map(|(place, keys)| {
+        ]);
+        for (place, keys) in KEYS.iter().enumerate() {
             let mut row = vec![thousands(*keys as f64)];
             for figure in FIGURES {
                 let (value, ratio) = self.of(place, figure.1);
@@ -103,12 +102,11 @@ impl Fairness {
                 });
                 row.push(format!("{ratio:.3}"));
             }
-            row.push(
-                ALLOWED[place].map_or_else(String::new, |part| format!("{:.0} %", part * 100.0)),
-            );
-            row
-        });
-        println!("{}", markdown(&header, &rows.collect::<Vec<_>>()));
+            let allowed = ALLOWED[place].map(|part| format!("{:.0} %", part * 100.0));
+            row.push(allowed.unwrap_or_default());
+            table.row(row);
+        }
+        println!("{table}");
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -129,7 +127,7 @@ impl Fairness {
     }
 }
 
-type Figure = (&'static str, fn(&Sample) -> f64);
+type Figure = (&'static str, fn(&KeysSample) -> f64);
 
 const FIGURES: [Figure; 4] = [
     ("produce", |sample| sample.produce),
@@ -138,7 +136,7 @@ const FIGURES: [Figure; 4] = [
     ("processor", |sample| sample.processor),
 ];
 
-async fn play(server: &Fila, load: Load) -> anyhow::Result<Sample> {
+async fn play(server: &Fila, load: Load) -> anyhow::Result<KeysSample> {
     let queue = |what: &str| format!("{what}-{}", load.keys);
     let (backlog, through) = (queue("backlog"), queue("through"));
     server.create(&backlog).await?;
@@ -148,7 +146,7 @@ async fn play(server: &Fila, load: Load) -> anyhow::Result<Sample> {
     let drain = workloads::drain(server, &backlog, load, 1).await?;
     let lifecycle = workloads::lifecycle(server, &through, load, 1).await?;
     let processor = server.process().processor_time()? - before;
-    Ok(Sample {
+    Ok(KeysSample {
         produce,
         drain,
         lifecycle,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use lab::{median, thousands};
 use serde_json::{Value, json};
 
 use super::contestant::{Contestant, OURS};
@@ -79,19 +80,6 @@ impl Metric {
     }
 }
 
-/// Writes a number with commas.
-pub(crate) fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// All samples, in the order of the rounds. One that failed is not a number.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
@@ -149,25 +137,10 @@ impl Figures {
     }
 }
 
-/// Returns the value in the middle; of two, their mean.
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let last = values.len().checked_sub(1)?;
-    Some((values[last / 2] + values[last.div_ceil(2)]) / 2.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::compare::contestant;
-
-    #[test]
-    fn the_median_leaves_out_what_failed() {
-        assert_eq!(median([3.0, f64::NAN, 1.0].into_iter()), Some(2.0));
-        assert_eq!(median([9.0, 1.0, 2.0].into_iter()), Some(2.0));
-        assert_eq!(median([f64::NAN].into_iter()), None);
-    }
 
     #[test]
     fn ratios_are_of_the_same_round() {
@@ -180,11 +153,5 @@ mod tests {
         }
         assert_eq!(figures.ratio(Metric::Produce, 64, theirs.name), Some(2.0));
         assert_eq!(figures.ratio(Metric::Drain1, 64, theirs.name), None);
-    }
-
-    #[test]
-    fn numbers_have_commas() {
-        let shown = [0.4, 999.0, 1000.0, 1_234_567.0].map(thousands);
-        assert_eq!(shown, ["0", "999", "1,000", "1,234,567"]);
     }
 }

@@ -11,7 +11,7 @@ use fila_sdk::Client;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::driver::{Driver, Goal, Load, OUTSTANDING, Running, Sender, Work};
+use super::driver::{BoxFuture, Driver, Goal, Load, OUTSTANDING, Running, Sender};
 use crate::client;
 use crate::server::Server;
 
@@ -159,21 +159,21 @@ impl Fila {
 }
 
 impl Driver for Fila {
-    fn create<'a>(&'a self, queue: &'a str) -> Work<'a> {
+    fn create<'a>(&'a self, queue: &'a str) -> BoxFuture<'a> {
         Box::pin(async move {
             let channel = client::connect(&self.server.address).await?;
             client::create(&channel, queue).await
         })
     }
 
-    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> Work<'a> {
+    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> BoxFuture<'a> {
         match self.way {
             Way::Sdk => Box::pin(self.produce_by_sdk(queue, load)),
             Way::Streams => Box::pin(self.produce_by_hand(queue, load)),
         }
     }
 
-    fn sender<'a>(&'a self, queue: &'a str) -> Work<'a, Box<dyn Sender>> {
+    fn sender<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Box<dyn Sender>> {
         Box::pin(async move {
             let client = Client::connect(&self.server.address).await?;
             let sender: Box<dyn Sender> = Box::new(client.queue(queue));
@@ -181,7 +181,7 @@ impl Driver for Fila {
         })
     }
 
-    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> Work<'a> {
+    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> BoxFuture<'a> {
         match self.way {
             Way::Sdk => Box::pin(self.consume_by_sdk(queue, goal)),
             Way::Streams => Box::pin(self.consume_by_hand(queue, goal)),
@@ -206,7 +206,7 @@ impl Running for Server {
 }
 
 impl Sender for fila_sdk::Queue {
-    fn send(&self, payload: Bytes) -> Work<'_> {
+    fn send(&self, payload: Bytes) -> BoxFuture<'_> {
         Box::pin(async move {
             self.send(fila_sdk::Message::new(payload).key("tenant-0"))
                 .await?;

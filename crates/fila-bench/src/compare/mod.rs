@@ -25,15 +25,13 @@ mod report;
 mod workloads;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use contestant::Contestant;
 use driver::{Driver, Load};
 use fairness::Fairness;
-pub(crate) use figures::thousands;
 use figures::{Figures, Metric};
-use report::markdown;
+use lab::{Latencies, Table};
 use tokio::signal::unix::{SignalKind, signal};
 use workloads::in_time;
 
@@ -46,7 +44,7 @@ const KEYS: u64 = 10;
 const DEEP: u64 = 1_000_000;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CompareArguments {
     /// A look: few messages, one round
     #[arg(long)]
     quick: bool,
@@ -58,7 +56,7 @@ pub(crate) struct Arguments {
     only: Vec<String>,
     /// Only this work
     #[arg(long, value_delimiter = ',', value_enum, value_name = "WORK,...")]
-    work: Vec<Work>,
+    work: Vec<Workload>,
     /// Only payloads of these sizes, in bytes
     #[arg(long, value_delimiter = ',', default_values_t = SIZES, value_name = "BYTES,...")]
     size: Vec<usize>,
@@ -87,7 +85,7 @@ pub(crate) struct Arguments {
 
 /// A piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Work {
+enum Workload {
     /// Fill a queue with 256 messages unconfirmed, and drain it with 1 and 4 consumers
     Drain,
     /// Produce, consume and acknowledge at once, with 1 and 4 consumers
@@ -100,8 +98,8 @@ enum Work {
     Fairness,
 }
 
-impl Arguments {
-    fn has(&self, work: Work) -> bool {
+impl CompareArguments {
+    fn has(&self, work: Workload) -> bool {
         self.work.is_empty() || self.work.contains(&work)
     }
 
@@ -123,7 +121,7 @@ impl Arguments {
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: CompareArguments) -> anyhow::Result<()> {
     let contestants = contestants(&arguments)?;
     let directory = match &arguments.directory {
         Some(directory) => tempfile::tempdir_in(directory)?,
@@ -138,7 +136,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         queues: 0,
         arguments,
     };
-    // Whoever stops us stops the servers too: they are in process groups of their own, and end when they are dropped.
+    // The servers are in process groups of their own, and end when they are dropped: so a signal must end this function.
     let mut terminate = signal(SignalKind::terminate())?;
     for round in 0..bench.arguments.rounds() {
         eprintln!("round {} of {}", round + 1, bench.arguments.rounds());
@@ -158,10 +156,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// Returns who is there, and says who is not.
-fn contestants(arguments: &Arguments) -> anyhow::Result<Vec<&'static Contestant>> {
+fn contestants(arguments: &CompareArguments) -> anyhow::Result<Vec<&'static Contestant>> {
     for name in &arguments.only {
         if !contestant::ALL.iter().any(|it| it.is_meant_by(name)) {
-            bail!("nobody is called `{name}`; there are fila, nats, redis and rabbit");
+            bail!("`{name}` is unknown; choose fila, nats, redis or rabbit");
         }
     }
     let is_wanted = |contestant: &&Contestant| {
@@ -169,33 +167,31 @@ fn contestants(arguments: &Arguments) -> anyhow::Result<Vec<&'static Contestant>
         arguments.only.is_empty() || only.any(|name| contestant.is_meant_by(name))
     };
     let mut there = Vec::new();
-    let mut rows = Vec::new();
-    for contestant in contestant::ALL.iter().filter(is_wanted) {
-        match contestant.version() {
-            Ok(version) => {
-                let texts = [contestant.setting, contestant.confirms, contestant.survives];
-                let mut row = vec![contestant.name.to_owned(), version];
-                row.extend(texts.map(str::to_owned));
-                rows.push(row);
-                there.push(contestant);
-            }
-            Err(why) => println!("{} is left out: {why}", contestant.name),
-        }
-    }
-    ensure!(!there.is_empty(), "there is nobody to measure");
-    let header = [
+    let mut table = Table::new([
         "",
         "version",
         "setting",
         "a confirmed message is",
         "and survives",
-    ];
-    println!("{}", markdown(&header, &rows));
+    ]);
+    for contestant in contestant::ALL.iter().filter(is_wanted) {
+        match contestant.version() {
+            Ok(version) => {
+                let texts = [contestant.setting, contestant.confirms, contestant.survives];
+                let name = [contestant.name.to_owned(), version].into_iter();
+                table.row(name.chain(texts.map(str::to_owned)));
+                there.push(contestant);
+            }
+            Err(why) => println!("{} is left out: {why}", contestant.name),
+        }
+    }
+    ensure!(!there.is_empty(), "no server is installed to measure");
+    println!("{table}");
     Ok(there)
 }
 
 struct Bench {
-    arguments: Arguments,
+    arguments: CompareArguments,
     contestants: Vec<&'static Contestant>,
     figures: Figures,
     fairness: Fairness,
@@ -209,7 +205,7 @@ type Drivers = [(&'static Contestant, Box<dyn Driver>)];
 
 impl Bench {
     async fn round(&mut self, round: u32) -> anyhow::Result<()> {
-        let work = [Work::Drain, Work::Lifecycle, Work::Latency];
+        let work = [Workload::Drain, Workload::Lifecycle, Workload::Latency];
         if work.iter().any(|work| self.arguments.has(*work)) {
             let directory = self.directory.join(format!("round-{round}"));
             let mut drivers = Vec::new();
@@ -222,18 +218,18 @@ impl Bench {
             drivers.rotate_left(first);
             for size in self.arguments.size.clone() {
                 Box::pin(self.rates(&drivers, size)).await;
-                if self.arguments.has(Work::Latency) {
+                if self.arguments.has(Workload::Latency) {
                     self.latency(&drivers, size).await;
                 }
             }
             drop(drivers);
             std::fs::remove_dir_all(&directory)?;
         }
-        if self.arguments.has(Work::Recovery) {
+        if self.arguments.has(Workload::Recovery) {
             Box::pin(self.recovery(round)).await;
         }
         let has_ours = self.contestants.iter().any(|it| it.is_ours());
-        if self.arguments.has(Work::Fairness) && has_ours {
+        if self.arguments.has(Workload::Fairness) && has_ours {
             let directory = self.directory.join(format!("fairness-{round}"));
             let messages = 2 * self.arguments.scaled(self.arguments.messages);
             Box::pin(self.fairness.round(&directory, messages)).await?;
@@ -244,7 +240,7 @@ impl Bench {
     async fn rates(&mut self, drivers: &Drivers, size: usize) {
         let load = self.arguments.load(size);
         for (consumers, metric) in [(1, Metric::Drain1), (4, Metric::Drain4)] {
-            if !self.arguments.has(Work::Drain) {
+            if !self.arguments.has(Workload::Drain) {
                 continue;
             }
             for (contestant, driver) in drivers {
@@ -258,7 +254,7 @@ impl Bench {
             }
         }
         for (consumers, metric) in [(1, Metric::Lifecycle1), (4, Metric::Lifecycle4)] {
-            if !self.arguments.has(Work::Lifecycle) {
+            if !self.arguments.has(Workload::Lifecycle) {
                 continue;
             }
             for (contestant, driver) in drivers {
@@ -278,10 +274,12 @@ impl Bench {
         for (contestant, driver) in drivers {
             let queue = self.queue(driver.as_ref(), drivers).await;
             let times = in_time(workloads::latency(driver.as_ref(), &queue, load)).await;
+            let times = times.map(Latencies::from_iter);
             for (metric, part) in Metric::LATENCIES.into_iter().zip([0.5, 0.9, 0.99, 0.999]) {
                 let time = match &times {
-                    Ok(times) => percentile(times, part),
-                    Err(error) => Err(anyhow::anyhow!("{error:#}")),
+                    Ok(times) if times.is_empty() => Err(anyhow!("no times were taken")),
+                    Ok(times) => Ok(times.percentile(part).as_secs_f64() * 1e6),
+                    Err(error) => Err(anyhow!("{error:#}")),
                 };
                 self.note(metric, size, contestant, time);
             }
@@ -359,12 +357,4 @@ impl Bench {
         }
         self.figures.add(metric, size, contestant, value);
     }
-}
-
-/// Returns the time within which this part has passed, in microseconds.
-fn percentile(times: &[Duration], part: f64) -> anyhow::Result<f64> {
-    let place = (times.len() as f64 * part).ceil() as usize;
-    let time = times.get(place.saturating_sub(1));
-    let time = time.context("no times were taken")?;
-    Ok(time.as_secs_f64() * 1e6)
 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use super::contestant::find;
-use super::driver::{Driver, Goal, Load, OUTSTANDING, Running, Sender, Work};
+use super::driver::{BoxFuture, Driver, Goal, Load, OUTSTANDING, Running, Sender};
 use super::process::{self, Process};
 use super::workloads::until;
 
@@ -61,7 +61,7 @@ fn error(error: impl std::fmt::Display) -> anyhow::Error {
 }
 
 impl Driver for Nats {
-    fn create<'a>(&'a self, queue: &'a str) -> Work<'a> {
+    fn create<'a>(&'a self, queue: &'a str) -> BoxFuture<'a> {
         Box::pin(async move {
             let config = Config {
                 name: queue.to_owned(),
@@ -82,7 +82,7 @@ impl Driver for Nats {
         })
     }
 
-    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> Work<'a> {
+    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> BoxFuture<'a> {
         Box::pin(async move {
             let context = self.connect().await?;
             let mut unconfirmed = VecDeque::with_capacity(OUTSTANDING);
@@ -101,9 +101,9 @@ impl Driver for Nats {
         })
     }
 
-    fn sender<'a>(&'a self, queue: &'a str) -> Work<'a, Box<dyn Sender>> {
+    fn sender<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Box<dyn Sender>> {
         Box::pin(async move {
-            let sender: Box<dyn Sender> = Box::new(Publisher {
+            let sender: Box<dyn Sender> = Box::new(NatsPublisher {
                 context: self.connect().await?,
                 subject: queue.to_owned(),
             });
@@ -111,7 +111,7 @@ impl Driver for Nats {
         })
     }
 
-    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> Work<'a> {
+    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> BoxFuture<'a> {
         Box::pin(async move {
             let context = self.connect().await?;
             let consumer = context.get_consumer_from_stream(CONSUMER, queue);
@@ -138,13 +138,13 @@ impl Driver for Nats {
     }
 }
 
-struct Publisher {
+struct NatsPublisher {
     context: Context,
     subject: String,
 }
 
-impl Sender for Publisher {
-    fn send(&self, payload: Bytes) -> Work<'_> {
+impl Sender for NatsPublisher {
+    fn send(&self, payload: Bytes) -> BoxFuture<'_> {
         Box::pin(async move {
             let sent = self.context.publish(self.subject.clone(), payload).await?;
             sent.await?;

@@ -6,14 +6,14 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::Bench;
-use super::figures::{self, Metric};
-use super::plot::{self, Panel};
-use super::report::Report;
+use super::figures::Metric;
+use super::plot;
+use super::report::ComparisonReport;
 
 impl Bench {
     /// Prints the tables, and writes what was asked for.
     pub(super) fn report(&self) -> anyhow::Result<()> {
-        let report = Report {
+        let report = ComparisonReport {
             figures: &self.figures,
             contestants: &self.contestants,
             sizes: &self.arguments.size,
@@ -21,7 +21,7 @@ impl Bench {
         };
         println!(
             "{} messages in each piece of work, median of {} rounds; clients on {} threads",
-            figures::thousands(self.arguments.load(0).messages as f64),
+            lab::thousands(self.arguments.load(0).messages as f64),
             self.arguments.rounds(),
             self.arguments.threads
         );
@@ -59,10 +59,9 @@ impl Bench {
     }
 
     fn draw(&self, directory: &Path) -> anyhow::Result<()> {
-        let panels = |metrics: &[Metric]| -> Vec<Panel> {
-            let panel =
-                |metric: &Metric| Panel::new(&self.figures, *metric, 1024, &self.contestants);
-            metrics.iter().map(panel).collect()
+        let groups = |metrics: &[Metric]| {
+            let group = |&metric| plot::group(&self.figures, metric, 1024, &self.contestants);
+            metrics.iter().map(group).collect()
         };
         std::fs::create_dir_all(directory)?;
         for (file, title, metrics) in [
@@ -78,7 +77,7 @@ impl Bench {
             ),
         ] {
             let path = directory.join(file);
-            let picture = plot::draw(title, &panels(metrics));
+            let picture = plot::draw(title, groups(metrics));
             std::fs::write(&path, picture).with_context(|| path.display().to_string())?;
         }
         Ok(())

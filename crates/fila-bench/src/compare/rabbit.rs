@@ -18,7 +18,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
 use super::contestant::find;
-use super::driver::{Driver, Goal, Load, OUTSTANDING, Running, Sender, Work};
+use super::driver::{BoxFuture, Driver, Goal, Load, OUTSTANDING, Running, Sender};
 use super::process::{self, Process};
 use super::workloads::until;
 
@@ -85,11 +85,11 @@ impl Rabbit {
         Ok((connection, channel))
     }
 
-    async fn publisher(&self, queue: &str) -> anyhow::Result<Publisher> {
+    async fn publisher(&self, queue: &str) -> anyhow::Result<RabbitPublisher> {
         let (connection, channel) = self.connect().await?;
         let options = ConfirmSelectOptions::default();
         channel.confirm_select(options).await?;
-        Ok(Publisher {
+        Ok(RabbitPublisher {
             _connection: connection,
             channel,
             queue: queue.into(),
@@ -98,7 +98,7 @@ impl Rabbit {
 }
 
 impl Driver for Rabbit {
-    fn create<'a>(&'a self, queue: &'a str) -> Work<'a> {
+    fn create<'a>(&'a self, queue: &'a str) -> BoxFuture<'a> {
         Box::pin(async move {
             let mut arguments = FieldTable::default();
             match self.queue {
@@ -119,7 +119,7 @@ impl Driver for Rabbit {
         })
     }
 
-    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> Work<'a> {
+    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> BoxFuture<'a> {
         Box::pin(async move {
             let publisher = self.publisher(queue).await?;
             let mut unconfirmed = VecDeque::with_capacity(OUTSTANDING);
@@ -138,14 +138,14 @@ impl Driver for Rabbit {
         })
     }
 
-    fn sender<'a>(&'a self, queue: &'a str) -> Work<'a, Box<dyn Sender>> {
+    fn sender<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Box<dyn Sender>> {
         Box::pin(async move {
             let sender: Box<dyn Sender> = Box::new(self.publisher(queue).await?);
             Ok(sender)
         })
     }
 
-    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> Work<'a> {
+    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> BoxFuture<'a> {
         Box::pin(async move {
             let (connection, channel) = self.connect().await?;
             let options = BasicQosOptions::default();
@@ -182,13 +182,13 @@ impl Driver for Rabbit {
     }
 }
 
-struct Publisher {
+struct RabbitPublisher {
     _connection: Connection,
     channel: Channel,
     queue: ShortString,
 }
 
-impl Publisher {
+impl RabbitPublisher {
     async fn publish(&self, payload: &[u8]) -> lapin::Result<lapin::PublisherConfirm> {
         const PERSISTENT: u8 = 2;
         let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
@@ -206,8 +206,8 @@ async fn confirmed(message: lapin::PublisherConfirm) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Sender for Publisher {
-    fn send(&self, payload: Bytes) -> Work<'_> {
+impl Sender for RabbitPublisher {
+    fn send(&self, payload: Bytes) -> BoxFuture<'_> {
         Box::pin(async move { confirmed(self.publish(&payload).await?).await })
     }
 }

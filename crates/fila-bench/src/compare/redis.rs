@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client};
 use tokio::sync::mpsc;
 
 use super::contestant::find;
-use super::driver::{Driver, Goal, Load, OUTSTANDING, Running, Sender, Work};
+use super::driver::{BoxFuture, Driver, Goal, Load, OUTSTANDING, Running, Sender};
 use super::process::{self, Process};
 use super::workloads::until;
 
@@ -79,7 +79,7 @@ async fn acknowledge(
 }
 
 impl Driver for Redis {
-    fn create<'a>(&'a self, queue: &'a str) -> Work<'a> {
+    fn create<'a>(&'a self, queue: &'a str) -> BoxFuture<'a> {
         Box::pin(async move {
             let mut connection = self.connect().await?;
             let mut create = redis::cmd("XGROUP");
@@ -90,7 +90,7 @@ impl Driver for Redis {
         })
     }
 
-    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> Work<'a> {
+    fn produce<'a>(&'a self, queue: &'a str, load: Load) -> BoxFuture<'a> {
         Box::pin(async move {
             let mut connection = self.connect().await?;
             let mut payloads = load.payloads().peekable();
@@ -106,7 +106,7 @@ impl Driver for Redis {
         })
     }
 
-    fn sender<'a>(&'a self, queue: &'a str) -> Work<'a, Box<dyn Sender>> {
+    fn sender<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Box<dyn Sender>> {
         Box::pin(async move {
             let sender: Box<dyn Sender> = Box::new(Adder {
                 connection: self.connect().await?,
@@ -116,7 +116,7 @@ impl Driver for Redis {
         })
     }
 
-    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> Work<'a> {
+    fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> BoxFuture<'a> {
         Box::pin(async move {
             let mut connection = self.connect().await?;
             let (sender, read) = mpsc::channel(1);
@@ -162,7 +162,7 @@ struct Adder {
 }
 
 impl Sender for Adder {
-    fn send(&self, payload: Bytes) -> Work<'_> {
+    fn send(&self, payload: Bytes) -> BoxFuture<'_> {
         Box::pin(async move {
             let mut add = redis::cmd("XADD");
             add.arg(&self.queue).arg("*").arg("d").arg(payload.as_ref());

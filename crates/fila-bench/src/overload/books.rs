@@ -1,6 +1,7 @@
 //! What was promised and what was kept: every message by its producer and number, whether it was confirmed, and whether
 //! its acknowledgement was.
 
+use lab::Latencies;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
@@ -81,26 +82,21 @@ impl Books {
         (lost, all().filter(|known| **known == ACKED).count())
     }
 
-    /// Returns the times within which half of the quiet tenant's messages came and 99 of 100, of those sent in between.
-    pub(super) fn quiet_times(&self, from: Instant, to: Instant) -> Times {
+    /// Returns the quiet tenant's latency, of the messages sent within this time.
+    pub(super) fn quiet_times(&self, from: Instant, to: Instant) -> QuietTimes {
         let within = self.quiet.iter();
         let within = within.filter(|(sent, _)| (from..to).contains(sent));
-        let mut times: Vec<Duration> = within.map(|(_, time)| *time).collect();
-        times.sort_unstable();
-        let at = |percent: usize| {
-            let place = (times.len() * percent / 100).min(times.len().saturating_sub(1));
-            times.get(place).copied().unwrap_or_default()
-        };
-        Times {
+        let times: Latencies = within.map(|(_, time)| *time).collect();
+        QuietTimes {
             count: times.len(),
-            p50: at(50),
-            p99: at(99),
+            p50: times.p50(),
+            p99: times.p99(),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Times {
+pub(super) struct QuietTimes {
     pub(super) count: usize,
     pub(super) p50: Duration,
     pub(super) p99: Duration,

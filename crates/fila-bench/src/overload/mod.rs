@@ -14,10 +14,10 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::task::LocalSet;
 
-use self::trial::Report;
+use self::trial::TrialReport;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct OverloadArguments {
     /// A tenth of everything, for a machine that has a minute
     #[arg(long)]
     quick: bool,
@@ -28,11 +28,11 @@ pub(crate) struct Arguments {
 
 /// How much of everything there is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
+pub(super) struct TrialScale {
     pub(super) is_quick: bool,
 }
 
-impl Scale {
+impl TrialScale {
     pub(super) const fn of(self, full: u64) -> u64 {
         if self.is_quick { full / 10 } else { full }
     }
@@ -47,8 +47,8 @@ impl Scale {
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let scale = Scale {
+pub(crate) async fn run(arguments: OverloadArguments) -> anyhow::Result<()> {
+    let scale = TrialScale {
         is_quick: arguments.quick,
     };
     let names = scenarios::NAMES;
@@ -90,7 +90,7 @@ const HEAD: &str = "\
 | scenario | what was done | memory idle / most / after (allowed) | refusals | quiet p50, p99 calm | quiet p50, p99 loaded | confirmed = taken | as before after |
 |---|---|---|---|---|---|---|---|";
 
-fn print(report: &Report) {
+fn print(report: &TrialReport) {
     let [idle, peak, after, allowed] = report.memory;
     let refusals = report.refusals.iter();
     let refusals: Vec<String> = refusals
@@ -105,7 +105,7 @@ fn print(report: &Report) {
         |time| format!("{:.1} s", time.as_secs_f64()),
     );
     let millis = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
-    let times = |times: trial::Times| format!("{}, {}", millis(times.p50), millis(times.p99));
+    let times = |times: trial::QuietTimes| format!("{}, {}", millis(times.p50), millis(times.p99));
     println!(
         "| {} | {} | {idle} / {peak} / {after} MiB ({allowed}) | {refusals} | {} | {} | {} | {recovered} |",
         report.name,

@@ -9,10 +9,10 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tonic::transport::Endpoint;
 
-use super::Scale;
+use super::TrialScale;
 use super::idle::{Idle, is_closed};
 use super::traffic::{Keys, Plan, Worker};
-use super::trial::{Bounds, DATABASE, QUEUE, Report, Setup, Trial, slow_disk};
+use super::trial::{Bounds, DATABASE, QUEUE, Setup, Trial, TrialReport, slow_disk};
 use crate::client;
 
 pub(super) const NAMES: [&str; 7] = [
@@ -40,7 +40,7 @@ const PACE: Duration = Duration::from_millis(1);
 /// came and as it is written.
 const MEMORY: u64 = BUDGET + 2 * BUFFERED + CACHE + DATABASE;
 
-pub(super) async fn play(name: &str, scale: Scale) -> anyhow::Result<Report> {
+pub(super) async fn play(name: &str, scale: TrialScale) -> anyhow::Result<TrialReport> {
     match name {
         "slow-disk" => slow(scale).await,
         "deaf-consumers" => deaf(scale).await,
@@ -53,7 +53,7 @@ pub(super) async fn play(name: &str, scale: Scale) -> anyhow::Result<Report> {
     }
 }
 
-fn setup(name: &'static str, scale: Scale) -> Setup {
+fn setup(name: &'static str, scale: TrialScale) -> Setup {
     Setup {
         name,
         settings: vec![
@@ -89,7 +89,7 @@ fn noisy(producer: u64, key: &'static str, messages: u64) -> Plan {
 }
 
 /// Producers at ten times what the disk takes.
-async fn slow(scale: Scale) -> anyhow::Result<Report> {
+async fn slow(scale: TrialScale) -> anyhow::Result<TrialReport> {
     const SYNC: Duration = Duration::from_millis(100);
     let directory = tempfile::tempdir()?;
     let delay = directory.path().join("delay");
@@ -148,7 +148,7 @@ async fn slow(scale: Scale) -> anyhow::Result<Report> {
 /// How long a message stays with a consumer who does nothing.
 const LEASE: Duration = Duration::from_secs(2);
 
-fn with_short_leases(name: &'static str, scale: Scale) -> Setup {
+fn with_short_leases(name: &'static str, scale: TrialScale) -> Setup {
     Setup {
         queue: QueueSettings {
             visibility_timeout_ms: Some(LEASE.as_millis() as u64),
@@ -163,7 +163,7 @@ fn with_short_leases(name: &'static str, scale: Scale) -> Setup {
 }
 
 /// Consumers that ask for thousands of messages and read none.
-async fn deaf(scale: Scale) -> anyhow::Result<Report> {
+async fn deaf(scale: TrialScale) -> anyhow::Result<TrialReport> {
     let mut trial = Trial::begin(with_short_leases("deaf-consumers", scale)).await?;
     let messages = scale.of(200_000);
     // They get half of what there is. What the quiet tenant has among it comes back when its time is over, and they have
@@ -201,7 +201,7 @@ async fn deaf(scale: Scale) -> anyhow::Result<Report> {
 }
 
 /// Consumers that read all they get and never answer.
-async fn hoarding(scale: Scale) -> anyhow::Result<Report> {
+async fn hoarding(scale: TrialScale) -> anyhow::Result<TrialReport> {
     let mut trial = Trial::begin(with_short_leases("hoarding-consumers", scale)).await?;
     let messages = scale.of(200_000);
     let consumers = 20;
@@ -233,7 +233,7 @@ async fn hoarding(scale: Scale) -> anyhow::Result<Report> {
 }
 
 /// Connections that are open and do nothing, as many as are allowed, and then more.
-async fn connections(scale: Scale) -> anyhow::Result<Report> {
+async fn connections(scale: TrialScale) -> anyhow::Result<TrialReport> {
     // Those of the quiet tenant, of its consumer, and to ask.
     const OURS: u64 = 3;
     // Bytes that a connection may take: its task, and what it reads and writes through.
@@ -350,7 +350,7 @@ fn open_files_max() -> anyhow::Result<u64> {
 }
 
 /// A fairness key for each message, and a few with very many.
-async fn keys(scale: Scale) -> anyhow::Result<Report> {
+async fn keys(scale: TrialScale) -> anyhow::Result<TrialReport> {
     // Bytes that a key may take in memory while it has messages, beside these.
     const EACH: u64 = 2 << 10;
     let (keys, hot) = (scale.of(100_000), scale.of(50_000));
@@ -396,7 +396,7 @@ async fn keys(scale: Scale) -> anyhow::Result<Report> {
 }
 
 /// Keys at their depth limit, then the queue at its own.
-async fn depth(scale: Scale) -> anyhow::Result<Report> {
+async fn depth(scale: TrialScale) -> anyhow::Result<TrialReport> {
     let per_key = scale.of(20_000);
     let mut setup = setup("depth", scale);
     setup.queue = QueueSettings {
@@ -453,7 +453,7 @@ async fn wait_for_refusals(trial: &Trial, code: &str) -> anyhow::Result<()> {
 }
 
 /// A backlog of many times what may be held in memory, and a consumer who is far behind.
-async fn memory(scale: Scale) -> anyhow::Result<Report> {
+async fn memory(scale: TrialScale) -> anyhow::Result<TrialReport> {
     let messages = scale.of(400_000);
     let mut trial = Trial::begin(setup("memory", scale)).await?;
     trial.pace.set(PACE);

@@ -212,28 +212,7 @@ pub(super) async fn consume(
             continue;
         };
         let frame = next?.context("the stream has ended")?;
-        for lease in frame.confirmed {
-            if let Some((producer, number)) = leased.remove(&lease) {
-                books.borrow_mut().ack(producer, number);
-            }
-        }
-        for refusal in frame.refused {
-            // Its time was over: the message comes again.
-            leased.remove(&refusal.lease_id);
-            let code = refusal.error.map(|error| error.code()).unwrap_or_default();
-            *books
-                .borrow_mut()
-                .refusals
-                .entry(code.as_str_name().to_owned())
-                .or_default() += 1;
-        }
-        let mut acks = Vec::with_capacity(frame.deliveries.len());
-        for delivery in &frame.deliveries {
-            let (producer, number) = client::numbers(&delivery.payload)?;
-            books.borrow_mut().deliver(producer, number)?;
-            leased.insert(delivery.lease_id, (producer, number));
-            acks.push(delivery.lease_id);
-        }
+        let acks = take(frame, &mut leased, &mut books.borrow_mut())?;
         if acks.is_empty() {
             continue;
         }
@@ -258,4 +237,34 @@ pub(super) async fn consume(
             .context("the stream has ended")?;
     }
     Ok(())
+}
+
+/// Records what a frame confirms, refuses and delivers. Returns the leases of its deliveries.
+fn take(
+    frame: WorkResponse,
+    leased: &mut HashMap<u64, (u64, u64)>,
+    books: &mut Books,
+) -> anyhow::Result<Vec<u64>> {
+    for lease in frame.confirmed {
+        if let Some((producer, number)) = leased.remove(&lease) {
+            books.ack(producer, number);
+        }
+    }
+    for refusal in frame.refused {
+        // The lease has expired: the broker delivers the message again.
+        leased.remove(&refusal.lease_id);
+        let code = refusal.error.map(|error| error.code()).unwrap_or_default();
+        *books
+            .refusals
+            .entry(code.as_str_name().to_owned())
+            .or_default() += 1;
+    }
+    let mut acks = Vec::with_capacity(frame.deliveries.len());
+    for delivery in &frame.deliveries {
+        let (producer, number) = client::numbers(&delivery.payload)?;
+        books.deliver(producer, number)?;
+        leased.insert(delivery.lease_id, (producer, number));
+        acks.push(delivery.lease_id);
+    }
+    Ok(acks)
 }

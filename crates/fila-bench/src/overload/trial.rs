@@ -9,7 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tonic::transport::Channel;
 
-pub(super) use super::books::Times;
+pub(super) use super::books::QuietTimes;
 use super::books::{Books, QUIET};
 use super::traffic::{self, Keys, Plan};
 use crate::client;
@@ -74,7 +74,7 @@ pub(super) struct Trial {
     pub(super) pace: Rc<Cell<Duration>>,
     setup: Setup,
     idle: u64,
-    calm: Times,
+    calm: QuietTimes,
     pub(super) overload_began: Instant,
     /// Everybody but the quiet tenant and the consumer.
     noise: Vec<JoinHandle<anyhow::Result<u64>>>,
@@ -88,38 +88,43 @@ pub(super) struct Trial {
 
 /// What came of a scenario.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct TrialReport {
     pub(super) name: &'static str,
     pub(super) done: String,
     /// In MiB: idle, at most, afterwards, and what is allowed.
     pub(super) memory: [u64; 4],
     pub(super) refusals: BTreeMap<String, u64>,
-    pub(super) calm: Times,
-    pub(super) loaded: Times,
+    pub(super) calm: QuietTimes,
+    pub(super) loaded: QuietTimes,
     pub(super) confirmed: u64,
     pub(super) recovered: Option<Duration>,
     /// What has broken a bound, in words.
     pub(super) faults: Vec<String>,
 }
 
+/// Starts a server with the queue of the scenario.
+async fn start_server(directory: &Path, setup: &Setup) -> anyhow::Result<(Server, Channel)> {
+    let variables = setup.variables.iter();
+    let variables: Vec<_> = variables
+        .map(|(name, path)| (*name, path.as_path()))
+        .collect();
+    let server = Server::start_with(directory, &setup.settings, &variables)?;
+    let channel = client::connect(&server.address).await?;
+    let request = CreateQueueRequest {
+        name: QUEUE.to_owned(),
+        settings: Some(setup.queue.clone()),
+    };
+    FilaAdminClient::new(channel.clone())
+        .create_queue(request)
+        .await?;
+    Ok((server, channel))
+}
+
 impl Trial {
     /// Starts a server with a quiet tenant and a consumer, and looks at how it is when nothing else is going on.
     pub(super) async fn begin(setup: Setup) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
-        let variables: Vec<_> = setup
-            .variables
-            .iter()
-            .map(|(name, path)| (*name, path.as_path()))
-            .collect();
-        let server = Server::start_with(directory.path(), &setup.settings, &variables)?;
-        let channel = client::connect(&server.address).await?;
-        let request = CreateQueueRequest {
-            name: QUEUE.to_owned(),
-            settings: Some(setup.queue.clone()),
-        };
-        FilaAdminClient::new(channel.clone())
-            .create_queue(request)
-            .await?;
+        let (server, channel) = start_server(directory.path(), &setup).await?;
         let idle = server.memory()?.0;
         let books = Rc::new(RefCell::new(Books::default()));
         let pace = Rc::new(Cell::new(Duration::ZERO));
@@ -148,7 +153,7 @@ impl Trial {
             books,
             pace,
             idle,
-            calm: Times::default(),
+            calm: QuietTimes::default(),
             overload_began: Instant::now(),
             noise: Vec::new(),
             stop_noise,
@@ -168,7 +173,7 @@ impl Trial {
     }
 
     /// Takes the quiet tenant's times for a while.
-    async fn look(&self, time: Duration) -> anyhow::Result<Times> {
+    async fn look(&self, time: Duration) -> anyhow::Result<QuietTimes> {
         let from = Instant::now();
         sleep(time).await;
         let to = Instant::now();
@@ -218,7 +223,7 @@ impl Trial {
     }
 
     /// Takes the load away, drains what is left, and judges.
-    pub(super) async fn end(mut self, done: String, bounds: Bounds) -> anyhow::Result<Report> {
+    pub(super) async fn end(mut self, done: String, bounds: Bounds) -> anyhow::Result<TrialReport> {
         self.silence().await?;
         let ended = Instant::now();
         self.pace.set(Duration::ZERO);
@@ -232,7 +237,7 @@ impl Trial {
         (&mut self.consumer).await??;
         let (after, peak) = self.server.memory()?;
         let books = self.books.borrow();
-        let mut report = Report {
+        let mut report = TrialReport {
             name: self.setup.name,
             done,
             memory: [self.idle, peak, after, self.idle + bounds.memory],
@@ -293,7 +298,7 @@ impl Trial {
     }
 }
 
-impl Report {
+impl TrialReport {
     fn judge(&mut self, books: &Books, bounds: Bounds) {
         let [_, peak, _, allowed] = self.memory;
         let mut fault = |is_so: bool, text: String| {

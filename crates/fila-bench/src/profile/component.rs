@@ -4,7 +4,7 @@
 //! from. What the standard library does for somebody is that somebody's where the callers are known, which needs frame
 //! pointers, and its own otherwise. In the kernel the whole chain is known, and says what was called for.
 
-use super::perf::{Frame, Sample};
+use super::perf::{Frame, StackSample};
 
 /// A part of the server, or what it calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,7 +66,7 @@ impl Component {
     }
 
     /// Tells whose work a sample is.
-    pub(crate) fn of(sample: &Sample, has_callers: bool) -> Self {
+    pub(crate) fn of(sample: &StackSample, has_callers: bool) -> Self {
         let Some(innermost) = sample.frames.first() else {
             return Self::Standard;
         };
@@ -228,7 +228,7 @@ fn kernel(frames: &[Frame]) -> Component {
 mod tests {
     use super::*;
 
-    fn sample(functions: &[&str]) -> Sample {
+    fn sample(functions: &[&str]) -> StackSample {
         let frame = |function: &&str| {
             let (function, object) = match function.strip_prefix("k:") {
                 Some(function) => (function, "[kernel.kallsyms]"),
@@ -239,7 +239,7 @@ mod tests {
                 object: object.to_owned(),
             }
         };
-        Sample {
+        StackSample {
             thread: "fila-io".to_owned(),
             weight: 1,
             frames: functions.iter().map(frame).collect(),

@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use component::Component;
-use perf::{Recording, Sample};
+use perf::{Recording, StackSample};
 
-use crate::client::{self, Load};
+use crate::client::{self, StreamLoad};
 use crate::server::Server;
 
 /// Components with less than this part of every phase are not shown.
 const LEAST: f64 = 0.001;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ProfileArguments {
     /// Messages in each phase
     #[arg(long, default_value_t = 300_000)]
     messages: u64,
@@ -61,12 +61,15 @@ struct Phase {
     name: &'static str,
     /// Processor time of the server for one message, in microseconds.
     each: f64,
-    samples: Vec<Sample>,
+    samples: Vec<StackSample>,
 }
 
 impl Phase {
     /// Returns the part that each of something has, the largest first.
-    fn shares<K: std::hash::Hash + Eq + Ord>(&self, of: impl Fn(&Sample) -> K) -> Vec<(K, f64)> {
+    fn shares<K: std::hash::Hash + Eq + Ord>(
+        &self,
+        of: impl Fn(&StackSample) -> K,
+    ) -> Vec<(K, f64)> {
         let mut weights = HashMap::new();
         for sample in &self.samples {
             *weights.entry(of(sample)).or_insert(0) += sample.weight;
@@ -80,7 +83,7 @@ impl Phase {
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: ProfileArguments) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let recordings = arguments
         .keep
@@ -124,13 +127,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 /// Plays the phases, each under a recording of its own.
 async fn record(
-    arguments: &Arguments,
+    arguments: &ProfileArguments,
     data: &Path,
     recordings: &Path,
 ) -> anyhow::Result<Vec<Phase>> {
     let settings = [format!("storage.durability={}", arguments.durability)];
     let server = Server::start(data, &settings)?;
-    let load = Load {
+    let load = StreamLoad {
         messages: arguments.messages,
         keys: arguments.keys,
         size: arguments.size,
@@ -191,7 +194,7 @@ async fn quiet(server: &Server) -> anyhow::Result<()> {
 }
 
 /// Returns a thread's name without its number.
-fn thread(sample: &Sample) -> String {
+fn thread(sample: &StackSample) -> String {
     let name = sample
         .thread
         .trim_end_matches(|it: char| it.is_ascii_digit());
@@ -236,12 +239,12 @@ fn part<K: AsRef<str>>(shares: &[(K, f64)], name: &str) -> f64 {
 }
 
 /// Prints the functions in which most of the time goes.
-fn functions(phase: &Phase, arguments: &Arguments) {
+fn functions(phase: &Phase, arguments: &ProfileArguments) {
     if arguments.functions == 0 {
         return;
     }
     println!("\n{}: functions", phase.name);
-    let function = |sample: &Sample| {
+    let function = |sample: &StackSample| {
         let frame = sample.frames.first();
         let name = frame.map_or("[unknown]", |frame| frame.function.as_str());
         (Component::of(sample, arguments.callers), name.to_owned())

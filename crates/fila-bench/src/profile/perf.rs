@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One look at one thread.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Sample {
+pub(crate) struct StackSample {
     pub(crate) thread: String,
     pub(crate) weight: u64,
     /// The innermost first.
@@ -70,7 +70,7 @@ impl Recording {
     }
 
     /// Ends it, and returns what was seen.
-    pub(crate) fn stop(mut self) -> anyhow::Result<Vec<Sample>> {
+    pub(crate) fn stop(mut self) -> anyhow::Result<Vec<StackSample>> {
         let perf = Pid::from_child(&self.perf);
         kill_process(perf, Signal::INT).context("`perf record` cannot be ended")?;
         self.perf.wait()?;
@@ -96,15 +96,15 @@ impl Drop for Recording {
 }
 
 /// Reads what `perf script` prints: a line with the thread and the weight, then one for each frame, then an empty one.
-fn samples(text: &str) -> Vec<Sample> {
+fn samples(text: &str) -> Vec<StackSample> {
     let paragraphs = text.split("\n\n");
     paragraphs.filter_map(sample).collect()
 }
 
-fn sample(paragraph: &str) -> Option<Sample> {
+fn sample(paragraph: &str) -> Option<StackSample> {
     let mut lines = paragraph.lines().filter(|line| !line.trim().is_empty());
     let (thread, weight) = lines.next()?.trim().rsplit_once(' ')?;
-    Some(Sample {
+    Some(StackSample {
         thread: thread.trim().to_owned(),
         weight: weight.parse().ok()?,
         frames: lines.filter_map(frame).collect(),
@@ -133,7 +133,7 @@ mod tests {
             object: object.to_owned(),
         };
         let expected = [
-            Sample {
+            StackSample {
                 thread: "fila io".to_owned(),
                 weight: 500_250,
                 frames: vec![
@@ -141,7 +141,7 @@ mod tests {
                     frame("<a::B as c::D>::e", "/bin/fila"),
                 ],
             },
-            Sample {
+            StackSample {
                 thread: "fila-sched-0".to_owned(),
                 weight: 7,
                 frames: vec![frame("[unknown]", "[unknown]")],

@@ -4,7 +4,6 @@
 //! Clients and servers share the machine, so what is compared is what the same clients get from each server in
 //! turn.
 
-pub(crate) mod bars;
 mod client;
 mod downstream;
 mod server;
@@ -14,11 +13,10 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::statistics::quantile;
-use crate::table::{Cell, Table};
+use crate::report::{Cell, Report};
 use crate::{Effort, Results};
-use bars::{Bar, Bars};
 use client::{Connection, Reply};
+use lab::{Bar, BarChart, BarGroup, Latencies, Range, Scale};
 use server::{Layer, Server, Setup};
 
 const HOT: u64 = 0;
@@ -29,15 +27,15 @@ pub(crate) fn run(effort: Effort) -> Results {
         .build()
         .expect("a runtime can be had");
     let bench = Bench { clients, effort };
-    let (neighbour, bars) = bench.neighbour();
+    let (neighbour, chart) = bench.neighbour();
     Results {
-        tables: vec![
+        reports: vec![
             bench.throughput(),
             neighbour,
             bench.overload(),
             bench.retries(),
         ],
-        bars: Some(bars),
+        chart: Some(chart),
     }
 }
 
@@ -64,8 +62,8 @@ impl Got {
     /// Returns a percentile of the time that successful requests took.
     fn latency(&self, part: f64) -> Duration {
         let served = self.replies.iter().filter(|reply| reply.status == 200);
-        let mut took: Vec<Duration> = served.map(|reply| reply.took).collect();
-        quantile(&mut took, part)
+        let took: Latencies = served.map(|reply| reply.took).collect();
+        took.percentile(part)
     }
 }
 
@@ -149,7 +147,7 @@ impl Bench {
         })
     }
 
-    fn throughput(&self) -> Table {
+    fn throughput(&self) -> Report {
         let setup = Setup {
             in_flight: 128,
             max_per_tenant: 1_000,
@@ -187,7 +185,7 @@ impl Bench {
                     Cell::Number(rate / limit, 2),
                 ]
             });
-        Table {
+        Report {
             title: "HTTP: a server that is fast enough".to_owned(),
             note: "64 connections of 16 tenants, one request after the other, 128 in flight allowed, a handler that \
                    says hello. Best of alternating rounds; waits in ms. Wanted: at least 0.85× ConcurrencyLimit.",
@@ -203,7 +201,7 @@ impl Bench {
         }
     }
 
-    fn neighbour(&self) -> (Table, Bars) {
+    fn neighbour(&self) -> (Report, BarChart) {
         let setup = Setup {
             in_flight: 8,
             max_per_tenant: 1_000,
@@ -214,12 +212,6 @@ impl Bench {
         let pause = Duration::from_millis(2);
         let quiet: Vec<_> = (1..=5).map(|tenant| (tenant, 1, pause)).collect();
         let noisy = (HOT, 256, Duration::ZERO);
-        let mut bars = Bars {
-            title:
-                "p99 of each tenant, on a logarithmic scale: one has 256 connections, five have one"
-                    .to_owned(),
-            groups: Vec::new(),
-        };
         let servers = Layer::ALL.map(|layer| start(layer, setup));
         let mut rounds: [Vec<Neighbours>; 4] = Default::default();
         for _ in 0..self.rounds() {
@@ -234,48 +226,29 @@ impl Bench {
                 });
             }
         }
-        let mut rows = Vec::new();
-        for ((layer, server), rounds) in Layer::ALL.into_iter().zip(&servers).zip(&rounds) {
-            let median = |read: fn(&Neighbours) -> Duration| {
-                let mut values: Vec<Duration> = rounds.iter().map(read).collect();
-                quantile(&mut values, 0.5)
-            };
-            let (alone, p99) = (median(|round| round.alone), median(|round| round.p99));
-            let noisiest = rounds.iter().map(|round| round.noisy).fold(0.0, f64::max);
-            rows.push(vec![
-                Cell::text(layer.name()),
-                millis(alone),
-                millis(median(|round| round.p50)),
-                millis(p99),
-                Cell::Number(p99.as_secs_f64() / alone.as_secs_f64(), 2),
-                Cell::Number(noisiest, 0),
-            ]);
+        let mut groups = Vec::new();
+        for (layer, server) in Layer::ALL.into_iter().zip(&servers) {
             if layer != Layer::Bare {
                 let tenants: Vec<_> = [noisy].into_iter().chain(quiet.clone()).collect();
                 let got = self.load(server, &tenants, time);
-                bars.groups
-                    .push((layer.name(), got.iter().map(bar).collect()));
+                groups.push(BarGroup {
+                    title: layer.name().to_owned(),
+                    scale: Scale::Logarithmic,
+                    bars: got.iter().map(bar).collect(),
+                });
             }
         }
-        let table = Table {
-            title: "HTTP: a noisy neighbour".to_owned(),
-            note: "256 connections of one tenant that ask without a pause, and one of another that asks every 3 ms; the \
-                   handler waits for 1 ms, 8 in flight (Axum alone has no limit, and so no queue). Waits in ms, the \
-                   median of alternating rounds. Wanted: quiet p99 at most 2× alone.",
-            columns: vec![
-                "server",
-                "quiet p99 alone",
-                "quiet p50",
-                "quiet p99",
-                "p99 ÷ alone",
-                "noisy served/s",
-            ],
-            rows,
+        let title =
+            "p99 of each tenant, on a logarithmic scale: one has 256 connections, five have one";
+        let chart = BarChart {
+            title: title.to_owned(),
+            range: Range::Chart,
+            groups,
         };
-        (table, bars)
+        (neighbour_report(&rounds), chart)
     }
 
-    fn overload(&self) -> Table {
+    fn overload(&self) -> Report {
         let setup = Setup {
             in_flight: 8,
             max_per_tenant: 100,
@@ -316,7 +289,7 @@ impl Bench {
                 Cell::Number(served / capacity, 3),
             ]);
         }
-        Table {
+        Report {
             title: "HTTP: overload".to_owned(),
             note: "One tenant asks about ten times as often as the server can answer (if it is refused; if it is not, \
                    its 400 connections wait), 20 quiet ones ten times a second each; the handler waits for 10 ms, 8 in \
@@ -335,7 +308,7 @@ impl Bench {
         }
     }
 
-    fn retries(&self) -> Table {
+    fn retries(&self) -> Report {
         let setup = Setup {
             in_flight: 8,
             max_per_tenant: 32,
@@ -363,7 +336,7 @@ impl Bench {
         });
         let retried: usize = outcomes.iter().map(|(retried, _)| retried).sum();
         let succeeded: usize = outcomes.iter().map(|(_, succeeded)| succeeded).sum();
-        Table {
+        Report {
             title: "HTTP: clients that come back when they are told".to_owned(),
             note: "160 connections of one tenant, 5 ms of work, 8 in flight and 32 queued: four times as many as there is \
                    room for. Each asks again as soon as it is answered, and waits for Retry-After when it is refused. \
@@ -384,6 +357,40 @@ impl Bench {
                 Cell::Number(server.served() as f64 / begun.elapsed().as_secs_f64(), 0),
             ]],
         }
+    }
+}
+
+fn neighbour_report(rounds: &[Vec<Neighbours>; 4]) -> Report {
+    let rows = Layer::ALL.into_iter().zip(rounds).map(|(layer, rounds)| {
+        let median = |read: fn(&Neighbours) -> Duration| {
+            let values: Latencies = rounds.iter().map(read).collect();
+            values.p50()
+        };
+        let (alone, p99) = (median(|round| round.alone), median(|round| round.p99));
+        let noisiest = rounds.iter().map(|round| round.noisy).fold(0.0, f64::max);
+        vec![
+            Cell::text(layer.name()),
+            millis(alone),
+            millis(median(|round| round.p50)),
+            millis(p99),
+            Cell::Number(p99.as_secs_f64() / alone.as_secs_f64(), 2),
+            Cell::Number(noisiest, 0),
+        ]
+    });
+    Report {
+        title: "HTTP: a noisy neighbour".to_owned(),
+        note: "256 connections of one tenant that ask without a pause, and one of another that asks every 3 ms; the \
+               handler waits for 1 ms, 8 in flight (Axum alone has no limit, and so no queue). Waits in ms, the \
+               median of alternating rounds. Wanted: quiet p99 at most 2× alone.",
+        columns: vec![
+            "server",
+            "quiet p99 alone",
+            "quiet p50",
+            "quiet p99",
+            "p99 ÷ alone",
+            "noisy served/s",
+        ],
+        rows: rows.collect(),
     }
 }
 
@@ -432,13 +439,16 @@ fn merge(got: &[Got], tenants: std::ops::RangeInclusive<u64>) -> Got {
 
 fn bar(got: &Got) -> Bar {
     let is_noisy = got.tenant == HOT;
+    let p99 = got.latency(0.99);
     Bar {
-        tenant: match is_noisy {
-            true => "noisy, 256 connections".to_owned(),
-            false => format!("quiet {}", got.tenant),
+        label: if is_noisy {
+            "noisy, 256 connections".to_owned()
+        } else {
+            format!("quiet {}", got.tenant)
         },
-        is_noisy,
-        p99: got.latency(0.99),
+        value: p99.as_secs_f64(),
+        shown: lab::millis(p99),
+        is_highlighted: !is_noisy,
     }
 }
 

@@ -27,8 +27,8 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
-use firq_examples::{BoxError, Client, Latencies, Server, Table, Verdict, millis};
-use firq_tower::{Cause, Firq, FirqLayer};
+use firq_examples::{BoxError, Client, Latencies, Reply, Server, Table, Verdict, millis};
+use firq_tower::{Cause, Firq, FirqLayer, FirqStats};
 use http::StatusCode;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -165,7 +165,7 @@ async fn main() -> Result<(), BoxError> {
     // `closed`, so that a load balancer sends them elsewhere; those that are queued have their turn.
     gate.close_drain();
     gate.drained().await;
-    // Nothing is queued or running any more: now the server can go, and waits for nobody for long.
+    // Nothing is queued or running any more: the server can stop without waiting for long.
     let answers = connections.join_all().await;
     server.stop().await?;
 
@@ -182,6 +182,16 @@ async fn main() -> Result<(), BoxError> {
         }
     }
 
+    conclude(&tallies, &stranger, &at_close, &gate.stats())
+}
+
+/// Checks what the run showed.
+fn conclude(
+    tallies: &BTreeMap<&str, Tally>,
+    stranger: &Reply,
+    at_close: &FirqStats<Account>,
+    at_end: &FirqStats<Account>,
+) -> Result<(), BoxError> {
     let mut verdict = Verdict::new();
     let rate = |name| tallies[name].served_per_second();
     let (free, pro, enterprise) = (
@@ -217,7 +227,7 @@ async fn main() -> Result<(), BoxError> {
     );
     let served: usize = sum(|tally| tally.served.len());
     verdict.lesson(
-        gate.stats().queue.dequeued == served as u64 && closed > 0,
+        at_end.queue.dequeued == served as u64 && closed > 0,
         format!(
             "at shutdown {waiting} requests were queued or running, and all were answered; {closed} that came later \
              were told `{}`",
@@ -226,7 +236,7 @@ async fn main() -> Result<(), BoxError> {
     );
     verdict.lesson(
         stranger.status == StatusCode::UNAUTHORIZED,
-        "a key that nobody knows is answered 401 and never reaches the queue",
+        "a key that no account has is answered 401 and never reaches the queue",
     );
     verdict.conclude()
 }

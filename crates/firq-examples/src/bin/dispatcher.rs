@@ -82,9 +82,14 @@ async fn main() -> Result<(), BoxError> {
     print!("{table}");
     println!("  (time: of handlers, while both `bulk` and `sync` had work)");
 
+    conclude(&loops)
+}
+
+/// Checks what the run showed.
+fn conclude(loops: &[(&str, &Run); 3]) -> Result<(), BoxError> {
     let mut verdict = Verdict::new();
     for (name, run) in &loops[..2] {
-        let (fair, unfair) = (run.waits("alerts").p50(), task_first.waits("alerts").p50());
+        let (fair, unfair) = (run.waits("alerts").p50(), loops[2].1.waits("alerts").p50());
         verdict.lesson(
             fair < unfair / 2,
             format!(

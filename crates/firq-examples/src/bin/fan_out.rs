@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use firq_async::{AsyncScheduler, CancelResult, SchedulerConfig, Task, TaskHandle};
+use firq_async::{AsyncScheduler, CancelResult, SchedulerConfig, SchedulerStats, Task, TaskHandle};
 use firq_examples::{BoxError, Latencies, Table, Verdict, millis};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -124,6 +124,17 @@ async fn main() -> Result<(), BoxError> {
     }
     print!("{table}");
 
+    conclude(&crawler, &shopper, &browser, calls, &stats)
+}
+
+/// Checks what the run showed.
+fn conclude(
+    crawler: &Tally,
+    shopper: &Tally,
+    browser: &Tally,
+    calls: usize,
+    stats: &SchedulerStats<Key>,
+) -> Result<(), BoxError> {
     let mut verdict = Verdict::new();
     let (small, large) = (shopper.times.p50(), crawler.times.p50());
     verdict.lesson(
@@ -137,7 +148,7 @@ async fn main() -> Result<(), BoxError> {
     verdict.lesson(
         browser.cancelled > browser.asked / 4,
         format!(
-            "`browser` left, and {} of its {} questions were never asked; nobody worked for a caller who had gone",
+            "`browser` left, and {} of its {} questions were never asked; no worker served a caller that had gone",
             browser.cancelled, browser.asked
         ),
     );

@@ -126,6 +126,11 @@ async fn main() -> Result<(), BoxError> {
     }
     print!("{table}");
 
+    conclude(&alone, &quiet, &noisy)
+}
+
+/// Checks what the run showed.
+fn conclude(alone: &Tally, quiet: &Tally, noisy: &Tally) -> Result<(), BoxError> {
     let mut verdict = Verdict::new();
     let (before, after) = (alone.answered.p50(), quiet.answered.p50());
     verdict.lesson(

@@ -100,7 +100,7 @@ fn main() -> Result<(), BoxError> {
         verdict.lesson(
             after < before / 2,
             format!(
-                "`{tenant}` waits {} instead of {} for a thread, though nobody gave it a priority",
+                "`{tenant}` waits {} instead of {} for a thread, without any priority",
                 millis(after),
                 millis(before)
             ),
