@@ -53,10 +53,7 @@ impl Section {
                 "limits",
                 "The most that clients may ask for; the server rejects a request beyond a limit.",
             ),
-            Self::Telemetry => (
-                "telemetry",
-                "What the server logs and exports about itself.",
-            ),
+            Self::Telemetry => ("telemetry", "Logs and traces of the server."),
         }
     }
 

@@ -130,7 +130,7 @@ keys! {
 
     /// Number of scheduler threads; queues are spread over them.
     threads: NonZeroUsize = NonZeroUsize::MIN, whole(1..=64);
-    /// What a fairness key of weight 1 is granted per visit, in thousandths of a message.
+    /// The grant of a fairness key of weight 1 per visit, in thousandths of a message.
     quantum: NonZeroU64 = nonzero(1000_u64), whole(1..=1000 * MILLION);
 }
 
@@ -239,10 +239,10 @@ keys! {
 }
 
 keys! {
-    /// What the server logs and exports about itself.
+    /// Logs and traces of the server.
     TelemetryConfig in Telemetry, at |config| &mut config.telemetry;
 
-    /// What the server logs: a level, or levels per target.
+    /// The log level, or levels per target.
     log: LogFilter = LogFilter::default(), kinds::log_filter();
     /// How log lines look.
     log_format: LogFormat = LogFormat::default(), kinds::log_format();
