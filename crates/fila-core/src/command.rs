@@ -1,12 +1,11 @@
 //! What a broker can be told.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fila_store::{
-    DeathReason, DeduplicationId, Entry, ErrorText, FairnessKey, MessageId, Payload, QueueId,
-    ThrottleKey,
+    DeathReason, DeduplicationId, ErrorText, FairnessKey, Locator, MessageId, Meta, Payload,
+    QueueId, Schedule, StoredMessage, ThrottleKey,
 };
 
 use crate::{BatchId, ConsumerId, Definition, FailureToken, KeyCursor, LeaseId, RedriveStamp};
@@ -121,7 +120,7 @@ pub enum Command<T> {
         /// Of which queue.
         queue: QueueId,
         /// Which ones, as [`Shard::scan`](fila_store::Shard::scan) has returned them.
-        messages: Vec<Entry>,
+        messages: Vec<StoredMessage>,
         /// Comes back with the answer.
         ticket: T,
     },
@@ -147,7 +146,7 @@ pub enum Command<T> {
         /// What was answered last, before the messages were read.
         stamp: RedriveStamp,
         /// Which ones, in the order of [`Shard::scan`](fila_store::Shard::scan).
-        messages: Vec<Redriven>,
+        messages: Vec<MovedMessage>,
         /// Comes back with the answer.
         ticket: T,
     },
@@ -170,27 +169,21 @@ pub enum Judgement {
     Default,
 }
 
-/// A dead letter that is to go back to the queue it came from.
+/// A message that moves from one queue to another: a dead letter, in either direction.
 #[derive(Clone, Debug)]
-pub struct Redriven {
-    /// Which one, as it was found in the store.
-    pub entry: Entry,
-    /// Whose share it is to use.
-    pub fairness_key: FairnessKey,
-    /// The share of that key, from now on and for all its messages.
-    pub weight: NonZeroU32,
-    /// The token buckets that each of its deliveries is to take from.
-    pub throttle_keys: Box<[ThrottleKey]>,
+pub struct MovedMessage {
+    /// Its place in the queue that it leaves.
+    pub from: Locator,
+    /// Its meta data. A redrive takes the schedule, the deduplication id and the sizes of it.
+    pub meta: Meta,
 }
 
-impl Redriven {
-    /// Returns a dead letter that is to come back as it was.
-    pub fn new(entry: Entry) -> Self {
+/// The message keeps its schedule.
+impl From<StoredMessage> for MovedMessage {
+    fn from(message: StoredMessage) -> Self {
         Self {
-            fairness_key: entry.meta.fairness_key.clone(),
-            weight: entry.meta.weight,
-            throttle_keys: entry.meta.throttle_keys.clone(),
-            entry,
+            from: message.locator(),
+            meta: message.meta,
         }
     }
 }
@@ -198,10 +191,8 @@ impl Redriven {
 /// A message as its producer gives it.
 #[derive(Clone, Debug)]
 pub struct NewMessage {
-    /// Whose share of the queue it uses.
-    pub fairness_key: FairnessKey,
-    /// The share of that key, from now on and for all its messages.
-    pub weight: NonZeroU32,
+    /// How it is scheduled.
+    pub schedule: Schedule,
     /// What it carries.
     pub payload: Payload,
     /// Not to be delivered before.
@@ -211,24 +202,20 @@ pub struct NewMessage {
     /// What the producer calls it: text, or other bytes that do not begin with `ff`, which is for
     /// [batches](BatchId).
     pub deduplication_id: Option<DeduplicationId>,
-    /// The token buckets that each of its deliveries takes from, all or none of them.
-    pub throttle_keys: Box<[ThrottleKey]>,
     /// Why it is not to be taken, if its queue's hook gave no answer and the queue wants none without. It is told here
     /// and not left out, because it has a place in its batch: what was stored of that before is not refused now.
     pub refusal: Option<Arc<str>>,
 }
 
 impl NewMessage {
-    /// Returns a plain message of weight 1.
-    pub fn new(fairness_key: FairnessKey, payload: Payload) -> Self {
+    /// Returns a message without a delay, a time to live of its own or a deduplication id.
+    pub fn new(schedule: impl Into<Schedule>, payload: Payload) -> Self {
         Self {
-            fairness_key,
-            weight: NonZeroU32::MIN,
+            schedule: schedule.into(),
             payload,
             delay: Duration::ZERO,
             ttl: Ttl::Queue,
             deduplication_id: None,
-            throttle_keys: Box::default(),
             refusal: None,
         }
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fila_store::{
-    Batch, Damaged, ErrorText, FairnessKey, History, Limit, Loaded, Locator, Message, MessageId,
-    Page, Payload, QueueId, ReadError, Timestamp,
+    Batch, Damaged, ErrorText, FairnessKey, History, Limit, Loaded, Locator, MessageId, Page,
+    Payload, QueueId, ReadError, StoredMessage, Timestamp,
 };
 
 use crate::{Answer, ConsumerId, LeaseId};
@@ -154,7 +154,7 @@ pub struct LoadToken {
 #[derive(Debug)]
 pub enum LoadedMessages {
     /// The answer to [`LoadRequest::Backlog`].
-    Backlog(Page<Message, MessageId>),
+    Backlog(Page<StoredMessage, MessageId>),
     /// The answer to [`LoadRequest::Payloads`].
     Payloads(Vec<Loaded>),
     /// The store could not be read.

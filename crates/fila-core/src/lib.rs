@@ -43,13 +43,15 @@ mod status;
 mod throttle;
 mod wheel;
 
+pub use fila_store::Schedule;
+
 pub use answer::{
     Answer, EnqueueError, Enqueued, RedriveError, RedriveStamp, Refused, SettleError,
 };
 pub use batch_id::{BatchId, ProducerId, Sequence};
 pub use broker::{Broker, ROUNDS_MAX};
 pub use command::{
-    Command, Credit, Demand, Judgement, NewMessage, Redriven, Settlement, Ttl, Verdict,
+    Command, Credit, Demand, Judgement, MovedMessage, NewMessage, Settlement, Ttl, Verdict,
 };
 pub use definition::{
     Charge, Definition, DefinitionError, Delivering, HookFallback, KeySettings, Ordering,

@@ -6,7 +6,8 @@
 use std::num::NonZeroU32;
 
 use fila_store::{
-    Entry, Epoch, FairnessKey, Generation, MessageId, QueueId, QueueName, Remembered, Timestamp,
+    Epoch, FairnessKey, Generation, MessageId, QueueId, QueueName, Remembered, StoredMessage,
+    Timestamp,
 };
 
 use crate::Definition;
@@ -74,19 +75,19 @@ impl Recovery {
     }
 
     /// Adds a message that was found. To be called in the order of [`Shard::scan`](fila_store::Shard::scan).
-    pub fn message(&mut self, entry: &Entry) {
+    pub fn message(&mut self, entry: &StoredMessage) {
         let meta = &entry.meta;
-        let bytes = u64::from(meta.sizes.headers) + u64::from(meta.sizes.body);
+        let bytes = meta.sizes.total();
         match self.keys.last_mut() {
-            Some(known) if known.key == meta.fairness_key => {
-                known.weight = meta.weight;
+            Some(known) if known.key == meta.schedule.fairness_key => {
+                known.weight = meta.schedule.weight;
                 known.messages += 1;
                 known.bytes += bytes;
                 known.last = entry.id;
             }
             _ => self.keys.push(RecoveredKey {
-                key: meta.fairness_key.clone(),
-                weight: meta.weight,
+                key: meta.schedule.fairness_key.clone(),
+                weight: meta.schedule.weight,
                 messages: 1,
                 bytes,
                 last: entry.id,

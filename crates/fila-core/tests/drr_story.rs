@@ -39,7 +39,7 @@ impl Story {
 
     fn enqueue(&mut self, key: &str, weight: u32, count: usize) {
         let mut new = message(key, "work");
-        new.weight = NonZeroU32::new(weight).unwrap();
+        new.schedule.weight = NonZeroU32::new(weight).unwrap();
         let messages = std::iter::repeat_with(|| new.clone()).take(count).collect();
         self.shell.enqueue_all(self.queue, messages);
     }

@@ -98,7 +98,7 @@ impl Driver for Broker {
         let body = vec![0; cost as usize * 1024 / 1000];
         let payload = Payload::new(Vec::new(), body).unwrap();
         let mut message = NewMessage::new(Self::name(number), payload);
-        message.weight = NonZeroU32::new(weight.min(Weight::MAX.value())).unwrap();
+        message.schedule.weight = NonZeroU32::new(weight.min(Weight::MAX.value())).unwrap();
         self.new.push(message);
         let sequence = self.sequences.entry(number).or_default();
         let waiting = self.waiting.entry(number).or_default();

@@ -11,7 +11,7 @@ use fila_core::{
     Answer, Command, Credit, Definition, Delivering, KeySettings, MessageState, Ordering, Refused,
     Ttl, Verdict,
 };
-use fila_store::{Cursor, Entry, MessageId, QueueId, Shard, Timestamp};
+use fila_store::{Cursor, MessageId, QueueId, Shard, StoredMessage, Timestamp};
 
 use support::{SECOND, Shell, forgetful, key, message, nack, queue};
 
@@ -23,7 +23,7 @@ fn states(shell: &mut Shell, queue: QueueId) -> Vec<(MessageId, MessageState)> {
         .collect()
 }
 
-fn scanned(shell: &Shell, queue: QueueId) -> Vec<Entry> {
+fn scanned(shell: &Shell, queue: QueueId) -> Vec<StoredMessage> {
     let page = shell.shards[&queue].scan(&Cursor::start(), usize::MAX);
     page.unwrap().items
 }
@@ -252,7 +252,7 @@ fn the_weight_that_is_shown_is_the_one_in_force() {
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue(queue, message("a", "one"));
     let mut heavy = message("b", "two");
-    heavy.weight = NonZeroU32::new(3).unwrap();
+    heavy.schedule.weight = NonZeroU32::new(3).unwrap();
     shell.enqueue(queue, heavy);
     let weights: Vec<u32> = shell
         .peek(queue)

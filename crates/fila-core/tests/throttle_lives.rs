@@ -15,8 +15,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, Command, ConsumerId, Credit, Definition, Delivering, Delivery, KeySettings, NewMessage,
-    Ordering, RedriveStamp, Redriven, Settings, Ttl, Verdict,
+    Answer, Command, ConsumerId, Credit, Definition, Delivering, Delivery, KeySettings,
+    MovedMessage, NewMessage, Ordering, RedriveStamp, Settings, Ttl, Verdict,
 };
 use fila_store::{Cursor, Engine, Expected, Loaded, MessageId, Payload, QueueId, Shard, Timestamp};
 use support::{Chance, Shell, key, nack, throttled};
@@ -399,7 +399,7 @@ impl Life {
             queue,
             to,
             stamp,
-            messages: found.into_iter().map(Redriven::new).collect(),
+            messages: found.into_iter().map(MovedMessage::from).collect(),
             ticket,
         });
         self.shell.run();

@@ -260,10 +260,8 @@ fn tokens_are_shared_by_weight_in_all_queues() {
     let other = shell.create("other", Definition::default());
     shell.subscribe(other, Credit::Unlimited);
     shell.throttle("api", 100.0, 1.0);
-    let heavy = NewMessage {
-        weight: 3.try_into().unwrap(),
-        ..throttled("heavy", &["api"])
-    };
+    let mut heavy = throttled("heavy", &["api"]);
+    heavy.schedule.weight = 3.try_into().unwrap();
     many(&mut shell, queue, 1_000, &heavy);
     many(&mut shell, queue, 1_000, &throttled("light", &["api"]));
     many(&mut shell, other, 1_000, &throttled("elsewhere", &["api"]));

@@ -253,7 +253,7 @@ fn a_read_that_fails_is_an_error_and_nothing_wrong_and_works_again_afterwards() 
                     }
                     Ok(loaded) => {
                         right += 1;
-                        assert_eq!(loaded, [Loaded::Found(message.payload.clone())]);
+                        assert_eq!(loaded, [Loaded::Found(message.payload.clone().unwrap())]);
                     }
                 }
             }

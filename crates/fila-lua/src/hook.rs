@@ -63,7 +63,6 @@ pub struct FailureInput<'a> {
 
 /// How a message is scheduled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Scheduling {
     /// Whose share of the queue it uses. UTF-8, as keys are that producers give.
     pub fairness_key: Vec<u8>,

@@ -8,7 +8,10 @@ use std::collections::hash_map::Entry as Slot;
 
 use foldhash::fast::RandomState;
 
-use crate::{DeduplicationId, Generation, Locator, MessageId, Meta, Payload, QueueId, Timestamp};
+use crate::{
+    DeduplicationId, Generation, Locator, MessageId, Meta, Payload, QueueId, StoredMessage,
+    Timestamp,
+};
 
 /// Changes to one queue that happen together or not at all.
 ///
@@ -25,7 +28,7 @@ pub struct Batch {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
-    Put(MessageId, Meta, Payload),
+    Put(StoredMessage),
     Adopt(MessageId, Meta, Origin),
     Update(MessageId, Meta),
     Delete(Locator),
@@ -67,8 +70,9 @@ impl Batch {
     /// Adds a message. Whatever the batch was to do to a message of this id is replaced.
     pub fn put(&mut self, id: MessageId, mut meta: Meta, payload: Payload) {
         meta.sizes = payload.sizes();
-        self.bytes += carried(&payload);
-        self.replace(id, Operation::Put(id, meta, payload));
+        self.bytes += carried(&meta);
+        let payload = Some(payload);
+        self.replace(id, Operation::Put(StoredMessage { id, meta, payload }));
     }
 
     /// Adds a message that carries what another one carries, which an earlier commit has stored. Whatever the batch was
@@ -82,7 +86,7 @@ impl Batch {
     /// origin was gone from the beginning, or is damaged, is added without a payload: it is reported as damaged by
     /// whoever reads it.
     pub fn adopt(&mut self, id: MessageId, meta: Meta, origin: Origin) {
-        self.bytes += declared(&meta);
+        self.bytes += carried(&meta);
         self.replace(id, Operation::Adopt(id, meta, origin));
     }
 
@@ -97,7 +101,8 @@ impl Batch {
                 self.operations.push(Operation::Update(id, meta));
             }
             Slot::Occupied(slot) => match &mut self.operations[*slot.get()] {
-                Operation::Put(_, known, _) | Operation::Adopt(_, known, _) => {
+                Operation::Put(StoredMessage { meta: known, .. })
+                | Operation::Adopt(_, known, _) => {
                     *known = Meta {
                         sizes: known.sizes,
                         ..meta
@@ -165,7 +170,7 @@ impl Batch {
     /// its memory is kept for the next commit. What those carry that were adopted was never here.
     ///
     /// Whoever keeps messages in memory once they are stored need not have kept a copy meanwhile.
-    pub fn take_puts(&mut self) -> impl Iterator<Item = (MessageId, Meta, Option<Payload>)> {
+    pub fn take_puts(&mut self) -> impl Iterator<Item = StoredMessage> {
         self.purge = None;
         self.slots.clear();
         self.deduplication.clear();
@@ -173,8 +178,12 @@ impl Batch {
         self.operations
             .drain(..)
             .filter_map(|operation| match operation {
-                Operation::Put(id, meta, payload) => Some((id, meta, Some(payload))),
-                Operation::Adopt(id, meta, _) => Some((id, meta, None)),
+                Operation::Put(message) => Some(message),
+                Operation::Adopt(id, meta, _) => Some(StoredMessage {
+                    id,
+                    meta,
+                    payload: None,
+                }),
                 Operation::Update(..) | Operation::Delete(_) => None,
             })
     }
@@ -200,8 +209,9 @@ impl Batch {
             Slot::Occupied(slot) => {
                 let replaced = std::mem::replace(&mut self.operations[*slot.get()], operation);
                 self.bytes -= match &replaced {
-                    Operation::Put(_, _, payload) => carried(payload),
-                    Operation::Adopt(_, meta, _) => declared(meta),
+                    Operation::Put(StoredMessage { meta, .. }) | Operation::Adopt(_, meta, _) => {
+                        carried(meta)
+                    }
                     Operation::Update(..) | Operation::Delete(_) => 0,
                 };
             }
@@ -209,13 +219,8 @@ impl Batch {
     }
 }
 
-fn carried(payload: &Payload) -> usize {
-    let sizes = payload.sizes();
-    sizes.headers as usize + sizes.body as usize
-}
-
-fn declared(meta: &Meta) -> usize {
-    meta.sizes.headers as usize + meta.sizes.body as usize
+fn carried(meta: &Meta) -> usize {
+    meta.sizes.total() as usize
 }
 
 #[cfg(test)]
@@ -249,7 +254,7 @@ mod tests {
         let mut retried = meta();
         retried.attempts = 3;
         batch.update(id(1), retried);
-        let [Operation::Put(_, meta, _)] = batch.operations() else {
+        let [Operation::Put(StoredMessage { meta, .. })] = batch.operations() else {
             panic!("one put: {batch:?}");
         };
         assert_eq!((meta.attempts, meta.sizes.body), (3, 4));
@@ -273,7 +278,7 @@ mod tests {
         }
         batch.delete(locator(1));
         batch.purge(Generation::new(1));
-        let taken: Vec<_> = batch.take_puts().map(|(id, ..)| id.counter()).collect();
+        let taken: Vec<_> = batch.take_puts().map(|it| it.id.counter()).collect();
         assert_eq!(taken, [2, 3]);
         assert!(batch.is_empty());
         assert_eq!(batch.bytes(), 0);

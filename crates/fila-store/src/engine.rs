@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use crate::record::DecodeError;
 use crate::{
-    Batch, CommitError, ConfigKey, DeduplicationId, Durability, EngineError, Entry, Epoch,
-    FairnessKey, Generation, Locator, Message, MessageId, Payload, QueueId, QueueName, ReadError,
-    Remembered, Timestamp, Version, keys,
+    Batch, CommitError, ConfigKey, DeduplicationId, Durability, EngineError, Epoch, FairnessKey,
+    Generation, Locator, MessageId, Payload, QueueId, QueueName, ReadError, Remembered,
+    StoredMessage, Timestamp, Version, keys,
 };
 
 /// A place where queues live: definitions, runtime configuration, and who owns which queue.
@@ -186,7 +186,7 @@ pub trait Shard: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the queue has another owner, or the database fails.
-    fn scan(&self, after: &Cursor, limit: usize) -> Result<Page<Entry, Cursor>, ReadError>;
+    fn scan(&self, after: &Cursor, limit: usize) -> Result<Page<StoredMessage, Cursor>, ReadError>;
 
     /// Returns the messages of one fairness key that come after `after`, whole and in order.
     ///
@@ -197,7 +197,7 @@ pub trait Shard: Send + Sync + 'static {
         key: &FairnessKey,
         after: Option<MessageId>,
         limit: Limit,
-    ) -> Result<Page<Message, MessageId>, ReadError>;
+    ) -> Result<Page<StoredMessage, MessageId>, ReadError>;
 
     /// Returns the message that this deduplication id stands for at `now`.
     ///

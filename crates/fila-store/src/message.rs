@@ -30,17 +30,54 @@ pub struct Sizes {
     pub body: u32,
 }
 
-/// What scheduling needs to know of a message.
-///
-/// The fairness key is where the message lies, so it stays what it was when the message was put. Later formats
-/// may add fields: make one with [`new`](Self::new) and set what differs.
+impl Sizes {
+    /// Returns the bytes of headers and body together.
+    pub fn total(self) -> u64 {
+        u64::from(self.headers) + u64::from(self.body)
+    }
+}
+
+/// How a message is scheduled, as its producer or the queue's `on_enqueue` hook says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Meta {
-    /// Whose share of the service it uses.
+pub struct Schedule {
+    /// The tenant that the message belongs to.
     pub fairness_key: FairnessKey,
-    /// That key's weight, as of this message.
+    /// The share of that key. It applies to all messages of the key from now on.
     pub weight: NonZeroU32,
+    /// The token buckets that each delivery takes from, all or none of them; at most
+    /// [`THROTTLE_KEYS_MAX`](Self::THROTTLE_KEYS_MAX).
+    pub throttle_keys: Box<[ThrottleKey]>,
+}
+
+impl Schedule {
+    /// The most throttle keys. Servers set lower limits; this is the limit of the storage format.
+    pub const THROTTLE_KEYS_MAX: usize = 255;
+}
+
+/// A schedule of weight 1 without throttle keys.
+impl From<FairnessKey> for Schedule {
+    fn from(fairness_key: FairnessKey) -> Self {
+        Self {
+            fairness_key,
+            weight: NonZeroU32::MIN,
+            throttle_keys: Box::default(),
+        }
+    }
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        FairnessKey::default().into()
+    }
+}
+
+/// Everything that the scheduler needs to know about a message.
+///
+/// The fairness key is part of the message's place in the store, so it never changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// How it is scheduled.
+    pub schedule: Schedule,
     /// When it was accepted.
     pub enqueued_at: Timestamp,
     /// Not to be delivered before.
@@ -51,8 +88,6 @@ pub struct Meta {
     pub attempts: u32,
     /// What the producer calls it.
     pub deduplication_id: Option<DeduplicationId>,
-    /// The token buckets that a delivery takes from; at most [`THROTTLE_KEYS_MAX`](Self::THROTTLE_KEYS_MAX).
-    pub throttle_keys: Box<[ThrottleKey]>,
     /// What has gone wrong with it, if something has.
     pub history: Option<Arc<History>>,
     /// How much it carries; [`Batch::put`](crate::Batch::put) sets it from the payload.
@@ -60,20 +95,15 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// The most throttle keys. Servers set lower limits; this is what the storage format holds.
-    pub const THROTTLE_KEYS_MAX: usize = 255;
-
-    /// Returns what is known of a plain message: weight 1, to be delivered at once, for ever, never attempted.
-    pub fn new(fairness_key: FairnessKey, enqueued_at: Timestamp) -> Self {
+    /// Returns the meta data of a plain message: without a delay, without a time to live, never attempted.
+    pub fn new(schedule: impl Into<Schedule>, enqueued_at: Timestamp) -> Self {
         Self {
-            fairness_key,
-            weight: NonZeroU32::MIN,
+            schedule: schedule.into(),
             enqueued_at,
             deliver_after: None,
             expires_at: None,
             attempts: 0,
             deduplication_id: None,
-            throttle_keys: Box::default(),
             history: None,
             sizes: Sizes::default(),
         }
@@ -155,34 +185,25 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// A message without what it carries.
+/// A message as the store holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct StoredMessage {
     /// Its place among its key's messages.
     pub id: MessageId,
-    /// What scheduling needs to know of it.
+    /// Everything that the scheduler needs to know about it.
     pub meta: Meta,
+    /// Its content; none if only the rest was read, or written.
+    pub payload: Option<Payload>,
 }
 
-impl Entry {
+impl StoredMessage {
     /// Returns where it lies.
     pub fn locator(&self) -> Locator {
         Locator {
-            fairness_key: self.meta.fairness_key.clone(),
+            fairness_key: self.meta.schedule.fairness_key.clone(),
             id: self.id,
         }
     }
-}
-
-/// A whole message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Its place among its key's messages.
-    pub id: MessageId,
-    /// What scheduling needs to know of it.
-    pub meta: Meta,
-    /// What it carries.
-    pub payload: Payload,
 }
 
 #[cfg(test)]

@@ -64,6 +64,13 @@ impl FairnessKey {
     }
 }
 
+/// The key of messages whose producer names none.
+impl Default for FairnessKey {
+    fn default() -> Self {
+        Self(Bytes::from_static(b"default"))
+    }
+}
+
 impl fmt::Debug for FairnessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FairnessKey({:?})", self.0)

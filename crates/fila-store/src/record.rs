@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::{
     Death, DeathReason, DeduplicationId, ErrorText, FairnessKey, History, MessageId, Meta,
-    OutOfRange, Payload, QueueName, Sizes, ThrottleKey, Timestamp, Version, keys,
+    OutOfRange, Payload, QueueName, Schedule, Sizes, ThrottleKey, Timestamp, Version, keys,
 };
 
 /// Kind and version.
@@ -302,19 +302,20 @@ pub(crate) fn decode_place(key: &[u8], record: &Bytes) -> Result<Place, DecodeEr
 pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
     let deduplication_id = meta.deduplication_id.as_ref();
     let named = deduplication_id.map_or(0, |id| 1 + id.as_bytes().len());
-    let throttled: usize = meta
-        .throttle_keys
-        .iter()
-        .map(|key| 2 + key.as_str().len())
-        .sum();
+    let Schedule {
+        fairness_key: _, // It is in the key of the row.
+        weight,
+        throttle_keys,
+    } = &meta.schedule;
+    let throttled: usize = throttle_keys.iter().map(|key| 2 + key.as_str().len()).sum();
     let mut writer = Writer::new(Kind::Meta, 25 + 16 + named + 1 + throttled);
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     writer.u8(flag(meta.deliver_after.is_some(), DELIVER_AFTER)
         | flag(meta.expires_at.is_some(), EXPIRES_AT)
         | flag(deduplication_id.is_some(), DEDUPLICATION_ID)
-        | flag(!meta.throttle_keys.is_empty(), THROTTLE_KEYS)
+        | flag(!throttle_keys.is_empty(), THROTTLE_KEYS)
         | flag(meta.history.is_some(), HISTORY));
-    writer.u32(meta.weight.get());
+    writer.u32(weight.get());
     writer.u64(meta.enqueued_at.as_millis());
     writer.u32(meta.attempts);
     writer.u32(meta.sizes.headers);
@@ -325,9 +326,9 @@ pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
     if let Some(id) = deduplication_id {
         writer.short(id.as_bytes());
     }
-    if !meta.throttle_keys.is_empty() {
-        // More than the format holds are refused long before.
-        let keys = &meta.throttle_keys[..meta.throttle_keys.len().min(Meta::THROTTLE_KEYS_MAX)];
+    if !throttle_keys.is_empty() {
+        // The broker refuses longer lists than the format holds.
+        let keys = &throttle_keys[..throttle_keys.len().min(Schedule::THROTTLE_KEYS_MAX)];
         writer.u8(keys.len() as u8);
         for key in keys {
             writer.u16(key.as_str().len() as u16);
@@ -400,14 +401,16 @@ pub(crate) fn decode_meta(
         Some(Arc::new(decode_history(&mut reader)?))
     };
     reader.end(Meta {
-        fairness_key,
-        weight,
+        schedule: Schedule {
+            fairness_key,
+            weight,
+            throttle_keys,
+        },
         enqueued_at,
         deliver_after,
         expires_at,
         attempts,
         deduplication_id,
-        throttle_keys,
         history,
         sizes,
     })

@@ -190,7 +190,11 @@ fn a_damaged_message_is_reported_and_does_not_hide_the_others<P: OnDisk>() {
         bytes: 10,
     };
     let page = shard.backlog(&key(), None, limit).unwrap();
-    let bodies: Vec<_> = page.items.iter().map(|m| m.payload.body()[0]).collect();
+    let bodies: Vec<_> = page
+        .items
+        .iter()
+        .map(|m| m.payload.as_ref().unwrap().body()[0])
+        .collect();
     assert_eq!(bodies, [0, 2], "every payload stays with its message");
     assert_eq!(page.damaged.len(), 1);
 }
@@ -209,7 +213,11 @@ fn a_message_whose_payload_is_gone_is_reported_and_gets_nobody_elses<P: OnDisk>(
         bytes: 9,
     };
     let page = shard.backlog(&key(), None, limit).unwrap();
-    let bodies: Vec<_> = page.items.iter().map(|m| m.payload.body()[0]).collect();
+    let bodies: Vec<_> = page
+        .items
+        .iter()
+        .map(|m| m.payload.as_ref().unwrap().body()[0])
+        .collect();
     assert_eq!(bodies, [0, 2]);
     assert_eq!(page.damaged.len(), 1);
     assert_eq!(page.damaged[0].message.as_ref(), Some(&places[1]));

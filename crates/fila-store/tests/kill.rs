@@ -10,8 +10,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 
 use fila_store::{
-    Batch, Cursor, Durability, Engine, Entry, FairnessKey, Loaded, Locator, MessageId, Meta,
-    Origin, Payload, QueueName, Shard, Timestamp,
+    Batch, Cursor, Durability, Engine, FairnessKey, Loaded, Locator, MessageId, Meta, Origin,
+    Payload, QueueName, Shard, StoredMessage, Timestamp,
 };
 use places::OnDisk;
 
@@ -102,16 +102,16 @@ fn payload(id: MessageId) -> Payload {
 }
 
 /// Returns all messages in order, having checked what they carry.
-fn found(shard: &impl Shard) -> Vec<Entry> {
+fn found(shard: &impl Shard) -> Vec<StoredMessage> {
     let mut entries = Vec::new();
     let mut cursor = Some(Cursor::start());
     while let Some(from) = cursor {
         let page = shard.scan(&from, 500).unwrap();
         assert_eq!(page.damaged, []);
-        let places: Vec<_> = page.items.iter().map(Entry::locator).collect();
+        let places: Vec<_> = page.items.iter().map(StoredMessage::locator).collect();
         for (entry, loaded) in page.items.iter().zip(shard.load(&places).unwrap()) {
             assert_eq!(loaded, Loaded::Found(payload(entry.id)));
-            assert_eq!(entry.meta.fairness_key, key(entry.id));
+            assert_eq!(entry.meta.schedule.fairness_key, key(entry.id));
         }
         entries.extend(page.items);
         cursor = page.next;
@@ -174,7 +174,7 @@ fn kill_and_check<P: OnDisk>(writer: &str, durability: Durability) {
         }
         let engine = open::<P>(directory.path(), durability);
         let entries = found(&claim(&engine));
-        assert!(entries.is_sorted_by_key(Entry::locator));
+        assert!(entries.is_sorted_by_key(StoredMessage::locator));
         let found: Messages = entries.iter().map(|entry| entry.id).collect();
         let last = told.announced.take();
         if found != told.confirmed {
@@ -259,10 +259,10 @@ fn kill_and_count<P: OnDisk>(mover: &str) {
 }
 
 /// Returns all messages with the numbers that they carry.
-fn carried(shard: &impl Shard) -> Vec<(Entry, u64)> {
+fn carried(shard: &impl Shard) -> Vec<(StoredMessage, u64)> {
     let page = shard.scan(&Cursor::start(), usize::MAX).unwrap();
     assert_eq!(page.damaged, []);
-    let places: Vec<_> = page.items.iter().map(Entry::locator).collect();
+    let places: Vec<_> = page.items.iter().map(StoredMessage::locator).collect();
     let loaded = shard.load(&places).unwrap().into_iter();
     let numbers = loaded.map(|loaded| match loaded {
         Loaded::Found(payload) => u64::from_be_bytes(payload.body()[..].try_into().unwrap()),

@@ -3,10 +3,10 @@
 //! Both queues are of this broker, and what they want stored is in the batches of one round. So a message is in one of
 //! the two queues at any time, and whatever is stored has all of the move or nothing of it.
 
-use fila_store::{MessageId, QueueId};
+use fila_store::{MessageId, Meta, QueueId};
 
 use super::Broker;
-use crate::{Answer, EnqueueError, RedriveError, RedriveStamp, Redriven, Refused};
+use crate::{Answer, EnqueueError, MovedMessage, RedriveError, RedriveStamp, Refused};
 
 impl<T> Broker<T> {
     /// Moves what a queue has given up to its queue of dead letters, or lets the queue keep it.
@@ -14,20 +14,18 @@ impl<T> Broker<T> {
         let now = self.now;
         let mut dying = std::mem::take(&mut self.dying);
         for dead in dying.drain(..) {
-            let estate = self.queues[number].queue.estate(now, &dead);
+            let queue = &self.queues[number].queue;
             let slot = dead.slot;
-            let target = estate.and_then(|estate| {
-                let target = *self.numbers.get(&estate.to)?;
-                Some((target, estate))
+            let target = queue.dead_letter(now, &dead).and_then(|(to, letter)| {
+                let target = *self.numbers.get(&to)?;
+                Some((target, letter.meta, queue.origin(letter.from)))
             });
-            let Some((target, estate)) = target else {
+            let Some((target, meta, origin)) = target else {
                 // Its queue of dead letters is closed: this one will be, too.
                 self.collect(number, |queue, context| queue.keep(context, slot));
                 continue;
             };
-            let adopted = self.collect(target, |queue, context| {
-                queue.adopt(context, estate.meta, estate.origin)
-            });
+            let adopted = self.collect(target, |queue, context| queue.adopt(context, meta, origin));
             match adopted {
                 Ok(_) => {
                     self.touch(target);
@@ -48,7 +46,7 @@ impl<T> Broker<T> {
         &mut self,
         (from, to): (QueueId, QueueId),
         stamp: RedriveStamp,
-        messages: Vec<Redriven>,
+        messages: Vec<MovedMessage>,
         ticket: T,
     ) {
         let both = self.find_writable(from).and_then(|number| {
@@ -65,9 +63,9 @@ impl<T> Broker<T> {
         let mut results = Vec::with_capacity(messages.len());
         let mut last = None;
         for message in messages {
-            let place = message.entry.locator();
+            let place = &message.from;
             // One that comes twice would be taken out twice.
-            let is_next = last.replace(place.clone()).is_none_or(|last| last < place);
+            let is_next = last.replace(place.clone()).is_none_or(|last| last < *place);
             results.push(self.redrive_one((number, target), message, is_fresh && is_next));
         }
         self.touch(number);
@@ -80,21 +78,20 @@ impl<T> Broker<T> {
     fn redrive_one(
         &mut self,
         (number, target): (usize, usize),
-        message: Redriven,
+        message: MovedMessage,
         is_fresh: bool,
     ) -> Result<MessageId, RedriveError> {
         let queue = &self.queues[number].queue;
-        let whereabouts = queue.whereabouts(&message.entry, is_fresh)?;
-        let origin = queue.origin(&message.entry);
-        let mut meta = fila_store::Meta::new(message.fairness_key, self.now);
-        meta.weight = message.weight;
-        meta.throttle_keys = message.throttle_keys;
-        meta.deduplication_id = message.entry.meta.deduplication_id.clone();
-        meta.sizes = message.entry.meta.sizes;
+        let MovedMessage { from, meta: before } = message;
+        let whereabouts = queue.whereabouts(&from, is_fresh)?;
+        let origin = queue.origin(from.clone());
+        let mut meta = Meta::new(before.schedule, self.now);
+        meta.deduplication_id = before.deduplication_id;
+        meta.sizes = before.sizes;
         let adopted = self.collect(target, |queue, context| queue.adopt(context, meta, origin));
         let id = adopted.map_err(RedriveError::Refused)?;
         self.collect(number, |queue, context| {
-            queue.take_out(context, &message.entry, whereabouts);
+            queue.take_out(context, from, before.sizes.total(), whereabouts);
         });
         Ok(id)
     }

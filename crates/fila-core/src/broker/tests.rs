@@ -23,10 +23,9 @@ fn message(number: usize) -> NewMessage {
 }
 
 fn throttled(number: usize, throttle: &ThrottleKey) -> NewMessage {
-    NewMessage {
-        throttle_keys: Box::new([throttle.clone()]),
-        ..message(number)
-    }
+    let mut message = message(number);
+    message.schedule.throttle_keys = Box::new([throttle.clone()]);
+    message
 }
 
 /// Returns buckets of this rate for each of these keys.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drr::Weight;
-use fila_store::{FairnessKey, MessageId, Meta, Payload, Timestamp};
+use fila_store::{FairnessKey, MessageId, Meta, StoredMessage, Timestamp};
 
 use super::batch_row::{BatchRow, Part};
 use super::batches::Sent;
@@ -151,7 +151,11 @@ impl Queue {
                 return Err(EnqueueError::TooManyDeduplicationIds { max });
             }
         }
-        self.check_room(limits, &message.fairness_key, !message.delay.is_zero())?;
+        self.check_room(
+            limits,
+            &message.schedule.fairness_key,
+            !message.delay.is_zero(),
+        )?;
         let bytes = message.buffered_bytes();
         let max = limits.buffered_bytes;
         // A message alone always fits: its own limits have been checked.
@@ -163,12 +167,10 @@ impl Queue {
         self.next_message += 1;
         *context.buffered += bytes;
         self.writes.bytes += bytes;
-        let number = self.lane_for(limits, &message.fairness_key, weight);
+        let number = self.lane_for(limits, &message.schedule.fairness_key, weight);
         self.books.accept(number);
         self.books.delayed_uncommitted += u64::from(!message.delay.is_zero());
-        let mut meta = Meta::new(message.fairness_key, context.now);
-        meta.weight = message.weight;
-        meta.throttle_keys = message.throttle_keys;
+        let mut meta = Meta::new(message.schedule, context.now);
         meta.deliver_after =
             (!message.delay.is_zero()).then(|| context.now.saturating_add(message.delay));
         meta.expires_at = ttl.map(|ttl| context.now.saturating_add(ttl));
@@ -236,13 +238,12 @@ impl Queue {
         &mut self,
         context: &mut Context<'_, T>,
         number: u32,
-        id: MessageId,
-        meta: Meta,
-        payload: Option<Payload>,
+        message: StoredMessage,
     ) {
         self.totals.enqueued += 1;
         let books = &mut self.books;
-        let bytes = carried(&meta);
+        let meta = &message.meta;
+        let bytes = carried(meta);
         books.stats.bytes += bytes;
         books.delayed_uncommitted -= u64::from(meta.deliver_after.is_some());
         let lane = books.lane_mut(number);
@@ -253,15 +254,12 @@ impl Queue {
             || context
                 .memory
                 .has_room_for_fresh(Memory::whole(meta.sizes), is_first);
-        match payload {
-            Some(payload) if lane.stored.is_none() && has_room => {
-                self.take_in(context, number, id, meta, payload);
-            }
-            _ => {
-                lane.push_stored(id, &meta);
-                books.stats.ready += 1;
-                books.stats.stored_only += 1;
-            }
+        if message.payload.is_some() && lane.stored.is_none() && has_room {
+            self.take_in(context, number, message);
+        } else {
+            lane.push_stored(message.id, meta);
+            books.stats.ready += 1;
+            books.stats.stored_only += 1;
         }
         self.books.refresh(number, &self.definition);
     }
@@ -271,10 +269,9 @@ impl Queue {
         &mut self,
         context: &mut Context<'_, T>,
         lane: u32,
-        id: MessageId,
-        meta: Meta,
-        payload: Payload,
+        message: StoredMessage,
     ) {
+        let StoredMessage { id, meta, payload } = message;
         // A dead letter keeps its throttle keys for when it goes back, and takes no tokens until then.
         let is_dead = meta
             .history
@@ -284,7 +281,7 @@ impl Queue {
             true => None,
             false => self
                 .books
-                .enter_aisle(context.gates, lane, &meta.throttle_keys),
+                .enter_aisle(context.gates, lane, &meta.schedule.throttle_keys),
         };
         let since = ready_since(&meta);
         let was_delivered = meta.attempts > 0;
@@ -293,7 +290,7 @@ impl Queue {
             lane,
             aisle,
             meta,
-            payload: Some(payload),
+            payload,
             state: State::Ready { since },
             was_delivered,
             timer: None,
@@ -338,11 +335,11 @@ fn check(limits: &Limits, message: &NewMessage) -> Result<Weight, EnqueueError> 
     if let Some((found, max)) = over(sizes.headers as usize, limits.header_bytes) {
         return Err(EnqueueError::HeadersTooLarge { found, max });
     }
-    let key = message.fairness_key.as_bytes().len();
+    let key = message.schedule.fairness_key.as_bytes().len();
     if let Some((found, max)) = over(key, limits.fairness_key_bytes) {
         return Err(EnqueueError::FairnessKeyTooLong { found, max });
     }
-    if let Some((found, max)) = over(message.throttle_keys.len(), limits.throttle_keys) {
+    if let Some((found, max)) = over(message.schedule.throttle_keys.len(), limits.throttle_keys) {
         return Err(EnqueueError::TooManyThrottleKeys { found, max });
     }
     let ttl = match message.ttl {
@@ -356,7 +353,7 @@ fn check(limits: &Limits, message: &NewMessage) -> Result<Weight, EnqueueError> 
             max: limits.delay,
         });
     }
-    weight(message.weight.get())
+    weight(message.schedule.weight.get())
 }
 
 /// Returns this weight, if the engine knows it.

@@ -354,7 +354,7 @@ impl Queue {
             Delivery {
                 message: message.id,
                 lease,
-                fairness_key: message.meta.fairness_key.clone(),
+                fairness_key: message.meta.schedule.fairness_key.clone(),
                 payload,
                 attempt: message.meta.attempts.saturating_add(1),
                 weight: lane.weight_in_force().value(),

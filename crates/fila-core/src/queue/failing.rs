@@ -22,13 +22,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fila_store::{Death, DeathReason, ErrorText, History, Meta, Origin, QueueId, Timestamp};
+use fila_store::{Death, DeathReason, ErrorText, History, Meta, QueueId, Timestamp};
 
 use super::admission::earliest;
 use super::line::Join;
 use super::message::State;
 use super::{Context, Queue};
-use crate::{Failure, FailureToken, Judgement, Ordering};
+use crate::{Failure, FailureToken, Judgement, MovedMessage, Ordering};
 
 /// When a message that is to become a dead letter is tried to be moved again, if the round was too full for it.
 const NEXT_ROUND: Duration = Duration::from_millis(10);
@@ -60,14 +60,6 @@ impl Cause {
 pub(crate) struct Dying {
     pub(crate) slot: u32,
     reason: DeathReason,
-}
-
-/// What the other queue needs to know of it.
-#[derive(Debug)]
-pub(crate) struct Estate {
-    pub(crate) to: QueueId,
-    pub(crate) meta: Meta,
-    pub(crate) origin: Origin,
 }
 
 impl Queue {
@@ -260,8 +252,12 @@ impl Queue {
         context.dying.push(Dying { slot, reason });
     }
 
-    /// Returns what another queue needs to know to take a message that is to leave.
-    pub(crate) fn estate(&self, now: Timestamp, dying: &Dying) -> Option<Estate> {
+    /// Returns the dead letter that a message becomes, and the queue that is to take it.
+    pub(crate) fn dead_letter(
+        &self,
+        now: Timestamp,
+        dying: &Dying,
+    ) -> Option<(QueueId, MovedMessage)> {
         let dead_letters = self.dead_letters.as_ref()?;
         let message = &self.books.messages[dying.slot as usize];
         let mut history = History::clone(message.meta.history.as_deref()?);
@@ -273,21 +269,12 @@ impl Queue {
             died_at: now,
             enqueued_at: message.meta.enqueued_at,
         });
-        let mut meta = Meta::new(message.meta.fairness_key.clone(), now);
-        meta.weight = message.meta.weight;
-        meta.throttle_keys = message.meta.throttle_keys.clone();
+        let mut meta = Meta::new(message.meta.schedule.clone(), now);
         meta.deduplication_id = message.meta.deduplication_id.clone();
         meta.sizes = message.meta.sizes;
         meta.history = Some(Arc::new(history));
-        Some(Estate {
-            to: dead_letters.to,
-            meta,
-            origin: Origin {
-                queue: self.id,
-                generation: self.generation,
-                locator: message.locator(),
-            },
-        })
+        let from = message.locator();
+        Some((dead_letters.to, MovedMessage { from, meta }))
     }
 
     /// Deletes a message that the other queue has taken.

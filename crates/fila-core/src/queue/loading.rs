@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use fila_store::record::DecodeError;
 use fila_store::{
-    Damaged, FairnessKey, Limit, Loaded, Locator, Message as Whole, MessageId, Meta, Page,
-    Timestamp,
+    Damaged, Limit, Loaded, Locator, MessageId, Meta, Page, StoredMessage, Timestamp,
 };
 
 use super::lane::{Loading, Stretch};
@@ -231,7 +230,7 @@ impl Queue {
         context: &mut Context<'_, T>,
         number: u32,
         stretch: Stretch,
-        page: Page<Whole, MessageId>,
+        page: Page<StoredMessage, MessageId>,
     ) {
         let Some(mut stored) = self.books.lane(number).stored else {
             return;
@@ -260,14 +259,14 @@ impl Queue {
             taken += 1;
             self.books.stats.ready -= 1;
             self.books.stats.stored_only -= 1;
-            let Whole { id, meta, payload } = message;
-            stored.bytes = stored.bytes.saturating_sub(carried(&meta));
+            let meta = &message.meta;
+            stored.bytes = stored.bytes.saturating_sub(carried(meta));
             // The one behind it is not older.
-            stored.since = ready_since(&meta);
+            stored.since = ready_since(meta);
             if meta.expires_at.is_some_and(|end| end <= context.now) {
-                self.expire_stored(&meta.fairness_key, id, carried(&meta));
+                self.expire_stored(message.locator(), carried(meta));
             } else {
-                self.take_in(context, number, id, meta, payload);
+                self.take_in(context, number, message);
             }
         }
         for found in page.damaged {
@@ -314,7 +313,7 @@ impl Queue {
         context.memory.has_room_to_park()
             || self.definition.ordering == Ordering::Key
             || match &self.books.lane(number).aisles {
-                Some(aisles) => !aisles.is_shut(&meta.throttle_keys),
+                Some(aisles) => !aisles.is_shut(&meta.schedule.throttle_keys),
                 None => true,
             }
     }
@@ -327,13 +326,10 @@ impl Queue {
     }
 
     /// Deletes a message that was read back too late.
-    fn expire_stored(&mut self, key: &FairnessKey, id: MessageId, bytes: u64) {
+    fn expire_stored(&mut self, locator: Locator, bytes: u64) {
         self.books.depth -= 1;
         self.books.stats.bytes -= bytes;
         self.totals.expired += 1;
-        self.writes.batch.delete(Locator {
-            fairness_key: key.clone(),
-            id,
-        });
+        self.writes.batch.delete(locator);
     }
 }

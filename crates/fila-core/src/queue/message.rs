@@ -61,7 +61,7 @@ impl Message {
 
     pub(super) fn locator(&self) -> Locator {
         Locator {
-            fairness_key: self.meta.fairness_key.clone(),
+            fairness_key: self.meta.schedule.fairness_key.clone(),
             id: self.id,
         }
     }
@@ -98,7 +98,7 @@ pub(crate) fn ready_since(meta: &Meta) -> Timestamp {
 
 /// Returns the bytes that a message carries.
 pub(super) fn carried(meta: &Meta) -> u64 {
-    u64::from(meta.sizes.headers) + u64::from(meta.sizes.body)
+    meta.sizes.total()
 }
 
 /// Where a message of this id was put. It may have gone since, and the slot may be another's: ids tell.

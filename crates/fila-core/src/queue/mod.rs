@@ -338,8 +338,8 @@ impl Queue {
             // Purged since.
             return;
         }
-        for ((id, meta, payload), &lane) in batch.take_puts().zip(&writes.lanes) {
-            self.confirm(context, lane, id, meta, payload);
+        for (message, &lane) in batch.take_puts().zip(&writes.lanes) {
+            self.confirm(context, lane, message);
         }
         for &lane in &writes.removing {
             self.books.lane_mut(lane).removing -= 1;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fila_store::{Entry, Meta, Timestamp};
+use fila_store::{Meta, StoredMessage, Timestamp};
 
 use super::Queue;
 use super::lane::Lane;
@@ -55,8 +55,8 @@ impl Queue {
     }
 
     /// Returns how a message is that was found in the store; nothing if it is gone, or not durable yet.
-    pub(crate) fn peek(&self, now: Timestamp, entry: &Entry) -> Option<MessageStatus> {
-        let number = *self.books.keys.get(&entry.meta.fairness_key)?;
+    pub(crate) fn peek(&self, now: Timestamp, entry: &StoredMessage) -> Option<MessageStatus> {
+        let number = *self.books.keys.get(&entry.meta.schedule.fairness_key)?;
         let lane = self.books.lane(number);
         let (state, attempts) = match self.books.find(lane, entry.id) {
             Some(message) => self.in_memory(now, message)?,

@@ -8,7 +8,7 @@
 //! [stamp](RedriveStamp) that the last such command was answered with: then nothing has been taken out since he looked.
 //! And while the deletion is not durable nothing is read of that key, since it might still be found.
 
-use fila_store::{Entry, MessageId, Meta, Origin};
+use fila_store::{Locator, MessageId, Meta, Origin};
 
 use super::lane::Loading;
 use super::message::{State, carried};
@@ -44,8 +44,8 @@ impl Queue {
         origin: Origin,
     ) -> Result<MessageId, EnqueueError> {
         let limits = &context.settings.limits;
-        let weight = super::admission::weight(meta.weight.get())?;
-        self.check_room(limits, &meta.fairness_key, false)?;
+        let weight = super::admission::weight(meta.schedule.weight.get())?;
+        self.check_room(limits, &meta.schedule.fairness_key, false)?;
         let bytes = LOOKUP + carried(&meta) as usize;
         if *context.adopted > 0 && *context.adopted + bytes > ADOPTED_MAX {
             return Err(EnqueueError::BufferFull { max: ADOPTED_MAX });
@@ -53,7 +53,7 @@ impl Queue {
         let id = MessageId::new(self.epoch, self.next_message).ok_or(EnqueueError::IdsExhausted)?;
         self.next_message += 1;
         *context.adopted += bytes;
-        let number = self.lane_for(limits, &meta.fairness_key, weight);
+        let number = self.lane_for(limits, &meta.schedule.fairness_key, weight);
         self.books.accept(number);
         let ttl = self.definition.message_ttl;
         meta.expires_at = ttl.map(|ttl| context.now.saturating_add(ttl));
@@ -74,13 +74,13 @@ impl Queue {
     /// taken out since it was found.
     pub(crate) fn whereabouts(
         &self,
-        entry: &Entry,
+        place: &Locator,
         is_fresh: bool,
     ) -> Result<Whereabouts, RedriveError> {
-        let number = self.books.keys.get(&entry.meta.fairness_key);
+        let number = self.books.keys.get(&place.fairness_key);
         let number = *number.ok_or(RedriveError::Gone)?;
         let lane = self.books.lane(number);
-        if let Some(slot) = self.books.slot_of(lane, entry.id) {
+        if let Some(slot) = self.books.slot_of(lane, place.id) {
             return match self.books.messages[slot as usize].state {
                 State::Ready { .. } | State::Delayed => Ok(Whereabouts::InMemory(slot)),
                 State::Leased { .. } | State::Failing { .. } => Err(RedriveError::Leased),
@@ -88,7 +88,7 @@ impl Queue {
         }
         let stored = lane.stored.ok_or(RedriveError::Gone)?;
         // What comes before is gone; what comes behind is not confirmed.
-        if entry.id <= stored.after || entry.id > stored.last {
+        if place.id <= stored.after || place.id > stored.last {
             return Err(RedriveError::Gone);
         }
         if !is_fresh {
@@ -100,12 +100,12 @@ impl Queue {
         }
     }
 
-    /// Returns where the message lies, for the queue that is to adopt it.
-    pub(crate) fn origin(&self, entry: &Entry) -> Origin {
+    /// Returns where a message of this queue lies, for the queue that is to adopt it.
+    pub(crate) fn origin(&self, locator: Locator) -> Origin {
         Origin {
             queue: self.id,
             generation: self.generation,
-            locator: entry.locator(),
+            locator,
         }
     }
 
@@ -113,7 +113,8 @@ impl Queue {
     pub(crate) fn take_out<T>(
         &mut self,
         context: &mut Context<'_, T>,
-        entry: &Entry,
+        place: Locator,
+        bytes: u64,
         whereabouts: Whereabouts,
     ) {
         self.totals.redriven += 1;
@@ -122,8 +123,7 @@ impl Queue {
             Whereabouts::InStore(number) => number,
         };
         self.redrives += 1;
-        let bytes = carried(&entry.meta);
-        self.writes.batch.delete(entry.locator());
+        self.writes.batch.delete(place);
         self.writes.removing.push(number);
         self.books.depth -= 1;
         self.books.stats.ready -= 1;

@@ -53,7 +53,7 @@ fn every_limit_has_a_refusal_of_its_own() {
         EnqueueError::BufferFull { max: 7 }
     );
     let mut heavy = plain();
-    heavy.weight = NonZeroU32::new(65_537).unwrap();
+    heavy.schedule.weight = NonZeroU32::new(65_537).unwrap();
     assert_eq!(
         refusal(|_| {}, heavy),
         EnqueueError::InvalidWeight {

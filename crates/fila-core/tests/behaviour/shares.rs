@@ -36,9 +36,9 @@ fn an_operators_weight_wins_over_what_producers_say() {
     definition.keys.insert(key("a"), settings);
     let (mut shell, queue) = Shell::with_queue(definition);
     let mut heavy = message("b", "work");
-    heavy.weight = NonZeroU32::new(1).unwrap();
+    heavy.schedule.weight = NonZeroU32::new(1).unwrap();
     let mut modest = message("a", "work");
-    modest.weight = NonZeroU32::new(50).unwrap();
+    modest.schedule.weight = NonZeroU32::new(50).unwrap();
     shell.enqueue_all(queue, vec![modest; 400]);
     shell.enqueue_all(queue, vec![heavy; 400]);
     shell.subscribe(queue, Credit::Limited(400));
@@ -109,7 +109,7 @@ fn what_producers_say_last_of_a_weight_counts_for_the_whole_backlog() {
     shell.enqueue_all(queue, vec![message("a", ""); 400]);
     shell.enqueue_all(queue, vec![message("b", ""); 400]);
     let mut heavy = message("a", "");
-    heavy.weight = NonZeroU32::new(3).unwrap();
+    heavy.schedule.weight = NonZeroU32::new(3).unwrap();
     shell.enqueue(queue, heavy);
     shell.subscribe(queue, Credit::Limited(400));
     shell.run();

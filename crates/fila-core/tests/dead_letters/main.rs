@@ -11,7 +11,7 @@ mod support;
 use std::num::NonZeroU32;
 
 use fila_core::{Command, Credit, Definition, Settings, Verdict};
-use fila_store::{Cursor, Entry, ErrorText, Loaded, QueueId, Shard};
+use fila_store::{Cursor, ErrorText, Loaded, QueueId, Shard, StoredMessage};
 
 use support::{Shell, trying_again_at_once};
 
@@ -45,10 +45,10 @@ fn fail_next(shell: &mut Shell, queue: QueueId) {
 }
 
 /// Returns everything that is stored of a queue, with what it carries.
-fn stored(shell: &Shell, queue: QueueId) -> Vec<(Entry, String)> {
+fn stored(shell: &Shell, queue: QueueId) -> Vec<(StoredMessage, String)> {
     let shard = &shell.shards[&queue];
     let entries = shard.scan(&Cursor::start(), usize::MAX).unwrap().items;
-    let body = |entry: &Entry| match shard.load(&[entry.locator()]).unwrap().remove(0) {
+    let body = |entry: &StoredMessage| match shard.load(&[entry.locator()]).unwrap().remove(0) {
         Loaded::Found(payload) => String::from_utf8(payload.body().to_vec()).unwrap(),
         lost => panic!("{lost:?}"),
     };
@@ -58,7 +58,7 @@ fn stored(shell: &Shell, queue: QueueId) -> Vec<(Entry, String)> {
         .collect()
 }
 
-fn entries(shell: &Shell, queue: QueueId) -> Vec<Entry> {
+fn entries(shell: &Shell, queue: QueueId) -> Vec<StoredMessage> {
     stored(shell, queue).into_iter().map(|it| it.0).collect()
 }
 

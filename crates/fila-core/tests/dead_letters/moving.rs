@@ -13,7 +13,7 @@ fn the_last_attempt_that_fails_makes_a_dead_letter_with_all_that_is_known() {
     let (mut shell, queue, letters) = pair(trying(3));
     let began = shell.now;
     let mut sent = message("acme", "broken");
-    sent.weight = NonZeroU32::new(4).unwrap();
+    sent.schedule.weight = NonZeroU32::new(4).unwrap();
     sent.payload = Payload::new(vec![("kind".into(), "test".into())], "broken").unwrap();
     let id = shell.enqueue(queue, sent);
     for attempt in 1..=3 {
@@ -27,8 +27,11 @@ fn the_last_attempt_that_fails_makes_a_dead_letter_with_all_that_is_known() {
     assert_eq!(stored(&shell, queue), []);
     let (letter, body) = stored(&shell, letters).remove(0);
     assert_eq!(body, "broken");
-    assert_eq!(letter.meta.fairness_key, key("acme"));
-    assert_eq!((letter.meta.weight.get(), letter.meta.attempts), (4, 0));
+    assert_eq!(letter.meta.schedule.fairness_key, key("acme"));
+    assert_eq!(
+        (letter.meta.schedule.weight.get(), letter.meta.attempts),
+        (4, 0)
+    );
     assert_eq!(letter.meta.enqueued_at, shell.now);
     let history = letter.meta.history.unwrap();
     assert_eq!(&*history.last_error, "no");

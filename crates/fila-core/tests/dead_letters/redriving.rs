@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 
 use fila_core::{
-    Answer, Command, Credit, EnqueueError, RedriveError, RedriveStamp, Redriven, Refused, Settings,
-    Verdict,
+    Answer, Command, Credit, EnqueueError, MovedMessage, RedriveError, RedriveStamp, Refused,
+    Settings, Verdict,
 };
-use fila_store::{Entry, MessageId, QueueId};
+use fila_store::{MessageId, QueueId, StoredMessage};
 
 use crate::support::{SECOND, Shell, key, message, throttled};
 use crate::{bodies, entries, fail_next, pair, stored, trying};
@@ -15,14 +15,14 @@ fn redrive(
     shell: &mut Shell,
     (from, to): (QueueId, QueueId),
     stamp: RedriveStamp,
-    entries: Vec<Entry>,
+    entries: Vec<StoredMessage>,
 ) -> (Vec<Result<MessageId, RedriveError>>, RedriveStamp) {
     let ticket = shell.ticket();
     shell.tell(Command::Redrive {
         queue: from,
         to,
         stamp,
-        messages: entries.into_iter().map(Redriven::new).collect(),
+        messages: entries.into_iter().map(MovedMessage::from).collect(),
         ticket,
     });
     shell.run();
@@ -73,9 +73,9 @@ fn a_redrive_may_say_anew_whose_share_a_message_uses() {
         RedriveStamp::default(),
         vec![],
     );
-    let mut redriven = Redriven::new(entries(&shell, letters).remove(0));
-    redriven.fairness_key = key("vip");
-    redriven.weight = NonZeroU32::new(9).unwrap();
+    let mut redriven = MovedMessage::from(entries(&shell, letters).remove(0));
+    redriven.meta.schedule.fairness_key = key("vip");
+    redriven.meta.schedule.weight = NonZeroU32::new(9).unwrap();
     let ticket = shell.ticket();
     shell.tell(Command::Redrive {
         queue: letters,
@@ -133,7 +133,7 @@ fn one_of_three_on_its_way() -> (Shell, QueueId, QueueId) {
         queue: letters,
         to: queue,
         stamp: RedriveStamp::default(),
-        messages: vec![Redriven::new(first)],
+        messages: vec![MovedMessage::from(first)],
         ticket,
     });
     (shell, queue, letters)
@@ -252,7 +252,7 @@ fn a_dead_letter_that_is_read_while_it_is_redriven_is_left_and_not_doubled() {
         queue: letters,
         to: queue,
         stamp,
-        messages: found.iter().cloned().map(Redriven::new).collect(),
+        messages: found.iter().cloned().map(MovedMessage::from).collect(),
         ticket,
     });
     shell.run();

@@ -19,7 +19,7 @@ use support::{Shell, message};
 
 fn weigh(name: &str, weight: u32) -> fila_core::NewMessage {
     let mut new = message(name, "work");
-    new.weight = NonZeroU32::new(weight).unwrap();
+    new.schedule.weight = NonZeroU32::new(weight).unwrap();
     new
 }
 

@@ -29,7 +29,7 @@ fn a_position_is_how_many_others_come_before() {
                 }
                 let count = chance.below(12);
                 let mut new = message(&number.to_string(), vec![0; chance.below(4000) as usize]);
-                new.weight = NonZeroU32::new(1 + chance.below(9) as u32).unwrap();
+                new.schedule.weight = NonZeroU32::new(1 + chance.below(9) as u32).unwrap();
                 let messages = vec![new; count as usize];
                 shell.enqueue_all(queue, messages);
             }

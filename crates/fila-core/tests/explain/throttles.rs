@@ -49,7 +49,7 @@ fn who_waits_before_it_for_the_same_throttle_is_counted_in() {
         for name in names {
             let mut new = throttled(name, &["api"]);
             let weight = if name == "c" { weight } else { 1 };
-            new.weight = NonZeroU32::new(weight).unwrap();
+            new.schedule.weight = NonZeroU32::new(weight).unwrap();
             shell.enqueue_all(queue, vec![new; 12]);
         }
         // For a while, and then what is said is held against what happens.

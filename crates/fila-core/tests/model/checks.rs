@@ -7,7 +7,7 @@ use fila_core::{
     Answer, ConsumerId, Delivering, Delivery, EnqueueError, Enqueued, Ordering, Refused,
     SettleError,
 };
-use fila_store::{Cursor, Entry, FairnessKey, MessageId, QueueId, Shard, Timestamp};
+use fila_store::{Cursor, FairnessKey, MessageId, QueueId, Shard, StoredMessage, Timestamp};
 
 use super::dead_letters::OnTheirWay;
 use super::producers::{Copies, places};
@@ -254,7 +254,7 @@ impl Simulation {
     }
 
     /// Returns what is stored.
-    pub(super) fn stored(&self) -> Vec<Entry> {
+    pub(super) fn stored(&self) -> Vec<StoredMessage> {
         let shard = &self.shell.shards[&self.queue];
         let page = shard.scan(&Cursor::start(), usize::MAX).unwrap();
         assert!(page.damaged.is_empty());
@@ -342,7 +342,10 @@ impl Simulation {
                 self.ids.insert(body, id);
                 Known::of(sent)
             });
-            assert_eq!((body, &meta.fairness_key), (known.body, &known.key));
+            assert_eq!(
+                (body, &meta.schedule.fairness_key),
+                (known.body, &known.key)
+            );
             assert_eq!(meta.expires_at, known.expires);
             let attempts = known.attempts_confirmed..=known.attempts;
             assert!(attempts.contains(&meta.attempts), "{attempts:?}: {meta:?}");
@@ -376,7 +379,7 @@ impl Simulation {
         self.learn_what_is_remembered();
     }
 
-    pub(super) fn body_in(&self, queue: QueueId, entry: &Entry) -> u64 {
+    pub(super) fn body_in(&self, queue: QueueId, entry: &StoredMessage) -> u64 {
         let shard = &self.shell.shards[&queue];
         let loaded = shard.load(&[entry.locator()]).unwrap().remove(0);
         let fila_store::Loaded::Found(payload) = loaded else {

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fila_core::{
-    Command, ConsumerId, Credit, Delivery, Demand, LeaseId, RedriveError, RedriveStamp, Redriven,
-    SettleError, Settlement, Verdict,
+    Command, ConsumerId, Credit, Delivery, Demand, LeaseId, MovedMessage, RedriveError,
+    RedriveStamp, SettleError, Settlement, Verdict,
 };
 use fila_store::{
-    Cursor, DeathReason, Entry, FairnessKey, History, MessageId, QueueId, Shard, Timestamp,
+    Cursor, DeathReason, FairnessKey, History, MessageId, QueueId, Shard, StoredMessage, Timestamp,
 };
 
 use super::{Known, Life, Pending, Simulation};
@@ -28,7 +28,7 @@ pub(super) struct Cellar {
     leased: BTreeMap<LeaseId, (u64, Timestamp)>,
     stamp: RedriveStamp,
     /// What was found once, and the stamp of that time.
-    found: (Vec<Entry>, RedriveStamp),
+    found: (Vec<StoredMessage>, RedriveStamp),
     /// Failures that the broker has told of.
     pub(super) told: BTreeSet<(MessageId, u32)>,
 }
@@ -238,7 +238,7 @@ impl Simulation {
         }
     }
 
-    fn look_into_cellar(&self) -> Vec<Entry> {
+    fn look_into_cellar(&self) -> Vec<StoredMessage> {
         let shard = &self.shell.shards[&self.cellar.queue];
         let page = shard.scan(&Cursor::start(), usize::MAX).unwrap();
         assert!(page.damaged.is_empty());
@@ -263,7 +263,7 @@ impl Simulation {
         self.redrive(entries, self.cellar.stamp);
     }
 
-    fn redrive(&mut self, entries: Vec<Entry>, stamp: RedriveStamp) {
+    fn redrive(&mut self, entries: Vec<StoredMessage>, stamp: RedriveStamp) {
         let now = self.shell.now;
         let bodies = entries.iter().map(|entry| {
             // Of one that is gone nobody knows the body any more.
@@ -289,7 +289,7 @@ impl Simulation {
             queue: self.cellar.queue,
             to: self.queue,
             stamp,
-            messages: entries.into_iter().map(Redriven::new).collect(),
+            messages: entries.into_iter().map(MovedMessage::from).collect(),
             ticket,
         });
     }
@@ -325,7 +325,7 @@ impl Simulation {
             let letter = self.cellar.dead.get(&body);
             let letter = letter.unwrap_or_else(|| panic!("{body} should not be there"));
             letter.check(entry.meta.history.as_deref());
-            assert_eq!(entry.meta.fairness_key, letter.known.key);
+            assert_eq!(entry.meta.schedule.fairness_key, letter.known.key);
             assert!(bodies.insert(body), "{body} is there twice");
         }
         assert!(bodies.iter().eq(self.cellar.dead.keys()), "one is missing");

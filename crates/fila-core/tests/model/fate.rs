@@ -72,7 +72,7 @@ impl Simulation {
             let mut new = message(name, body);
             let weight = 1 + self.chance.below(5) as u32;
             let weight = if shape.is_invalid { u32::MAX } else { weight };
-            new.weight = NonZeroU32::new(weight).unwrap();
+            new.schedule.weight = NonZeroU32::new(weight).unwrap();
             if self.chance.one_in(6) {
                 new.delay = Duration::from_millis(self.chance.below(400));
             }

@@ -14,8 +14,8 @@ use fila_core::{
     Recovery, Round, Settings, SettleError, Settlement, Throttle, Verdict,
 };
 use fila_store::{
-    Batch, Cursor, Damaged, Engine, Entry, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
-    Payload, QueueId, QueueName, Shard, ThrottleKey, Timestamp,
+    Batch, Cursor, Damaged, Engine, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
+    Payload, QueueId, QueueName, Shard, StoredMessage, ThrottleKey, Timestamp,
 };
 
 #[allow(unused_imports, reason = "every test uses a part of it")]
@@ -490,7 +490,7 @@ impl Shell {
     pub(crate) fn peek_at(
         &mut self,
         queue: QueueId,
-        messages: Vec<Entry>,
+        messages: Vec<StoredMessage>,
     ) -> Vec<(MessageId, Option<MessageStatus>)> {
         let ids: Vec<MessageId> = messages.iter().map(|entry| entry.id).collect();
         let ticket = self.ticket();
@@ -570,10 +570,9 @@ pub(crate) fn throttle_key(name: &str) -> ThrottleKey {
 
 /// Returns a message that takes tokens of these keys.
 pub(crate) fn throttled(name: &str, keys: &[&str]) -> NewMessage {
-    NewMessage {
-        throttle_keys: keys.iter().map(|key| throttle_key(key)).collect(),
-        ..message(name, "throttled")
-    }
+    let mut message = message(name, "throttled");
+    message.schedule.throttle_keys = keys.iter().map(|key| throttle_key(key)).collect();
+    message
 }
 
 pub(crate) fn message(name: &str, body: impl Into<bytes::Bytes>) -> NewMessage {

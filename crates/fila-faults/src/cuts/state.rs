@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use bytes::Bytes;
 use fila_store::{
     ConfigKey, Cursor, DeduplicationId, Durability, Engine, FjallEngine, FjallOptions, Limit,
-    Locator, Message, MessageId, OpenError, Queue, QueueName, Shard, Timestamp, Version,
+    Locator, MessageId, OpenError, Queue, QueueName, Shard, StoredMessage, Timestamp, Version,
 };
 
 /// The store under test. To test another one, change this and [`open`].
@@ -45,7 +45,7 @@ pub struct Held {
     /// The queue itself.
     pub queue: Queue,
     /// Its messages, by place.
-    pub messages: BTreeMap<Locator, Message>,
+    pub messages: BTreeMap<Locator, StoredMessage>,
     /// Its deduplication ids.
     pub remembered: BTreeMap<DeduplicationId, (MessageId, Timestamp)>,
 }
@@ -161,7 +161,7 @@ fn read_queue(shard: &StoreShard, queue: Queue) -> anyhow::Result<Held> {
         ensure!(page.damaged.is_empty(), "damaged: {:?}", page.damaged);
         for entry in page.items {
             let place = Locator {
-                fairness_key: entry.meta.fairness_key.clone(),
+                fairness_key: entry.meta.schedule.fairness_key.clone(),
                 id: entry.id,
             };
             let known = scanned.insert(place, entry.meta);

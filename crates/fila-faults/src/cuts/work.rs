@@ -10,8 +10,8 @@ use anyhow::{Context, ensure};
 use bytes::Bytes;
 use fastrand::Rng;
 use fila_store::{
-    Batch, ConfigKey, DeduplicationId, Engine, Expected, FairnessKey, Locator, Message, MessageId,
-    Meta, Origin, Payload, QueueName, Shard, Timestamp,
+    Batch, ConfigKey, DeduplicationId, Engine, Expected, FairnessKey, Locator, MessageId, Meta,
+    Origin, Payload, QueueName, Shard, StoredMessage, Timestamp,
 };
 
 use super::state::{Held, Shards, State, Store, open};
@@ -303,7 +303,14 @@ impl<'a> Work<'a> {
             fairness_key: key,
             id,
         };
-        held.messages.insert(place, Message { id, meta, payload });
+        held.messages.insert(
+            place,
+            StoredMessage {
+                id,
+                meta,
+                payload: Some(payload),
+            },
+        );
         Ok(())
     }
 

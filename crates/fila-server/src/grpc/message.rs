@@ -10,7 +10,7 @@ use bytes::Bytes;
 use fila_core::{BatchId, Delivery, Enqueued, NewMessage, ProducerId, Sequence, Ttl};
 use fila_proto::v1::{self, EnqueueResult, ErrorCode};
 use fila_store::{
-    DeathReason, DeduplicationId, FairnessKey, History, Payload, QueueId, ThrottleKey,
+    DeathReason, DeduplicationId, FairnessKey, History, Payload, QueueId, Schedule, ThrottleKey,
 };
 
 use super::id;
@@ -20,29 +20,41 @@ use super::trace::CallTrace;
 /// A payload of so many bytes that came alone is most of what it came in.
 const LARGE: usize = 64 << 10;
 
-/// The fairness key of messages that name none.
-const DEFAULT_KEY: &str = "default";
-
 /// Takes a fairness key, or the default if it is empty.
 pub(super) fn fairness_key(text: String) -> Result<FairnessKey, Refusal> {
-    let bytes = match text.is_empty() {
-        true => Bytes::from_static(DEFAULT_KEY.as_bytes()),
-        false => Bytes::from(text),
-    };
-    FairnessKey::new(bytes).map_err(out_of_range(ErrorCode::FairnessKeyTooLong))
+    if text.is_empty() {
+        return Ok(FairnessKey::default());
+    }
+    FairnessKey::new(text).map_err(out_of_range(ErrorCode::FairnessKeyTooLong))
 }
 
-/// Takes the throttle keys of a message. How many there may be is the broker's to say.
-fn throttle_keys(texts: &[String]) -> Result<Box<[ThrottleKey]>, Refusal> {
-    let keys = texts.iter().map(|text| ThrottleKey::parse(text));
-    let keys: Result<Box<[ThrottleKey]>, _> = keys.collect();
-    keys.map_err(out_of_range(ErrorCode::InvalidThrottleKey))
+/// Takes the schedule of a message. The broker limits the number of throttle keys.
+fn schedule(
+    key: String,
+    weight: Option<u32>,
+    throttle_keys: &[String],
+) -> Result<Schedule, Refusal> {
+    let zero = || {
+        Refusal::new(
+            ErrorCode::InvalidWeight,
+            "weight 0 is out of range; 1 is the least",
+        )
+    };
+    Ok(Schedule {
+        weight: NonZeroU32::new(weight.unwrap_or(1)).ok_or_else(zero)?,
+        fairness_key: fairness_key(key)?,
+        throttle_keys: throttle_keys
+            .iter()
+            .map(|text| ThrottleKey::parse(text))
+            .collect::<Result<_, _>>()
+            .map_err(out_of_range(ErrorCode::InvalidThrottleKey))?,
+    })
 }
 
 /// Takes a message as its producer gives it.
 pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessage, Refusal> {
     let v1::Message {
-        fairness_key: key,
+        fairness_key,
         weight,
         headers,
         payload,
@@ -60,13 +72,6 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
         };
         out_of_range(code)(error)
     })?;
-    let zero = || {
-        Refusal::new(
-            ErrorCode::InvalidWeight,
-            "weight 0 is out of range; 1 is the least",
-        )
-    };
-    let weight = NonZeroU32::new(weight.unwrap_or(1)).ok_or_else(zero)?;
     let deduplication_id = match deduplication_id.is_empty() {
         true => None,
         false => {
@@ -75,8 +80,7 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
         }
     };
     Ok(NewMessage {
-        fairness_key: fairness_key(key)?,
-        weight,
+        schedule: schedule(fairness_key, weight, &throttle_keys)?,
         payload,
         delay: Duration::from_millis(delay_ms),
         ttl: match ttl_ms {
@@ -86,7 +90,6 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
         },
         deduplication_id,
         refusal: None,
-        throttle_keys: self::throttle_keys(&throttle_keys)?,
     })
 }
 

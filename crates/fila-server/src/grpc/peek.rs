@@ -90,7 +90,7 @@ fn message(queue: QueueId, source: Option<QueueId>, peeked: PeekedMessage) -> v1
     };
     v1::PeekedMessage {
         message_id: id::encode(queue, entry.id),
-        fairness_key: key_text(&meta.fairness_key),
+        fairness_key: key_text(&meta.schedule.fairness_key),
         weight: status.weight,
         headers: headers.into_iter().collect(),
         payload: body,
@@ -106,7 +106,12 @@ fn message(queue: QueueId, source: Option<QueueId>, peeked: PeekedMessage) -> v1
             .as_ref()
             .map_or_else(String::new, name),
         history: meta.history.as_deref().map(|it| history(source, it)),
-        throttle_keys: meta.throttle_keys.iter().map(ToString::to_string).collect(),
+        throttle_keys: meta
+            .schedule
+            .throttle_keys
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
     }
 }
 

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 
+use fila_store::Schedule;
 use foldhash::quality::RandomState;
 
-use super::queue_hooks::Placement;
 use crate::telemetry::{TRACEPARENT, TRACESTATE};
 
 /// Answers in each half.
@@ -24,12 +24,12 @@ pub(super) struct LastGood {
 
 #[derive(Debug, Default)]
 struct Halves {
-    new: HashMap<u64, Placement, RandomState>,
-    old: HashMap<u64, Placement, RandomState>,
+    new: HashMap<u64, Schedule, RandomState>,
+    old: HashMap<u64, Schedule, RandomState>,
 }
 
 impl Halves {
-    fn keep(&mut self, number: u64, answer: Placement) {
+    fn keep(&mut self, number: u64, answer: Schedule) {
         if self.new.len() >= HALF {
             self.old = std::mem::take(&mut self.new);
         }
@@ -38,7 +38,7 @@ impl Halves {
 }
 
 impl LastGood {
-    pub(super) fn remember(&self, headers: &[(String, String)], answer: &Placement) {
+    pub(super) fn remember(&self, headers: &[(String, String)], answer: &Schedule) {
         let number = self.number(headers);
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         match halves.new.get_mut(&number) {
@@ -48,7 +48,7 @@ impl LastGood {
         }
     }
 
-    pub(super) fn find(&self, headers: &[(String, String)]) -> Option<Placement> {
+    pub(super) fn find(&self, headers: &[(String, String)]) -> Option<Schedule> {
         let number = self.number(headers);
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = halves.new.get(&number) {
@@ -83,11 +83,8 @@ mod tests {
             .collect()
     }
 
-    fn key(name: &str) -> Placement {
-        Placement {
-            fairness_key: FairnessKey::new(name.to_owned()).unwrap(),
-            ..Placement::default()
-        }
+    fn key(name: &str) -> Schedule {
+        FairnessKey::new(name.to_owned()).unwrap().into()
     }
 
     #[test]

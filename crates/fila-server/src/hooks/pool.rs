@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use fila_core::{Judgement, NewMessage};
 use fila_lua::{Hook, Watch};
-use fila_store::{Entry, Payload};
+use fila_store::StoredMessage;
 use tokio::sync::watch;
 use tracing::error;
 
@@ -39,7 +39,7 @@ pub(crate) enum Questions {
     /// How these are to be scheduled.
     Enqueue(Arc<Vec<NewMessage>>),
     /// How these dead letters are, which come back.
-    Redrive(Arc<Vec<(Entry, Payload)>>),
+    Redrive(Arc<Vec<StoredMessage>>),
     /// What becomes of this one.
     Failure(Arc<Failed>),
 }

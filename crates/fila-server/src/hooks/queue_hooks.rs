@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use fila_core::{Definition, HookFallback, Judgement, NewMessage};
 use fila_lua::{
     Breaker, EnqueueInput, FailureAction, FailureInput, Hook, Limits, Sandbox, Scheduling, Script,
     ScriptError,
 };
 use fila_store::{
-    DeathReason, Entry, FairnessKey, Payload, QueueId, QueueName, Sizes, ThrottleKey,
+    DeathReason, FairnessKey, OutOfRange, Payload, QueueId, QueueName, Schedule, Sizes,
+    StoredMessage, ThrottleKey,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{error, info, warn};
@@ -20,9 +20,6 @@ use tracing::{error, info, warn};
 use super::book::{Book, Change, HookFigures, HookState};
 use super::last_good::LastGood;
 use crate::config::Config;
-
-/// The fairness key of messages that nobody gives one.
-const DEFAULT_KEY: &[u8] = b"default";
 
 /// How many calls may wait for the hook of one queue. At a limit of 10 ms for each message that is half a minute.
 const CALLS_MAX: usize = 4_096;
@@ -143,51 +140,32 @@ struct Entrance {
     capacity: u32,
 }
 
-/// How a message is scheduled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Placement {
-    pub(crate) fairness_key: FairnessKey,
-    pub(crate) weight: NonZeroU32,
-    pub(crate) throttle_keys: Box<[ThrottleKey]>,
-}
-
-/// That of a message of which nothing is said.
-impl Default for Placement {
-    fn default() -> Self {
-        Self {
-            fairness_key: FairnessKey::new(Bytes::from_static(DEFAULT_KEY))
-                .expect("a short key is one"),
-            weight: NonZeroU32::MIN,
-            throttle_keys: Box::default(),
-        }
-    }
-}
-
-impl Placement {
-    /// Takes an answer, which `fila-lua` has checked. An empty key is the default one, as it is on the wire.
-    fn of(answer: Scheduling) -> Result<Self, String> {
-        let key = match answer.fairness_key.is_empty() {
-            true => Self::default().fairness_key,
-            false => FairnessKey::new(answer.fairness_key).map_err(|error| error.to_string())?,
-        };
-        let throttle_keys = answer
-            .throttle_keys
+/// Converts the answer of `on_enqueue`, which `fila-lua` has checked. An empty key is the default one, as on the wire.
+fn schedule_of(answer: Scheduling) -> Result<Schedule, OutOfRange> {
+    let Scheduling {
+        fairness_key,
+        weight,
+        throttle_keys,
+    } = answer;
+    Ok(Schedule {
+        fairness_key: if fairness_key.is_empty() {
+            FairnessKey::default()
+        } else {
+            FairnessKey::new(fairness_key)?
+        },
+        weight: NonZeroU32::new(weight).unwrap_or(NonZeroU32::MIN),
+        throttle_keys: throttle_keys
             .iter()
-            .map(|key| ThrottleKey::parse(key));
-        let throttle_keys: Result<Box<[ThrottleKey]>, _> = throttle_keys.collect();
-        Ok(Self {
-            fairness_key: key,
-            weight: NonZeroU32::new(answer.weight).unwrap_or(NonZeroU32::MIN),
-            throttle_keys: throttle_keys.map_err(|error| error.to_string())?,
-        })
-    }
+            .map(|key| ThrottleKey::parse(key))
+            .collect::<Result<_, _>>()?,
+    })
 }
 
 /// What `on_enqueue`, or what stands in for it, says of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is scheduled so.
-    Placed(Placement),
+    /// The message gets this schedule.
+    Scheduled(Schedule),
     /// It is not taken.
     Refused(Arc<str>),
     /// Nothing: it is refused for something else.
@@ -198,11 +176,7 @@ impl Verdict {
     /// Makes it so. What the producer said of scheduling counts no more.
     pub(crate) fn apply(self, message: &mut NewMessage) {
         match self {
-            Self::Placed(placement) => {
-                message.fairness_key = placement.fairness_key;
-                message.weight = placement.weight;
-                message.throttle_keys = placement.throttle_keys;
-            }
+            Self::Scheduled(schedule) => message.schedule = schedule,
             Self::Refused(error) => message.refusal = Some(error),
             Self::Unasked => {}
         }
@@ -233,12 +207,12 @@ impl About<'_> {
     }
 }
 
-/// A dead letter on its way back, whose payload was not read.
-impl<'a> From<&'a (Entry, Payload)> for About<'a> {
-    fn from((entry, payload): &'a (Entry, Payload)) -> Self {
+/// A dead letter on its way back, with its headers and without its body.
+impl<'a> From<&'a StoredMessage> for About<'a> {
+    fn from(message: &'a StoredMessage) -> Self {
         Self {
-            headers: payload.headers(),
-            sizes: entry.meta.sizes,
+            headers: message.payload.as_ref().map_or(&[], Payload::headers),
+            sizes: message.meta.sizes,
         }
     }
 }
@@ -464,14 +438,16 @@ impl QueueHooks {
             queue: self.name.as_str(),
         });
         let took = sandbox.cost().elapsed;
-        let answer = answer.map_err(|error| error.to_string());
-        match answer.and_then(Placement::of) {
-            Ok(placement) => {
+        let schedule = answer
+            .map_err(|error| error.to_string())
+            .and_then(|answer| schedule_of(answer).map_err(|error| error.to_string()));
+        match schedule {
+            Ok(schedule) => {
                 self.changed(Hook::OnEnqueue, book.succeeded(took), None);
                 if self.fallback == HookFallback::LastGood {
-                    self.records.last_good.remember(headers, &placement);
+                    self.records.last_good.remember(headers, &schedule);
                 }
-                Verdict::Placed(placement)
+                Verdict::Scheduled(schedule)
             }
             Err(error) => {
                 self.failed(Hook::OnEnqueue, now + took, took, &error);
@@ -533,10 +509,10 @@ impl QueueHooks {
     pub(super) fn stand_in(&self, message: About<'_>) -> Verdict {
         let last_error = self.records.on_enqueue.stood_in_for(1);
         match self.fallback {
-            HookFallback::Default => Verdict::Placed(Placement::default()),
+            HookFallback::Default => Verdict::Scheduled(Schedule::default()),
             HookFallback::LastGood => {
                 let known = self.records.last_good.find(message.headers);
-                Verdict::Placed(known.unwrap_or_default())
+                Verdict::Scheduled(known.unwrap_or_default())
             }
             HookFallback::Refuse => Verdict::Refused(match (&self.program, last_error) {
                 (Program::Broken(error), _) => error.clone(),

@@ -309,7 +309,7 @@ mod tests {
                 let Committed::Stored { mut round, .. } = committed else {
                     panic!("the store is sound");
                 };
-                ids.extend(round.batches[0].1.take_puts().map(|(id, ..)| id));
+                ids.extend(round.batches[0].1.take_puts().map(|it| it.id));
             }
         }
         assert_eq!(ids.len(), ROUNDS as usize);

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use fila_core::NewMessage;
 use fila_lua::Hook;
-use fila_store::{Entry, Payload, QueueId};
+use fila_store::{QueueId, StoredMessage};
 use foldhash::fast::RandomState;
 use tokio::sync::{mpsc, oneshot};
 
@@ -49,8 +49,8 @@ impl Handle {
     pub(super) async fn schedule_again(
         &self,
         queue: &QueueEntry,
-        messages: Vec<(Entry, Payload)>,
-    ) -> Result<(Vec<(Entry, Payload)>, Vec<Verdict>), CallError> {
+        messages: Vec<StoredMessage>,
+    ) -> Result<(Vec<StoredMessage>, Vec<Verdict>), CallError> {
         self.ask(queue, messages, Questions::Redrive).await
     }
 

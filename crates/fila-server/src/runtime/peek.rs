@@ -13,8 +13,8 @@ use bytes::Bytes;
 use fila_core::MessageStatus;
 use fila_store::record::DecodeError;
 use fila_store::{
-    Cursor, Damaged, Entry, FairnessKey, Loaded, Locator, MessageId, Payload, QueueId, ReadError,
-    Shard,
+    Cursor, Damaged, FairnessKey, Loaded, Locator, MessageId, Payload, QueueId, ReadError, Shard,
+    StoredMessage,
 };
 
 use super::recover::report_damage;
@@ -64,7 +64,7 @@ pub struct Peeked {
 #[non_exhaustive]
 pub struct PeekedMessage {
     /// What is stored of it beside its payload.
-    pub entry: Entry,
+    pub entry: StoredMessage,
     /// Its headers.
     pub headers: Vec<(String, String)>,
     /// Its body, perhaps cut.
@@ -89,7 +89,7 @@ impl<S: Shard> Browse for Shards<S> {
 /// What was stored when it was read.
 #[derive(Debug)]
 pub(super) struct Found {
-    pub(super) messages: Vec<(Entry, Loaded)>,
+    pub(super) messages: Vec<(StoredMessage, Loaded)>,
     damaged: Vec<Damaged>,
     pub(super) next: Option<Locator>,
     payload_bytes: Option<usize>,
@@ -97,7 +97,7 @@ pub(super) struct Found {
 
 impl Found {
     /// Returns the messages to ask the scheduler about.
-    pub(super) fn entries(&self) -> Vec<Entry> {
+    pub(super) fn entries(&self) -> Vec<StoredMessage> {
         let entries = self.messages.iter();
         entries.map(|(entry, _)| entry.clone()).collect()
     }
@@ -155,7 +155,7 @@ fn read(shard: &impl Shard, query: &PeekQuery) -> Result<Found, ReadError> {
     };
     let page = shard.scan(&cursor, query.messages)?;
     let damaged_places = page.damaged.iter().filter_map(|it| it.message.clone());
-    let read_last = page.items.last().map(Entry::locator);
+    let read_last = page.items.last().map(StoredMessage::locator);
     let read_last = damaged_places.chain(read_last).max();
     let mut entries = page.items;
     entries.retain(|entry| is_ours(&entry.locator()));
@@ -163,7 +163,7 @@ fn read(shard: &impl Shard, query: &PeekQuery) -> Result<Found, ReadError> {
     let is_stopped = fitting < entries.len();
     entries.truncate(fitting);
 
-    let locators: Vec<Locator> = entries.iter().map(Entry::locator).collect();
+    let locators: Vec<Locator> = entries.iter().map(StoredMessage::locator).collect();
     let payloads = shard.load(&locators)?;
     let last = match is_stopped {
         true => locators.into_iter().next_back(),
@@ -185,7 +185,7 @@ fn read(shard: &impl Shard, query: &PeekQuery) -> Result<Found, ReadError> {
 }
 
 /// Returns how many of these messages fit into a page: one at least.
-fn fitting(entries: &[Entry], payload_bytes: Option<usize>) -> usize {
+fn fitting(entries: &[StoredMessage], payload_bytes: Option<usize>) -> usize {
     let most = payload_bytes.map_or(u64::MAX, |most| most as u64);
     let (mut shown, mut read) = (0, 0);
     let mut fitting = 0;
@@ -197,7 +197,7 @@ fn fitting(entries: &[Entry], payload_bytes: Option<usize>) -> usize {
         let (headers, body) = (entry.meta.sizes.headers, entry.meta.sizes.body);
         let (headers, body) = (u64::from(headers), u64::from(body));
         let name = entry.meta.deduplication_id.as_ref();
-        let names = entry.meta.fairness_key.as_bytes().len();
+        let names = entry.meta.schedule.fairness_key.as_bytes().len();
         let names = names + name.map_or(0, |name| name.as_bytes().len());
         shown += ITSELF + names as u64 + headers + body.min(most);
         read += headers + body;

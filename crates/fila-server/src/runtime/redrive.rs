@@ -14,8 +14,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fila_core::{Answer, Command, EnqueueError, RedriveError, RedriveStamp, Redriven};
-use fila_store::{Entry, FairnessKey, Loaded, Locator, MessageId, Payload, Timestamp};
+use fila_core::{Answer, Command, EnqueueError, MovedMessage, RedriveError, RedriveStamp};
+use fila_store::{FairnessKey, Loaded, Locator, MessageId, Payload, StoredMessage, Timestamp};
 use tokio::time::Instant;
 
 use super::catalogue::QueueEntry;
@@ -161,19 +161,20 @@ impl Redriving {
         let found = self.read(self.pace.page()).await?;
         let (mut last, mut candidates, mut seen) = (None, Vec::new(), 0);
         let mut is_cut = false;
-        for (entry, loaded) in found.messages {
+        for (mut message, loaded) in found.messages {
             if candidates.len() >= most {
                 is_cut = true;
                 break;
             }
-            last = Some(entry.locator());
+            last = Some(message.locator());
             seen += 1;
             // What cannot be read is reported by whoever wants to deliver it.
             if let Loaded::Found(payload) = loaded
-                && !self.has_come_since(entry.meta.enqueued_at)
+                && !self.has_come_since(message.meta.enqueued_at)
                 && self.query.wants(&payload)
             {
-                candidates.push((entry, payload));
+                message.payload = Some(payload);
+                candidates.push(message);
             }
         }
         let messages = self.admit(candidates).await?;
@@ -231,25 +232,21 @@ impl Redriving {
     ///
     /// The queue's `on_enqueue` says anew whose share a message uses, and by which throttles it goes. Without one a
     /// message comes back under the key that it had.
-    async fn admit(&self, messages: Vec<(Entry, Payload)>) -> Result<Vec<Redriven>, CallError> {
+    async fn admit(&self, messages: Vec<StoredMessage>) -> Result<Vec<MovedMessage>, CallError> {
         // Its script may be another one by now.
         let to = self.handle.queue(self.to.name.as_str())?;
         let (messages, verdicts) = self.handle.schedule_again(&to, messages).await?;
         let mut verdicts = verdicts.into_iter();
-        let admitted = messages.into_iter().map(|(entry, _)| {
-            let mut redriven = Redriven::new(entry);
+        let admitted = messages.into_iter().map(|message| {
+            let mut moved = MovedMessage::from(message);
             match verdicts.next() {
-                Some(Verdict::Placed(placement)) => {
-                    redriven.fairness_key = placement.fairness_key;
-                    redriven.weight = placement.weight;
-                    redriven.throttle_keys = placement.throttle_keys;
-                }
+                Some(Verdict::Scheduled(schedule)) => moved.meta.schedule = schedule,
                 Some(Verdict::Refused(error)) => {
                     return Err(CallError::Redrive(EnqueueError::HookFailed { error }));
                 }
                 Some(Verdict::Unasked) | None => {}
             }
-            Ok(redriven)
+            Ok(moved)
         });
         admitted.collect()
     }
@@ -257,7 +254,7 @@ impl Redriving {
     async fn move_page(
         &mut self,
         stamp: RedriveStamp,
-        messages: Vec<Redriven>,
+        messages: Vec<MovedMessage>,
     ) -> Result<(Vec<Result<MessageId, RedriveError>>, RedriveStamp), CallError> {
         let bytes = messages.len() * MESSAGE_BYTES;
         let (ticket, reply) = Ticket::call();

@@ -9,7 +9,10 @@ use bytes::Bytes;
 use super::{Core, EmbeddedShard, commit_error, set_number, unset};
 use crate::batch::{Operation, Origin};
 use crate::rows::{Rows, Table, View, Write, WriteError};
-use crate::{Batch, CommitError, Generation, Payload, QueueId, Rejected, keys, record};
+use crate::{
+    Batch, CommitError, Generation, MessageId, Meta, Payload, QueueId, Rejected, StoredMessage,
+    keys, record,
+};
 
 type Batches<'a, R> = &'a [(&'a EmbeddedShard<R>, &'a Batch)];
 
@@ -187,7 +190,7 @@ fn next_id<R: Rows>(shard: &EmbeddedShard<R>, batch: &Batch) -> Option<u64> {
         .operations()
         .iter()
         .filter_map(|operation| match operation {
-            Operation::Put(id, ..) | Operation::Adopt(id, ..) => Some(id.get()),
+            Operation::Put(StoredMessage { id, .. }) | Operation::Adopt(id, ..) => Some(id.get()),
             Operation::Update(..) | Operation::Delete(_) => None,
         });
     put.map(|id| (id >= next_id).then_some(id.saturating_add(1)))
@@ -200,17 +203,22 @@ fn encode_operation<R: Rows>(
     operation: &Operation,
     writes: &mut Vec<Write>,
 ) -> Result<(), CommitError> {
+    let key_of = |id: MessageId, meta: &Meta| {
+        keys::message(queue, generation, &meta.schedule.fairness_key, id)
+    };
     match operation {
-        Operation::Put(id, meta, payload) => {
-            let key: Bytes = keys::message(queue, generation, &meta.fairness_key, *id).into();
+        Operation::Put(StoredMessage { id, meta, payload }) => {
+            let key: Bytes = key_of(*id, meta).into();
             let record = record::encode_meta(&key, meta);
             writes.push(put(Table::Messages, key.clone(), record));
-            let record = record::encode_payload(&key, payload);
-            writes.push(put(Table::Payloads, key, record));
+            if let Some(payload) = payload {
+                let record = record::encode_payload(&key, payload);
+                writes.push(put(Table::Payloads, key, record));
+            }
         }
         Operation::Adopt(id, meta, origin) => {
             let payload = payload_of(core, origin)?;
-            let key: Bytes = keys::message(queue, generation, &meta.fairness_key, *id).into();
+            let key: Bytes = key_of(*id, meta).into();
             let record = record::encode_meta(&key, meta);
             writes.push(put(Table::Messages, key.clone(), record));
             // A missing original means that this commit is a repeated one: the copy exists and stays as it is.
@@ -220,7 +228,7 @@ fn encode_operation<R: Rows>(
             }
         }
         Operation::Update(id, meta) => {
-            let key = keys::message(queue, generation, &meta.fairness_key, *id);
+            let key = key_of(*id, meta);
             let record = record::encode_meta(&key, meta);
             writes.push(super::set(Table::Messages, key, record));
         }

@@ -9,9 +9,9 @@ use super::{Core, Ownership, commit, commit_error};
 use crate::record::{self, DecodeError};
 use crate::rows::{Rows, Table, View};
 use crate::{
-    Batch, CommitError, Cursor, Damaged, DeduplicationId, Entry, Epoch, FairnessKey, Fault,
-    Generation, Limit, Loaded, Locator, Message, MessageId, Page, QueueId, ReadError, Remembered,
-    Shard, Timestamp, keys,
+    Batch, CommitError, Cursor, Damaged, DeduplicationId, Epoch, FairnessKey, Fault, Generation,
+    Limit, Loaded, Locator, MessageId, Page, QueueId, ReadError, Remembered, Shard, StoredMessage,
+    Timestamp, keys,
 };
 
 /// The durable side of one owned queue in an embedded database.
@@ -104,7 +104,7 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
             .collect()
     }
 
-    fn scan(&self, after: &Cursor, limit: usize) -> Result<Page<Entry, Cursor>, ReadError> {
+    fn scan(&self, after: &Cursor, limit: usize) -> Result<Page<StoredMessage, Cursor>, ReadError> {
         let generation = self.fenced()?;
         let (from, to) = keys::messages(self.queue, generation, after.0.as_deref());
         let view = self.core.rows.view();
@@ -112,7 +112,7 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
         let cursor =
             |key: &Bytes| Some(Cursor(Some(Bytes::copy_from_slice(keys::position_of(key)))));
         page(rows, limit, cursor, |key, record| {
-            decode_entry(&key, &record)
+            decode_meta(&key, &record)
         })
     }
 
@@ -121,7 +121,7 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
         key: &FairnessKey,
         after: Option<MessageId>,
         limit: Limit,
-    ) -> Result<Page<Message, MessageId>, ReadError> {
+    ) -> Result<Page<StoredMessage, MessageId>, ReadError> {
         let generation = self.fenced()?;
         let (from, to) = keys::backlog(self.queue, generation, key, after);
         let view = self.core.rows.view();
@@ -137,7 +137,7 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
             let (key, record) = row?;
             match decode_message(&key, &record, &mut payloads)? {
                 Ok(message) => {
-                    let sizes = message.payload.sizes();
+                    let sizes = message.meta.sizes;
                     bytes += sizes.headers as usize + sizes.body as usize;
                     page.items.push(message);
                 }
@@ -227,14 +227,18 @@ fn page<T, C>(
     Ok(page)
 }
 
-fn decode_entry(key: &[u8], record: &Bytes) -> Result<Entry, Damaged> {
+fn decode_meta(key: &[u8], record: &Bytes) -> Result<StoredMessage, Damaged> {
     let (fairness_key, id) = keys::parse_message(key).map_err(|error| Damaged {
         record: "key of a message",
         message: None,
         error,
     })?;
     match record::decode_meta(key, record, fairness_key.clone()) {
-        Ok(meta) => Ok(Entry { id, meta }),
+        Ok(meta) => Ok(StoredMessage {
+            id,
+            meta,
+            payload: None,
+        }),
         Err(error) => Err(Damaged {
             record: "message",
             message: Some(Locator { fairness_key, id }),
@@ -247,26 +251,26 @@ fn decode_message<I>(
     key: &[u8],
     record: &Bytes,
     payloads: &mut Payloads<I>,
-) -> Result<Result<Message, Damaged>, Fault>
+) -> Result<Result<StoredMessage, Damaged>, Fault>
 where
     I: Iterator<Item = Result<(Bytes, Bytes), Fault>>,
 {
     // Also taken for a damaged message, so that the next one gets its own payload.
     let payload = payloads.take(key)?;
-    let Entry { id, meta } = match decode_entry(key, record) {
-        Ok(entry) => entry,
+    let mut message = match decode_meta(key, record) {
+        Ok(message) => message,
         Err(damaged) => return Ok(Err(damaged)),
     };
     let payload = payload.ok_or(DecodeError::Missing);
     Ok(
         match payload.and_then(|record| record::decode_payload(key, &record)) {
-            Ok(payload) => Ok(Message { id, meta, payload }),
+            Ok(payload) => {
+                message.payload = Some(payload);
+                Ok(message)
+            }
             Err(error) => Err(Damaged {
                 record: "payload",
-                message: Some(Locator {
-                    fairness_key: meta.fairness_key,
-                    id,
-                }),
+                message: Some(message.locator()),
                 error,
             }),
         },

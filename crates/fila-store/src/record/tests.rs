@@ -14,7 +14,7 @@ fn full_meta() -> Meta {
         FairnessKey::new("tenant").unwrap(),
         Timestamp::from_millis(0x0a0b),
     );
-    meta.weight = NonZeroU32::new(5).unwrap();
+    meta.schedule.weight = NonZeroU32::new(5).unwrap();
     meta.deliver_after = Some(Timestamp::from_millis(0x0c));
     meta.expires_at = Some(Timestamp::from_millis(0x0d));
     meta.attempts = 3;
@@ -28,10 +28,9 @@ fn full_meta() -> Meta {
 
 fn throttled_meta() -> Meta {
     let keys = ["api", "api:eu"].map(|key| ThrottleKey::parse(key).unwrap());
-    Meta {
-        throttle_keys: Box::new(keys),
-        ..full_meta()
-    }
+    let mut meta = full_meta();
+    meta.schedule.throttle_keys = Box::new(keys);
+    meta
 }
 
 /// A message that has failed, and one that has died of it.

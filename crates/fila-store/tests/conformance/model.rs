@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fila_store::{Batch, Engine, FairnessKey, Limit, Locator, Message, MessageId, Meta, Shard};
+use fila_store::{
+    Batch, Engine, FairnessKey, Limit, Locator, MessageId, Meta, Shard, StoredMessage,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -62,7 +64,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// The messages that there should be, by place.
-type Model = BTreeMap<Locator, Message>;
+type Model = BTreeMap<Locator, StoredMessage>;
 
 struct World<P: Place> {
     place: P,
@@ -144,7 +146,7 @@ impl<P: Place> World<P> {
                 Change::Delete(index) => {
                     if let Some(message) = pick(&mut self.model, *index) {
                         let place = Locator {
-                            fairness_key: message.meta.fairness_key.clone(),
+                            fairness_key: message.meta.schedule.fairness_key.clone(),
                             id: message.id,
                         };
                         self.model.remove(&place);
@@ -165,7 +167,11 @@ impl<P: Place> World<P> {
         let mut meta = Meta::new(fairness_key.clone(), at(self.counter));
         meta.sizes = payload.sizes();
         batch.put(id, meta.clone(), payload.clone());
-        let message = Message { id, meta, payload };
+        let message = StoredMessage {
+            id,
+            meta,
+            payload: Some(payload),
+        };
         self.model.insert(Locator { fairness_key, id }, message);
     }
 
@@ -197,7 +203,7 @@ impl<P: Place> World<P> {
     }
 }
 
-fn pick(model: &mut Model, index: prop::sample::Index) -> Option<&mut Message> {
+fn pick(model: &mut Model, index: prop::sample::Index) -> Option<&mut StoredMessage> {
     let length = model.len();
     (length > 0).then(|| model.values_mut().nth(index.index(length)))?
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fila_store::{
     Batch, Death, DeathReason, Engine, EngineError, ErrorText, Generation, History, Limit, Loaded,
-    MessageId, Meta, Origin, Shard,
+    MessageId, Meta, Origin, Shard, StoredMessage,
 };
 
 use crate::world::{
@@ -53,7 +53,7 @@ pub(crate) fn a_moved_message_is_in_the_other_queue_with_all_it_carries<P: Place
     let message = put(&a, "k", [1])[0];
     let mut known = all(&a, 1).remove(0).meta;
     // Under another fairness key, even.
-    known.fairness_key = key("other");
+    known.schedule.fairness_key = key("other");
     known.history = Some(Arc::new(history()));
     let new = id(&b, 9);
     let (leaving, coming) = moving::<P>((&a, message), (&b, new), known.clone());
@@ -174,7 +174,14 @@ pub(crate) fn an_adopted_message_is_updated_and_deleted_like_any_other<P: Place>
     assert_eq!(all(&b, 10).remove(0).meta, tried);
     assert_eq!(body(&b, "k", new), Some(b"1".to_vec()));
     let taken: Vec<_> = coming.take_puts().collect();
-    assert_eq!(taken, [(new, tried, None)]);
+    assert_eq!(
+        taken,
+        [StoredMessage {
+            id: new,
+            meta: tried,
+            payload: None
+        }]
+    );
     let mut batch = Batch::new();
     batch.delete(locator("k", new));
     b.commit(&batch).unwrap();

@@ -28,15 +28,15 @@ pub(crate) fn messages_come_in_the_order_of_key_and_id<P: Place>() {
     for counter in (0..40).rev() {
         let fairness_key = AWKWARD[counter as usize * 5 % AWKWARD.len()];
         let mut known = meta("");
-        known.fairness_key = FairnessKey::new(fairness_key).unwrap();
-        expected.push((known.fairness_key.clone(), id(&shard, counter)));
+        known.schedule.fairness_key = FairnessKey::new(fairness_key).unwrap();
+        expected.push((known.schedule.fairness_key.clone(), id(&shard, counter)));
         batch.put(id(&shard, counter), known, payload("body"));
     }
     shard.commit(&batch).unwrap();
     expected.sort();
     let found = all(&shard, 7).into_iter();
     let found: Vec<_> = found
-        .map(|entry| (entry.meta.fairness_key, entry.id))
+        .map(|entry| (entry.meta.schedule.fairness_key, entry.id))
         .collect();
     assert_eq!(found, expected);
 }
@@ -150,9 +150,9 @@ pub(crate) fn a_backlog_is_one_keys_messages_after_an_id<P: Place>() {
     assert_eq!(found, messages[3..7]);
     assert_eq!(page.next, Some(messages[6]));
     for message in &page.items {
-        let body = message.id.counter().to_string();
-        assert_eq!(message.payload, payload(body));
-        assert_eq!(message.meta.sizes, message.payload.sizes());
+        let payload = payload(message.id.counter().to_string());
+        assert_eq!(message.meta.sizes, payload.sizes());
+        assert_eq!(message.payload, Some(payload));
     }
     let rest = shard.backlog(&key("k"), page.next, limit(100)).unwrap();
     assert_eq!((rest.items.len(), rest.next), (3, None));

@@ -1,9 +1,9 @@
 //! Where engines are opened, and short words for what tests do with them.
 
 use fila_store::{
-    Batch, Cursor, DeduplicationId, Durability, Engine, Entry, FairnessKey, FjallEngine,
-    FjallOptions, Loaded, Locator, MemoryDisk, MemoryEngine, MessageId, Meta, Payload, QueueName,
-    Shard, Timestamp,
+    Batch, Cursor, DeduplicationId, Durability, Engine, FairnessKey, FjallEngine, FjallOptions,
+    Loaded, Locator, MemoryDisk, MemoryEngine, MessageId, Meta, Payload, QueueName, Shard,
+    StoredMessage, Timestamp,
 };
 use tempfile::TempDir;
 
@@ -145,7 +145,7 @@ pub(crate) fn put(
 }
 
 /// Returns everything there is, page by page; nothing may be damaged.
-pub(crate) fn all(shard: &impl Shard, page: usize) -> Vec<Entry> {
+pub(crate) fn all(shard: &impl Shard, page: usize) -> Vec<StoredMessage> {
     let mut entries = Vec::new();
     let mut cursor = Cursor::start();
     loop {

@@ -1,11 +1,13 @@
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use fila_core::HookFallback;
-use fila_store::{ConfigKey, DeathReason, FairnessKey, Payload, QueueId, QueueName, Version};
+use fila_store::{
+    ConfigKey, DeathReason, FairnessKey, Payload, QueueId, QueueName, Schedule, Version,
+};
 
 use super::*;
 use crate::config::Config;
-use crate::hooks::queue_hooks::{HookSettings, Placement};
+use crate::hooks::queue_hooks::HookSettings;
 use crate::runtime_config::Entry;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -88,7 +90,7 @@ fn message(tenant: &str) -> NewMessage {
 fn keys(answers: &Receiver<Vec<Answer>>) -> Vec<String> {
     let answers = answers.recv_timeout(PATIENCE).unwrap();
     let key = |answer: &Answer| match answer {
-        Answer::Verdict(Verdict::Placed(Placement { fairness_key, .. })) => {
+        Answer::Verdict(Verdict::Scheduled(Schedule { fairness_key, .. })) => {
             String::from_utf8(fairness_key.as_bytes().to_vec()).unwrap()
         }
         other => panic!("{other:?} is no placement"),
@@ -209,7 +211,7 @@ fn after_three_failures_a_script_is_left_alone_and_after_the_cooldown_it_is_trie
     let mut desk = Desk::new(&receiver, &count);
     desk.sandbox(hooks.loaded().unwrap());
     let verdict = hooks.schedule(desk.at_present(), (&message("a")).into(), later);
-    assert!(matches!(verdict, Verdict::Placed(it) if it.fairness_key.as_bytes() == b"good"));
+    assert!(matches!(verdict, Verdict::Scheduled(it) if it.fairness_key.as_bytes() == b"good"));
     assert_eq!(
         hooks.figures(later)[0].state,
         crate::hooks::HookState::Closed
@@ -244,7 +246,7 @@ fn what_stands_in_for_an_answer_is_the_queues_choice() {
     let expected = ["acme", "default", "acme", "default", "acme"];
     assert_eq!(rig.keys(&last_good, &asked), expected);
     let good = last_good.without_asking(&[message("acme")], Instant::now());
-    let Some([Verdict::Placed(good)]) = good.as_deref() else {
+    let Some([Verdict::Scheduled(good)]) = good.as_deref() else {
         panic!("{good:?}");
     };
     assert_eq!(

@@ -1,7 +1,7 @@
 use fila_core::{Answer, Definition};
 use fila_store::{
     Batch, CommitError, DeduplicationId, Engine, Epoch, Generation, Limit, MemoryDisk,
-    MemoryEngine, Message, Meta, Page, QueueName, Remembered, Timestamp,
+    MemoryEngine, Meta, Page, QueueName, Remembered, Timestamp,
 };
 
 use super::*;
@@ -191,9 +191,9 @@ impl Shard for Scarred {
             .collect())
     }
 
-    fn scan(&self, after: &Cursor, limit: usize) -> Result<Page<Entry, Cursor>, ReadError> {
+    fn scan(&self, after: &Cursor, limit: usize) -> Result<Page<StoredMessage, Cursor>, ReadError> {
         let mut page = self.shard.scan(after, limit)?;
-        let is_damaged = |entry: &&Entry| self.messages.contains(&entry.id);
+        let is_damaged = |entry: &&StoredMessage| self.messages.contains(&entry.id);
         let damaged = page.items.iter().filter(is_damaged);
         page.damaged = damaged
             .map(|entry| Damaged {
@@ -211,7 +211,7 @@ impl Shard for Scarred {
         key: &FairnessKey,
         after: Option<MessageId>,
         limit: Limit,
-    ) -> Result<Page<Message, MessageId>, ReadError> {
+    ) -> Result<Page<StoredMessage, MessageId>, ReadError> {
         self.shard.backlog(key, after, limit)
     }
 
