@@ -9,8 +9,8 @@
 use std::time::Instant;
 
 use fila_core::{
-    Broker, Command, Committed, ConsumerId, Credit, Definition, Demand, NewMessage, Recovery,
-    Settings, Settlement, Verdict,
+    Broker, Command, Committed, ConsumerId, Definition, Demand, NewMessage, Recovery, Settings,
+    Settlement, Verdict,
 };
 use fila_store::{Epoch, FairnessKey, Generation, Payload, QueueId, Timestamp};
 
@@ -80,18 +80,13 @@ impl Lifecycle {
         for _ in 0..BACKLOG / BATCH {
             lifecycle.enqueue()?;
         }
-        lifecycle.broker.handle(
-            now,
-            Command::Subscribe {
-                queue,
-                consumer: ConsumerId::new(1),
-                demand: Demand {
-                    credit: Credit::Limited(0),
-                    in_flight_max: u32::MAX,
-                },
-                ticket: (),
-            },
-        );
+        let demand = Demand {
+            credit: 0,
+            in_flight_max: u32::MAX,
+        };
+        lifecycle
+            .broker
+            .subscribe(now, queue, ConsumerId::new(1), demand)?;
         Ok(lifecycle)
     }
 

@@ -1,40 +1,51 @@
-//! What a broker answers.
+//! The answers of a broker, and its reasons to refuse.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fila_store::MessageId;
 
-use crate::{Explanation, KeyCursor, KeyStats, MessageStatus, QueueStats, Sequence};
+use crate::{Sequence, Tickets};
 
-/// The answer to a command.
+/// An answer to a command, with the ticket of that command. The result is an error if the broker refused the whole
+/// command.
+#[derive(Debug)]
+pub enum Answer<T: Tickets> {
+    /// To [`Command::Enqueue`](crate::Command::Enqueue).
+    Enqueued(T::Ticket<EnqueueResults>, Result<EnqueueResults, Refused>),
+    /// To [`Command::Settle`](crate::Command::Settle).
+    Settled(T::Ticket<SettleResults>, Result<SettleResults, Refused>),
+    /// To [`Command::Purge`](crate::Command::Purge).
+    Purged(T::Ticket<u64>, Result<u64, Refused>),
+    /// To [`Command::Redrive`](crate::Command::Redrive).
+    Redriven(T::Ticket<RedriveResults>, Result<RedriveResults, Refused>),
+}
+
+impl<T: Tickets> Answer<T> {
+    /// Replaces the result by a refusal.
+    pub(crate) fn refuse(self, refused: Refused) -> Self {
+        match self {
+            Self::Enqueued(ticket, _) => Self::Enqueued(ticket, Err(refused)),
+            Self::Settled(ticket, _) => Self::Settled(ticket, Err(refused)),
+            Self::Purged(ticket, _) => Self::Purged(ticket, Err(refused)),
+            Self::Redriven(ticket, _) => Self::Redriven(ticket, Err(refused)),
+        }
+    }
+}
+
+/// One result for each message, in their order. An accepted message is durable.
+pub type EnqueueResults = Vec<Result<Enqueued, EnqueueError>>;
+
+/// One result for each settlement, in their order. An accepted settlement is durable.
+pub type SettleResults = Vec<Result<(), SettleError>>;
+
+/// What became of the dead letters of one [`Command::Redrive`](crate::Command::Redrive).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// One result for each message, in their order. What was accepted is durable.
-    Enqueued(Vec<Result<Enqueued, EnqueueError>>),
-    /// One result for each settlement, in their order. What was taken is durable.
-    Settled(Vec<Result<(), SettleError>>),
-    /// The consumer is there.
-    Subscribed,
-    /// So many messages are gone, durably.
-    Purged(u64),
-    /// How the queue is.
-    Inspected(Box<QueueStats>),
-    /// Some of the queue's keys, and where to go on; nowhere at the end.
-    Keys(Vec<KeyStats>, Option<KeyCursor>),
-    /// Why the key waits.
-    Explained(Box<Explanation>),
-    /// How each message is, in their order; none for those that are gone or not durable yet.
-    Peeked(Vec<Option<MessageStatus>>),
-    /// What became of each dead letter, in their order. What was moved is durable.
-    Redriven {
-        /// The id in the queue that it is in now.
-        results: Vec<Result<MessageId, RedriveError>>,
-        /// For the next of these commands.
-        stamp: RedriveStamp,
-    },
-    /// The command was refused as a whole.
-    Refused(Refused),
+pub struct RedriveResults {
+    /// For each message, in their order, its id in the queue that took it. Moved messages are durable.
+    pub results: Vec<Result<MessageId, RedriveError>>,
+    /// The stamp for the next of these commands.
+    pub stamp: RedriveStamp,
 }
 
 /// What the store of a queue looked like when dead letters were taken out of it. Those that are in the store only are

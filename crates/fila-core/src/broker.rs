@@ -5,6 +5,7 @@
 //! are kept by the queues, and the broker keeps the first of each queue in order.
 
 mod moves;
+mod queries;
 mod rounds;
 #[cfg(test)]
 mod tests;
@@ -16,14 +17,15 @@ use foldhash::fast::RandomState;
 use slab::Slab;
 
 pub use self::rounds::ROUNDS_MAX;
-use self::rounds::{Collecting, OPERATIONS_MAX, UnderWay};
+use self::rounds::{Collecting, OPERATIONS_MAX, PendingAnswer, UnderWay};
 use crate::effects::Garbage;
 use crate::memory::Memory;
 use crate::queue::{Context, Dying, Queue, Stores};
 use crate::throttle::Gates;
 use crate::{
-    Answer, BatchId, Buckets, Command, ConsumerId, Demand, Dismissal, Effects, LoadToken,
-    LoadedMessages, NewMessage, QueueStats, Recovery, Refused, Settings, Settlement,
+    Answer, BatchId, Buckets, Command, ConsumerId, Definition, Demand, Dismissal, Effects,
+    EnqueueResults, FailureToken, Judgement, LoadToken, LoadedMessages, NewMessage, QueueStats,
+    Recovery, Refused, Settings, SettleResults, Settlement, Tickets,
 };
 
 /// Any number of queues, on one scheduler thread.
@@ -31,13 +33,13 @@ use crate::{
 /// Does nothing by itself: it is told what happens and when, and says what it wants done by its
 /// [effects](Self::effects) and [rounds](Self::seal). `T` is whatever its driver needs to find back who has asked.
 #[derive(Debug)]
-pub struct Broker<T> {
+pub struct Broker<T: Tickets> {
     settings: Settings,
     memory: Memory,
     queues: Slab<Entry>,
     numbers: HashMap<QueueId, usize, RandomState>,
     consumers: HashMap<ConsumerId, Seat, RandomState>,
-    effects: Effects<T>,
+    effects: Effects<Answer<T>>,
     /// Queues that something has happened to since the last poll.
     touched: Vec<usize>,
     /// Queues whose figures have changed since they were last reported.
@@ -76,7 +78,7 @@ struct Seat {
     consumer: u32,
 }
 
-impl<T> Broker<T> {
+impl<T: Tickets> Broker<T> {
     /// Returns a broker without queues.
     pub fn new(settings: Settings) -> Self {
         Self::with_buckets(settings, Buckets::default())
@@ -128,7 +130,7 @@ impl<T> Broker<T> {
         self.touch(number);
     }
 
-    /// Does what a command says. Answers and deliveries are among the effects, at once or later.
+    /// Executes a command. The answer and deliveries are among the effects, at once or later.
     pub fn handle(&mut self, now: Timestamp, command: Command<T>) {
         self.advance(now);
         match command {
@@ -143,92 +145,18 @@ impl<T> Broker<T> {
                 results,
                 ticket,
             } => self.settle(queue, results, ticket),
-            Command::Subscribe {
-                queue,
-                consumer,
-                demand,
-                ticket,
-            } => self.subscribe(queue, consumer, demand, ticket),
             Command::Credit { consumer, more } => {
                 self.with_consumer(consumer, |queue, _, seat| queue.credit(seat, more));
             }
-            Command::Drain { consumer } => {
-                self.with_consumer(consumer, |queue, context, seat| queue.drain(context, seat));
-            }
+            Command::Drain { consumer } => self.with_consumer(consumer, Queue::drain),
             Command::Unsubscribe { consumer } => {
-                self.with_consumer(consumer, |queue, context, seat| {
-                    queue.unsubscribe(context, seat);
-                });
+                self.with_consumer(consumer, Queue::unsubscribe);
                 self.consumers.remove(&consumer);
             }
-            Command::Update { queue, definition } => {
-                if let Some(&number) = self.numbers.get(&queue) {
-                    self.queues[number].queue.update(*definition);
-                    self.touch(number);
-                }
-            }
+            Command::Update { queue, definition } => self.update(queue, *definition),
             Command::Rethrottle { keys } => self.gates.rethrottle(&keys),
             Command::Purge { queue, ticket } => self.purge(queue, ticket),
             Command::Close { queue } => self.close(queue),
-            Command::Inspect { queue, ticket } => {
-                let answer = self.find(queue).map(|number| {
-                    let stats = self.queues[number].queue.stats();
-                    Answer::Inspected(Box::new(stats))
-                });
-                self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
-            }
-            Command::Keys {
-                queue,
-                after,
-                limit,
-                ticket,
-            } => {
-                let answer = self.find(queue).map(|number| {
-                    let queue = &mut self.queues[number].queue;
-                    let (keys, next) = queue.keys(self.now, after, limit);
-                    Answer::Keys(keys, next)
-                });
-                self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
-            }
-            Command::Explain {
-                queue,
-                fairness_key,
-                ticket,
-            } => {
-                // A store that takes no more writes is why nothing is delivered.
-                let answer = self.find_writable(queue).map(|number| {
-                    let queue = &mut self.queues[number].queue;
-                    Answer::Explained(Box::new(queue.explain(
-                        self.now,
-                        &mut self.gates,
-                        &fairness_key,
-                    )))
-                });
-                self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
-            }
-            Command::Peek {
-                queue,
-                messages,
-                ticket,
-            } => {
-                let answer = self.find(queue).map(|number| {
-                    let queue = &self.queues[number].queue;
-                    let peeked = messages.iter().map(|entry| queue.peek(self.now, entry));
-                    Answer::Peeked(peeked.collect())
-                });
-                self.answer(ticket, answer.unwrap_or_else(Answer::Refused));
-            }
-            Command::Judge {
-                queue,
-                token,
-                judgement,
-            } => {
-                if let Ok(number) = self.find_writable(queue) {
-                    self.with_queue(number, |queue, context| {
-                        queue.judge(context, token, judgement);
-                    });
-                }
-            }
             Command::Redrive {
                 queue,
                 to,
@@ -236,6 +164,53 @@ impl<T> Broker<T> {
                 messages,
                 ticket,
             } => self.redrive((queue, to), stamp, messages, ticket),
+        }
+    }
+
+    /// Adds a consumer to a queue.
+    ///
+    /// # Errors
+    /// If there is no such queue, or the broker has as many consumers as it may have.
+    pub fn subscribe(
+        &mut self,
+        now: Timestamp,
+        queue: QueueId,
+        consumer: ConsumerId,
+        demand: Demand,
+    ) -> Result<(), Refused> {
+        self.advance(now);
+        let number = self.find(queue)?;
+        let limits = &self.settings.limits;
+        if self.consumers.len() >= limits.consumers {
+            let max = limits.consumers;
+            return Err(Refused::TooManyConsumers { max });
+        }
+        let demand = Demand {
+            in_flight_max: demand.in_flight_max.min(limits.in_flight_per_consumer),
+            ..demand
+        };
+        let seat = Seat {
+            queue: number,
+            consumer: self.queues[number].queue.subscribe(consumer, demand),
+        };
+        self.consumers.insert(consumer, seat);
+        self.touch(number);
+        Ok(())
+    }
+
+    /// Takes the decision on a failed delivery. Ignored if the failure is decided already, or gone.
+    pub fn judge(
+        &mut self,
+        now: Timestamp,
+        queue: QueueId,
+        token: FailureToken,
+        judgement: Judgement,
+    ) {
+        self.advance(now);
+        if let Ok(number) = self.find_writable(queue) {
+            self.with_queue(number, |queue, context| {
+                queue.judge(context, token, judgement);
+            });
         }
     }
 
@@ -315,7 +290,7 @@ impl<T> Broker<T> {
 
     fn serve(&mut self, number: usize) {
         let (mut is_done, mut has_more) = (true, false);
-        self.act_on(number, |queue, context| {
+        self.collect(number, |queue, context| {
             is_done = queue.fire(context);
             has_more = queue.resync();
             // What is due and not done yet may have to do with what would be delivered.
@@ -323,6 +298,7 @@ impl<T> Broker<T> {
                 has_more |= !queue.dispatch(context);
             }
         });
+        self.bury(number);
         if has_more {
             self.touch(number);
         }
@@ -359,7 +335,7 @@ impl<T> Broker<T> {
     }
 
     /// Returns what is to be done, to be taken and left empty.
-    pub fn effects(&mut self) -> &mut Effects<T> {
+    pub fn effects(&mut self) -> &mut Effects<Answer<T>> {
         &mut self.effects
     }
 
@@ -383,86 +359,50 @@ impl<T> Broker<T> {
         id: QueueId,
         messages: Vec<NewMessage>,
         batch_id: Option<&BatchId>,
-        ticket: T,
+        ticket: T::Ticket<EnqueueResults>,
     ) {
-        let number = match self.find_writable(id) {
-            Ok(number) => number,
-            Err(refused) => return self.answer(ticket, Answer::Refused(refused)),
-        };
-        let mut admitted = Ok(Vec::new());
-        self.with_queue(number, |queue, context| {
-            admitted = queue.admit_all(context, batch_id, messages);
+        let results = self.find_writable(id).and_then(|number| {
+            self.with_queue(number, |queue, context| {
+                queue.admit_all(context, batch_id, messages)
+            })
         });
-        let results = match admitted {
-            Ok(results) => results,
-            Err(refused) => return self.answer(ticket, Answer::Refused(refused)),
-        };
-        // A duplicate of something that is not durable yet waits for that, too.
-        if results.iter().any(Result::is_ok) {
-            self.promise(id, ticket, Answer::Enqueued(results));
-        } else {
-            self.answer(ticket, Answer::Enqueued(results));
-        }
+        // A duplicate of a message that is not durable yet waits for that message, too.
+        let waits = matches!(&results, Ok(results) if results.iter().any(Result::is_ok));
+        self.answer_after(id, waits, Answer::Enqueued(ticket, results));
     }
 
-    fn settle(&mut self, id: QueueId, settlements: Vec<Settlement>, ticket: T) {
-        let number = match self.find_writable(id) {
-            Ok(number) => number,
-            Err(refused) => return self.answer(ticket, Answer::Refused(refused)),
-        };
-        let mut results = Vec::with_capacity(settlements.len());
-        let mut stores = Stores::Nothing;
-        self.with_queue(number, |queue, context| {
-            for settlement in settlements {
-                let result = queue.settle(context, settlement);
-                if result == Ok(Stores::Something) {
-                    stores = Stores::Something;
-                }
-                results.push(result.map(drop));
-            }
+    fn settle(
+        &mut self,
+        id: QueueId,
+        settlements: Vec<Settlement>,
+        ticket: T::Ticket<SettleResults>,
+    ) {
+        let mut stores = false;
+        let results = self.find_writable(id).map(|number| {
+            self.with_queue(number, |queue, context| {
+                let settled = settlements.into_iter().map(|settlement| {
+                    let result = queue.settle(context, settlement);
+                    stores |= result == Ok(Stores::Something);
+                    result.map(drop)
+                });
+                settled.collect()
+            })
         });
-        let answer = Answer::Settled(results);
-        match stores {
-            Stores::Something => self.promise(id, ticket, answer),
-            Stores::Nothing => self.answer(ticket, answer),
+        self.answer_after(id, stores, Answer::Settled(ticket, results));
+    }
+
+    fn update(&mut self, id: QueueId, definition: Definition) {
+        if let Ok(number) = self.find(id) {
+            self.queues[number].queue.update(definition);
+            self.touch(number);
         }
     }
 
-    fn subscribe(&mut self, id: QueueId, consumer: ConsumerId, demand: Demand, ticket: T) {
-        let max = self.settings.limits.consumers;
-        let found = match self.find(id) {
-            Ok(_) if self.consumers.len() >= max => Err(Refused::TooManyConsumers { max }),
-            found => found,
-        };
-        let number = match found {
-            Ok(number) => number,
-            Err(refused) => return self.answer(ticket, Answer::Refused(refused)),
-        };
-        let most = self.settings.limits.in_flight_per_consumer;
-        let demand = Demand {
-            in_flight_max: demand.in_flight_max.min(most),
-            ..demand
-        };
-        let seat = Seat {
-            queue: number,
-            consumer: self.queues[number].queue.subscribe(consumer, demand),
-        };
-        self.consumers.insert(consumer, seat);
-        self.touch(number);
-        self.answer(ticket, Answer::Subscribed);
-    }
-
-    fn purge(&mut self, id: QueueId, ticket: T) {
-        let number = match self.find_writable(id) {
-            Ok(number) => number,
-            Err(refused) => return self.answer(ticket, Answer::Refused(refused)),
-        };
-        let mut purged = Ok(0);
-        self.with_queue(number, |queue, context| purged = queue.purge(context));
-        match purged {
-            Ok(purged) => self.promise(id, ticket, Answer::Purged(purged)),
-            Err(refused) => self.answer(ticket, Answer::Refused(refused)),
-        }
+    fn purge(&mut self, id: QueueId, ticket: T::Ticket<u64>) {
+        let purged = self
+            .find_writable(id)
+            .and_then(|number| self.with_queue(number, Queue::purge));
+        self.answer_after(id, purged.is_ok(), Answer::Purged(ticket, purged));
     }
 
     fn close(&mut self, id: QueueId) {
@@ -506,7 +446,7 @@ impl<T> Broker<T> {
     fn with_consumer(
         &mut self,
         consumer: ConsumerId,
-        act: impl FnOnce(&mut Queue, &mut Context<'_, T>, u32),
+        act: impl FnOnce(&mut Queue, &mut Context<'_, Answer<T>>, u32),
     ) {
         if let Some(&seat) = self.consumers.get(&consumer) {
             self.with_queue(seat.queue, |queue, context| {
@@ -515,25 +455,23 @@ impl<T> Broker<T> {
         }
     }
 
-    /// Does something with a queue, after which it is to be served.
-    fn with_queue(&mut self, number: usize, act: impl FnOnce(&mut Queue, &mut Context<'_, T>)) {
-        self.act_on(number, act);
+    /// Lets a queue do something, moves its new dead letters, and has the queue served at the next poll.
+    fn with_queue<R>(
+        &mut self,
+        number: usize,
+        act: impl FnOnce(&mut Queue, &mut Context<'_, Answer<T>>) -> R,
+    ) -> R {
+        let result = self.collect(number, act);
+        self.bury(number);
         self.touch(number);
+        result
     }
 
-    /// Does something with a queue, and moves the messages that it has given up to another one.
-    fn act_on(&mut self, number: usize, act: impl FnOnce(&mut Queue, &mut Context<'_, T>)) {
-        self.collect(number, act);
-        if !self.dying.is_empty() {
-            self.bury(number);
-        }
-    }
-
-    /// Does something with a queue, and takes note of what it wants stored and whom it has dismissed.
+    /// Lets a queue do something, and notes what it wants stored and which consumers it has dismissed.
     fn collect<R>(
         &mut self,
         number: usize,
-        act: impl FnOnce(&mut Queue, &mut Context<'_, T>) -> R,
+        act: impl FnOnce(&mut Queue, &mut Context<'_, Answer<T>>) -> R,
     ) -> R {
         let entry = &mut self.queues[number];
         let dismissed = self.effects.dismissed.len();
@@ -574,7 +512,14 @@ impl<T> Broker<T> {
         }
     }
 
-    fn answer(&mut self, ticket: T, answer: Answer) {
-        self.effects.answers.push((ticket, answer));
+    /// Answers now, or after the round that is being collected if the answer `waits` for that.
+    fn answer_after(&mut self, queue: QueueId, waits: bool, answer: Answer<T>) {
+        if waits {
+            self.collecting
+                .answers
+                .push(PendingAnswer { queue, answer });
+        } else {
+            self.effects.answers.push(answer);
+        }
     }
 }

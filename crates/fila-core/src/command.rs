@@ -1,154 +1,111 @@
-//! What a broker can be told.
+//! The commands that a driver gives to a broker.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fila_store::{
-    DeathReason, DeduplicationId, ErrorText, FairnessKey, Locator, MessageId, Meta, Payload,
-    QueueId, Schedule, StoredMessage, ThrottleKey,
+    DeathReason, DeduplicationId, ErrorText, Locator, MessageId, Meta, Payload, QueueId, Schedule,
+    StoredMessage, ThrottleKey,
 };
 
-use crate::{BatchId, ConsumerId, Definition, FailureToken, KeyCursor, LeaseId, RedriveStamp};
+use crate::{
+    BatchId, ConsumerId, Definition, EnqueueResults, LeaseId, RedriveResults, RedriveStamp,
+    SettleResults,
+};
 
-/// Something to do, for one queue. `T` is the caller's ticket: it comes back with the answer.
+/// The tickets of a driver. A command that is answered carries one, and the broker gives it back with the answer.
+pub trait Tickets {
+    /// A ticket for an answer of type `A`.
+    type Ticket<A>: fmt::Debug;
+}
+
+/// For a driver that ignores all answers.
+impl Tickets for () {
+    type Ticket<A> = ();
+}
+
+/// A change of one queue. The broker gives each ticket back in an [`Answer`](crate::Answer).
 #[derive(Debug)]
-pub enum Command<T> {
-    /// Takes messages in. Answered by [`Answer::Enqueued`](crate::Answer::Enqueued) when they are durable.
+pub enum Command<T: Tickets> {
+    /// Enqueues messages. The broker answers when they are durable.
     Enqueue {
-        /// Into which queue.
+        /// The queue.
         queue: QueueId,
-        /// In this order.
+        /// The messages, in their order.
         messages: Vec<NewMessage>,
-        /// What the producer calls all of them together. What is stored of a batch is not stored again.
+        /// The producer's id of the batch. The broker does not store a message of a batch twice.
         batch_id: Option<BatchId>,
-        /// Comes back with the answer.
-        ticket: T,
+        /// The ticket.
+        ticket: T::Ticket<EnqueueResults>,
     },
-    /// Takes the results of deliveries. Answered by [`Answer::Settled`](crate::Answer::Settled) when they are
-    /// durable.
+    /// Settles deliveries. The broker answers when the results are durable.
     Settle {
         /// The queue that has delivered.
         queue: QueueId,
-        /// In this order.
+        /// The results, in their order.
         results: Vec<Settlement>,
-        /// Comes back with the answer.
-        ticket: T,
+        /// The ticket.
+        ticket: T::Ticket<SettleResults>,
     },
-    /// Adds a consumer. Answered by [`Answer::Subscribed`](crate::Answer::Subscribed).
-    Subscribe {
-        /// To which queue.
-        queue: QueueId,
-        /// What to call it: a number that was never used.
-        consumer: ConsumerId,
-        /// How much it may be sent.
-        demand: Demand,
-        /// Comes back with the answer.
-        ticket: T,
-    },
-    /// Lets a consumer be sent more.
+    /// Gives a consumer more credit.
     Credit {
-        /// Which one. Of one that is gone nobody hears.
+        /// The consumer. Ignored if it has left.
         consumer: ConsumerId,
-        /// How many deliveries on top.
+        /// The number of further deliveries that it accepts.
         more: u32,
     },
-    /// Sends a consumer no more. It keeps what it has, and its results are taken.
+    /// Stops deliveries to a consumer. The consumer keeps its leases and can still settle them.
     Drain {
-        /// Which one.
+        /// The consumer. Ignored if it has left.
         consumer: ConsumerId,
     },
-    /// Removes a consumer. What it has is given back at once, and counts as attempted.
+    /// Removes a consumer. Its leases end at once, and each counts as an attempt.
     Unsubscribe {
-        /// Which one.
+        /// The consumer. Ignored if it has left.
         consumer: ConsumerId,
     },
-    /// Follows a changed definition, which is in the catalogue already.
+    /// Applies a changed definition. The catalogue already has it.
     Update {
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
-        /// What is set for it now.
+        /// The definition from now on.
         definition: Box<Definition>,
     },
-    /// Deletes all messages. Answered by [`Answer::Purged`](crate::Answer::Purged) when that is durable.
+    /// Deletes all messages of a queue. The broker answers with their number when the deletion is durable.
     Purge {
-        /// Of which queue.
+        /// The queue.
         queue: QueueId,
-        /// Comes back with the answer.
-        ticket: T,
+        /// The ticket.
+        ticket: T::Ticket<u64>,
     },
-    /// Drops a queue, which is out of the catalogue already.
+    /// Closes a queue. The catalogue no longer has it.
     Close {
-        /// Which one.
+        /// The queue.
         queue: QueueId,
     },
-    /// Follows throttles that have changed in the broker's [buckets](crate::Buckets): what waits for these keys is looked
-    /// at, right away.
+    /// Reexamines at once the messages that wait for tokens of these throttles, whose [buckets](crate::Buckets) have
+    /// changed.
     Rethrottle {
-        /// Which ones.
+        /// The throttles.
         keys: Vec<ThrottleKey>,
     },
-    /// Asks how a queue is. Answered by [`Answer::Inspected`](crate::Answer::Inspected).
-    Inspect {
-        /// Which one.
-        queue: QueueId,
-        /// Comes back with the answer.
-        ticket: T,
-    },
-    /// Asks for some of a queue's keys. Answered by [`Answer::Keys`](crate::Answer::Keys).
-    Keys {
-        /// Which queue.
-        queue: QueueId,
-        /// Where to go on.
-        after: KeyCursor,
-        /// How many places to look at.
-        limit: usize,
-        /// Comes back with the answer.
-        ticket: T,
-    },
-    /// Asks why a fairness key waits. Answered by [`Answer::Explained`](crate::Answer::Explained); changes nothing.
-    Explain {
-        /// Of which queue.
-        queue: QueueId,
-        /// Which one. One without messages is explained, too.
-        fairness_key: FairnessKey,
-        /// Comes back with the answer.
-        ticket: T,
-    },
-    /// Asks how messages are that were found in the store. Answered by [`Answer::Peeked`](crate::Answer::Peeked); changes
-    /// nothing, and takes a turn of nobody.
-    Peek {
-        /// Of which queue.
-        queue: QueueId,
-        /// Which ones, as [`Shard::scan`](fila_store::Shard::scan) has returned them.
-        messages: Vec<StoredMessage>,
-        /// Comes back with the answer.
-        ticket: T,
-    },
-    /// Says what is to become of a delivery that has failed. Nobody hears of one that is judged already, or gone.
-    Judge {
-        /// The queue that has delivered.
-        queue: QueueId,
-        /// Which failure.
-        token: FailureToken,
-        /// What is to become of it.
-        judgement: Judgement,
-    },
-    /// Moves dead letters into a queue, as if they were enqueued there. Answered by
-    /// [`Answer::Redriven`](crate::Answer::Redriven) when what was moved is durable, and all that was moved before.
+    /// Moves dead letters into a queue, as if a producer enqueued them there. The broker answers when this move and all
+    /// moves before it are durable.
     ///
-    /// Whoever does this looks into the store for messages, and what is there may have changed when the command comes:
-    /// the stamp tells. With no messages this asks for the stamp to begin with.
+    /// The driver reads the messages from the store before it gives this command, and the store may change in between.
+    /// The stamp detects that. A command without messages asks for the first stamp.
     Redrive {
-        /// Out of which queue.
+        /// The queue that holds the dead letters.
         queue: QueueId,
-        /// Into which queue. Both are of the same broker.
+        /// The queue that takes them. Both belong to the same broker.
         to: QueueId,
-        /// What was answered last, before the messages were read.
+        /// The stamp of the last answer before the driver read the messages.
         stamp: RedriveStamp,
-        /// Which ones, in the order of [`Shard::scan`](fila_store::Shard::scan).
+        /// The messages, in the order of [`Shard::scan`](fila_store::Shard::scan).
         messages: Vec<MovedMessage>,
-        /// Comes back with the answer.
-        ticket: T,
+        /// The ticket.
+        ticket: T::Ticket<RedriveResults>,
     },
 }
 
@@ -276,16 +233,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// How many deliveries, until there is more [credit](Command::Credit).
-    pub credit: Credit,
+    pub credit: u32,
     /// How many unsettled deliveries at once; the broker's limit, if that is less.
     pub in_flight_max: u32,
-}
-
-/// How many deliveries a consumer may be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Credit {
-    /// Any number.
-    Unlimited,
-    /// So many.
-    Limited(u32),
 }

@@ -242,7 +242,7 @@ pub enum DefinitionError {
 
 impl Definition {
     /// Tells whether failures are judged by somebody else before anything becomes of them: by
-    /// [`Effects::failures`](crate::Effects::failures) and [`Command::Judge`](crate::Command::Judge).
+    /// [`Effects::failures`](crate::Effects::failures) and [`Broker::judge`](crate::Broker::judge).
     pub fn judges_failures(&self) -> bool {
         self.failure_hook
     }

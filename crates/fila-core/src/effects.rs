@@ -11,13 +11,14 @@ use fila_store::{
     Payload, QueueId, ReadError, StoredMessage, Timestamp,
 };
 
-use crate::{Answer, ConsumerId, LeaseId};
+use crate::{ConsumerId, LeaseId};
 
-/// What a broker wants done, in any order. Taken, and left empty for what comes next.
+/// The work that a broker asks its driver to do, in any order. The driver takes it and leaves this empty. `A` is the type
+/// of the answers: [`Answer`](crate::Answer) with the driver's tickets.
 #[derive(Debug)]
-pub struct Effects<T> {
+pub struct Effects<A> {
     /// Answers to give.
-    pub answers: Vec<(T, Answer)>,
+    pub answers: Vec<A>,
     /// Messages to send. Those of one consumer are in order.
     pub deliveries: Vec<(ConsumerId, Delivery)>,
     /// Reads to make, each to be answered by [`Broker::loaded`](crate::Broker::loaded).
@@ -26,14 +27,14 @@ pub struct Effects<T> {
     pub dismissed: Vec<(ConsumerId, Dismissal)>,
     /// Messages that could not be read back. They stay in the store, and are not served.
     pub damaged: Vec<(QueueId, Damaged)>,
-    /// Deliveries that have failed, to be judged by [`Command::Judge`](crate::Command::Judge). What is not judged in time
+    /// Deliveries that have failed, to be judged by [`Broker::judge`](crate::Broker::judge). What is not judged in time
     /// is judged by the queue itself.
     pub failures: Vec<Failure>,
     /// What is no longer needed, and takes time to drop: better on another thread.
     pub garbage: Vec<Garbage>,
 }
 
-impl<T> Default for Effects<T> {
+impl<A> Default for Effects<A> {
     fn default() -> Self {
         Self {
             answers: Vec::new(),
@@ -47,7 +48,7 @@ impl<T> Default for Effects<T> {
     }
 }
 
-impl<T> Effects<T> {
+impl<A> Effects<A> {
     /// Tells whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.answers.is_empty()

@@ -46,12 +46,13 @@ mod wheel;
 pub use fila_store::Schedule;
 
 pub use answer::{
-    Answer, EnqueueError, Enqueued, RedriveError, RedriveStamp, Refused, SettleError,
+    Answer, EnqueueError, EnqueueResults, Enqueued, RedriveError, RedriveResults, RedriveStamp,
+    Refused, SettleError, SettleResults,
 };
 pub use batch_id::{BatchId, ProducerId, Sequence};
 pub use broker::{Broker, ROUNDS_MAX};
 pub use command::{
-    Command, Credit, Demand, Judgement, MovedMessage, NewMessage, Settlement, Ttl, Verdict,
+    Command, Demand, Judgement, MovedMessage, NewMessage, Settlement, Tickets, Ttl, Verdict,
 };
 pub use definition::{
     Charge, Definition, DefinitionError, Delivering, HookFallback, KeySettings, Ordering,

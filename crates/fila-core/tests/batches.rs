@@ -7,12 +7,12 @@ mod support;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, BatchId, Credit, Definition, EnqueueError, Enqueued, NewMessage, ProducerId, Refused,
-    Sequence, Settings, Verdict,
+    BatchId, Definition, EnqueueError, Enqueued, NewMessage, ProducerId, Refused, Sequence,
+    Settings, Verdict,
 };
 use fila_store::{DeduplicationId, MessageId};
 
-use support::{MILLISECOND, SECOND, Shell, message, queue};
+use support::{Answer, MILLISECOND, SECOND, Shell, message, queue};
 
 fn id(producer: u8, sequence: u64) -> BatchId {
     BatchId::new(ProducerId::new([producer; 16]), Sequence::new(sequence))
@@ -155,7 +155,7 @@ fn what_was_refused_of_a_batch_is_tried_again_and_the_rest_is_not_stored_again()
     ];
     assert_eq!(again, expected);
     // Room for one more, and it is the third that takes it.
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let delivery = shell.next(consumer).unwrap();
     shell.settle(queue, delivery.lease, Verdict::Ack).unwrap();
     let again = results(shell.enqueue_batch(queue, id(1, 1), messages(3)));

@@ -10,7 +10,7 @@ mod support;
 use std::num::NonZeroU32;
 
 use drr::Quantum;
-use fila_core::{Command, ConsumerId, Credit, Definition, Verdict};
+use fila_core::{Command, ConsumerId, Definition, Verdict};
 use fila_store::QueueId;
 
 use support::{Shell, message};
@@ -25,7 +25,7 @@ impl Story {
     fn with_quantum(quantum: u64) -> Self {
         let (mut shell, queue) =
             Shell::with_settings(|it| it.quantum = Quantum::new(quantum).unwrap());
-        let consumer = shell.subscribe(queue, Credit::Limited(0));
+        let consumer = shell.subscribe(queue, 0);
         Self {
             shell,
             queue,
@@ -145,7 +145,7 @@ fn ac6_deficits_live_in_memory_and_a_restart_begins_a_new_round() {
     story.enqueue("b", 1, 10);
     story.deliver(5);
     story.shell.restart();
-    story.consumer = story.shell.subscribe(story.queue, Credit::Limited(0));
+    story.consumer = story.shell.subscribe(story.queue, 0);
     // All that was not acknowledged is there, and the keys share again from the first delivery on.
     let keys = story.deliver(10);
     assert_eq!((count(&keys, "a"), count(&keys, "b")), (5, 5), "{keys:?}");
@@ -172,7 +172,7 @@ fn queues_have_rounds_of_their_own() {
     story
         .shell
         .enqueue_all(other, vec![message("a", "work"); 500]);
-    story.shell.subscribe(other, Credit::Unlimited);
+    story.shell.subscribe(other, u32::MAX);
     story.shell.run();
     assert_eq!(std::mem::take(&mut story.shell.deliveries).len(), 500);
     story.enqueue("a", 1, 20);

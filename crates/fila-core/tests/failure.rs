@@ -9,12 +9,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, Command, ConsumerId, Credit, Definition, Demand, Judgement, MessageState, Ordering,
-    RetryPolicy, Settings, Verdict,
+    Command, ConsumerId, Definition, Demand, Judgement, MessageState, Ordering, RetryPolicy,
+    Settings, Verdict,
 };
 use fila_store::{DeathReason, ErrorText, MessageId, QueueId, Timestamp};
 
-use support::{MILLISECOND, SECOND, Shell, message, nack, trying_again_at_once};
+use support::{Answer, MILLISECOND, SECOND, Shell, message, nack, trying_again_at_once};
 
 /// Returns a policy without surprises: 1 s, 2 s, 4 s, and then 5 s.
 fn exact() -> Definition {
@@ -41,7 +41,7 @@ fn failed(text: &str) -> Verdict {
 fn delivered(definition: Definition) -> (Shell, QueueId) {
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     (shell, queue)
 }
@@ -90,7 +90,7 @@ fn jitter_keeps_what_failed_together_from_coming_back_together() {
     definition.retry.jitter_percent = 20;
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue_all(queue, vec![message("a", ""); 100]);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     let began = shell.now;
     for (_, delivery) in std::mem::take(&mut shell.deliveries) {
@@ -129,11 +129,11 @@ fn a_lease_that_runs_out_has_waited_long_enough_and_says_why() {
 fn a_consumer_that_goes_costs_an_attempt_and_no_time() {
     let (mut shell, queue) = Shell::with_queue(exact());
     shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let consumer = shell.subscribe(queue, u32::MAX);
     shell.run();
     shell.deliveries.clear();
     shell.tell(Command::Unsubscribe { consumer });
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     assert_eq!(silence(&mut shell), Duration::ZERO);
     let delivery = &shell.deliveries[0].1;
     assert_eq!(delivery.attempt, 2);
@@ -164,7 +164,7 @@ fn the_history_has_the_last_error_and_the_first_and_last_times_and_survives_a_re
         silence(&mut shell);
     }
     shell.restart();
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     silence(&mut shell);
     let (_, delivery) = shell.deliveries.pop_front().unwrap();
     assert_eq!(delivery.attempt, 3);
@@ -181,7 +181,7 @@ fn a_wait_goes_on_after_a_restart_and_is_not_begun_anew() {
     settle_next(&mut shell, queue, failed("no"));
     shell.advance(600 * MILLISECOND);
     shell.restart();
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     assert_eq!(silence(&mut shell), 400 * MILLISECOND);
 }
 
@@ -191,7 +191,7 @@ fn a_wait_goes_on_after_a_restart_and_is_not_begun_anew() {
 fn a_judge_is_told_what_failed_and_his_word_holds_to_the_millisecond() {
     let (mut shell, queue) = Shell::with_queue(judged());
     let id = shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     let (_, delivery) = shell.deliveries.pop_front().unwrap();
     let settled = shell.settle(queue, delivery.lease, failed("on fire"));
@@ -225,7 +225,7 @@ fn a_crash_before_the_judgement_is_as_good_as_the_policys_own() {
     let due = shell.now.saturating_add(SECOND);
     assert_eq!(stored_deliver_after(&shell, queue), [Some(due)]);
     shell.restart();
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     assert_eq!(silence(&mut shell), SECOND);
     assert_eq!(shell.deliveries[0].1.attempt, 2);
 }
@@ -247,7 +247,7 @@ fn a_judge_cannot_ask_for_longer_than_anybody_may() {
     let mut shell = Shell::new(settings);
     let queue = shell.create("q", judged());
     shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     settle_next(&mut shell, queue, failed("no"));
     let token = shell.failures.pop_front().unwrap().token;
@@ -263,7 +263,7 @@ fn what_waits_for_its_judge_holds_up_a_strict_line_and_no_other() {
         definition.ordering = ordering;
         let (mut shell, queue) = Shell::with_queue(definition);
         shell.enqueue_all(queue, vec![message("a", "one"), message("a", "two")]);
-        shell.subscribe(queue, Credit::Limited(1));
+        shell.subscribe(queue, 1);
         shell.run();
         let (consumer, delivery) = shell.deliveries.pop_front().unwrap();
         shell.settle(queue, delivery.lease, failed("no")).unwrap();
@@ -328,16 +328,11 @@ fn where_as_many_wait_as_may_a_failing_key_is_held_and_the_others_go_on() {
     let queue = shell.create("q", exact());
     let messages = (0..200).map(|n| message(if n % 2 == 0 { "bad" } else { "good" }, ""));
     shell.enqueue_all(queue, messages.collect());
-    let ticket = shell.ticket();
-    shell.tell(Command::Subscribe {
-        queue,
-        consumer: ConsumerId::new(1),
-        demand: Demand {
-            credit: Credit::Unlimited,
-            in_flight_max: 4,
-        },
-        ticket,
-    });
+    let demand = Demand {
+        credit: u32::MAX,
+        in_flight_max: 4,
+    };
+    shell.subscribe_as(queue, ConsumerId::new(1), demand);
     let work = |shell: &mut Shell| {
         let (mut good, mut waiting) = (0, 0);
         loop {
@@ -375,7 +370,7 @@ fn p99_beside(fails: bool) -> Duration {
     definition.retry = RetryPolicy::default();
     definition.retry.attempts_max = None;
     let (mut shell, queue) = Shell::with_queue(definition);
-    let consumer = shell.subscribe(queue, Credit::Limited(10));
+    let consumer = shell.subscribe(queue, 10);
     let mut sent = Waits(BTreeMap::new());
     let mut working: Vec<(Timestamp, fila_core::LeaseId, bool)> = Vec::new();
     let mut waits = Vec::new();
@@ -436,7 +431,7 @@ fn where_nothing_may_wait_what_fails_waits_all_the_same_and_its_keys_go_on_after
     let keys = ["a", "b", "c"];
     let messages = keys.map(|name| [message(name, "first"), message(name, "second")]);
     shell.enqueue_all(queue, messages.into_iter().flatten().collect());
-    let consumer = shell.subscribe(queue, Credit::Limited(3));
+    let consumer = shell.subscribe(queue, 3);
     shell.run();
     assert_eq!(shell.deliveries.len(), 3);
     for (_, delivery) in std::mem::take(&mut shell.deliveries) {

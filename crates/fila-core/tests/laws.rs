@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use drr::{Quantum, Weight};
 use fairness_laws::{Dispatched, Driver};
 use fila_core::{
-    Charge, Command, Credit, Definition, Delivering, KeySettings, NewMessage, Settings, Verdict,
+    Charge, Command, Definition, Delivering, KeySettings, NewMessage, Settings, Verdict,
 };
 use fila_store::{Payload, QueueId};
 
@@ -109,7 +109,7 @@ impl Driver for Broker {
     fn dispatch(&mut self) -> Option<Dispatched> {
         self.send();
         // Somebody new for every piece of work, who is not sent another one when there is none now.
-        let consumer = self.shell.subscribe(self.queue, Credit::Limited(1));
+        let consumer = self.shell.subscribe(self.queue, 1);
         self.shell.run();
         self.shell.tell(Command::Drain { consumer });
         let (_, delivery) = self.shell.deliveries.pop_front()?;

@@ -8,8 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, Command, Credit, Definition, Delivering, KeySettings, MessageState, Ordering, Refused,
-    Ttl, Verdict,
+    Command, Definition, Delivering, KeySettings, MessageState, Ordering, Refused, Ttl, Verdict,
 };
 use fila_store::{Cursor, MessageId, QueueId, Shard, StoredMessage, Timestamp};
 
@@ -36,7 +35,7 @@ fn a_peek_shows_every_message_in_its_state() {
     late.delay = 5 * SECOND;
     let delayed = shell.enqueue(queue, late);
     let ready = shell.enqueue(queue, message("b", "ready"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     assert_eq!(shell.next(consumer).unwrap().message, leased);
     let due = shell.now.saturating_add(5 * SECOND);
     let end = shell.now.saturating_add(30 * SECOND);
@@ -54,7 +53,7 @@ fn a_peek_shows_every_message_in_its_state() {
 fn attempts_count_what_has_failed_and_the_delivery_under_way() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let attempts = |shell: &mut Shell| shell.peek(queue)[0].1.unwrap().attempts;
     assert_eq!(attempts(&mut shell), 0);
     let first = shell.next(consumer).unwrap();
@@ -73,7 +72,7 @@ fn attempts_count_what_has_failed_and_the_delivery_under_way() {
 fn an_extended_lease_is_shown_with_its_new_end() {
     let (mut shell, queue) = queue();
     let id = shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let lease = shell.next(consumer).unwrap().lease;
     shell.advance(10 * SECOND);
     let by = Some(90 * SECOND);
@@ -123,12 +122,12 @@ fn what_was_acknowledged_or_purged_since_it_was_read_is_left_out() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
     let kept = shell.enqueue(queue, message("a", "two"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let lease = shell.next(consumer).unwrap().lease;
     let before = scanned(&shell, queue);
     // Not stored yet, but nobody will get it any more.
     shell.report(queue, lease, Verdict::Ack);
-    let shown = shell.peek_at(queue, before.clone());
+    let shown = shell.peek_at(queue, &before);
     let shown: Vec<_> = shown.into_iter().map(|(_, status)| status).collect();
     assert_eq!(shown.len(), 2);
     assert!(shown[0].is_none());
@@ -137,7 +136,7 @@ fn what_was_acknowledged_or_purged_since_it_was_read_is_left_out() {
     shell.run();
     let fresh = shell.enqueue(queue, message("a", "three"));
     assert!(fresh > kept);
-    let shown = shell.peek_at(queue, before);
+    let shown = shell.peek_at(queue, &before);
     assert!(shown.iter().all(|(_, status)| status.is_none()));
 }
 
@@ -148,7 +147,7 @@ fn what_was_acknowledged_in_front_of_a_backlog_is_left_out_before_that_is_stored
         shell.enqueue(queue, message("a", vec![0; 5000]));
     }
     shell.restart();
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let first = shell.next(consumer).unwrap();
     shell.report(queue, first.lease, Verdict::Ack);
     assert!(shell.stats(queue).stored_only > 0);
@@ -223,7 +222,7 @@ fn a_peek_takes_no_turn_writes_nothing_and_wakes_nobody() {
     for name in ["a", "b"] {
         shell.enqueue(queue, message(name, "one"));
     }
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     let before = shell.stats(queue);
     assert_eq!(
@@ -266,14 +265,8 @@ fn the_weight_that_is_shown_is_the_one_in_force() {
 fn a_queue_that_is_gone_shows_nothing() {
     let (mut shell, queue) = queue();
     shell.delete(queue);
-    let ticket = shell.ticket();
-    shell.tell(Command::Peek {
-        queue,
-        messages: Vec::new(),
-        ticket,
-    });
-    let gone = Some(Answer::Refused(Refused::QueueGone));
-    assert_eq!(shell.answers.remove(&ticket), gone);
+    let shown = shell.broker.peek(shell.now, queue, &[]);
+    assert_eq!(shown, Err(Refused::QueueGone));
 }
 
 #[test]
@@ -284,7 +277,7 @@ fn waits_are_added_up_from_when_a_message_could_first_be_delivered() {
     late.delay = 3 * SECOND;
     shell.enqueue(queue, late);
     shell.advance(5 * SECOND);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     shell.next(consumer).unwrap();
     shell.next(consumer).unwrap();
     let totals = shell.stats(queue).totals;
@@ -301,7 +294,7 @@ fn waits_are_added_up_from_when_a_message_could_first_be_delivered() {
 fn only_the_first_delivery_of_a_message_counts_as_a_wait() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     shell.advance(SECOND);
     let untouched = shell.next(consumer).unwrap().lease;
     shell.settle(queue, untouched, Verdict::Release).unwrap();
@@ -325,7 +318,7 @@ fn a_key_counts_its_own_results() {
     for name in ["a", "a", "b"] {
         shell.enqueue(queue, message(name, "one"));
     }
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let lease = shell.next(consumer).unwrap().lease;
     shell.settle(queue, lease, Verdict::Ack).unwrap();
     let counted: Vec<_> = shell
@@ -345,7 +338,7 @@ fn the_head_of_a_key_waits_since_it_became_ready() {
     shell.advance(2 * SECOND);
     let waiting = |shell: &mut Shell| shell.keys(queue)[0].head_waiting;
     assert_eq!(waiting(&mut shell), Some(3 * SECOND));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let lease = shell.next(consumer).unwrap().lease;
     assert_eq!(waiting(&mut shell), Some(2 * SECOND), "the second is first");
     let delay = Duration::ZERO;
@@ -379,7 +372,7 @@ fn a_head_that_is_read_back_is_not_younger_than_it_is_nor_older_than_the_one_bef
         accepted.push(shell.now);
         shell.advance(SECOND);
     }
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let mut were_in_store = 0;
     for next in 1..40 {
         shell.tell(Command::Credit { consumer, more: 1 });
@@ -403,7 +396,7 @@ fn a_clock_that_was_set_back_makes_no_wait_of_it() {
     shell.enqueue(queue, message("a", "one"));
     shell.now = Timestamp::from_millis(1_000);
     shell.restart();
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     shell.next(consumer).unwrap();
     let totals = shell.stats(queue).totals;
     assert_eq!((totals.first_delivered, totals.waited), (1, Duration::ZERO));

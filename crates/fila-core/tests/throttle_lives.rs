@@ -15,11 +15,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, Command, ConsumerId, Credit, Definition, Delivering, Delivery, KeySettings,
-    MovedMessage, NewMessage, Ordering, RedriveStamp, Settings, Ttl, Verdict,
+    Command, ConsumerId, Definition, Delivering, Delivery, KeySettings, MovedMessage, NewMessage,
+    Ordering, RedriveStamp, Settings, Ttl, Verdict,
 };
 use fila_store::{Cursor, Engine, Expected, Loaded, MessageId, Payload, QueueId, Shard, Timestamp};
-use support::{Chance, Shell, key, nack, throttled};
+use support::{Answer, Chance, Shell, key, nack, throttled};
 
 const BUCKETS: [&str; 4] = ["w", "x", "y", "z"];
 const TENANTS: [&str; 3] = ["tenant 0", "tenant 1", "tenant 2"];
@@ -183,7 +183,7 @@ impl Life {
     fn read_letters(&mut self) {
         for place in 0..self.places.len() {
             let letters = self.places[place].letters;
-            self.shell.subscribe(letters, Credit::Unlimited);
+            self.shell.subscribe(letters, u32::MAX);
             self.shell.run();
             while let Some((_, delivery)) = self.shell.deliveries.pop_front() {
                 let known = self.dead.remove(&delivery.payload.body()[..]);
@@ -198,7 +198,7 @@ impl Life {
     fn subscribe_all(&mut self) {
         for place in &mut self.places {
             if place.consumer.is_none() {
-                let consumer = self.shell.subscribe(place.queue, Credit::Unlimited);
+                let consumer = self.shell.subscribe(place.queue, u32::MAX);
                 place.consumer = Some(consumer);
             }
         }

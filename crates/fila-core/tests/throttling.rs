@@ -6,9 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fila_core::{
-    Command, Credit, Definition, Delivery, Limits, NewMessage, Ordering, Ttl, Verdict,
-};
+use fila_core::{Command, Definition, Delivery, Limits, NewMessage, Ordering, Ttl, Verdict};
 use fila_store::QueueId;
 
 use support::{MILLISECOND, START, Shell, key, message, throttled};
@@ -51,7 +49,7 @@ fn many(shell: &mut Shell, queue: QueueId, count: usize, message: &NewMessage) {
 
 fn open(definition: Definition) -> (Shell, QueueId) {
     let (mut shell, queue) = Shell::with_queue(definition);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     (shell, queue)
 }
 
@@ -213,7 +211,7 @@ fn a_restart_gives_no_second_burst() {
     let mut seen = times(&watch(&mut shell, 500));
     for _ in 0..4 {
         shell.restart();
-        shell.subscribe(queue, Credit::Unlimited);
+        shell.subscribe(queue, u32::MAX);
         seen.extend(times(&watch(&mut shell, 150)));
     }
     check_windows(&seen, 10.0, 20.0);
@@ -258,7 +256,7 @@ fn a_noisy_key_at_a_bucket_does_not_keep_a_quiet_one_out() {
 fn tokens_are_shared_by_weight_in_all_queues() {
     let (mut shell, queue) = open(Definition::default());
     let other = shell.create("other", Definition::default());
-    shell.subscribe(other, Credit::Unlimited);
+    shell.subscribe(other, u32::MAX);
     shell.throttle("api", 100.0, 1.0);
     let mut heavy = throttled("heavy", &["api"]);
     heavy.schedule.weight = 3.try_into().unwrap();
@@ -278,7 +276,7 @@ fn tokens_are_shared_by_weight_in_all_queues() {
 fn tokens_that_come_together_are_for_all_who_are_called_for_them() {
     let (mut shell, queue) = open(Definition::default());
     let other = shell.create("other", Definition::default());
-    shell.subscribe(other, Credit::Unlimited);
+    shell.subscribe(other, u32::MAX);
     shell.throttle("api", 10.0, 2.0);
     many(&mut shell, queue, 50, &throttled("here", &["api"]));
     many(&mut shell, other, 50, &throttled("there", &["api"]));
@@ -298,8 +296,8 @@ fn tokens_that_come_together_are_for_all_who_are_called_for_them() {
 fn tokens_for_a_queue_that_nobody_reads_go_to_one_that_somebody_does() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
     let read = shell.create("read", Definition::default());
-    let gone = shell.subscribe(queue, Credit::Unlimited);
-    shell.subscribe(read, Credit::Unlimited);
+    let gone = shell.subscribe(queue, u32::MAX);
+    shell.subscribe(read, u32::MAX);
     shell.throttle("api", 10.0, 1.0);
     many(&mut shell, queue, 10, &throttled("unread", &["api"]));
     many(&mut shell, read, 10, &throttled("read", &["api"]));
@@ -309,7 +307,7 @@ fn tokens_for_a_queue_that_nobody_reads_go_to_one_that_somebody_does() {
     assert_eq!(times(&seen), [200, 300, 400, 500, 600]);
     assert_eq!(count_by_name(&seen)["read"], 5);
     // And when somebody comes, it has its share again.
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     let counts = count_by_name(&watch(&mut shell, 400));
     assert_eq!(counts["unread"], 2, "{counts:?}");
 }
@@ -346,7 +344,7 @@ fn one_that_needs_two_busy_buckets_is_not_kept_waiting_for_ever() {
 fn of_many_who_wait_none_is_forgotten_with_those_who_have_gone() {
     let (mut shell, queue) = open(Definition::default());
     let gone = shell.create("gone", Definition::default());
-    shell.subscribe(gone, Credit::Unlimited);
+    shell.subscribe(gone, u32::MAX);
     shell.throttle("api", 1_000.0, 1.0);
     let of = |number: usize| throttled(&format!("key {number}"), &["api"]);
     for number in 0..300 {
@@ -377,7 +375,7 @@ fn a_purge_leaves_nobody_waiting() {
 fn a_deleted_queue_leaves_its_tokens_to_others() {
     let (mut shell, queue) = open(Definition::default());
     let other = shell.create("other", Definition::default());
-    shell.subscribe(other, Credit::Unlimited);
+    shell.subscribe(other, u32::MAX);
     shell.throttle("api", 10.0, 1.0);
     many(&mut shell, queue, 10, &throttled("gone", &["api"]));
     many(&mut shell, other, 3, &throttled("left", &["api"]));
@@ -393,7 +391,7 @@ fn a_backlog_in_the_store_is_throttled_as_exactly_and_lets_others_of_its_key_by(
     shell.throttle("api", 100.0, 5.0);
     many(&mut shell, queue, 200, &throttled("a", &["api"]));
     many(&mut shell, queue, 50, &message("b", "free"));
-    shell.subscribe(queue, Credit::Limited(10_000));
+    shell.subscribe(queue, 10_000);
     let seen = watch(&mut shell, 1_950);
     let a: Vec<u64> = seen
         .iter()
@@ -411,7 +409,7 @@ fn a_backlog_in_the_store_is_throttled_as_exactly_and_lets_others_of_its_key_by(
     many(&mut shell, queue, 2_000, &throttled("a", &["api"]));
     many(&mut shell, queue, 3, &message("a", "free"));
     shell.restart();
-    shell.subscribe(queue, Credit::Limited(10_000));
+    shell.subscribe(queue, 10_000);
     let seen = watch(&mut shell, 10);
     assert_eq!(
         seen.iter()
@@ -424,7 +422,7 @@ fn a_backlog_in_the_store_is_throttled_as_exactly_and_lets_others_of_its_key_by(
 #[test]
 fn a_backlog_in_the_store_gets_the_whole_rate_however_little_of_it_is_in_memory() {
     let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 64 << 10);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.throttle("api", 1_000.0, 1.0);
     many(&mut shell, queue, 3_000, &throttled("a", &["api"]));
     assert!(shell.stats(queue).stored_only > 2_500);
@@ -445,7 +443,7 @@ fn a_backlog_in_the_store_gets_the_whole_rate_however_little_of_it_is_in_memory(
 fn what_is_behind_those_that_wait_is_found_as_soon_as_there_is_room_for_them() {
     let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 256 << 10);
     let unread = shell.create("unread", Definition::default());
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.throttle("api", 0.0, 1.0);
     many(&mut shell, unread, 500, &message("b", "in the way"));
     many(&mut shell, queue, 100, &throttled("a", &["api"]));
@@ -484,7 +482,7 @@ fn under_a_backlog_the_whole_rate_is_achieved_and_never_more() {
     for rate in [1.0, 3.0, 10.0, 70.0, 999.0, 1_000.0, 5_000.0] {
         let (mut shell, queue) =
             Shell::with_settings(|it| it.limits.in_flight_per_consumer = u32::MAX);
-        shell.subscribe(queue, Credit::Unlimited);
+        shell.subscribe(queue, u32::MAX);
         let burst = f64::max(rate, 1.0);
         shell.throttle("api", rate, burst);
         let wanted = (rate * 10.0) as usize;
@@ -507,7 +505,7 @@ fn brokers_that_share_a_bucket_get_what_it_gives_together_and_never_more() {
     one.throttle("slow", 30.0, 1.0);
     let mut other = Shell::beside(&one);
     let elsewhere = other.create("elsewhere", Definition::default());
-    other.subscribe(elsewhere, Credit::Unlimited);
+    other.subscribe(elsewhere, u32::MAX);
     for (shell, queue) in [(&mut one, queue), (&mut other, elsewhere)] {
         many(shell, queue, 2_000, &throttled("api", &["api"]));
         many(shell, queue, 2_000, &throttled("both", &["api", "slow"]));

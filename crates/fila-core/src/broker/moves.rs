@@ -6,11 +6,17 @@
 use fila_store::{MessageId, Meta, QueueId};
 
 use super::Broker;
-use crate::{Answer, EnqueueError, MovedMessage, RedriveError, RedriveStamp, Refused};
+use crate::{
+    Answer, EnqueueError, MovedMessage, RedriveError, RedriveResults, RedriveStamp, Refused,
+    Tickets,
+};
 
-impl<T> Broker<T> {
+impl<T: Tickets> Broker<T> {
     /// Moves what a queue has given up to its queue of dead letters, or lets the queue keep it.
     pub(super) fn bury(&mut self, number: usize) {
+        if self.dying.is_empty() {
+            return;
+        }
         let now = self.now;
         let mut dying = std::mem::take(&mut self.dying);
         for dead in dying.drain(..) {
@@ -47,18 +53,24 @@ impl<T> Broker<T> {
         (from, to): (QueueId, QueueId),
         stamp: RedriveStamp,
         messages: Vec<MovedMessage>,
-        ticket: T,
+        ticket: T::Ticket<RedriveResults>,
     ) {
-        let both = self.find_writable(from).and_then(|number| {
-            let target = self.find_writable(to)?;
-            (target != number)
-                .then_some((number, target))
-                .ok_or(Refused::QueueGone)
-        });
-        let (number, target) = match both {
-            Ok(both) => both,
-            Err(refused) => return self.answer(ticket, Answer::Refused(refused)),
-        };
+        let moved = self.redrive_all((from, to), stamp, messages);
+        // The answer waits even if nothing was moved: the store must show all moves before the driver reads it again.
+        self.answer_after(from, moved.is_ok(), Answer::Redriven(ticket, moved));
+    }
+
+    fn redrive_all(
+        &mut self,
+        (from, to): (QueueId, QueueId),
+        stamp: RedriveStamp,
+        messages: Vec<MovedMessage>,
+    ) -> Result<RedriveResults, Refused> {
+        let number = self.find_writable(from)?;
+        let target = self.find_writable(to)?;
+        if target == number {
+            return Err(Refused::QueueGone);
+        }
         let is_fresh = self.queues[number].queue.redrive_stamp() == stamp;
         let mut results = Vec::with_capacity(messages.len());
         let mut last = None;
@@ -71,8 +83,7 @@ impl<T> Broker<T> {
         self.touch(number);
         self.touch(target);
         let stamp = self.queues[number].queue.redrive_stamp();
-        // Also if nothing was moved: whoever has the stamp is to find what was stored before.
-        self.promise(from, ticket, Answer::Redriven { results, stamp });
+        Ok(RedriveResults { results, stamp })
     }
 
     fn redrive_one(

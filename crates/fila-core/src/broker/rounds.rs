@@ -9,7 +9,7 @@ use fila_store::{Batch, QueueId, Timestamp};
 
 use super::Broker;
 use crate::queue::Writes;
-use crate::{Answer, Committed, Refused, Round};
+use crate::{Answer, Committed, Refused, Round, Tickets};
 
 /// How many operations a round takes. What one command adds may come on top; a batch of the store holds four times
 /// as many.
@@ -20,33 +20,32 @@ pub const ROUNDS_MAX: usize = 8;
 
 /// The next round.
 #[derive(Debug)]
-pub(super) struct Collecting<T> {
+pub(super) struct Collecting<T: Tickets> {
     /// Queues that have something to store, and how many operations that is.
     pub(super) writing: Vec<usize>,
     pub(super) operations: usize,
     /// Bytes that are copied from queue to queue.
     pub(super) adopted: usize,
-    pub(super) answers: Vec<Promise<T>>,
+    pub(super) answers: Vec<PendingAnswer<T>>,
 }
 
 /// A round that is being stored.
 #[derive(Debug)]
-pub(super) struct UnderWay<T> {
+pub(super) struct UnderWay<T: Tickets> {
     /// In the order of the round's batches.
     pub(super) writes: Vec<(usize, QueueId, Writes)>,
-    pub(super) answers: Vec<Promise<T>>,
+    pub(super) answers: Vec<PendingAnswer<T>>,
     pub(super) bytes: usize,
 }
 
 /// An answer that is true once its round is stored.
 #[derive(Debug)]
-pub(super) struct Promise<T> {
+pub(super) struct PendingAnswer<T: Tickets> {
     pub(super) queue: QueueId,
-    pub(super) ticket: T,
-    pub(super) answer: Answer,
+    pub(super) answer: Answer<T>,
 }
 
-impl<T> Broker<T> {
+impl<T: Tickets> Broker<T> {
     /// Takes what became of the oldest round under way.
     pub fn committed(&mut self, now: Timestamp, committed: Committed) {
         self.advance(now);
@@ -67,15 +66,13 @@ impl<T> Broker<T> {
                     batch.clear();
                     self.spare.push(batch);
                 }
-                for promise in under_way.answers {
-                    let is_gone = fenced.contains(&promise.queue)
-                        || !self.numbers.contains_key(&promise.queue);
-                    let answer = if is_gone {
-                        Answer::Refused(Refused::QueueGone)
+                for PendingAnswer { queue, answer } in under_way.answers {
+                    let is_gone = fenced.contains(&queue) || !self.numbers.contains_key(&queue);
+                    self.effects.answers.push(if is_gone {
+                        answer.refuse(Refused::QueueGone)
                     } else {
-                        promise.answer
-                    };
-                    self.answer(promise.ticket, answer);
+                        answer
+                    });
                 }
             }
             Committed::Unknown => self.fail(under_way.answers, Refused::OutcomeUnknown),
@@ -118,9 +115,8 @@ impl<T> Broker<T> {
                 last.answers.extend(collected.answers);
                 return None;
             }
-            for promise in collected.answers {
-                self.answer(promise.ticket, promise.answer);
-            }
+            let answers = collected.answers.into_iter().map(|pending| pending.answer);
+            self.effects.answers.extend(answers);
             return None;
         }
         self.under_way.push_back(UnderWay {
@@ -150,28 +146,20 @@ impl<T> Broker<T> {
                 || !self.collecting.answers.is_empty())
     }
 
-    /// Stops storing for ever, and tells whoever waits.
-    fn fail(&mut self, answers: Vec<Promise<T>>, refused: Refused) {
+    /// Stops storing for good, and refuses all that waits to be stored.
+    fn fail(&mut self, answers: Vec<PendingAnswer<T>>, refused: Refused) {
         self.failure = Some(Refused::StoreFailed);
-        for promise in answers {
-            self.answer(promise.ticket, Answer::Refused(refused));
-        }
-        let collected = std::mem::take(&mut self.collecting);
-        for promise in collected.answers {
-            self.answer(promise.ticket, Answer::Refused(Refused::StoreFailed));
-        }
-    }
-
-    pub(super) fn promise(&mut self, queue: QueueId, ticket: T, answer: Answer) {
-        self.collecting.answers.push(Promise {
-            queue,
-            ticket,
-            answer,
-        });
+        let collected = std::mem::take(&mut self.collecting).answers;
+        let answers = answers.into_iter().map(|pending| (pending, refused));
+        let collected = collected.into_iter().map(|it| (it, Refused::StoreFailed));
+        let all = answers.chain(collected);
+        self.effects
+            .answers
+            .extend(all.map(|(pending, refused)| pending.answer.refuse(refused)));
     }
 }
 
-impl<T> Default for Collecting<T> {
+impl<T: Tickets> Default for Collecting<T> {
     fn default() -> Self {
         Self {
             writing: Vec::new(),

@@ -8,7 +8,7 @@ use fila_store::{Epoch, FairnessKey, Generation, Payload, ThrottleKey};
 use super::*;
 use crate::Committed;
 use crate::queue::TURNED_AWAY_MAX;
-use crate::{Credit, Definition, Delivering, KeySettings, Throttle, Verdict};
+use crate::{Definition, Delivering, KeySettings, Throttle, Verdict};
 
 const NOW: Timestamp = Timestamp::from_millis(1);
 const QUEUE: QueueId = QueueId::new(1);
@@ -49,19 +49,12 @@ fn open(settings: Settings, buckets: Buckets, definition: Definition) -> Broker<
     broker
 }
 
-fn subscribe(broker: &mut Broker<()>, credit: Credit, in_flight_max: u32) {
-    broker.handle(
-        NOW,
-        Command::Subscribe {
-            queue: QUEUE,
-            consumer: CONSUMER,
-            demand: Demand {
-                credit,
-                in_flight_max,
-            },
-            ticket: (),
-        },
-    );
+fn subscribe(broker: &mut Broker<()>, credit: u32, in_flight_max: u32) {
+    let demand = Demand {
+        credit,
+        in_flight_max,
+    };
+    broker.subscribe(NOW, QUEUE, CONSUMER, demand).unwrap();
 }
 
 fn enqueue(broker: &mut Broker<()>, messages: impl Iterator<Item = NewMessage>) {
@@ -118,7 +111,7 @@ fn visits(active: usize, paused: usize) -> u64 {
     let numbers = (0..paused + active).cycle();
     let numbers = numbers.take((paused + active).max(2_000));
     enqueue(&mut broker, numbers.map(message));
-    subscribe(&mut broker, Credit::Limited(0), 1_000);
+    subscribe(&mut broker, 0, 1_000);
     let before = broker.queues[0].queue.work();
     for _ in 0..1_000 {
         let consumer = CONSUMER;
@@ -147,7 +140,7 @@ fn beside_parked(parked: usize) -> (u64, u64) {
     };
     settings.limits.buffered_bytes = usize::MAX;
     let mut broker = open(settings, buckets, Definition::default());
-    subscribe(&mut broker, Credit::Unlimited, 10);
+    subscribe(&mut broker, u32::MAX, 10);
     for from in (0..parked).step_by(10_000) {
         // Half of them of one key, the others of a thousand.
         let of = |number: usize| match number % 2 {
@@ -187,7 +180,7 @@ fn waiting_after(mut definition: Definition, goes: impl Fn(&mut Broker<()>)) -> 
     let (buckets, names) = buckets(["api", "other"], 0.0);
     definition.message_ttl = Some(Duration::from_millis(1));
     let mut broker = open(Settings::default(), buckets, definition);
-    subscribe(&mut broker, Credit::Unlimited, 10);
+    subscribe(&mut broker, u32::MAX, 10);
     for _ in 0..200 {
         let messages = (0..20).map(|number| throttled(number % 10, &names[number / 10]));
         let now = broker.now;
@@ -230,7 +223,7 @@ fn however_many_keys_lack_a_token_a_poll_turns_away_so_many_and_comes_back() {
     let mut broker = open(Settings::default(), buckets, Definition::default());
     let numbers = 0..5 * TURNED_AWAY_MAX;
     enqueue(&mut broker, numbers.map(|number| throttled(number, &name)));
-    subscribe(&mut broker, Credit::Unlimited, 10);
+    subscribe(&mut broker, u32::MAX, 10);
     for polls in 1..=5 {
         assert_eq!(broker.next_timer(), Some(NOW));
         broker.poll(NOW);

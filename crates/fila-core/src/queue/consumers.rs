@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use slab::Slab;
 
-use crate::{ConsumerId, Credit, Demand};
+use crate::{ConsumerId, Demand};
 
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
@@ -16,7 +16,7 @@ pub(super) struct Consumers {
 #[derive(Debug)]
 pub(super) struct Consumer {
     pub(super) id: ConsumerId,
-    credit: Credit,
+    credit: u32,
     in_flight_max: u32,
     mood: Mood,
     is_listed: bool,
@@ -39,7 +39,7 @@ enum Mood {
 impl Consumer {
     fn is_willing(&self) -> bool {
         self.mood == Mood::Working
-            && self.credit != Credit::Limited(0)
+            && self.credit > 0
             && self.leased.len() + (self.reserved as usize) < self.in_flight_max as usize
     }
 }
@@ -65,9 +65,8 @@ impl Consumers {
     }
 
     pub(super) fn credit(&mut self, slot: u32, more: u32) {
-        if let Credit::Limited(credit) = &mut self.all[slot as usize].credit {
-            *credit = credit.saturating_add(more);
-        }
+        let consumer = &mut self.all[slot as usize];
+        consumer.credit = consumer.credit.saturating_add(more);
         self.enlist(slot);
     }
 
@@ -99,9 +98,7 @@ impl Consumers {
         self.willing.pop_front();
         let consumer = &mut self.all[slot as usize];
         consumer.is_listed = false;
-        if let Credit::Limited(credit) = &mut consumer.credit {
-            *credit -= 1;
-        }
+        consumer.credit -= 1;
         consumer.reserved += 1;
         let id = consumer.id;
         self.enlist(slot);
@@ -126,9 +123,7 @@ impl Consumers {
     pub(super) fn disappoint(&mut self, slot: u32) {
         let consumer = &mut self.all[slot as usize];
         consumer.reserved -= 1;
-        if let Credit::Limited(credit) = &mut consumer.credit {
-            *credit = credit.saturating_add(1);
-        }
+        consumer.credit = consumer.credit.saturating_add(1);
         self.enlist(slot);
     }
 
@@ -172,9 +167,7 @@ impl Consumers {
         for &slot in &slots {
             let consumer = &mut self.all[slot as usize];
             consumer.leased.clear();
-            if let Credit::Limited(credit) = &mut consumer.credit {
-                *credit = credit.saturating_add(consumer.reserved);
-            }
+            consumer.credit = consumer.credit.saturating_add(consumer.reserved);
             consumer.reserved = 0;
             self.enlist(slot);
         }

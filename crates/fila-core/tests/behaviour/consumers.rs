@@ -1,6 +1,6 @@
 //! Consumers come, take turns, are lent messages and leave.
 
-use fila_core::{Command, Credit, Dismissal, Verdict};
+use fila_core::{Command, Dismissal, Verdict};
 use fila_store::MessageId;
 
 use crate::support::{Shell, message, queue};
@@ -11,12 +11,12 @@ fn a_consumer_that_goes_gives_back_what_it_has_in_order() {
     let ids: Vec<MessageId> = (0..5)
         .map(|_| shell.enqueue(queue, message("a", "work")))
         .collect();
-    let consumer = shell.subscribe(queue, Credit::Limited(5));
+    let consumer = shell.subscribe(queue, 5);
     shell.run();
     assert_eq!(shell.deliveries.len(), 5);
     shell.deliveries.clear();
     shell.tell(Command::Unsubscribe { consumer });
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     let again: Vec<_> = shell.deliveries.iter().map(|(_, it)| it.message).collect();
     assert_eq!(again, ids);
@@ -28,7 +28,7 @@ fn a_drained_consumer_is_dismissed_when_it_has_settled_everything() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
     shell.enqueue(queue, message("a", "two"));
-    let consumer = shell.subscribe(queue, Credit::Limited(1));
+    let consumer = shell.subscribe(queue, 1);
     shell.run();
     let (_, delivery) = shell.deliveries.pop_front().unwrap();
     shell.tell(Command::Drain { consumer });
@@ -42,10 +42,10 @@ fn a_drained_consumer_is_dismissed_when_it_has_settled_everything() {
 #[test]
 fn whoever_takes_the_place_of_one_that_went_has_one_turn_in_a_round() {
     let (mut shell, queue) = queue();
-    let gone = shell.subscribe(queue, Credit::Unlimited);
-    shell.subscribe(queue, Credit::Unlimited);
+    let gone = shell.subscribe(queue, u32::MAX);
+    shell.subscribe(queue, u32::MAX);
     shell.tell(Command::Unsubscribe { consumer: gone });
-    let next = shell.subscribe(queue, Credit::Unlimited);
+    let next = shell.subscribe(queue, u32::MAX);
     shell.enqueue_all(queue, vec![message("a", ""); 30]);
     let of_next = shell.deliveries.iter().filter(|(to, _)| *to == next);
     assert_eq!(of_next.count(), 15);
@@ -55,7 +55,7 @@ fn whoever_takes_the_place_of_one_that_went_has_one_turn_in_a_round() {
 fn a_consumer_is_lent_no_more_than_the_broker_allows() {
     let (mut shell, queue) = Shell::with_settings(|it| it.limits.in_flight_per_consumer = 2);
     shell.enqueue_all(queue, vec![message("a", ""); 5]);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     assert_eq!(shell.deliveries.len(), 2);
 }
@@ -63,9 +63,9 @@ fn a_consumer_is_lent_no_more_than_the_broker_allows() {
 #[test]
 fn consumers_that_have_left_make_room_for_others() {
     let (mut shell, queue) = Shell::with_settings(|it| it.limits.consumers = 1);
-    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let consumer = shell.subscribe(queue, u32::MAX);
     shell.tell(Command::Drain { consumer });
-    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let consumer = shell.subscribe(queue, u32::MAX);
     shell.tell(Command::Unsubscribe { consumer });
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
 }

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use fila_core::{Answer, Command, Credit, SettleError, Settlement, Verdict};
+use fila_core::{Command, SettleError, Settlement, Verdict};
 use fila_store::MessageId;
 
 use crate::support::{
-    MILLISECOND, SECOND, START, Shell, message, nack, queue, trying_again_at_once,
+    Answer, MILLISECOND, SECOND, START, Shell, message, nack, queue, trying_again_at_once,
 };
 
 #[test]
 fn a_lease_that_runs_out_gives_the_message_to_somebody_else_at_that_millisecond() {
     let (mut shell, queue) = Shell::with_queue(trying_again_at_once());
     let id = shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let first = shell.next(consumer).unwrap();
-    let other = shell.subscribe(queue, Credit::Unlimited);
+    let other = shell.subscribe(queue, u32::MAX);
     assert_eq!(
         shell.broker.next_timer().map(|next| next <= shell.now),
         Some(true),
@@ -42,7 +42,7 @@ fn a_lease_that_runs_out_gives_the_message_to_somebody_else_at_that_millisecond(
 fn an_extension_counts_from_now() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let delivery = shell.next(consumer).unwrap();
     shell.advance(29 * SECOND);
     let by = Some(5 * SECOND);
@@ -61,7 +61,7 @@ fn an_extension_counts_from_now() {
 fn a_result_for_another_message_is_refused_and_changes_nothing() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let delivery = shell.next(consumer).unwrap();
     let ticket = shell.ticket();
     shell.tell(Command::Settle {
@@ -82,7 +82,7 @@ fn a_result_for_another_message_is_refused_and_changes_nothing() {
 fn a_delivery_that_is_given_back_untouched_is_no_attempt() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let delivery = shell.next(consumer).unwrap();
     assert_eq!(
         shell.settle(queue, delivery.lease, Verdict::Release),
@@ -96,7 +96,7 @@ fn attempts_survive_a_restart() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
     for attempt in 1..4 {
-        let consumer = shell.subscribe(queue, Credit::Limited(0));
+        let consumer = shell.subscribe(queue, 0);
         let delivery = shell.next(consumer).unwrap();
         assert_eq!(delivery.attempt, attempt);
         let delay = Duration::ZERO;
@@ -110,7 +110,7 @@ fn attempts_survive_a_restart() {
 fn no_result_puts_a_message_off_for_longer_than_the_limit() {
     let (mut shell, queue) = Shell::with_settings(|it| it.limits.delay = SECOND);
     shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let lease = shell.next(consumer).unwrap().lease;
     let (max, found) = (SECOND, SECOND + MILLISECOND);
     let too_long = Err(SettleError::TooLong { found, max });
@@ -128,7 +128,7 @@ fn no_result_puts_a_message_off_for_longer_than_the_limit() {
 fn nobody_is_woken_for_what_has_ended() {
     let (mut shell, queue) = queue();
     shell.enqueue_all(queue, vec![message("a", ""); 2]);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let first = shell.next(consumer).unwrap();
     shell.advance(SECOND);
     let second = shell.next(consumer).unwrap();
@@ -142,7 +142,7 @@ fn a_clock_that_goes_back_shortens_nothing() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", ""));
     shell.advance(10 * SECOND);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let lease = shell.next(consumer).unwrap().lease;
     let late = shell.now;
     shell.now = fila_store::Timestamp::from_millis(START);

@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use fila_core::{Answer, Command, Credit, Definition, EnqueueError, Refused, Settings, Verdict};
+use fila_core::{Command, Definition, EnqueueError, Refused, Settings, Verdict};
 use fila_store::{DeduplicationId, Payload};
 
-use crate::support::{SECOND, Shell, key, message};
+use crate::support::{Answer, SECOND, Shell, key, message};
 
 fn refusal(change: impl FnOnce(&mut Settings), message: fila_core::NewMessage) -> EnqueueError {
     let (mut shell, queue) = Shell::with_settings(change);
@@ -107,19 +107,14 @@ fn keys_delays_deduplication_ids_and_consumers_are_limited_as_well() {
         [Err(EnqueueError::TooManyDeduplicationIds { max })]
     );
 
-    let consumer = shell.subscribe(queue, Credit::Unlimited);
-    let ticket = shell.ticket();
-    shell.tell(Command::Subscribe {
-        queue,
-        consumer: fila_core::ConsumerId::new(99),
-        demand: fila_core::Demand {
-            credit: Credit::Unlimited,
-            in_flight_max: 1,
-        },
-        ticket,
-    });
-    let refused = Answer::Refused(Refused::TooManyConsumers { max: 1 });
-    assert_eq!(shell.answers.remove(&ticket), Some(refused));
+    let consumer = shell.subscribe(queue, u32::MAX);
+    let demand = fila_core::Demand {
+        credit: u32::MAX,
+        in_flight_max: 1,
+    };
+    let another = fila_core::ConsumerId::new(99);
+    let refused = shell.broker.subscribe(shell.now, queue, another, demand);
+    assert_eq!(refused, Err(Refused::TooManyConsumers { max: 1 }));
 
     // A key that is done makes room for another.
     shell.run();

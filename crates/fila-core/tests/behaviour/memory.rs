@@ -1,6 +1,6 @@
 //! What is kept in memory: a budget that backlogs, quiet keys and passing keys stay within.
 
-use fila_core::{Answer, Command, Credit, KeyCursor, Settlement, Verdict};
+use fila_core::{Command, KeyCursor, Settlement, Verdict};
 
 use crate::support::{SECOND, Shell, message, queue};
 
@@ -16,7 +16,7 @@ fn a_backlog_far_beyond_memory_is_delivered_in_order_and_within_the_budget() {
     assert!(shell.broker.memory_used() <= 64 << 10);
     let stats = shell.stats(queue);
     assert!(stats.stored_only > 3900, "{stats:?}");
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let mut last = std::collections::BTreeMap::new();
     let mut most = 0;
     for turn in 0..4000 {
@@ -43,7 +43,7 @@ fn backlogs_of_many_keys_take_a_handful_of_messages_each_beyond_the_budget() {
         let batch = (0..KEYS).map(|n| message(&format!("key-{n}"), "small"));
         shell.enqueue_all(queue, batch.collect());
     }
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let mut most = 0;
     for _ in 0..40 * KEYS {
         let delivery = shell.next(consumer).unwrap();
@@ -67,7 +67,7 @@ fn a_quiet_key_is_kept_in_memory_beside_a_noisy_one() {
 #[test]
 fn a_million_keys_that_came_and_went_leave_nothing() {
     let (mut shell, queue) = queue();
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let rounds = 20;
     let mut places = 0;
     for round in 0..rounds {
@@ -94,15 +94,9 @@ fn a_million_keys_that_came_and_went_leave_nothing() {
             ticket,
         });
         shell.run();
-        shell.tell(Command::Keys {
-            queue,
-            after: KeyCursor::from_number(2200),
-            limit: usize::MAX,
-            ticket,
-        });
-        let Some(Answer::Keys(_, next)) = shell.answers.remove(&ticket) else {
-            panic!();
-        };
+        let after = KeyCursor::from_number(2200);
+        let page = shell.broker.keys(shell.now, queue, after, usize::MAX);
+        let (_, next) = page.unwrap();
         places = next.map_or(0, KeyCursor::get);
     }
     assert_eq!(shell.stats(queue).active_keys, 0);

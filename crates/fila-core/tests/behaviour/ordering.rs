@@ -1,6 +1,6 @@
 //! Queues whose keys are strict lines: nothing overtakes what is before it.
 
-use fila_core::{Credit, Definition, Ordering, Verdict};
+use fila_core::{Definition, Ordering, Verdict};
 
 use crate::support::{SECOND, Shell, key, message, nack};
 
@@ -14,7 +14,7 @@ fn a_strictly_ordered_key_waits_for_what_is_before() {
     shell.enqueue(queue, delayed);
     shell.enqueue(queue, message("a", "2"));
     shell.enqueue(queue, message("b", "1"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let other = shell.next(consumer).unwrap();
     assert_eq!(other.fairness_key, key("b"), "the other key does not wait");
     assert_eq!(shell.next(consumer), None);
@@ -39,7 +39,7 @@ fn a_strictly_ordered_key_goes_on_when_the_deletion_is_durable() {
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue(queue, message("a", "1"));
     shell.enqueue(queue, message("a", "2"));
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     let (_, first) = shell.deliveries.pop_front().unwrap();
     shell.report(queue, first.lease, Verdict::Ack);
@@ -60,7 +60,7 @@ fn the_order_of_a_queue_is_never_changed() {
     shell.enqueue_all(queue, vec![message("a", ""); 3]);
     definition.ordering = Ordering::None;
     shell.update(queue, definition);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     assert_eq!(shell.deliveries.len(), 1);
 }

@@ -1,11 +1,11 @@
 //! Queues that are purged, deleted and paused, and queues that are not there.
 
 use fila_core::{
-    Answer, Command, Committed, Credit, Definition, Delivering, Dismissal, KeyCursor, KeySettings,
-    Refused, Settings, SettleError, Verdict,
+    Command, Committed, Definition, Delivering, Dismissal, KeyCursor, KeySettings, Refused,
+    Settings, SettleError, Verdict,
 };
 
-use crate::support::{SECOND, Shell, key, message, queue};
+use crate::support::{Answer, SECOND, Shell, key, message, queue};
 
 #[test]
 fn a_purged_queue_is_empty_now_and_after_a_restart() {
@@ -13,7 +13,7 @@ fn a_purged_queue_is_empty_now_and_after_a_restart() {
     for _ in 0..20 {
         shell.enqueue(queue, message("a", "work"));
     }
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let leased = shell.next(consumer).unwrap();
     let ticket = shell.purge(queue);
     shell.run();
@@ -38,7 +38,7 @@ fn what_was_sent_before_a_purge_is_purged_and_what_is_sent_after_it_is_not() {
     let ticket = shell.purge(queue);
     shell.enqueue(queue, message("a", "after"));
     assert_eq!(shell.answers.remove(&ticket), Some(Answer::Purged(2)));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let delivery = shell.next(consumer).unwrap();
     assert_eq!(&delivery.payload.body()[..], b"after");
     assert_eq!(shell.next(consumer), None);
@@ -48,7 +48,7 @@ fn what_was_sent_before_a_purge_is_purged_and_what_is_sent_after_it_is_not() {
 fn a_deleted_queue_dismisses_its_consumers_and_refuses_what_is_under_way() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let consumer = shell.subscribe(queue, u32::MAX);
     let ticket = shell.send(queue, vec![message("a", "two")]);
     shell.seal();
     shell.delete(queue);
@@ -70,7 +70,7 @@ fn paused_queues_and_keys_deliver_nothing_until_they_are_resumed() {
     let mut definition = Definition::default();
     definition.delivery = Delivering::Paused;
     shell.update(queue, definition.clone());
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     assert_eq!(shell.next(consumer), None);
     definition.delivery = Delivering::Running;
     let settings = KeySettings {
@@ -93,17 +93,9 @@ fn paused_queues_and_keys_deliver_nothing_until_they_are_resumed() {
 fn commands_for_a_queue_that_is_not_there_are_refused() {
     let (mut shell, queue) = queue();
     shell.delete(queue);
-    let ticket = shell.ticket();
-    shell.tell(Command::Inspect { queue, ticket });
-    let gone = Some(Answer::Refused(Refused::QueueGone));
-    assert_eq!(shell.answers.remove(&ticket), gone);
-    shell.tell(Command::Keys {
-        queue,
-        after: KeyCursor::start(),
-        limit: 10,
-        ticket,
-    });
-    assert_eq!(shell.answers.remove(&ticket), gone);
+    assert_eq!(shell.broker.stats(queue), Err(Refused::QueueGone));
+    let keys = shell.broker.keys(shell.now, queue, KeyCursor::start(), 10);
+    assert_eq!(keys, Err(Refused::QueueGone));
     shell.tell(Command::Close { queue });
     shell.tell(Command::Credit {
         consumer: fila_core::ConsumerId::new(7),
@@ -119,7 +111,7 @@ fn nothing_of_a_deleted_queue_is_taken_for_the_one_that_gets_its_place() {
     let mut shell = Shell::new(settings);
     let old = shell.create("old", Definition::default());
     shell.enqueue(old, message("a", "leased"));
-    shell.subscribe(old, Credit::Unlimited);
+    shell.subscribe(old, u32::MAX);
     shell.run();
     let ticket = shell.send(old, vec![message("a", "under way")]);
     // It is stored, and deleted before the broker hears of it.
@@ -131,7 +123,7 @@ fn nothing_of_a_deleted_queue_is_taken_for_the_one_that_gets_its_place() {
     assert_eq!(shell.broker.memory_used(), 0);
     let new = shell.create("new", Definition::default());
     shell.deliveries.clear();
-    shell.subscribe(new, Credit::Unlimited);
+    shell.subscribe(new, u32::MAX);
     let committed = Committed::Stored { round, fenced };
     shell.broker.committed(shell.now, committed);
     shell.run();

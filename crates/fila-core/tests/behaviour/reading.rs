@@ -2,12 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use fila_core::{
-    Answer, Charge, Command, Credit, Definition, Delivery, Ordering, Settings, Ttl, Verdict,
-};
+use fila_core::{Charge, Command, Definition, Delivery, Ordering, Settings, Ttl, Verdict};
 use fila_store::{Engine, Shard};
 
-use crate::support::{MILLISECOND, SECOND, Shell, forgetful, key, message, queue};
+use crate::support::{Answer, MILLISECOND, SECOND, Shell, forgetful, key, message, queue};
 
 #[test]
 fn a_message_that_cannot_be_read_is_reported_and_not_served() {
@@ -23,7 +21,7 @@ fn a_message_that_cannot_be_read_is_reported_and_not_served() {
     });
     let shard = &shell.shards[&queue];
     shard.commit(&batch).unwrap();
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     assert_eq!(shell.next(consumer).unwrap().message, lost);
     assert!(shell.next(consumer).is_some());
     assert_eq!(shell.next(consumer), None);
@@ -39,7 +37,7 @@ fn a_message_that_cannot_be_read_is_reported_and_not_served() {
 fn a_read_that_failed_is_tried_again_after_a_second_and_not_before() {
     let (mut shell, queue) = forgetful(Definition::default());
     shell.enqueue_all(queue, vec![message("a", vec![1; 2000]); 2]);
-    shell.subscribe(queue, Credit::Limited(1));
+    shell.subscribe(queue, 1);
     shell.poll();
     shell.fail_load();
     shell.run();
@@ -62,13 +60,13 @@ fn a_turn_whose_consumer_has_gone_is_a_turn() {
     let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 64 << 10);
     shell.enqueue_all(queue, vec![message("fresh", ""); 60]);
     shell.enqueue_all(queue, vec![message("stored", vec![1; 60 << 10]); 60]);
-    let gone = shell.subscribe(queue, Credit::Limited(40));
+    let gone = shell.subscribe(queue, 40);
     shell.poll();
     assert_eq!(shell.deliveries.len(), 20, "the others are being read");
     shell.tell(Command::Unsubscribe { consumer: gone });
     shell.deliveries.clear();
     shell.load();
-    shell.subscribe(queue, Credit::Limited(40));
+    shell.subscribe(queue, 40);
     shell.run();
     let is_stored = |it: &&Delivery| it.fairness_key == key("stored");
     let delivered = shell.deliveries.iter().map(|(_, it)| it);
@@ -86,7 +84,7 @@ fn bytes_that_were_guessed_before_a_read_are_corrected_after_it() {
     shell.enqueue_all(queue, vec![message("uneven", vec![1; 10 << 10]); 60]);
     shell.enqueue_all(queue, vec![message("uneven", ""); 600]);
     shell.enqueue_all(queue, vec![message("even", vec![1; 1 << 10]); 600]);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let mut bytes = [0; 2];
     while bytes[0] < 50 * (10 << 10) {
         let delivery = shell.next(consumer).unwrap();
@@ -104,7 +102,7 @@ fn whoever_was_promised_a_message_is_served_before_those_who_came_later() {
     let mut short = message("a", "short");
     short.ttl = Ttl::For(SECOND);
     shell.enqueue(queue, short);
-    let first = shell.subscribe(queue, Credit::Limited(0));
+    let first = shell.subscribe(queue, 0);
     let lease = shell.next(first).unwrap().lease;
     shell.settle(queue, lease, Verdict::Release).unwrap();
     let ids = [(); 2].map(|()| shell.enqueue(queue, message("a", "fresh")));
@@ -116,7 +114,7 @@ fn whoever_was_promised_a_message_is_served_before_those_who_came_later() {
     shell.poll();
     assert_eq!(shell.loads.len(), 1);
     shell.advance(SECOND);
-    let second = shell.subscribe(queue, Credit::Limited(1));
+    let second = shell.subscribe(queue, 1);
     shell.run();
     let delivered: Vec<_> = shell
         .deliveries
@@ -133,7 +131,7 @@ fn a_payload_that_has_gone_is_reported_and_does_not_hold_up_what_is_behind() {
     let (mut shell, queue) = Shell::with_queue(definition);
     let lost = shell.enqueue(queue, message("a", "lost"));
     let next = shell.enqueue(queue, message("a", "next"));
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let lease = shell.next(consumer).unwrap().lease;
     shell.settle(queue, lease, Verdict::Release).unwrap();
     let locator = fila_store::Locator {
@@ -158,7 +156,7 @@ fn no_more_than_some_reads_are_under_way_for_a_queue() {
     let batch = (0..200).map(|n| message(&n.to_string(), vec![1; 2000]));
     let batch = batch.collect();
     shell.enqueue_all(queue, batch);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.poll();
     assert_eq!(shell.loads.len(), 64);
     shell.run();
@@ -170,12 +168,12 @@ fn promises_that_are_broken_are_not_saved_up() {
     let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 4 << 10);
     shell.enqueue_all(queue, vec![message("a", vec![1; 1 << 10]); 200]);
     // Its turns are promised while it is alone, to somebody who goes before its messages are read.
-    let consumer = shell.subscribe(queue, Credit::Limited(100));
+    let consumer = shell.subscribe(queue, 100);
     shell.poll();
     shell.tell(Command::Unsubscribe { consumer });
     shell.deliveries.clear();
     shell.enqueue_all(queue, vec![message("b", ""); 60]);
-    shell.subscribe(queue, Credit::Limited(40));
+    shell.subscribe(queue, 40);
     shell.run();
     let firsts = shell.deliveries.iter().take(40);
     let of_a = firsts.filter(|(_, it)| it.fairness_key == key("a")).count();
@@ -192,7 +190,7 @@ fn a_key_is_promised_no_more_than_it_has_and_may_deliver() {
         let mut shell = Shell::new(settings);
         let queue = shell.create("shared", definition);
         shell.enqueue_all(queue, vec![message("stored", vec![1; 8 << 10]); messages]);
-        shell.subscribe(queue, Credit::Limited(3));
+        shell.subscribe(queue, 3);
         shell.poll();
         assert_eq!(shell.loads.len(), 1);
         // The rest of the credit is for those who can use it.

@@ -1,14 +1,14 @@
 //! Rounds: what is collected, what is stored together, who is told when, and what a store that fails leaves behind.
 
-use fila_core::{Answer, Command, Committed, Credit, Definition, Refused, Settings, Ttl, Verdict};
+use fila_core::{Command, Committed, Definition, Refused, Settings, Ttl, Verdict};
 use fila_store::Engine;
 
-use crate::support::{SECOND, Shell, forgetful, message, queue, trying_again_at_once};
+use crate::support::{Answer, SECOND, Shell, forgetful, message, queue, trying_again_at_once};
 
 #[test]
 fn nothing_is_answered_or_delivered_before_it_is_durable() {
     let (mut shell, queue) = queue();
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     let ticket = shell.send(queue, vec![message("a", "one")]);
     shell.poll();
     shell.seal();
@@ -46,7 +46,7 @@ fn the_next_round_is_collected_while_one_is_under_way() {
 #[test]
 fn several_rounds_may_be_under_way_and_are_confirmed_in_their_order() {
     let (mut shell, queue) = queue();
-    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let consumer = shell.subscribe(queue, u32::MAX);
     let send = |shell: &mut Shell, body: &'static str| {
         let ticket = shell.send(queue, vec![message("a", body)]);
         shell.seal_further();
@@ -108,7 +108,7 @@ fn after_a_failed_write_everybody_is_told_and_nothing_more_is_taken() {
     assert_eq!(shell.answers.remove(&tickets[0]), Some(unknown));
     let failed = Answer::Refused(Refused::StoreFailed);
     assert_eq!(shell.answers.remove(&tickets[1]), Some(failed.clone()));
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     assert!(
         shell.deliveries.is_empty(),
@@ -126,7 +126,7 @@ fn only_results_that_are_stored_wait_for_a_round() {
     let mut short = message("a", "short");
     short.ttl = Ttl::For(SECOND);
     shell.enqueue(queue, short);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let lease = shell.next(consumer).unwrap().lease;
     let extended = shell.report(queue, lease, Verdict::Extend { by: None });
     assert!(shell.answers.contains_key(&extended));
@@ -145,7 +145,7 @@ fn only_results_that_are_stored_wait_for_a_round() {
 #[test]
 fn a_round_that_another_owner_has_fenced_off_is_not_confirmed() {
     let (mut shell, queue) = queue();
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     let ticket = shell.send(queue, vec![message("a", "")]);
     shell.seal();
     shell.engine.delete_queue(queue).unwrap();
@@ -161,7 +161,7 @@ fn a_broker_whose_store_has_failed_has_nothing_more_to_store() {
     let (mut shell, queue) = forgetful(Definition::default());
     shell.enqueue(queue, message("a", "leased"));
     shell.enqueue_all(queue, vec![message("b", vec![1; 2000]); 2]);
-    let consumer = shell.subscribe(queue, Credit::Limited(2));
+    let consumer = shell.subscribe(queue, 2);
     shell.poll();
     assert_eq!((shell.deliveries.len(), shell.loads.len()), (1, 1));
     shell.send(queue, vec![message("a", "")]);
@@ -185,7 +185,7 @@ fn leases_that_end_together_beyond_a_round_end_in_the_next() {
     let mut shell = Shell::new(settings);
     let queue = shell.create("busy", trying_again_at_once());
     shell.enqueue_all(queue, vec![message("a", ""); LEASES]);
-    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let consumer = shell.subscribe(queue, u32::MAX);
     shell.run();
     assert_eq!(shell.deliveries.len(), LEASES);
     shell.tell(Command::Drain { consumer });
@@ -216,7 +216,7 @@ fn what_is_due_waits_without_being_asked_for_while_there_is_no_room_for_it() {
         it.limits.buffered_bytes = 1 << 30;
     });
     shell.enqueue_all(queue, vec![message("a", ""); LEASES]);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     shell.advance(30 * SECOND);
     shell.poll();

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{Charge, Command, Credit, Definition, KeySettings, Verdict};
+use fila_core::{Charge, Command, Definition, KeySettings, Verdict};
 
 use crate::support::{SECOND, Shell, key, message, queue};
 
@@ -17,7 +17,7 @@ fn a_key_has_no_more_leases_than_its_cap_and_a_raised_cap_acts_at_once() {
             shell.enqueue(queue, message(name, "work"));
         }
     }
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     assert_eq!(shell.deliveries.len(), 4);
     definition.key_concurrency = NonZeroU32::new(3);
@@ -41,7 +41,7 @@ fn an_operators_weight_wins_over_what_producers_say() {
     modest.schedule.weight = NonZeroU32::new(50).unwrap();
     shell.enqueue_all(queue, vec![modest; 400]);
     shell.enqueue_all(queue, vec![heavy; 400]);
-    shell.subscribe(queue, Credit::Limited(400));
+    shell.subscribe(queue, 400);
     shell.run();
     let of_a = shell
         .deliveries
@@ -58,7 +58,7 @@ fn a_queue_that_charges_by_time_shares_time() {
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue_all(queue, vec![message("slow", "work"); 1000]);
     shell.enqueue_all(queue, vec![message("fast", "work"); 4000]);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let mut spent = [0u64; 2];
     for _ in 0..1500 {
         let delivery = shell.next(consumer).unwrap();
@@ -82,7 +82,7 @@ fn a_slow_key_does_not_get_all_places_before_its_results_are_there() {
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue_all(queue, vec![message("slow", "work"); 1000]);
     shell.enqueue_all(queue, vec![message("fast", "work"); 1000]);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     // How long they take becomes known.
     for _ in 0..300 {
         let delivery = shell.next(consumer).unwrap();
@@ -111,7 +111,7 @@ fn what_producers_say_last_of_a_weight_counts_for_the_whole_backlog() {
     let mut heavy = message("a", "");
     heavy.schedule.weight = NonZeroU32::new(3).unwrap();
     shell.enqueue(queue, heavy);
-    shell.subscribe(queue, Credit::Limited(400));
+    shell.subscribe(queue, 400);
     shell.run();
     let delivered = shell.deliveries.iter();
     let of_a = delivered.filter(|(_, it)| it.fairness_key == key("a"));
@@ -125,7 +125,7 @@ fn a_key_that_owes_makes_good_for_it_when_it_comes_back() {
     definition.charge = Charge::Time;
     definition.visibility_timeout = 1000 * SECOND;
     let (mut shell, queue) = Shell::with_queue(definition);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     shell.enqueue(queue, message("slow", ""));
     let slow = shell.next(consumer).unwrap();
     // It has competition while it takes its time.
@@ -152,7 +152,7 @@ fn a_raised_cap_reaches_any_number_of_keys() {
     let batch = (0..5000).map(|n| message(&(n / 2).to_string(), ""));
     let batch = batch.collect();
     shell.enqueue_all(queue, batch);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     assert_eq!(shell.deliveries.len(), 2500);
     definition.key_concurrency = None;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fila_core::{Command, Credit, Definition, Settings, Ttl, Verdict};
+use fila_core::{Command, Definition, Settings, Ttl, Verdict};
 
 use crate::support::{MILLISECOND, SECOND, Shell, key, message, nack, queue};
 
@@ -13,7 +13,7 @@ fn delayed_messages_come_at_their_millisecond_and_in_order() {
     late.delay = SECOND;
     let late = shell.enqueue(queue, late);
     let soon = shell.enqueue(queue, message("a", "soon"));
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     let (_, first) = shell.deliveries.pop_front().unwrap();
     assert_eq!(first.message, soon);
@@ -54,7 +54,7 @@ fn a_message_that_is_put_off_beyond_its_life_ends_on_time() {
     let mut short = message("a", "short");
     short.ttl = Ttl::For(SECOND);
     shell.enqueue(queue, short);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let delivery = shell.next(consumer).unwrap();
     let delay = 2 * SECOND;
     let nacked = shell.settle(queue, delivery.lease, nack(delay));
@@ -72,7 +72,7 @@ fn a_lease_outlives_its_message_but_not_by_another_delivery() {
     short.ttl = Ttl::For(SECOND);
     shell.enqueue(queue, short.clone());
     shell.enqueue(queue, short);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let (one, two) = (shell.next(consumer).unwrap(), shell.next(consumer).unwrap());
     shell.advance(2 * SECOND);
     shell.run();
@@ -94,7 +94,7 @@ fn what_is_due_while_a_message_is_read_comes_before_it() {
     delayed.delay = SECOND;
     let delayed = shell.enqueue(queue, delayed);
     let last = shell.enqueue(queue, message("a", "last"));
-    let consumer = shell.subscribe(queue, Credit::Limited(2));
+    let consumer = shell.subscribe(queue, 2);
     shell.run();
     for (_, delivery) in std::mem::take(&mut shell.deliveries) {
         let released = shell.settle(queue, delivery.lease, Verdict::Release);
@@ -144,7 +144,7 @@ fn a_key_whose_messages_wait_for_their_time_beyond_the_limit_holds_up_itself_alo
         shell
     };
     shell.enqueue(queue, message("other", vec![1; 2000]));
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     let keys = |shell: &Shell| -> Vec<_> {
         let deliveries = shell.deliveries.iter();

@@ -10,7 +10,7 @@ mod support;
 
 use std::num::NonZeroU32;
 
-use fila_core::{Command, Credit, Definition, Settings, Verdict};
+use fila_core::{Command, Definition, Settings, Verdict};
 use fila_store::{Cursor, ErrorText, Loaded, QueueId, Shard, StoredMessage};
 
 use support::{Shell, trying_again_at_once};
@@ -36,7 +36,7 @@ fn pair(definition: Definition) -> (Shell, QueueId, QueueId) {
 
 /// Lets the next delivery fail.
 fn fail_next(shell: &mut Shell, queue: QueueId) {
-    let consumer = shell.subscribe(queue, Credit::Limited(1));
+    let consumer = shell.subscribe(queue, 1);
     shell.run();
     let (_, delivery) = shell.deliveries.pop_front().expect("something to fail");
     shell.settle(queue, delivery.lease, failed()).unwrap();

@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use fila_core::{Answer, Command, Credit, Definition, Judgement, Ordering};
+use fila_core::{Command, Definition, Judgement, Ordering};
 use fila_store::{DeathReason, Payload, Shard};
 
-use crate::support::{SECOND, key, message};
+use crate::support::{Answer, SECOND, key, message};
 use crate::{bodies, entries, fail_next, failed, pair, stored, trying};
 
 #[test]
@@ -43,7 +43,7 @@ fn the_last_attempt_that_fails_makes_a_dead_letter_with_all_that_is_known() {
     assert_eq!((death.attempts, death.died_at), (3, shell.now));
     assert_eq!(death.enqueued_at, began);
     // Whoever consumes it sees that, too.
-    let consumer = shell.subscribe(letters, Credit::Limited(0));
+    let consumer = shell.subscribe(letters, 0);
     let delivery = shell.next(consumer).unwrap();
     assert_eq!(delivery.attempt, 1);
     assert_eq!(&**delivery.payload.body(), b"broken");
@@ -75,7 +75,7 @@ fn a_judge_makes_a_dead_letter_when_he_says_so() {
 fn leases_that_run_out_and_consumers_that_go_use_attempts_up_as_well() {
     let (mut shell, queue, letters) = pair(trying(2));
     shell.enqueue(queue, message("a", "one"));
-    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let consumer = shell.subscribe(queue, u32::MAX);
     shell.run();
     shell.advance(30 * SECOND);
     shell.run();
@@ -91,7 +91,7 @@ fn leases_that_run_out_and_consumers_that_go_use_attempts_up_as_well() {
 fn the_answer_to_the_last_nack_comes_when_the_move_is_stored() {
     let (mut shell, queue, letters) = pair(trying(1));
     shell.enqueue(queue, message("a", "one"));
-    shell.subscribe(queue, Credit::Limited(1));
+    shell.subscribe(queue, 1);
     shell.run();
     let (_, delivery) = shell.deliveries.pop_front().unwrap();
     let ticket = shell.report(queue, delivery.lease, failed());
@@ -111,7 +111,7 @@ fn a_crash_in_the_middle_of_a_move_leaves_the_message_in_one_queue() {
     for is_stored in [false, true] {
         let (mut shell, queue, letters) = pair(trying(1));
         shell.enqueue(queue, message("a", "one"));
-        shell.subscribe(queue, Credit::Limited(1));
+        shell.subscribe(queue, 1);
         shell.run();
         let (_, delivery) = shell.deliveries.pop_front().unwrap();
         shell.report(queue, delivery.lease, failed());
@@ -134,7 +134,7 @@ fn in_a_strict_line_the_next_one_waits_until_the_move_is_stored() {
     definition.ordering = Ordering::Key;
     let (mut shell, queue, _) = pair(definition);
     shell.enqueue_all(queue, vec![message("a", "one"), message("a", "two")]);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     let (_, delivery) = shell.deliveries.pop_front().unwrap();
     shell.report(queue, delivery.lease, failed());
@@ -185,7 +185,7 @@ fn purges_take_what_is_in_their_queue_and_nothing_that_has_left_it() {
     for purged in [0, 1] {
         let (mut shell, queue, letters) = pair(trying(1));
         shell.enqueue_all(queue, vec![message("a", "one"), message("a", "two")]);
-        shell.subscribe(queue, Credit::Limited(1));
+        shell.subscribe(queue, 1);
         shell.run();
         let (_, delivery) = shell.deliveries.pop_front().unwrap();
         shell.report(queue, delivery.lease, failed());
@@ -206,7 +206,7 @@ fn a_payload_that_is_lost_is_reported_and_the_rest_goes_on() {
     let (mut shell, queue, letters) = pair(trying(1));
     shell.enqueue(queue, message("a", "one"));
     shell.enqueue(queue, message("b", "two"));
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     let leases: Vec<_> = shell.deliveries.drain(..).map(|it| it.1.lease).collect();
     // Somebody takes a message away behind the broker's back.
@@ -218,7 +218,7 @@ fn a_payload_that_is_lost_is_reported_and_the_rest_goes_on() {
         shell.settle(queue, lease, failed()).unwrap();
     }
     shell.damaged = Some(Vec::new());
-    shell.subscribe(letters, Credit::Unlimited);
+    shell.subscribe(letters, u32::MAX);
     shell.run();
     assert_eq!(shell.damaged.as_ref().unwrap().len(), 1);
     assert_eq!(shell.deliveries.len(), 1);

@@ -3,12 +3,11 @@
 use std::num::NonZeroU32;
 
 use fila_core::{
-    Answer, Command, Credit, EnqueueError, MovedMessage, RedriveError, RedriveStamp, Refused,
-    Settings, Verdict,
+    Command, EnqueueError, MovedMessage, RedriveError, RedriveStamp, Refused, Settings, Verdict,
 };
 use fila_store::{MessageId, QueueId, StoredMessage};
 
-use crate::support::{SECOND, Shell, key, message, throttled};
+use crate::support::{Answer, SECOND, Shell, key, message, throttled};
 use crate::{bodies, entries, fail_next, pair, stored, trying};
 
 fn redrive(
@@ -58,7 +57,7 @@ fn a_redriven_message_is_a_new_one_in_its_queue_and_gone_from_the_other() {
         (stats.depth(), stats.bytes, stats.totals.redriven),
         (0, 0, 1)
     );
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     assert_eq!(shell.next(consumer).unwrap().attempt, 1);
 }
 
@@ -100,7 +99,7 @@ fn a_dead_letter_takes_no_tokens_until_it_is_redriven() {
         shell.advance(SECOND);
     }
     shell.throttle("api", 0.0, 1.0);
-    let reader = shell.subscribe(letters, Credit::Limited(0));
+    let reader = shell.subscribe(letters, 0);
     for _ in 0..2 {
         let delivery = shell.next(reader).expect("nothing stands in its way");
         let again = Verdict::Release;
@@ -109,7 +108,7 @@ fn a_dead_letter_takes_no_tokens_until_it_is_redriven() {
     let found = entries(&shell, letters);
     let (results, _) = redrive(&mut shell, (letters, queue), RedriveStamp::default(), found);
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    let consumer = shell.subscribe(queue, Credit::Limited(2));
+    let consumer = shell.subscribe(queue, 2);
     shell.run();
     assert!(shell.deliveries.is_empty());
     assert_eq!(shell.stats(queue).throttled, 2);
@@ -142,7 +141,7 @@ fn one_of_three_on_its_way() -> (Shell, QueueId, QueueId) {
 #[test]
 fn nothing_is_read_while_one_of_those_in_the_store_is_on_its_way_back() {
     let (mut shell, queue, letters) = one_of_three_on_its_way();
-    shell.subscribe(letters, Credit::Unlimited);
+    shell.subscribe(letters, u32::MAX);
     shell.poll();
     assert!(shell.loads.is_empty(), "it might be found, too");
     shell.run();
@@ -162,7 +161,7 @@ fn a_purge_right_behind_a_redrive_takes_the_others() {
     assert!(bodies(&shell, letters).is_empty());
     // And it is as good as new.
     shell.enqueue(letters, message("a", "new"));
-    shell.subscribe(letters, Credit::Unlimited);
+    shell.subscribe(letters, u32::MAX);
     shell.run();
     assert_eq!(shell.deliveries.len(), 1);
 }
@@ -187,7 +186,7 @@ fn what_is_leased_or_gone_or_was_found_before_somebody_else_came_stays() {
     let (results, stamp) = redrive(&mut shell, way, stamp, twice);
     assert!(results[0].is_ok());
     assert_eq!(results[1], Err(RedriveError::Stale));
-    let consumer = shell.subscribe(letters, Credit::Limited(0));
+    let consumer = shell.subscribe(letters, 0);
     shell.next(consumer).unwrap();
     let (results, _) = redrive(&mut shell, way, stamp, found);
     let expected = [RedriveError::Gone, RedriveError::Leased, RedriveError::Gone];
@@ -244,7 +243,7 @@ fn a_dead_letter_that_is_read_while_it_is_redriven_is_left_and_not_doubled() {
     let way = (letters, queue);
     let (_, stamp) = redrive(&mut shell, way, RedriveStamp::default(), vec![]);
     let found = entries(&shell, letters);
-    shell.subscribe(letters, Credit::Limited(1));
+    shell.subscribe(letters, 1);
     shell.poll();
     assert_eq!(shell.loads.len(), 1, "the first is being read");
     let ticket = shell.ticket();

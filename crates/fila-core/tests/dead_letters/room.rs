@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fila_core::{Command, Credit, Definition, Judgement};
+use fila_core::{Command, Definition, Judgement};
 use fila_store::DeathReason;
 
 use crate::support::{SECOND, message};
@@ -54,7 +54,7 @@ fn many_large_messages_that_die_at_once_take_several_rounds() {
         let messages = vec![message("a", body.clone()); 20];
         shell.enqueue_all(queue, messages);
     }
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     assert_eq!(shell.deliveries.len(), MESSAGES);
     shell.advance(30 * SECOND);
@@ -80,7 +80,7 @@ fn a_sentence_that_has_to_wait_for_the_next_round_is_the_last_word() {
     let (mut shell, queue, letters) = pair(definition);
     let body = "x".repeat(1 << 20);
     shell.enqueue_all(queue, vec![message("a", body); MESSAGES]);
-    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let consumer = shell.subscribe(queue, u32::MAX);
     shell.run();
     for (_, delivery) in std::mem::take(&mut shell.deliveries) {
         shell.report(queue, delivery.lease, failed());
@@ -114,7 +114,7 @@ fn many_messages_that_die_at_once_do_so_a_round_at_a_time() {
     let (mut shell, queue, letters) = pair(trying(1));
     shell.enqueue_all(queue, vec![message("a", ""); MESSAGES]);
     for _ in 0..2 {
-        shell.subscribe(queue, Credit::Unlimited);
+        shell.subscribe(queue, u32::MAX);
     }
     shell.run();
     assert_eq!(shell.deliveries.len(), MESSAGES);
@@ -145,7 +145,7 @@ fn many_messages_that_find_no_room_and_need_not_wait_are_tried_on_and_on() {
     small.depth_max = Some(1);
     shell.update(letters, small);
     shell.enqueue_all(queue, vec![message("a", ""); MESSAGES]);
-    let consumer = shell.subscribe(queue, Credit::Unlimited);
+    let consumer = shell.subscribe(queue, u32::MAX);
     shell.run();
     for (_, delivery) in std::mem::take(&mut shell.deliveries) {
         shell.report(queue, delivery.lease, failed());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{Basis, Credit, Definition, Delivering, KeySettings};
+use fila_core::{Basis, Definition, Delivering, KeySettings};
 
 use crate::support::{Shell, key};
 use crate::{enqueue, serve};
@@ -12,7 +12,7 @@ use crate::{enqueue, serve};
 #[test]
 fn shares_and_ideals_agree_within_one_percent_while_all_have_work() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     for (name, weight) in [("one", 1), ("two", 2), ("seven", 7)] {
         enqueue(&mut shell, queue, name, weight, 8000);
     }
@@ -42,7 +42,7 @@ fn shares_and_ideals_agree_within_one_percent_while_all_have_work() {
 #[test]
 fn the_ideal_follows_who_can_run_and_with_what_weight() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let serve_for = |shell: &mut Shell, count: u32| {
         for _ in 0..count {
             serve(shell, queue, consumer);
@@ -87,7 +87,7 @@ fn the_ideal_follows_who_can_run_and_with_what_weight() {
 #[test]
 fn at_a_steady_pace_the_estimate_is_right_within_five_percent() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     for number in 0..200 {
         let weight = 1 + number % 3;
         enqueue(&mut shell, queue, &format!("key {number}"), weight, 60);

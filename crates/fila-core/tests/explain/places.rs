@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{Charge, Credit, Definition, Ordering, Position, Settings};
+use fila_core::{Charge, Definition, Ordering, Position, Settings};
 
 use crate::support::{Chance, Shell, message};
 use crate::{enqueue, position, serve, weigh};
@@ -20,7 +20,7 @@ fn a_position_is_how_many_others_come_before() {
         settings.quantum = drr::Quantum::new(quantum).unwrap();
         let mut shell = Shell::new(settings);
         let queue = shell.create("queue", definition);
-        let consumer = shell.subscribe(queue, Credit::Limited(0));
+        let consumer = shell.subscribe(queue, 0);
         let keys = 2 + chance.below(20);
         for round in 0..5 {
             for number in 0..keys {
@@ -81,7 +81,7 @@ fn others_get_no_more_than_the_bound_whatever_keys_come_back_or_leave() {
         settings.quantum = drr::Quantum::new(quantum).unwrap();
         let mut shell = Shell::new(settings);
         let queue = shell.create("queue", Definition::default());
-        let consumer = shell.subscribe(queue, Credit::Limited(0));
+        let consumer = shell.subscribe(queue, 0);
         let keys = 2 + chance.below(10);
         let weights: Vec<u32> = (0..keys)
             .map(|_| [1, 2, 5, 100][chance.below(4) as usize])
@@ -128,7 +128,7 @@ fn others_get_no_more_than_the_bound_whatever_keys_come_back_or_leave() {
 #[test]
 fn a_newcomer_is_told_two_turns_however_many_keys_there_are() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     for number in 0..3000 {
         shell.send(queue, vec![weigh(&format!("hot {number}"), 1); 3]);
     }
@@ -152,7 +152,7 @@ fn a_newcomer_is_told_two_turns_however_many_keys_there_are() {
 #[test]
 fn a_place_far_behind_is_told_within_a_tenth() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let keys = 6000;
     for number in 0..keys {
         shell.send(queue, vec![weigh(&number.to_string(), 1); 3]);
@@ -191,7 +191,7 @@ fn a_debt_is_told_and_paid_by_waiting() {
     let mut definition = Definition::default();
     definition.charge = Charge::Bytes;
     let (mut shell, queue) = Shell::with_queue(definition);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     // Messages of 20 KiB, which are worth 20, beside messages of 1 KiB.
     shell.enqueue_all(queue, vec![message("large", vec![0; 20 << 10]); 5]);
     shell.enqueue_all(queue, vec![message("small", vec![0; 1 << 10]); 200]);
@@ -215,7 +215,7 @@ fn a_place_behind_many_strict_lines_that_are_not_due_is_told_without_a_look_at_a
     let mut definition = Definition::default();
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     shell.enqueue(queue, message("before", ""));
     serve(&mut shell, queue, consumer);
     // Nobody is asked yet who of these is due.
@@ -237,7 +237,7 @@ fn a_place_behind_many_strict_lines_that_are_not_due_is_told_without_a_look_at_a
 fn asking_changes_nothing() {
     let run = |asks: bool| {
         let (mut shell, queue) = Shell::with_queue(Definition::default());
-        let consumer = shell.subscribe(queue, Credit::Limited(0));
+        let consumer = shell.subscribe(queue, 0);
         let mut order = Vec::new();
         for number in 0..20 {
             enqueue(&mut shell, queue, &number.to_string(), 1 + number % 4, 30);

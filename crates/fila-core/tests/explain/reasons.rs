@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, Basis, Command, Committed, Credit, Definition, Delivering, Estimate, KeySettings,
-    Ordering, Position, Refused, Verdict, Waiting,
+    Basis, Command, Committed, Definition, Delivering, Estimate, KeySettings, Ordering, Position,
+    Refused, Verdict, Waiting,
 };
 use fila_store::Timestamp;
 
@@ -27,7 +27,7 @@ fn a_key_without_messages_waits_for_nothing() {
     assert_eq!((unknown.weight, unknown.bound), (1, None));
     assert_eq!(shell.explain(queue, "heavy").weight, 7);
 
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     enqueue(&mut shell, queue, "a", 3, 1);
     shell.next(consumer).unwrap();
     let leased = shell.explain(queue, "a");
@@ -40,30 +40,21 @@ fn a_key_without_messages_waits_for_nothing() {
 #[test]
 fn a_queue_that_is_gone_or_cannot_store_explains_nothing() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
-    let ask = |shell: &mut Shell| {
-        let ticket = shell.ticket();
-        let fairness_key = key("a");
-        shell.tell(Command::Explain {
-            queue,
-            fairness_key,
-            ticket,
-        });
-        shell.answers.remove(&ticket).unwrap()
-    };
+    let ask = |shell: &mut Shell| shell.broker.explain(shell.now, queue, &key("a"));
     shell.send(queue, vec![message("a", "work")]);
     shell.seal();
     shell.broker.committed(shell.now, Committed::Failed);
-    assert_eq!(ask(&mut shell), Answer::Refused(Refused::StoreFailed));
+    assert_eq!(ask(&mut shell), Err(Refused::StoreFailed));
     shell.restart();
-    assert!(matches!(ask(&mut shell), Answer::Explained(_)));
+    assert!(ask(&mut shell).is_ok());
     shell.delete(queue);
-    assert_eq!(ask(&mut shell), Answer::Refused(Refused::QueueGone));
+    assert_eq!(ask(&mut shell), Err(Refused::QueueGone));
 }
 
 #[test]
 fn what_is_accepted_waits_until_it_is_stored() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.send(queue, vec![message("a", "work")]);
     assert_eq!(shell.explain(queue, "a").waiting, Waiting::Storing);
     shell.run();
@@ -74,7 +65,7 @@ fn what_is_accepted_waits_until_it_is_stored() {
 fn a_pause_is_told_of_the_queue_and_of_the_key() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
     enqueue(&mut shell, queue, "a", 1, 1);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     let mut definition = Definition::default();
     definition.delivery = Delivering::Paused;
     let settings = KeySettings {
@@ -104,7 +95,7 @@ fn a_key_at_its_cap_waits_for_a_result_at_its_own_pace() {
     definition.key_concurrency = NonZeroU32::new(2);
     let (mut shell, queue) = Shell::with_queue(definition);
     enqueue(&mut shell, queue, "a", 1, 40);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     // Two are with the consumer, and every second it is done with one.
     for _ in 0..20 {
         shell.run();
@@ -129,7 +120,7 @@ fn in_a_strict_line_a_key_waits_for_its_message_before() {
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition);
     enqueue(&mut shell, queue, "a", 1, 2);
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     shell.run();
     let (_, first) = shell.deliveries.pop_front().unwrap();
     let at_cap = Waiting::AtCap { cap: 1 };
@@ -157,7 +148,7 @@ fn in_a_strict_line_a_key_waits_for_its_message_before() {
 #[test]
 fn messages_that_wait_for_their_time_tell_the_first_moment() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
-    shell.subscribe(queue, Credit::Unlimited);
+    shell.subscribe(queue, u32::MAX);
     let delays = [5000, 3000, 9000, 3000, 7000];
     for delay in delays {
         let mut new = message("a", "later");
@@ -223,7 +214,7 @@ fn what_has_failed_is_being_judged_until_somebody_says_what_becomes_of_it() {
         definition.failure_hook = true;
         definition.ordering = ordering;
         let (mut shell, queue) = Shell::with_queue(definition);
-        shell.subscribe(queue, Credit::Unlimited);
+        shell.subscribe(queue, u32::MAX);
         shell.enqueue(queue, message("a", "work"));
         let (_, delivery) = shell.deliveries.pop_front().unwrap();
         let failed = nack(Duration::from_secs(1));
@@ -245,7 +236,7 @@ fn what_has_failed_is_being_judged_until_somebody_says_what_becomes_of_it() {
 #[test]
 fn a_key_whose_failure_found_no_room_waits_for_room() {
     let (mut shell, queue) = Shell::with_settings(|it| it.limits.delayed_per_queue = 1);
-    shell.subscribe(queue, Credit::Limited(2));
+    shell.subscribe(queue, 2);
     enqueue(&mut shell, queue, "a", 1, 3);
     let failed = nack(Duration::from_secs(60));
     while let Some((_, delivery)) = shell.deliveries.pop_front() {
@@ -259,7 +250,7 @@ fn a_head_in_the_store_is_being_read_when_its_turn_has_come() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
     enqueue(&mut shell, queue, "a", 1, 3);
     shell.restart();
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     shell.tell(Command::Credit { consumer, more: 1 });
     shell.poll();
     let reading = shell.explain(queue, "a");
@@ -284,7 +275,7 @@ fn without_consumers_or_their_demand_nothing_is_delivered() {
     let (mut shell, queue) = Shell::with_queue(Definition::default());
     enqueue(&mut shell, queue, "a", 1, 100);
     assert_eq!(shell.explain(queue, "a").waiting, Waiting::NoConsumers);
-    let consumer = shell.subscribe(queue, Credit::Limited(0));
+    let consumer = shell.subscribe(queue, 0);
     shell.run();
     assert_eq!(shell.explain(queue, "a").waiting, Waiting::NoCredit);
     // One that is served now and then is busy; one that is not for a minute wants nothing.

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, ConsumerId, Delivering, Delivery, EnqueueError, Enqueued, Ordering, Refused,
-    SettleError,
+    ConsumerId, Delivering, Delivery, EnqueueError, Enqueued, Ordering, Refused, SettleError,
 };
 use fila_store::{Cursor, FairnessKey, MessageId, QueueId, Shard, StoredMessage, Timestamp};
 
 use super::dead_letters::OnTheirWay;
 use super::producers::{Copies, places};
 use super::{Expected, Fate, Known, Life, Pending, Sent, Simulation};
+use crate::support::Answer;
 
 /// When what could not be read is tried again, at the latest.
 const RETRY: Duration = Duration::from_secs(1);

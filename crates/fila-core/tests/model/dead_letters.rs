@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fila_core::{
-    Command, ConsumerId, Credit, Delivery, Demand, LeaseId, MovedMessage, RedriveError,
-    RedriveStamp, SettleError, Settlement, Verdict,
+    Command, ConsumerId, Delivery, Demand, LeaseId, MovedMessage, RedriveError, RedriveStamp,
+    SettleError, Settlement, Verdict,
 };
 use fila_store::{
     Cursor, DeathReason, FairnessKey, History, MessageId, QueueId, Shard, StoredMessage, Timestamp,
@@ -161,16 +161,11 @@ impl Simulation {
                 None => {
                     let ticket = self.shell.ticket();
                     let consumer = ConsumerId::new(ticket);
-                    self.shell.tell(Command::Subscribe {
-                        queue: self.cellar.queue,
-                        consumer,
-                        demand: Demand {
-                            credit: Credit::Limited(1 + self.chance.below(3) as u32),
-                            in_flight_max: u32::MAX,
-                        },
-                        ticket,
-                    });
-                    self.shell.answers.remove(&ticket);
+                    let demand = Demand {
+                        credit: 1 + self.chance.below(3) as u32,
+                        in_flight_max: u32::MAX,
+                    };
+                    self.shell.subscribe_as(self.cellar.queue, consumer, demand);
                     self.cellar.consumer = Some(consumer);
                 }
                 Some(consumer) => self.shell.tell(Command::Credit { consumer, more: 2 }),

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Answer, BatchId, Command, ConsumerId, Credit, Delivering, Demand, KeySettings, LeaseId,
-    Settlement, Ttl, Verdict,
+    BatchId, Command, ConsumerId, Delivering, Demand, KeySettings, LeaseId, Settlement, Ttl,
+    Verdict,
 };
 use fila_store::{Engine, Expected as Version, MessageId, Timestamp};
 
@@ -243,16 +243,10 @@ impl Simulation {
         let ticket = self.shell.ticket();
         let consumer = ConsumerId::new(ticket);
         let demand = Demand {
-            credit: credit.map_or(Credit::Unlimited, Credit::Limited),
+            credit: credit.unwrap_or(u32::MAX),
             in_flight_max,
         };
-        self.shell.tell(Command::Subscribe {
-            queue: self.queue,
-            consumer,
-            demand,
-            ticket,
-        });
-        assert_eq!(self.shell.answers.remove(&ticket), Some(Answer::Subscribed));
+        self.shell.subscribe_as(self.queue, consumer, demand);
         let subscriber = Subscriber {
             credit,
             in_flight_max: in_flight_max as usize,

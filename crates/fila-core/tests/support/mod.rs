@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use fila_core::{
-    Answer, BatchId, Broker, Buckets, Command, Committed, ConsumerId, Credit, Definition, Delivery,
-    Demand, Dismissal, Enqueued, Explanation, Failure, FailureToken, Judgement, KeyCursor,
+    BatchId, Broker, Buckets, Command, Committed, ConsumerId, Definition, Delivery, Demand,
+    Dismissal, EnqueueResults, Enqueued, Explanation, Failure, FailureToken, Judgement, KeyCursor,
     KeyStats, LeaseId, Load, LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueStats,
-    Recovery, Round, Settings, SettleError, Settlement, Throttle, Verdict,
+    Recovery, RedriveError, RedriveResults, RedriveStamp, Refused, Round, Settings, SettleError,
+    SettleResults, Settlement, Throttle, Tickets, Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
@@ -27,12 +28,50 @@ pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 
 type MemoryShard = <MemoryEngine as Engine>::Shard;
 
+/// Tickets are numbers.
+#[derive(Debug)]
+pub(crate) struct Numbers;
+
+impl Tickets for Numbers {
+    type Ticket<A> = u64;
+}
+
+/// What a broker has answered, whatever it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Enqueued(EnqueueResults),
+    Settled(SettleResults),
+    Purged(u64),
+    Redriven {
+        results: Vec<Result<MessageId, RedriveError>>,
+        stamp: RedriveStamp,
+    },
+    Refused(Refused),
+}
+
+impl Answer {
+    fn of(answer: fila_core::Answer<Numbers>) -> (u64, Self) {
+        use fila_core::Answer;
+        let (ticket, answer) = match answer {
+            Answer::Enqueued(ticket, results) => (ticket, results.map(Self::Enqueued)),
+            Answer::Settled(ticket, results) => (ticket, results.map(Self::Settled)),
+            Answer::Purged(ticket, purged) => (ticket, purged.map(Self::Purged)),
+            Answer::Redriven(ticket, redriven) => {
+                let redriven = redriven
+                    .map(|RedriveResults { results, stamp }| Self::Redriven { results, stamp });
+                (ticket, redriven)
+            }
+        };
+        (ticket, answer.unwrap_or_else(Self::Refused))
+    }
+}
+
 /// What drives a broker, one step at a time.
 pub(crate) struct Shell {
     pub(crate) disk: MemoryDisk,
     pub(crate) engine: MemoryEngine,
     pub(crate) shards: BTreeMap<QueueId, MemoryShard>,
-    pub(crate) broker: Broker<u64>,
+    pub(crate) broker: Broker<Numbers>,
     pub(crate) now: Timestamp,
     pub(crate) answers: BTreeMap<u64, Answer>,
     pub(crate) deliveries: VecDeque<(ConsumerId, Delivery)>,
@@ -223,7 +262,7 @@ impl Shell {
         self.tickets
     }
 
-    pub(crate) fn tell(&mut self, command: Command<u64>) {
+    pub(crate) fn tell(&mut self, command: Command<Numbers>) {
         self.broker.handle(self.now, command);
         self.take_effects();
     }
@@ -334,7 +373,8 @@ impl Shell {
 
     fn take_effects(&mut self) {
         let effects = self.broker.effects();
-        self.answers.extend(effects.answers.drain(..));
+        let answers = effects.answers.drain(..).map(Answer::of);
+        self.answers.extend(answers);
         self.deliveries.extend(effects.deliveries.drain(..));
         self.dismissed.append(&mut effects.dismissed);
         self.loads.extend(effects.loads.drain(..));
@@ -396,11 +436,8 @@ impl Shell {
 
     /// Says what becomes of a delivery that has failed.
     pub(crate) fn judge(&mut self, queue: QueueId, token: FailureToken, judgement: Judgement) {
-        self.tell(Command::Judge {
-            queue,
-            token,
-            judgement,
-        });
+        self.broker.judge(self.now, queue, token, judgement);
+        self.take_effects();
     }
 
     /// Asks for a purge, and returns the ticket under which the broker answers.
@@ -442,21 +479,20 @@ impl Shell {
         }
     }
 
-    pub(crate) fn subscribe(&mut self, queue: QueueId, credit: Credit) -> ConsumerId {
+    pub(crate) fn subscribe(&mut self, queue: QueueId, credit: u32) -> ConsumerId {
         self.consumers += 1;
         let consumer = ConsumerId::new(self.consumers);
-        let ticket = self.ticket();
-        self.tell(Command::Subscribe {
-            queue,
-            consumer,
-            demand: Demand {
-                credit,
-                in_flight_max: u32::MAX,
-            },
-            ticket,
-        });
-        assert_eq!(self.answers.remove(&ticket), Some(Answer::Subscribed));
+        let demand = Demand {
+            credit,
+            in_flight_max: u32::MAX,
+        };
+        self.subscribe_as(queue, consumer, demand);
         consumer
+    }
+
+    pub(crate) fn subscribe_as(&mut self, queue: QueueId, consumer: ConsumerId, demand: Demand) {
+        let subscribed = self.broker.subscribe(self.now, queue, consumer, demand);
+        assert_eq!(subscribed, Ok(()));
     }
 
     pub(crate) fn settle(
@@ -483,66 +519,35 @@ impl Shell {
     /// Asks how everything is that is in the store of a queue, in its order.
     pub(crate) fn peek(&mut self, queue: QueueId) -> Vec<(MessageId, Option<MessageStatus>)> {
         let page = self.shards[&queue].scan(&Cursor::start(), usize::MAX);
-        self.peek_at(queue, page.unwrap().items)
+        self.peek_at(queue, &page.unwrap().items)
     }
 
     /// Asks how these messages are.
     pub(crate) fn peek_at(
         &mut self,
         queue: QueueId,
-        messages: Vec<StoredMessage>,
+        messages: &[StoredMessage],
     ) -> Vec<(MessageId, Option<MessageStatus>)> {
         let ids: Vec<MessageId> = messages.iter().map(|entry| entry.id).collect();
-        let ticket = self.ticket();
-        self.tell(Command::Peek {
-            queue,
-            messages,
-            ticket,
-        });
-        match self.answers.remove(&ticket) {
-            Some(Answer::Peeked(peeked)) => {
-                assert_eq!(peeked.len(), ids.len());
-                ids.into_iter().zip(peeked).collect()
-            }
-            other => panic!("{other:?}"),
-        }
+        let peeked = self.broker.peek(self.now, queue, messages).unwrap();
+        assert_eq!(peeked.len(), ids.len());
+        ids.into_iter().zip(peeked).collect()
     }
 
     pub(crate) fn keys(&mut self, queue: QueueId) -> Vec<KeyStats> {
-        let ticket = self.ticket();
-        self.tell(Command::Keys {
-            queue,
-            after: KeyCursor::start(),
-            limit: 1000,
-            ticket,
-        });
-        match self.answers.remove(&ticket) {
-            Some(Answer::Keys(keys, None)) => keys,
-            other => panic!("{other:?}"),
-        }
+        let (now, start) = (self.now, KeyCursor::start());
+        let (keys, next) = self.broker.keys(now, queue, start, 1000).unwrap();
+        assert_eq!(next, None);
+        keys
     }
 
     /// Asks why a key waits.
     pub(crate) fn explain(&mut self, queue: QueueId, name: &str) -> Explanation {
-        let ticket = self.ticket();
-        self.tell(Command::Explain {
-            queue,
-            fairness_key: key(name),
-            ticket,
-        });
-        match self.answers.remove(&ticket) {
-            Some(Answer::Explained(explanation)) => *explanation,
-            other => panic!("{other:?}"),
-        }
+        self.broker.explain(self.now, queue, &key(name)).unwrap()
     }
 
     pub(crate) fn stats(&mut self, queue: QueueId) -> QueueStats {
-        let ticket = self.ticket();
-        self.tell(Command::Inspect { queue, ticket });
-        match self.answers.remove(&ticket) {
-            Some(Answer::Inspected(stats)) => *stats,
-            other => panic!("{other:?}"),
-        }
+        self.broker.stats(queue).unwrap()
     }
 }
 

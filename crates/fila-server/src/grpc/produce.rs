@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use fila_core::Answer;
+use fila_core::EnqueueResults;
 use fila_proto::v1::{EnqueueResult, ProduceRequest, ProduceResponse};
 use fila_store::QueueId;
 use foldhash::fast::RandomState;
@@ -39,7 +39,7 @@ pub(super) struct Producing {
     waiting: HashMap<u64, Waiting, RandomState>,
     next_number: u64,
     hooked: HookedFrames,
-    replies: Replies,
+    replies: Replies<EnqueueResults>,
     state: watch::Receiver<State>,
     /// Answers that are to be sent. All are before any other frame is read.
     ready: VecDeque<ProduceResponse>,
@@ -229,19 +229,15 @@ impl Producing {
         }
     }
 
-    fn replied(&mut self, number: u64, reply: Reply) {
-        match reply {
-            Reply::Answer(Answer::Enqueued(decided)) => {
+    fn replied(&mut self, number: u64, reply: Reply<EnqueueResults>) {
+        match self.handle.result(reply) {
+            Ok(decided) => {
                 if let Some(waiting) = self.confirmed(number) {
                     let results = waiting.outcome.merge(waiting.queue, decided);
                     self.answer(waiting.frame_id, results);
                 }
             }
-            Reply::Answer(Answer::Refused(refused)) => self.refuse(number, &refused.into()),
-            Reply::Refused(error) => self.refuse(number, &error.into()),
-            Reply::Answer(_) | Reply::Stopped => {
-                self.refuse(number, &self.handle.stopped().into());
-            }
+            Err(error) => self.refuse(number, &error.into()),
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use fila_core::{Answer, LeaseId, Settlement, Verdict};
+use fila_core::{LeaseId, SettleResults, Settlement, Verdict};
 use fila_proto::v1::{LeaseRefusal, WorkRequest, WorkResponse};
 use fila_store::ErrorText;
 use foldhash::fast::RandomState;
@@ -18,7 +18,7 @@ use super::consume::{dismissed, stopped};
 use super::refusal::{Refusal, unreadable};
 use super::shipment::Shipment;
 use super::trace::Tracing;
-use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply};
+use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply, ReplySender};
 
 /// The stream of one worker. Dropping it gives back what is leased.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ pub(super) struct Working {
     reports: HashMap<u64, Vec<u64>, RandomState>,
     unconfirmed: usize,
     next_number: u64,
-    to_replies: mpsc::UnboundedSender<(u64, Reply)>,
-    replies: Replies,
+    to_replies: ReplySender<SettleResults>,
+    replies: Replies<SettleResults>,
     confirmed: Vec<u64>,
     refused: Vec<LeaseRefusal>,
     phase: Phase,
@@ -228,13 +228,13 @@ impl Working {
         }
     }
 
-    fn replied(&mut self, number: u64, reply: Reply) {
+    fn replied(&mut self, number: u64, reply: Reply<SettleResults>) {
         let Some(leases) = self.reports.remove(&number) else {
             return;
         };
         self.unconfirmed -= leases.len();
-        match reply {
-            Reply::Answer(Answer::Settled(results)) => {
+        match self.handle.result(reply) {
+            Ok(results) => {
                 for (lease_id, result) in leases.into_iter().zip(results) {
                     match result {
                         Ok(()) => self.confirmed.push(lease_id),
@@ -242,12 +242,7 @@ impl Working {
                     }
                 }
             }
-            Reply::Answer(Answer::Refused(refused)) => self.refuse(leases, &refused.into()),
-            Reply::Refused(error) => self.refuse(leases, &error.into()),
-            Reply::Answer(_) | Reply::Stopped => {
-                let refusal = self.handle.stopped().into();
-                self.refuse(leases, &refusal);
-            }
+            Err(error) => self.refuse(leases, &error.into()),
         }
     }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fila_core::{
-    Answer, BatchId, Command, ConsumerId, Credit, Definition, Demand, EnqueueError, Enqueued,
-    Explanation, KeyCursor, KeyStats, NewMessage, QueueStats, Refused, SettleError, Settlement,
+    BatchId, Command, ConsumerId, Definition, Demand, EnqueueResults, Explanation, KeyCursor,
+    KeyStats, NewMessage, QueueStats, Refused, SettleResults, Settlement,
 };
 use fila_store::{Durability, FairnessKey, ReadError, Timestamp, Version};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -17,11 +17,11 @@ use super::catalogue::{Catalogue, QueueEntry};
 use super::config_writer::WriteConfig;
 use super::consumer::{Consumer, Place};
 use super::error::CallError;
-use super::inbox::{Inbox, Input, Lane, Subscription};
+use super::inbox::{Inbox, Input, Lane, Query, ServerBroker, Subscription};
 use super::peek::{Browse, Found, PeekQuery, Peeked};
 use super::registrar::Register;
 use super::status::{State, Status};
-use super::ticket::{Reply, Ticket};
+use super::ticket::{Reply, ReplySender, ServerTickets, Ticket};
 use super::{Clock, QueueNameRule};
 use crate::config::LimitsConfig;
 use crate::hooks::Pool;
@@ -121,22 +121,17 @@ impl Handle {
         queue: &QueueEntry,
         messages: Vec<NewMessage>,
         batch_id: Option<BatchId>,
-    ) -> Result<Vec<Result<Enqueued, EnqueueError>>, CallError> {
+    ) -> Result<EnqueueResults, CallError> {
         takes_messages(queue)?;
         let messages = self.schedule(queue, messages).await?;
-        let bytes = bytes(&messages);
-        let (ticket, reply) = Ticket::call();
-        let command = Command::Enqueue {
-            queue: queue.id,
+        let (id, bytes) = (queue.id, bytes(&messages));
+        self.call(queue, Lane::Calls, bytes, |ticket| Command::Enqueue {
+            queue: id,
             messages,
             batch_id,
             ticket,
-        };
-        self.put(queue, bytes, Input::Command(command)).await?;
-        match self.answer(reply).await? {
-            Answer::Enqueued(results) => Ok(results),
-            other => Err(self.unexpected(&other)),
-        }
+        })
+        .await
     }
 
     /// Takes the results of deliveries, and returns when those that were taken are durable.
@@ -147,19 +142,14 @@ impl Handle {
         &self,
         queue: &QueueEntry,
         results: Vec<Settlement>,
-    ) -> Result<Vec<Result<(), SettleError>>, CallError> {
-        let bytes = results.len() * RESULT_BYTES;
-        let (ticket, reply) = Ticket::call();
-        let command = Command::Settle {
-            queue: queue.id,
+    ) -> Result<SettleResults, CallError> {
+        let (id, bytes) = (queue.id, results.len() * RESULT_BYTES);
+        self.call(queue, Lane::Calls, bytes, |ticket| Command::Settle {
+            queue: id,
             results,
             ticket,
-        };
-        self.put(queue, bytes, Input::Command(command)).await?;
-        match self.answer(reply).await? {
-            Answer::Settled(results) => Ok(results),
-            other => Err(self.unexpected(&other)),
-        }
+        })
+        .await
     }
 
     /// Hands frames of messages over, each answered under its number. All are of this queue, and what its hook says of
@@ -168,7 +158,7 @@ impl Handle {
         &self,
         queue: &QueueEntry,
         frames: Vec<Frame>,
-        replies: &mpsc::UnboundedSender<(u64, Reply)>,
+        replies: &ReplySender<EnqueueResults>,
     ) -> Result<(), CallError> {
         takes_messages(queue)?;
         let bytes = frames.iter().map(|frame| bytes(&frame.messages)).sum();
@@ -179,9 +169,7 @@ impl Handle {
             ticket: Ticket::numbered(frame.number, replies),
         });
         let input = Input::Commands(commands.collect());
-        self.accepting()?;
-        let inbox = &self.0.inboxes[queue.thread];
-        inbox.put(Lane::Bulk, bytes, input).await
+        self.put(queue, Lane::Bulk, bytes, input).await
     }
 
     /// Hands results over, answered under this number.
@@ -190,7 +178,7 @@ impl Handle {
         queue: &QueueEntry,
         number: u64,
         results: Vec<Settlement>,
-        replies: &mpsc::UnboundedSender<(u64, Reply)>,
+        replies: &ReplySender<SettleResults>,
     ) -> Result<(), CallError> {
         let bytes = results.len() * RESULT_BYTES;
         let command = Command::Settle {
@@ -198,7 +186,8 @@ impl Handle {
             results,
             ticket: Ticket::numbered(number, replies),
         };
-        self.put(queue, bytes, Input::Command(command)).await
+        let input = Input::Command(command);
+        self.put(queue, Lane::Calls, bytes, input).await
     }
 
     /// Adds a consumer, without [credit](Consumer::credit) yet.
@@ -216,26 +205,24 @@ impl Handle {
         let place = place.ok_or(CallError::TooManyConsumers { max })?;
         let id = ConsumerId::new(self.0.consumer_ids.fetch_add(1, Ordering::Relaxed));
         let (outlet, outgoing) = mpsc::unbounded_channel();
-        let (ticket, reply) = Ticket::call();
+        let (reply, subscribed) = oneshot::channel();
         let subscription = Subscription {
             queue: queue.id,
             consumer: id,
             demand: Demand {
-                credit: Credit::Limited(0),
+                credit: 0,
                 in_flight_max,
             },
             outlet,
-            ticket,
+            reply,
         };
         let inbox = self.0.inboxes[queue.thread].clone();
         let subscribe = Input::Subscribe(subscription);
         inbox.put(Lane::Calls, 0, subscribe).await?;
         // From here on, whatever happens, its end follows its beginning.
         let consumer = Consumer::new(id, queue.clone(), inbox, outgoing, place);
-        match self.answer(reply).await? {
-            Answer::Subscribed => Ok(consumer),
-            other => Err(self.unexpected(&other)),
-        }
+        subscribed.await.map_err(|_| self.stopped())??;
+        Ok(consumer)
     }
 
     /// Deletes all messages of a queue, and returns how many there were.
@@ -243,36 +230,25 @@ impl Handle {
     /// # Errors
     /// If the queue is gone, or the store fails.
     pub async fn purge(&self, queue: &QueueEntry) -> Result<u64, CallError> {
-        let (ticket, reply) = Ticket::call();
-        let command = Command::Purge {
-            queue: queue.id,
+        let queue_id = queue.id;
+        self.call(queue, Lane::Calls, 0, |ticket| Command::Purge {
+            queue: queue_id,
             ticket,
-        };
-        self.put(queue, 0, Input::Command(command)).await?;
-        match self.answer(reply).await? {
-            Answer::Purged(messages) => Ok(messages),
-            other => Err(self.unexpected(&other)),
-        }
+        })
+        .await
     }
 
-    /// Returns how a queue is, after all that was put in before.
+    /// Returns the statistics of a queue, after all that was put in before.
     ///
     /// # Errors
     /// If the queue is gone.
     pub async fn inspect(&self, queue: &QueueEntry) -> Result<QueueStats, CallError> {
-        let (ticket, reply) = Ticket::call();
-        let command = Command::Inspect {
-            queue: queue.id,
-            ticket,
-        };
-        self.put(queue, 0, Input::Command(command)).await?;
-        match self.answer(reply).await? {
-            Answer::Inspected(stats) => Ok(*stats),
-            other => Err(self.unexpected(&other)),
-        }
+        let id = queue.id;
+        self.query(queue, 1, move |broker, _| broker.stats(id))
+            .await
     }
 
-    /// Returns some of a queue's fairness keys, and where to go on; nowhere at the end.
+    /// Returns some of a queue's fairness keys, and the cursor of the next page, if there is one.
     ///
     /// # Errors
     /// If the queue is gone.
@@ -282,21 +258,14 @@ impl Handle {
         after: KeyCursor,
         limit: usize,
     ) -> Result<(Vec<KeyStats>, Option<KeyCursor>), CallError> {
-        let (ticket, reply) = Ticket::call();
-        let command = Command::Keys {
-            queue: queue.id,
-            after,
-            limit,
-            ticket,
-        };
-        self.put(queue, 0, Input::Command(command)).await?;
-        match self.answer(reply).await? {
-            Answer::Keys(keys, next) => Ok((keys, next)),
-            other => Err(self.unexpected(&other)),
-        }
+        let id = queue.id;
+        self.query(queue, 1, move |broker, now| {
+            broker.keys(now, id, after, limit)
+        })
+        .await
     }
 
-    /// Returns why a fairness key waits. Changes nothing, and takes a turn of nobody.
+    /// Returns why a fairness key waits. Changes nothing, and takes no turn.
     ///
     /// # Errors
     /// If the queue is gone, or the store takes no more writes.
@@ -305,39 +274,27 @@ impl Handle {
         queue: &QueueEntry,
         fairness_key: FairnessKey,
     ) -> Result<Explanation, CallError> {
-        let (ticket, reply) = Ticket::call();
-        let command = Command::Explain {
-            queue: queue.id,
-            fairness_key,
-            ticket,
-        };
-        self.put(queue, 0, Input::Command(command)).await?;
-        match self.answer(reply).await? {
-            Answer::Explained(explanation) => Ok(*explanation),
-            other => Err(self.unexpected(&other)),
-        }
+        let id = queue.id;
+        self.query(queue, 1, move |broker, now| {
+            broker.explain(now, id, &fairness_key)
+        })
+        .await
     }
 
-    /// Shows some of a queue's messages without leasing them. Changes nothing, and takes a turn of nobody.
+    /// Shows some of a queue's messages without leasing them. Changes nothing, and takes no turn.
     ///
     /// # Errors
     /// If the queue is gone, or the store cannot be read.
     pub async fn peek(&self, queue: &QueueEntry, query: PeekQuery) -> Result<Peeked, CallError> {
         let id = queue.id;
         let found = self.browse(queue, query).await?;
-        let messages = found.entries();
-        let bytes = messages.len() * RESULT_BYTES;
-        let (ticket, reply) = Ticket::call();
-        let command = Command::Peek {
-            queue: id,
-            messages,
-            ticket,
+        let count = found.messages.len();
+        let ask = move |broker: &mut ServerBroker, now| {
+            let told = broker.peek(now, id, found.entries())?;
+            Ok((found, told))
         };
-        self.put(queue, bytes, Input::Command(command)).await?;
-        match self.answer(reply).await? {
-            Answer::Peeked(told) => Ok(found.with(id, told)),
-            other => Err(self.unexpected(&other)),
-        }
+        let (found, told) = self.query(queue, count, ask).await?;
+        Ok(found.with(id, told))
     }
 
     /// Reads a page of what is stored of a queue.
@@ -452,11 +409,38 @@ impl Handle {
         offices.ok_or(CallError::ShuttingDown)
     }
 
-    async fn put(&self, queue: &QueueEntry, bytes: usize, input: Input) -> Result<(), CallError> {
-        self.put_in(queue, Lane::Calls, bytes, input).await
+    /// Gives a command to the queue's scheduler thread, and waits for its answer.
+    pub(super) async fn call<A>(
+        &self,
+        queue: &QueueEntry,
+        lane: Lane,
+        bytes: usize,
+        command: impl FnOnce(Ticket<A>) -> Command<ServerTickets>,
+    ) -> Result<A, CallError> {
+        let (ticket, reply) = Ticket::call();
+        let input = Input::Command(command(ticket));
+        self.put(queue, lane, bytes, input).await?;
+        self.result(reply.await.unwrap_or(Reply::Stopped))
     }
 
-    pub(super) async fn put_in(
+    /// Asks the broker on the queue's scheduler thread. `cost` says how much work the question is, in messages.
+    async fn query<A: Send + 'static>(
+        &self,
+        queue: &QueueEntry,
+        cost: usize,
+        ask: impl FnOnce(&mut ServerBroker, Timestamp) -> Result<A, Refused> + Send + 'static,
+    ) -> Result<A, CallError> {
+        let (reply, answer) = oneshot::channel();
+        let run = Box::new(move |broker: &mut ServerBroker, now| {
+            let _ = reply.send(ask(broker, now));
+        });
+        let input = Input::Query(Query { cost, run });
+        self.put(queue, Lane::Calls, cost * RESULT_BYTES, input)
+            .await?;
+        Ok(answer.await.map_err(|_| self.stopped())??)
+    }
+
+    async fn put(
         &self,
         queue: &QueueEntry,
         lane: Lane,
@@ -464,19 +448,14 @@ impl Handle {
         input: Input,
     ) -> Result<(), CallError> {
         self.accepting()?;
-        let inbox = &self.0.inboxes[queue.thread];
-        inbox.put(lane, bytes, input).await
+        self.0.inboxes[queue.thread].put(lane, bytes, input).await
     }
 
-    pub(super) async fn answer(
-        &self,
-        reply: oneshot::Receiver<Reply>,
-    ) -> Result<Answer, CallError> {
-        match reply.await {
-            Ok(Reply::Answer(Answer::Refused(refused))) => Err(refused.into()),
-            Ok(Reply::Answer(answer)) => Ok(answer),
-            Ok(Reply::Refused(error)) => Err(error),
-            Ok(Reply::Stopped) | Err(_) => Err(self.stopped()),
+    /// Returns the result of a command that has come back.
+    pub(crate) fn result<A>(&self, reply: Reply<A>) -> Result<A, CallError> {
+        match reply {
+            Reply::Done(result) => result,
+            Reply::Stopped => Err(self.stopped()),
         }
     }
 
@@ -486,15 +465,6 @@ impl Handle {
             State::Failed => CallError::StoreUnavailable,
             State::Starting | State::Ready | State::Stopping => CallError::ShuttingDown,
         }
-    }
-
-    /// An answer of another kind than was asked for is a mistake of ours. It fails one call, not the server.
-    pub(super) fn unexpected(&self, answer: &Answer) -> CallError {
-        tracing::error!(
-            ?answer,
-            "the core gave another kind of answer than was asked for"
-        );
-        CallError::StoreUnavailable
     }
 
     async fn register<T: Send + 'static>(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use fila_core::NewMessage;
+use fila_core::{EnqueueResults, NewMessage};
 use fila_lua::Hook;
 use fila_store::{QueueId, StoredMessage};
 use foldhash::fast::RandomState;
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::catalogue::QueueEntry;
 use super::error::CallError;
 use super::handle::{Frame, Handle, takes_messages};
-use super::ticket::Reply;
+use super::ticket::{Reply, ReplySender};
 use crate::hooks::{About, Answer, Job, Questions, Verdict};
 
 /// Queues whose lines a stream keeps though nothing is in them.
@@ -116,7 +116,7 @@ fn applied(mut messages: Vec<NewMessage>, verdicts: Vec<Verdict>) -> Vec<NewMess
 #[derive(Debug)]
 pub(crate) struct HookedFrames {
     handle: Handle,
-    replies: mpsc::UnboundedSender<(u64, Reply)>,
+    replies: ReplySender<EnqueueResults>,
     lines: HashMap<QueueId, Line, RandomState>,
 }
 
@@ -129,7 +129,7 @@ struct Line {
 
 impl HookedFrames {
     /// Makes lines for a stream that is answered here.
-    pub(crate) fn new(handle: Handle, replies: mpsc::UnboundedSender<(u64, Reply)>) -> Self {
+    pub(crate) fn new(handle: Handle, replies: ReplySender<EnqueueResults>) -> Self {
         Self {
             handle,
             replies,
@@ -165,7 +165,7 @@ impl HookedFrames {
 }
 
 impl Line {
-    fn start(handle: Handle, replies: mpsc::UnboundedSender<(u64, Reply)>) -> Self {
+    fn start(handle: Handle, replies: ReplySender<EnqueueResults>) -> Self {
         let (frames, mut waiting) = mpsc::unbounded_channel::<(Arc<QueueEntry>, Vec<Frame>)>();
         let under_way = Arc::new(AtomicUsize::new(0));
         let passed = under_way.clone();
@@ -184,7 +184,7 @@ async fn pass(
     handle: &Handle,
     queue: &QueueEntry,
     mut frames: Vec<Frame>,
-    replies: &mpsc::UnboundedSender<(u64, Reply)>,
+    replies: &ReplySender<EnqueueResults>,
 ) {
     let sizes: Vec<usize> = frames.iter().map(|frame| frame.messages.len()).collect();
     let messages = frames.iter_mut();
@@ -208,8 +208,8 @@ async fn pass(
     }
 }
 
-fn refuse(numbers: &[u64], error: &CallError, replies: &mpsc::UnboundedSender<(u64, Reply)>) {
+fn refuse(numbers: &[u64], error: &CallError, replies: &ReplySender<EnqueueResults>) {
     for number in numbers {
-        let _ = replies.send((*number, Reply::Refused(error.clone())));
+        let _ = replies.send((*number, Reply::Done(Err(error.clone()))));
     }
 }

@@ -11,28 +11,31 @@
 //! wait, each with one handful of frames, and are let in in turns. So a stream that sends little does not queue up
 //! behind those that send much, either.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
-use fila_core::{Command, ConsumerId, Demand, Recovery};
-use fila_store::QueueId;
-use tokio::sync::{Semaphore, mpsc};
+use fila_core::{Broker, Command, ConsumerId, Demand, Recovery, Refused};
+use fila_store::{QueueId, Timestamp};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::catalogue::Figures;
 use super::consumer::Outgoing;
 use super::error::CallError;
-use super::ticket::Ticket;
+use super::ticket::ServerTickets;
 
 /// What a scheduler thread is told.
 #[derive(Debug)]
 pub(super) enum Input {
     /// Takes over a queue.
     Open(Opening),
-    /// Does what the core understands.
-    Command(Command<Ticket>),
-    /// Does several things, in this order.
-    Commands(Vec<Command<Ticket>>),
+    /// Executes a command.
+    Command(Command<ServerTickets>),
+    /// Executes several commands, in this order.
+    Commands(Vec<Command<ServerTickets>>),
+    /// Answers a query.
+    Query(Query),
     /// Adds a consumer, and sends it what is for it.
     Subscribe(Subscription),
     /// Finishes what is under way, then ends. Comes at the end of each lane.
@@ -56,7 +59,28 @@ pub(super) struct Subscription {
     pub(super) consumer: ConsumerId,
     pub(super) demand: Demand,
     pub(super) outlet: mpsc::UnboundedSender<Outgoing>,
-    pub(super) ticket: Ticket,
+    pub(super) reply: oneshot::Sender<Result<(), Refused>>,
+}
+
+/// The broker of a scheduler thread.
+pub(super) type ServerBroker = Broker<ServerTickets>;
+
+/// Runs on a scheduler thread.
+pub(super) type Ask = Box<dyn FnOnce(&mut ServerBroker, Timestamp) + Send>;
+
+/// A question to the broker of a scheduler thread. It sends its own answer.
+pub(super) struct Query {
+    /// How much work it is, in messages.
+    pub(super) cost: usize,
+    pub(super) run: Ask,
+}
+
+impl fmt::Debug for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Query")
+            .field("cost", &self.cost)
+            .finish_non_exhaustive()
+    }
 }
 
 /// An input, how many bytes it carries, and the room it takes.

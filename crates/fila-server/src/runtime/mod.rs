@@ -59,4 +59,4 @@ pub use status::State;
 
 pub(crate) use handle::Frame;
 pub(crate) use hook_calls::HookedFrames;
-pub(crate) use ticket::{Replies, Reply};
+pub(crate) use ticket::{Replies, Reply, ReplySender};

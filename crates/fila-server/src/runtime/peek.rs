@@ -97,9 +97,8 @@ pub(super) struct Found {
 
 impl Found {
     /// Returns the messages to ask the scheduler about.
-    pub(super) fn entries(&self) -> Vec<StoredMessage> {
-        let entries = self.messages.iter();
-        entries.map(|(entry, _)| entry.clone()).collect()
+    pub(super) fn entries(&self) -> impl Iterator<Item = &StoredMessage> {
+        self.messages.iter().map(|(entry, _)| entry)
     }
 
     /// Returns what is still there, given what the scheduler has said of each, and reports what cannot be read.

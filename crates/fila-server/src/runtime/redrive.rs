@@ -14,16 +14,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fila_core::{Answer, Command, EnqueueError, MovedMessage, RedriveError, RedriveStamp};
+use fila_core::{Command, EnqueueError, MovedMessage, RedriveError, RedriveResults, RedriveStamp};
 use fila_store::{FairnessKey, Loaded, Locator, MessageId, Payload, StoredMessage, Timestamp};
 use tokio::time::Instant;
 
 use super::catalogue::QueueEntry;
 use super::error::CallError;
 use super::handle::Handle;
-use super::inbox::{Input, Lane};
+use super::inbox::Lane;
 use super::peek::{Found, PeekQuery};
-use super::ticket::Ticket;
 use crate::hooks::Verdict;
 
 /// Messages of one page, while nobody else is at work. A round is about as large under load.
@@ -152,7 +151,10 @@ impl Redriving {
     pub async fn step(&mut self, most: usize) -> Result<(), CallError> {
         let stamp = match self.stamp {
             Some(stamp) => stamp,
-            None => self.move_page(RedriveStamp::default(), Vec::new()).await?.1,
+            None => {
+                let first = self.move_page(RedriveStamp::default(), Vec::new());
+                first.await?.stamp
+            }
         };
         self.stamp = Some(stamp);
         tokio::time::sleep_until(self.pace.rest_until).await;
@@ -180,9 +182,9 @@ impl Redriving {
         let messages = self.admit(candidates).await?;
         let mut outcome = Outcome::default();
         if !messages.is_empty() {
-            let (results, stamp) = self.move_page(stamp, messages).await?;
-            self.stamp = Some(stamp);
-            outcome = Outcome::of(results);
+            let moved = self.move_page(stamp, messages).await?;
+            self.stamp = Some(moved.stamp);
+            outcome = Outcome::of(moved.results);
         }
         self.progress.redriven += outcome.moved;
         self.pace.rest(began, Instant::now());
@@ -255,25 +257,19 @@ impl Redriving {
         &mut self,
         stamp: RedriveStamp,
         messages: Vec<MovedMessage>,
-    ) -> Result<(Vec<Result<MessageId, RedriveError>>, RedriveStamp), CallError> {
+    ) -> Result<RedriveResults, CallError> {
         let bytes = messages.len() * MESSAGE_BYTES;
-        let (ticket, reply) = Ticket::call();
-        let command = Command::Redrive {
-            queue: self.from.id,
-            to: self.to.id,
-            stamp,
-            messages,
-            ticket,
-        };
-        let input = Input::Command(command);
-        self.handle
-            .put_in(&self.from, Lane::Bulk, bytes, input)
-            .await?;
+        let (queue, to) = (self.from.id, self.to.id);
         self.pace.own += 1;
-        match self.handle.answer(reply).await? {
-            Answer::Redriven { results, stamp } => Ok((results, stamp)),
-            other => Err(self.handle.unexpected(&other)),
-        }
+        self.handle
+            .call(&self.from, Lane::Bulk, bytes, |ticket| Command::Redrive {
+                queue,
+                to,
+                stamp,
+                messages,
+                ticket,
+            })
+            .await
     }
 }
 

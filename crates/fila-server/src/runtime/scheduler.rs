@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Select, Sender};
 use fila_core::{
-    Broker, Command, Committed, ConsumerId, Delivery, FailureToken, Judgement, LoadToken,
+    Answer, Command, Committed, ConsumerId, Delivery, FailureToken, Judgement, LoadToken,
     LoadedMessages, Round,
 };
 use fila_store::QueueId;
@@ -20,10 +20,10 @@ use tokio::sync::mpsc;
 use super::Clock;
 use super::catalogue::Figures;
 use super::consumer::Outgoing;
-use super::inbox::{Input, Lane, Outbox, Subscription};
+use super::inbox::{Input, Lane, Outbox, ServerBroker, Subscription};
 use super::reader::Errand;
 use super::recover::report_damage;
-use super::ticket::Ticket;
+use super::ticket::ServerTickets;
 use crate::metrics::Metrics;
 
 /// Messages and results that are taken in one turn, about: a millisecond of work, so that timers are on time.
@@ -58,7 +58,7 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) struct Scheduler {
     pub(super) number: usize,
-    pub(super) broker: Broker<Ticket>,
+    pub(super) broker: ServerBroker,
     pub(super) clock: Clock,
     pub(super) inbox: Outbox,
     pub(super) events: Receiver<Event>,
@@ -139,14 +139,7 @@ impl Scheduler {
                     queue,
                     token,
                     judgement,
-                } => {
-                    let judge = Command::Judge {
-                        queue,
-                        token,
-                        judgement,
-                    };
-                    self.broker.handle(now, judge);
-                }
+                } => self.broker.judge(now, queue, token, judgement),
             }
         }
     }
@@ -196,6 +189,7 @@ impl Scheduler {
                     self.handle(command);
                 }
             }
+            Input::Query(query) => (query.run)(&mut self.broker, self.clock.now()),
             Input::Subscribe(subscription) => self.subscribe(subscription),
             Input::Stop => match self.phase {
                 Phase::Running => self.phase = Phase::Stopping,
@@ -204,7 +198,7 @@ impl Scheduler {
         }
     }
 
-    fn handle(&mut self, command: Command<Ticket>) {
+    fn handle(&mut self, command: Command<ServerTickets>) {
         match &command {
             Command::Unsubscribe { consumer } => drop(self.outlets.remove(consumer)),
             Command::Close { queue } => drop(self.figures.remove(queue)),
@@ -221,7 +215,7 @@ impl Scheduler {
             consumer,
             demand,
             outlet,
-            ticket,
+            reply,
         } = subscription;
         // If the broker refuses, the consumer's end follows, and takes the outlet away.
         let outlet = Outlet {
@@ -229,13 +223,8 @@ impl Scheduler {
             pending: Vec::new(),
         };
         self.outlets.insert(consumer, outlet);
-        let command = Command::Subscribe {
-            queue,
-            consumer,
-            demand,
-            ticket,
-        };
-        self.broker.handle(self.clock.now(), command);
+        let now = self.clock.now();
+        let _ = reply.send(self.broker.subscribe(now, queue, consumer, demand));
     }
 
     /// Sends consumers no more, and ends their streams once they have their last answers.
@@ -251,8 +240,13 @@ impl Scheduler {
 
     fn flush(&mut self) {
         let effects = self.broker.effects();
-        for (ticket, answer) in effects.answers.drain(..) {
-            ticket.answer(answer);
+        for answer in effects.answers.drain(..) {
+            match answer {
+                Answer::Enqueued(ticket, results) => ticket.answer(results),
+                Answer::Settled(ticket, results) => ticket.answer(results),
+                Answer::Purged(ticket, purged) => ticket.answer(purged),
+                Answer::Redriven(ticket, redriven) => ticket.answer(redriven),
+            }
         }
         for (consumer, delivery) in effects.deliveries.drain(..) {
             // One that is gone has said so, and what was for it is given back when that is read.
@@ -353,16 +347,16 @@ impl Scheduler {
 
 /// Returns how many messages and results an input brings.
 fn weight(input: &Input) -> usize {
-    let of_command = |command: &Command<Ticket>| match command {
+    let of_command = |command: &Command<ServerTickets>| match command {
         Command::Enqueue { messages, .. } => messages.len(),
         Command::Settle { results, .. } => results.len(),
-        Command::Peek { messages, .. } => messages.len(),
         Command::Redrive { messages, .. } => messages.len(),
         _ => 1,
     };
     match input {
         Input::Command(command) => of_command(command),
         Input::Commands(commands) => commands.iter().map(of_command).sum(),
+        Input::Query(query) => query.cost,
         Input::Open(_) | Input::Subscribe(_) | Input::Stop => 1,
     }
 }

@@ -1,4 +1,4 @@
-use fila_core::{Answer, Definition};
+use fila_core::Definition;
 use fila_store::{
     Batch, CommitError, DeduplicationId, Engine, Epoch, Generation, Limit, MemoryDisk,
     MemoryEngine, Meta, Page, QueueName, Remembered, Timestamp,
@@ -121,26 +121,15 @@ fn payloads_are_cut_and_what_is_read_for_that_is_bounded_as_well() {
 
 /// Returns the status of a message that is ready, as the core says it.
 fn ready(shard: &MemoryShard) -> MessageStatus {
-    use fila_core::{Broker, Command, Recovery, Settings};
+    use fila_core::{Broker, Recovery, Settings};
     let (queue, epoch) = (shard.queue(), shard.epoch());
     let mut recovery = Recovery::new(queue, epoch, shard.generation(), Definition::default());
     let entries = shard.scan(&Cursor::start(), 1).unwrap().items;
     recovery.message(&entries[0]);
-    let mut broker = Broker::new(Settings::default());
+    let mut broker: Broker<()> = Broker::new(Settings::default());
     let now = Timestamp::from_millis(7);
     broker.open(now, recovery);
-    broker.handle(
-        now,
-        Command::Peek {
-            queue,
-            messages: entries,
-            ticket: (),
-        },
-    );
-    match broker.effects().answers.pop() {
-        Some(((), Answer::Peeked(peeked))) => peeked[0].unwrap(),
-        other => panic!("{other:?}"),
-    }
+    broker.peek(now, queue, &entries).unwrap()[0].unwrap()
 }
 
 #[test]
