@@ -17,7 +17,7 @@ use crate::units::{Scale, Visits, Weight};
 /// Time starts 16 rounds before the tick counter wraps, so that every use crosses the wrap at once.
 const FIRST_TICK: u64 = 0xffff_ffff_fff0_0000;
 
-/// What the engine has done so far, in countable steps.
+/// The number of steps that the engine has taken so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Work {
@@ -27,13 +27,13 @@ pub struct Work {
     pub probes: u64,
 }
 
-/// How many newcomers, and how many that are late, are counted to know what one has to wait for.
+/// How many newcomers and how many late children are counted to find out how long a child waits.
 const COUNTED_MAX: u32 = 1024;
 
-/// What a child of the ring waits for.
+/// The thing that a child of the ring waits for.
 #[derive(Clone, Copy, Debug)]
 enum Wait {
-    /// Nothing: it is being served, and nobody comes between.
+    /// Nothing: it is being served, and no other child is served before it.
     Guest,
     /// Newcomers that came before it, so many.
     Newcomer(u32),
@@ -149,38 +149,6 @@ impl Calendar {
         self.remember(slot);
     }
 
-    /// Returns the tick that the next turn counts from, if there is one.
-    pub(crate) fn due(
-        &mut self,
-        slots: &mut [Slot],
-        scale: &Scale,
-        work: &mut Work,
-    ) -> Option<u64> {
-        self.end_guest(slots, scale);
-        self.end_turn(slots, scale);
-        let newcomer = if self.guest == NIL {
-            self.fresh.head()
-        } else {
-            self.guest
-        };
-        let newcomer = (newcomer != NIL).then(|| {
-            slots[newcomer as usize]
-                .due
-                .wrapping_sub(self.clock)
-                .cast_signed()
-        });
-        let lead = [newcomer, self.earliest_lead(slots, work)]
-            .into_iter()
-            .flatten()
-            .min()?;
-        Some(self.clock.wrapping_add(lead.cast_unsigned()))
-    }
-
-    /// Moves the clock up to a tick, unless it is past it.
-    pub(crate) fn catch_up(&mut self, tick: u64) {
-        self.clock_forward(tick.wrapping_sub(self.clock).cast_signed());
-    }
-
     /// Returns whether it is this child's turn.
     pub(crate) const fn is_serving(&self, index: u32) -> bool {
         self.turn == index || self.guest == index
@@ -221,7 +189,7 @@ impl Calendar {
             }
             slot.advance(scale);
             if self.runnable == 1 {
-                // Nobody else is there to wait for.
+                // There is no other child to wait for.
                 self.clock_forward(slot.due.wrapping_sub(self.clock).cast_signed());
                 work.visits += 1;
                 return Some(self.turn);

@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 use crate::buckets::Buckets;
 use crate::calendar::{Calendar, Work};
 use crate::forecast::Forecast;
-use crate::handle::{DisbandError, Group, Handle, Key, Moment, Node, Standing, State, Unknown};
+use crate::handle::{DisbandError, Group, Handle, Key, Node, Standing, State, Unknown};
 use crate::slot::{Flag, NIL, Place, Slot};
 use crate::units::{Cost, Costs, Quantum, Scale, Weight};
 
 /// The calendar of the keys and groups without a parent.
 pub(crate) const TOP: u32 = 0;
 
-/// A family tie of a slot. Slots beyond the end of the table have none.
+/// The parent and the children of a slot. Slots beyond the end of the table have neither.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kin {
     /// The slot of the parent, or [`NIL`].
@@ -29,7 +29,7 @@ const NO_KIN: Kin = Kin {
     children: 0,
 };
 
-/// Decides who is next.
+/// Decides which key is served next.
 ///
 /// See the [crate documentation](crate) for the algorithm and what it guarantees.
 #[derive(Clone, Debug)]
@@ -248,11 +248,11 @@ impl Drr {
         Ok(())
     }
 
-    /// Removes a key and frees its slot. Returns what it owes, if anything.
+    /// Removes a key and frees its slot. Returns the key's debt, if it has any.
     ///
-    /// Whoever may see the same key again keeps the standing for a while and hands it to
-    /// [`readmit`](Self::readmit): leaving and coming back then clears no debt and earns no boost. It is
-    /// worthless, and may be dropped, as soon as [`is_clear`](Self::is_clear) says so.
+    /// A caller that may see the same key again keeps the standing and passes it to
+    /// [`readmit`](Self::readmit): leaving and coming back then clears no debt and earns no boost. The
+    /// standing may be dropped as soon as [`is_clear`](Self::is_clear) returns true.
     ///
     /// # Errors
     /// If the key was forgotten already.
@@ -261,7 +261,7 @@ impl Drr {
         Ok(self.vacate(index))
     }
 
-    /// Removes a group that has no children. Returns what it owes, as [`forget`](Self::forget) does.
+    /// Removes a group that has no children. Returns its debt, as [`forget`](Self::forget) does.
     ///
     /// # Errors
     /// If the group was disbanded already, or has children.
@@ -277,7 +277,7 @@ impl Drr {
         }
     }
 
-    /// Adds a key that was forgotten, in the group it was in and with what it still owes.
+    /// Adds a forgotten key again, to its former group and with its remaining debt.
     ///
     /// # Errors
     /// If its group was disbanded.
@@ -300,7 +300,7 @@ impl Drr {
         Ok(self.found(handle))
     }
 
-    /// Returns whether nothing is left of a standing: its debt has been paid, or its group is gone.
+    /// Returns whether a standing means nothing any more: its debt is paid, or its group is gone.
     #[must_use]
     pub fn is_clear(&self, standing: &Standing) -> bool {
         let Ok(calendar) = self.calendar_within(standing.home) else {
@@ -312,9 +312,9 @@ impl Drr {
         self.calendars[calendar as usize].lead_away(&ghost) <= 0
     }
 
-    /// Returns whether [`forget`](Self::forget) would leave no standing, so that nothing is lost by it.
+    /// Returns whether [`forget`](Self::forget) would leave no standing.
     ///
-    /// That is so for a key that is idle or parked, owes nothing, and whose next visit has come.
+    /// This holds for a key that is idle or parked, owes nothing, and whose next visit has come.
     ///
     /// # Errors
     /// If the key or group was forgotten.
@@ -324,7 +324,7 @@ impl Drr {
         Ok(is_away && self.is_clear_of_debt(index))
     }
 
-    /// Returns what the key or group is doing.
+    /// Returns the state of a key or group.
     ///
     /// # Errors
     /// If it was forgotten.
@@ -349,7 +349,7 @@ impl Drr {
         Ok(self.slots[self.resolve(node.into().0)? as usize].weight)
     }
 
-    /// Returns by how much cost the key or group is ahead of its share: what it pays off by waiting.
+    /// Returns by how much cost the key or group is ahead of its share. Waiting pays this off.
     ///
     /// # Errors
     /// If it was forgotten.
@@ -361,15 +361,15 @@ impl Drr {
             .cost(calendar.debt(&self.slots, index, &self.scale)))
     }
 
-    /// Returns how much cost its siblings get at most before the key or group is next: B2 in numbers.
+    /// Returns an upper bound on the cost that siblings are served before this key or group: B2 in numbers.
     ///
-    /// `largest` is the largest cost of a piece of work. From it follows what a turn comes to, at most the quantum and that;
-    /// where every piece costs the same, it is the quantum rounded up to whole pieces, which `costs` can say.
+    /// `largest` is the largest cost of a piece of work. A turn costs at most the quantum plus that; where `costs` says that
+    /// all pieces cost the same, it costs the quantum rounded up to whole pieces.
     ///
-    /// For one that is in the ring this counts all that its siblings get until it is served, if no others join them and
-    /// no weight is changed; siblings may leave and come back. For a newcomer it counts whatever others do. For one that
-    /// is idle or parked it is what would hold if it could run now. What is given back by [`settle`](Self::settle)
-    /// comes on top.
+    /// For a key in the ring, the bound covers all service of its siblings until it is served, if no other sibling joins
+    /// and no weight changes; siblings may leave and come back. For a newcomer, it covers everything that others do. For a
+    /// key that is idle or parked, it is the bound that would hold if the key could run now. Refunds by
+    /// [`settle`](Self::settle) come on top.
     ///
     /// # Errors
     /// If it was forgotten.
@@ -392,7 +392,7 @@ impl Drr {
         Ok(self.scale.cost_below(bound))
     }
 
-    /// Returns a forecast of who comes next, and who after that. It changes nothing here.
+    /// Returns a forecast of the coming choices. The engine does not change.
     #[must_use]
     pub fn forecast(&self) -> Forecast<'_> {
         Forecast::new(self)
@@ -428,31 +428,13 @@ impl Drr {
         self.calendars[TOP as usize].runnable() as usize
     }
 
-    /// Returns the weight of all of these together: a share is a weight out of this.
+    /// Returns the sum of the weights of all of these. A key's share is its weight divided by this.
     #[must_use]
     pub fn runnable_weight(&self) -> u64 {
         self.calendars[TOP as usize].weight()
     }
 
-    /// Returns the moment that the next turn counts from; `None` if no key may run.
-    ///
-    /// Of several engines with the same quantum that share one server, the one whose next turn is earliest
-    /// is next: their keys then share as if they were in one engine.
-    pub fn due(&mut self) -> Option<Moment> {
-        self.calendars[TOP as usize]
-            .due(&mut self.slots, &self.scale, &mut self.work)
-            .map(Moment)
-    }
-
-    /// Moves an engine that has been idle up to the moment at which the others are.
-    ///
-    /// Without it, the keys of an engine that nobody asked for a while would be ahead of everyone else's
-    /// by all that time. A moment in the past changes nothing.
-    pub fn catch_up(&mut self, moment: Moment) {
-        self.calendars[TOP as usize].catch_up(moment.0);
-    }
-
-    /// Returns what the engine has done so far, in countable steps.
+    /// Returns how many steps the engine has taken so far.
     #[must_use]
     pub const fn work(&self) -> Work {
         self.work
@@ -565,7 +547,7 @@ impl Drr {
         }
     }
 
-    /// Does the rest of a charge, where a guest or a group is concerned.
+    /// Completes the charge of a guest or of a key in a group.
     fn debit_with_kin(&mut self, index: u32, amount: i64) {
         let mut index = index;
         loop {
@@ -621,9 +603,10 @@ impl Drr {
     }
 
     pub(crate) fn parent(&self, index: u32) -> u32 {
-        match self.slots[index as usize].has(Flag::Nested) {
-            true => self.kin[index as usize].parent,
-            false => NIL,
+        if self.slots[index as usize].has(Flag::Nested) {
+            self.kin[index as usize].parent
+        } else {
+            NIL
         }
     }
 

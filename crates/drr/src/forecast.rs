@@ -1,11 +1,11 @@
-//! Who comes next, and after that, if nothing else happens: a run of the engine that leaves no trace.
+//! A look ahead: the choices that the engine would make if nothing else happened.
 //!
 //! A forecast runs the engine's own calendars on a copy that is made as it goes: of each slot that is changed, and of each
-//! calendar that is asked. What it costs depends on how far it looks, not on how many keys there are.
+//! calendar that is asked. Its cost depends on how far it looks, not on the number of keys.
 //!
 //! # Invariants
 //! - A slot or calendar that was not changed is the engine's own.
-//! - What a forecast says of a step is what the engine does in that step, if the same things are told to both.
+//! - A forecast predicts each step exactly, as long as engine and forecast are told the same things.
 
 use alloc::collections::BTreeMap;
 use core::ops::{Index, IndexMut};
@@ -117,7 +117,7 @@ impl<'a> Forecast<'a> {
         Ok(())
     }
 
-    /// Returns what the engine would have done by then, in countable steps.
+    /// Returns how many steps the engine would have taken by then.
     #[must_use]
     pub const fn work(&self) -> Work {
         self.work
@@ -140,7 +140,7 @@ fn copied<'c>(
     copies.entry(calendar).or_insert_with(original)
 }
 
-/// Slots, and what has become of some of them.
+/// Slots, with changed copies of some of them.
 #[derive(Clone, Debug)]
 struct Changed<'a> {
     before: &'a [Slot],

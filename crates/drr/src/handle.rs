@@ -1,4 +1,4 @@
-//! What the caller holds: handles to keys and groups, and the errors of holding an old one.
+//! Handles to keys and groups, and the errors of using an old one.
 
 use core::fmt;
 
@@ -17,7 +17,7 @@ impl fmt::Debug for Handle {
 
 /// Something that has work of its own and competes for service.
 ///
-/// A key that was forgotten is recognised and refused, also when its slot lives on as another key.
+/// The engine recognises and refuses a forgotten key, also when another key has its slot by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub(crate) Handle);
 
@@ -59,7 +59,7 @@ impl From<Group> for Node {
     }
 }
 
-/// What a key owed when it was forgotten; see [`Drr::readmit`](crate::Drr::readmit).
+/// The debt of a forgotten key; see [`Drr::readmit`](crate::Drr::readmit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "without its standing, a key that comes back has shed its debt"]
 pub struct Standing {
@@ -70,36 +70,7 @@ pub struct Standing {
     pub(crate) owed: i64,
 }
 
-/// A point in an engine's virtual time, comparable between engines of the same quantum.
-///
-/// Virtual time wraps: a moment means something only as long as it is near the present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Moment(pub(crate) u64);
-
-impl Moment {
-    /// Returns whether this moment comes before another one.
-    #[inline]
-    #[must_use]
-    pub const fn is_before(self, other: Self) -> bool {
-        self.0.wrapping_sub(other.0).cast_signed() < 0
-    }
-
-    /// Returns the moment as a number, to be kept in an atomic.
-    #[inline]
-    #[must_use]
-    pub const fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the moment that [`to_bits`](Self::to_bits) was called on.
-    #[inline]
-    #[must_use]
-    pub const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-}
-
-/// The key or group is not there any more.
+/// The key or group does not exist any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this key or group was forgotten; register it again and use the new handle")]
 pub struct Unknown;
@@ -108,7 +79,7 @@ pub struct Unknown;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DisbandError {
-    /// The group is not there any more.
+    /// The group does not exist any more.
     #[error(transparent)]
     Unknown(#[from] Unknown),
     /// The group has children, which would be left without a parent.
@@ -119,7 +90,7 @@ pub enum DisbandError {
     },
 }
 
-/// What a key or group is doing.
+/// The state of a key or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {

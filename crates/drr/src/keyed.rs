@@ -1,4 +1,4 @@
-//! Named lanes over the engine: what every embedder of the engine needs, once.
+//! Named lanes over the engine.
 //!
 //! # Invariants
 //! - A lane's number is the index of its key in the engine, so neither has to be looked up for the other.
@@ -174,7 +174,7 @@ impl<K, V, S> Keyed<K, V, S> {
         self.len() - self.busy
     }
 
-    /// Returns the number above that of every lane there has been: what the table's memory depends on.
+    /// Returns the number of slots that the table has memory for, in use or not.
     #[must_use]
     pub const fn extent(&self) -> usize {
         self.lanes.len()
@@ -312,7 +312,7 @@ impl<K, V, S> Keyed<K, V, S> {
         registered(self.engine.weight(self.key(lane)))
     }
 
-    /// Returns what a lane is doing in the ring.
+    /// Returns the state of a lane in the ring.
     #[must_use]
     #[track_caller]
     pub fn state(&self, lane: u32) -> State {
@@ -584,7 +584,7 @@ fn rehash<K: Hash, V, S: BuildHasher>(
     }
 }
 
-/// Unwraps what the engine says about the key of a lane that exists.
+/// Unwraps the engine's answer about the key of a lane that exists.
 #[inline]
 #[track_caller]
 fn registered<R>(result: Result<R, Unknown>) -> R {

@@ -1,20 +1,21 @@
-//! Who is next? Fair shares of one server among any number of keys.
+//! Fair shares of one server among any number of keys.
 //!
 //! A [`Drr`] knows which keys have work and what they have used. It answers one question,
 //! [`next_key`](Drr::next_key), so that keys get service in proportion to their weights, however fast they
 //! submit and however much their work costs. It holds no work itself, reads no clock, takes no lock, does
-//! no I/O, and allocates only when a key is registered, or when a group's calendar first reaches so far.
+//! no I/O, and allocates only when a key is registered, or when a group's calendar grows.
+//!
+//! A [`Keyed`] adds names and values: lanes that are found by name, idle ones forgotten when they owe nothing.
 //!
 #![doc = include_str!("../README.md")]
 //!
 //! # The algorithm
 //! Deficit round robin ([Shreedhar and Varghese, *Efficient Fair Queuing Using Deficit Round Robin*,
 //! SIGCOMM 1995](https://doi.org/10.1145/217382.217453)) in its **surplus** form: a key is chosen while it
-//! has credit, and is charged *after* the choice, so its credit may fall below zero. It need not be known
-//! beforehand what the next piece of work costs; a cost can even be [settled](Drr::settle) when the work
-//! is done; and keys compose into trees, since a group can be chosen before its member is.
+//! has credit, and is charged *after* the choice, so its credit may fall below zero. The cost of the next piece of work need not be
+//! known beforehand, and can even be [settled](Drr::settle) when the work is done. Keys compose into trees, since a group can be chosen before its member is.
 //!
-//! Two things differ from the textbook, for reasons:
+//! Two things differ from the textbook:
 //!
 //! - **Weight sets how often a key is visited, not how long.** A round is 65,536 ticks. A key of weight `w`
 //!   is visited every `s = ⌊65,536 / w⌋` ticks and granted what it earns in that time, `s · w / 65,536`
@@ -27,7 +28,7 @@
 //! A key that has no work sleeps, and one that may not run is parked; both are out of the ring and cost
 //! nothing. A key that sat out at least until its next visit would have come is **fresh** when it returns:
 //! it is served once ahead of the ring, as in DRR++ and FQ-CoDel ([RFC 8290](https://www.rfc-editor.org/rfc/rfc8290)).
-//! What it did not use is gone; what it owes is not.
+//! Its unused credit is gone; its debt is not.
 //!
 //! # What always holds
 //! In the following, `Q` is the quantum, `wᵢ` a key's weight, `Lᵢ` the largest cost of its work, `Wᵢ` the
@@ -76,7 +77,7 @@
 //! with `tᵢ` the tick of its next visit, `h` the hand, and the sums over the others: by (1) and (2) of the proof above,
 //! no other is before `h` now, and none is past `tᵢ + 8/7 · Tⱼ/wⱼ` when the hand has come to `tᵢ`. A key that leaves and
 //! comes back meanwhile begins at the clock, which is at most a tick past the earliest visit. Where the others stay,
-//! a [`Forecast`] says exactly who comes before a key.
+//! a [`Forecast`] says exactly which keys come before a key.
 //!
 //! **B3, settled cost.** With at most `D` pieces of a key in flight whose true cost is not yet settled, B1
 //! widens by `D · (Lᵢ/wᵢ + Lⱼ/wⱼ)`: that much may be used and not yet charged, or charged and not yet given
@@ -99,9 +100,8 @@
 //! largest. Debt is remembered up to 2⁴⁵ of cost or more. Nothing overflows: virtual time wraps, and starts
 //! just before it does, so that every user crosses the wrap within 16 rounds. A key takes 32 bytes.
 //!
-//! # What is left out on purpose
-//! Queues, tenants' names, capacity, deadlines, priorities, time, threads: they belong to whoever embeds the
-//! engine. Strict priority between keys is left out because it would void B2.
+//! # Not included, on purpose
+//! Queues, capacity, deadlines, priorities, time, threads: they belong to the code that embeds the engine. Strict priority between keys is left out because it would void B2.
 
 #![no_std]
 
@@ -123,6 +123,6 @@ mod units;
 pub use calendar::Work;
 pub use engine::Drr;
 pub use forecast::Forecast;
-pub use handle::{DisbandError, Group, Key, Moment, Node, Standing, State, Unknown};
+pub use handle::{DisbandError, Group, Key, Node, Standing, State, Unknown};
 pub use keyed::Keyed;
 pub use units::{Cost, Costs, Quantum, Weight};

@@ -31,7 +31,7 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// The weight of a key that nobody said anything about.
+    /// The default weight.
     pub const ONE: Self = Self { less_one: 0 };
 
     /// The largest weight: shares range from 1 to 65,536.
@@ -69,7 +69,7 @@ impl Default for Weight {
     }
 }
 
-/// What one piece of work uses of the shared resource, in units of the caller's choice.
+/// The share of the resource that one piece of work uses, in units of the caller's choice.
 ///
 /// ```
 /// use drr::Cost;
@@ -114,7 +114,7 @@ pub enum Costs {
     Mixed,
 }
 
-/// What a key of weight one may use in a round, and the most any key starts a turn with.
+/// The cost that a key of weight one may use in a round, and the most credit that any key starts a turn with.
 ///
 /// The best quantum is the cost of a typical piece of work: a key then serves one piece per turn, and
 /// waits are as short as they can be. A larger quantum serves several pieces in a row.

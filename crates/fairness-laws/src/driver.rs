@@ -1,4 +1,4 @@
-//! What a scheduler must be able to do to be put to the test.
+//! The operations that a scheduler must offer to be tested.
 
 use std::fmt::Debug;
 
@@ -9,7 +9,7 @@ pub struct Dispatched {
     pub key: u32,
     /// Its place among all that was enqueued for this key, counted from zero.
     pub sequence: u64,
-    /// What the driver charged for it.
+    /// The cost that the driver charged for it.
     pub cost: u64,
     /// Whatever the driver needs to recognise it.
     pub ticket: u64,
@@ -23,7 +23,7 @@ pub trait Driver {
     /// Takes the next piece of work; `None` only if no key may run.
     fn dispatch(&mut self) -> Option<Dispatched>;
 
-    /// Reports what a piece of work really cost.
+    /// Reports the true cost of a piece of work.
     fn finish(&mut self, work: Dispatched, actual: u64);
 
     /// Keeps a key from running, whatever work it has.
@@ -56,7 +56,7 @@ pub trait CountingDriver: Driver {
     fn steps(&self) -> u64;
 }
 
-/// What a scheduler adds to the bounds of the engine, for example because it takes work in batches.
+/// The slack that a scheduler adds to the bounds of the engine, for example because it takes work in batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slack {
     /// Cost that a key may get on top, in quanta.

@@ -1,7 +1,7 @@
 //! The fluid reference: generalised processor sharing.
 //!
 //! GPS serves every backlogged key at once, each in proportion to its weight, in infinitely small portions.
-//! No scheduler of whole tasks can do that; how far it is away, at worst, is what a bound says.
+//! No scheduler of whole tasks can do that; a bound says how far it is away at worst.
 
 /// Shares `capacity` among keys that want `demand` each, in proportion to their weights.
 ///
@@ -92,7 +92,7 @@ impl Fluid {
         }
     }
 
-    /// Returns what a key has been served.
+    /// Returns the service that a key has got.
     #[must_use]
     pub fn served(&self, key: usize) -> f64 {
         self.keys[key].served

@@ -2,7 +2,7 @@
 //!
 //! A scheduler is put to the test by implementing [`Driver`], a handful of verbs, and naming the sets of
 //! laws it must obey with [`conformance!`]. The laws know nothing of how the scheduler works: they play
-//! random worlds on it ([`trace`]), keep the books beside it, and compare what happened with the bounds
+//! random worlds on it ([`trace`]), keep a record beside it, and compare it with the bounds
 //! and with the fluid reference ([`fluid`]) after every step.
 //!
 //! | set | law | in short |

@@ -3,7 +3,7 @@
 use crate::driver::{Dispatched, Driver};
 use crate::trace::{Dice, World};
 
-/// A scheduler in a world, and what the laws need to know of what happened.
+/// A scheduler in a world, with a record of its history for the laws.
 #[derive(Debug)]
 pub(crate) struct Run<D> {
     pub(crate) world: World,

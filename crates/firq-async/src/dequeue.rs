@@ -1,7 +1,7 @@
 //! Futures that wait for work.
 //!
-//! Each holds a seat among those who wait, and nothing else. They take part in Tokio's cooperative
-//! scheduling: a task that always finds work yields now and then, so that others on its thread come to run.
+//! Each holds a seat in the scheduler's wait queue, and nothing else. They take part in Tokio's cooperative
+//! scheduling: a task that always finds work yields now and then, so that other tasks on its thread run, too.
 
 use std::fmt;
 use std::future::Future;

@@ -1,27 +1,29 @@
 //! Running handlers for the tasks of a scheduler, a limited number at a time.
 //!
-//! There are as many workers as handlers may run at once. Each takes a task, runs the handler to its end,
-//! settles what it cost, and takes the next: so a task leaves the queue only when there is somebody to run it,
-//! the choice of whose turn it is falls as late as possible, and no second queue forms behind the first.
+//! There are as many workers as handlers may run at once. Each takes a task, runs the handler to its end, settles
+//! the cost, and takes the next. So a task leaves the queue only when a worker is free to run it, the scheduler
+//! chooses as late as possible, and no second queue forms behind the first.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use firq_core::{DequeueResult, Task, TenantKey};
+use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
-use crate::catch_unwind::{CatchUnwind, message};
 use crate::scheduler::AsyncScheduler;
 use crate::spent::{IntoSpent, Spent, cost_of_time};
 
-/// How many handlers run at once unless somebody says otherwise.
+/// The default number of handlers that run at once.
 const IN_FLIGHT_LIMIT: usize = 64;
 
-/// Runs a handler for every task of a scheduler, at most so many at a time.
+/// Runs a handler for every task of a scheduler, with a limit on how many run at once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,7 +56,7 @@ pub struct Dispatcher<T, K = TenantKey> {
     in_flight: Arc<AtomicUsize>,
 }
 
-/// What a dispatcher has done.
+/// The result of a dispatcher's run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -88,8 +90,8 @@ where
     /// Charges tenants for the time that their handlers take, a unit of cost for each `unit` begun, unless a
     /// handler says [exactly](Spent::Exactly) what its task has cost.
     ///
-    /// Time includes what the handler spends waiting. Declare costs in the same unit, as an estimate: it is
-    /// what a tenant is charged with until the handler has ended.
+    /// Time includes waiting. Declare costs in the same unit, as an estimate: the
+    /// tenant is charged with it until the handler has ended.
     pub fn settle_by_elapsed(mut self, unit: Duration) -> Self {
         self.unit = Some(unit.max(Duration::from_nanos(1)));
         self
@@ -102,12 +104,12 @@ where
 
     /// Runs `handler` for every task until the scheduler is closed and the last handler has ended.
     ///
-    /// Handlers run on the current runtime, on any of its threads. One that panics is counted, and logged
-    /// with what it said; its tenant is charged, its place is free, and everything else goes on.
+    /// Handlers run on the current runtime, on any of its threads. A handler that panics is counted and
+    /// logged; its tenant is charged, its place is free, and the other handlers go on.
     ///
     /// # Cancel safety
     /// Dropping the future stops the handlers that are running where they are, and their tasks with them;
-    /// what is queued stays queued. To stop without losing work, close the scheduler and wait.
+    /// queued tasks stay queued. To stop without losing work, close the scheduler and wait.
     ///
     /// # Panics
     /// If `Hash`, `Eq` or `Clone` of the tenant's key panics.
@@ -142,7 +144,7 @@ where
     }
 }
 
-/// What the workers share.
+/// State that the workers share.
 struct Work<T, K, H> {
     dispatcher: Dispatcher<T, K>,
     handler: H,
@@ -163,7 +165,9 @@ where
             let begun = scheduler.scheduler().clock().now();
             let in_flight = InFlight::enter(&self.dispatcher.in_flight);
             // In a future of its own, so that calling the handler is covered as well as running it.
-            let outcome = CatchUnwind::new(async { (self.handler)(tenant, task).await }).await;
+            // The handler shares nothing with the worker that a panic could leave half changed.
+            let handling = AssertUnwindSafe(async { (self.handler)(tenant, task).await });
+            let outcome = handling.catch_unwind().await;
             drop(in_flight);
             let elapsed = || {
                 scheduler
@@ -221,5 +225,24 @@ impl<T, K> fmt::Debug for Dispatcher<T, K> {
             .field("in_flight_limit", &self.in_flight_limit)
             .field("unit", &self.unit)
             .finish_non_exhaustive()
+    }
+}
+
+/// Returns the message of a panic, if it has one.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_says_what_it_said() {
+        assert_eq!(message(&"plain"), "plain");
+        assert_eq!(message(&"formatted".to_owned()), "formatted");
+        assert_eq!(message(&7), "a panic without a message");
     }
 }

@@ -1,8 +1,8 @@
 //! The future that waits for room.
 //!
-//! Room comes from tasks that are served or cancelled, and the core calls whoever waits then. It also comes
-//! from tasks that expire, and the time may run out, of the wait or of the task itself; for these there is a
-//! timer, set to whichever is first. A task that is accepted at its first poll costs none.
+//! Tasks that are served or cancelled make room, and the core then wakes a waiting future. Tasks that expire make
+//! room, too, and the time of the wait or of the task itself may run out; for these there is a timer, set to
+//! the earliest. A task that is accepted at its first poll costs none.
 
 use std::fmt;
 use std::future::Future;
@@ -59,8 +59,8 @@ impl<'a, T, K: Hash + Eq + Clone> Enqueue<'a, T, K> {
         self.task
     }
 
-    /// Returns when to look again though nobody called, given that there is no room now; `None` if the
-    /// patience has ended.
+    /// Returns when to look again without being woken, given that there is no room now; `None` if the time of
+    /// the wait is over.
     fn alarm(&mut self, now: Instant) -> Option<Option<Instant>> {
         let scheduler = self.scheduler;
         let wait = self.wait.get_or_insert_with(|| {
@@ -96,7 +96,7 @@ impl<T, K: Hash + Eq + Clone> Future for Enqueue<'_, T, K> {
             let now = this.scheduler.clock().now();
             let Some(alarm) = this.alarm(now) else {
                 budget.made_progress();
-                this.waiter = Waiter::new(); // passes on a call that came too late
+                this.waiter = Waiter::new(); // passes on a wake-up that came too late
                 let task = this.task.take().expect("a task that waits is here");
                 let rejected = this.scheduler.reject(EnqueueRejectReason::Timeout, task);
                 return Poll::Ready(Err(rejected));
@@ -106,7 +106,7 @@ impl<T, K: Hash + Eq + Clone> Future for Enqueue<'_, T, K> {
                 wait.timer = None;
                 return Poll::Pending;
             };
-            // At least a tick, since what has expired a moment ago is dropped only by a later look.
+            // At least a tick, because a task that has just expired is dropped only by a later look.
             let sleep = at.saturating_duration_since(now).max(TICK);
             let timer = wait.timer.insert(Box::pin(tokio::time::sleep(sleep)));
             ready!(timer.as_mut().poll(context));

@@ -2,13 +2,11 @@
 //!
 //! # How it is built
 //!
-//! Whose turn it is, who waits and who is called are decided in [`firq_core`]; its wait lists hold
-//! [`Waker`](std::task::Waker)s. The futures here poll it and keep the seat that it gives them. They hold no
-//! task and no room between polls, so there is nothing that dropping one could lose; a call that reaches a
-//! future that is dropped is passed on to the next who waits. Time comes in where the core has none of its
-//! own: as timers for those who wait for room.
+//! [`firq_core`] decides which task is next and which caller is woken; its wait queues hold
+//! [`Waker`](std::task::Waker)s. The futures here poll it and keep their seat. They hold neither a task nor room
+//! between polls, so dropping one loses nothing; a dropped future that was woken already wakes the next one.
+//! This crate adds time, which the core does not have: timers for futures that wait for room.
 
-mod catch_unwind;
 mod clock;
 mod dequeue;
 mod dispatcher;

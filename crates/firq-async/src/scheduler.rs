@@ -15,8 +15,8 @@ use crate::stream::Tasks;
 
 /// A [`Scheduler`] for async code. Clones are the same scheduler.
 ///
-/// Its methods never block. What the scheduler can do besides is reached by [`scheduler`](Self::scheduler);
-/// mind that `dequeue_blocking` there, and `enqueue` under [`Timeout`](crate::BackpressurePolicy::Timeout),
+/// Its methods never block. [`scheduler`](Self::scheduler) gives access to the others. Mind that
+/// `dequeue_blocking` there, and `enqueue` under [`Timeout`](crate::BackpressurePolicy::Timeout),
 /// block the calling thread and with it everything else that runs on it.
 pub struct AsyncScheduler<T, K = TenantKey> {
     scheduler: Arc<Scheduler<T, K>>,
@@ -34,7 +34,7 @@ impl<T, K: Hash + Eq + Clone> AsyncScheduler<T, K> {
         Ok(Self::from(Arc::new(Scheduler::new(config)?)))
     }
 
-    /// Returns the scheduler, for what has no async form.
+    /// Returns the scheduler, for methods without an async form.
     #[must_use]
     pub fn scheduler(&self) -> &Arc<Scheduler<T, K>> {
         &self.scheduler
@@ -115,7 +115,7 @@ impl<T, K: Hash + Eq + Clone> AsyncScheduler<T, K> {
         self.scheduler.cancel(handle)
     }
 
-    /// Reports what a finished task really cost; see [`Scheduler::settle`].
+    /// Reports the true cost of a finished task; see [`Scheduler::settle`].
     pub fn settle(&self, tenant: &K, charged: u64, actual: u64) {
         self.scheduler.settle(tenant, charged, actual);
     }
@@ -125,7 +125,7 @@ impl<T, K: Hash + Eq + Clone> AsyncScheduler<T, K> {
         self.scheduler.set_tenant_quantum(tenant, quantum);
     }
 
-    /// Keeps a tenant from running, whatever it has queued or gets.
+    /// Pauses a tenant: none of its tasks is handed out until it is resumed.
     pub fn pause_tenant(&self, tenant: &K) {
         self.scheduler.pause_tenant(tenant);
     }
@@ -135,18 +135,18 @@ impl<T, K: Hash + Eq + Clone> AsyncScheduler<T, K> {
         self.scheduler.resume_tenant(tenant);
     }
 
-    /// Returns what the scheduler has done so far, and how it is now.
+    /// Returns the scheduler's counters and its present state.
     #[must_use]
     pub fn stats(&self) -> SchedulerStats<K> {
         self.scheduler.stats()
     }
 
-    /// Takes no more tasks, and hands out those that are queued; then everybody gets `Closed`.
+    /// Takes no more tasks and hands out the queued ones; after that, all callers get `Closed`.
     pub fn close_drain(&self) {
         self.scheduler.close_drain();
     }
 
-    /// Takes no more tasks, drops those that are queued, and resolves everything that waits.
+    /// Takes no more tasks, drops the queued ones, and resolves all waiting futures.
     pub fn close_immediate(&self) {
         self.scheduler.close_immediate();
     }

@@ -1,22 +1,22 @@
-//! What a task has cost, as its handler says or as a clock does.
+//! The cost of a finished task, as its handler or a clock reports it.
 
 use std::time::Duration;
 
-/// What a finished task has used of the shared resource.
+/// How much of the shared resource a finished task has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Spent {
-    /// Nothing is known but what was measured: the time it took, if the dispatcher
-    /// [settles by that](crate::Dispatcher::settle_by_elapsed), or else what the task declared.
+    /// The measured time, if the dispatcher [settles by that](crate::Dispatcher::settle_by_elapsed), or else
+    /// the declared cost.
     #[default]
     Measured,
     /// This much, in the units of [`Task::cost`](firq_core::Task::cost).
     Exactly(u64),
 }
 
-/// What a handler may return: nothing, what its task has cost, or a result of either.
+/// The return types of a handler: nothing, the cost of its task, or a result of either.
 pub trait IntoSpent {
-    /// Returns what the task has cost.
+    /// Returns the cost of the task.
     fn into_spent(self) -> Spent;
 }
 
@@ -32,14 +32,14 @@ impl IntoSpent for () {
     }
 }
 
-/// A failed task has cost what was measured.
+/// A failed task costs the measured amount.
 impl<S: IntoSpent, E> IntoSpent for Result<S, E> {
     fn into_spent(self) -> Spent {
         self.map_or(Spent::Measured, S::into_spent)
     }
 }
 
-/// Returns what a task that took this long has cost: a unit for each `unit` of time begun, and at least one.
+/// Returns the cost of a task that took this long: one for each `unit` of time begun, and at least one.
 #[must_use]
 pub fn cost_of_time(elapsed: Duration, unit: Duration) -> u64 {
     let units = elapsed.as_nanos().div_ceil(unit.as_nanos().max(1));

@@ -1,13 +1,13 @@
-//! How much room there is, and who waits for it.
+//! How much room there is, and the callers that wait for it.
 //!
 //! The number of queued tasks is one atomic word, reserved before a task is inserted and released after it
-//! has been taken out: it is never below what is really queued and never above the maximum. The word also
-//! says whether somebody waits and whether the scheduler is closed. Both are thereby ordered with every
-//! reservation and release: who releases room and does not see that somebody waits was seen by the waiter,
-//! and after closing nothing is reserved any more, so a count of zero is final.
+//! has been taken out: it is never below the true number and never above the maximum. The word also
+//! says whether a caller waits and whether the scheduler is closed. Both are thereby ordered with every
+//! reservation and release: a release that does not see the waiter was seen by the waiter, and after closing
+//! nothing is reserved any more, so a count of zero is final.
 //!
 //! Waiting for room in a lane works the same way under the lock of the lane's shard: the waiter sets the
-//! lane's flag while the lane is full, and whoever takes a task out sees the flag.
+//! lane's flag while the lane is full, and a thread that takes a task out sees the flag.
 //!
 //! The lock of the seats is taken last, also while a shard's lock is held.
 
@@ -21,7 +21,7 @@ const CLOSED: u64 = 1 << 63;
 const AWAITED: u64 = 1 << 62;
 const COUNT: u64 = AWAITED - 1;
 
-/// Room for what somebody waits.
+/// The kind of room that a caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Room {
     /// In the scheduler.
@@ -44,7 +44,7 @@ pub(crate) enum Refused {
 
 /// Whether anything is queued after a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum Remaining {
     Some,
     /// Nothing, and nothing will be: the scheduler is closed.
     NothingEver,
@@ -96,23 +96,23 @@ impl Capacity {
         }
     }
 
-    /// Gives room back, and calls those who wait for it. The caller holds no lock.
+    /// Gives room back and wakes callers that wait for it. The caller holds no lock.
     #[inline]
-    pub(crate) fn release(&self, tasks: u64) -> Left {
+    pub(crate) fn release(&self, tasks: u64) -> Remaining {
         let before = self.word.0.fetch_sub(tasks, Ordering::AcqRel);
         if before & (AWAITED | CLOSED) == 0 {
-            return Left::Some;
+            return Remaining::Some;
         }
         if before & AWAITED != 0 {
             (0..tasks).for_each(|_| self.call(Room::Global));
         }
         match (before & CLOSED != 0, before & COUNT == tasks) {
-            (true, true) => Left::NothingEver,
-            _ => Left::Some,
+            (true, true) => Remaining::NothingEver,
+            _ => Remaining::Some,
         }
     }
 
-    /// Lets nothing in any more, and calls everybody who waits.
+    /// Admits no more tasks, and wakes all waiting callers.
     pub(crate) fn close(&self) {
         self.word.0.fetch_or(CLOSED, Ordering::AcqRel);
         let mut wakers = Vec::new();
@@ -203,7 +203,7 @@ impl Capacity {
         waker.is_some()
     }
 
-    /// Calls the first of those who wait for this room. The caller holds no lock.
+    /// Wakes the first caller that waits for this room. The caller holds no lock.
     #[cold]
     pub(crate) fn call(&self, room: Room) {
         let waker = match room {
@@ -220,7 +220,7 @@ impl Capacity {
         }
     }
 
-    /// Returns the first of those who wait for room in a lane, to be called, and whether more do.
+    /// Returns the waker of the first caller that waits for room in a lane, and whether more wait.
     pub(crate) fn next_for_tenant(&self, shard: u32, lane: u32) -> (Option<Waker>, bool) {
         let mut seats = lock(&self.seats);
         let Some(queue) = seats.tenants.get_mut(&(shard, lane)) else {
@@ -234,7 +234,7 @@ impl Capacity {
         (waker, more)
     }
 
-    /// Clears the flag if nobody waits; the caller holds the lock of the seats.
+    /// Clears the flag if no caller waits. The caller holds the lock of the seats.
     fn forget_waiters_if_none(&self, global: &WaitQueue) {
         if global.waiting() == 0 {
             self.word.0.fetch_and(!AWAITED, Ordering::AcqRel);
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(capacity.reserve(), Ok(()));
         assert_eq!(capacity.reserve(), Err(Refused::Full));
         assert_eq!(capacity.len(), 2);
-        assert_eq!(capacity.release(2), Left::Some);
+        assert_eq!(capacity.release(2), Remaining::Some);
         assert_eq!(capacity.len(), 0);
     }
 
@@ -273,8 +273,8 @@ mod tests {
         capacity.reserve().unwrap();
         capacity.close();
         assert_eq!(capacity.reserve(), Err(Refused::Closed));
-        assert_eq!(capacity.release(1), Left::Some);
-        assert_eq!(capacity.release(1), Left::NothingEver);
+        assert_eq!(capacity.release(1), Remaining::Some);
+        assert_eq!(capacity.release(1), Remaining::NothingEver);
     }
 
     #[test]

@@ -16,7 +16,7 @@ const SHARDS_MAX: usize = 1 << 12;
 /// The most tasks a scheduler can hold: they are numbered with 32 bits.
 const TASKS_MAX: usize = u32::MAX as usize - 1;
 
-/// What happens to a task for which there is no room.
+/// The policy for tasks when there is no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackpressurePolicy {
@@ -65,12 +65,12 @@ pub struct SchedulerConfig<T, K = TenantKey> {
     pub max_global: usize,
     /// The most tasks that one tenant has queued at any time.
     pub max_per_tenant: usize,
-    /// What a tenant may use in a turn, in units of cost, and the measure of its share: a tenant of twice
-    /// this quantum gets twice as much.
+    /// The cost that a tenant may use in a turn, and the measure of its share: a tenant of twice this quantum
+    /// gets twice as much.
     pub quantum: u64,
     /// Quanta of tenants that get more or less than the others: their shares, relative to `quantum`.
     pub tenant_quanta: HashMap<K, u64>,
-    /// What happens to a task for which there is no room.
+    /// The policy for tasks when there is no room.
     pub backpressure: BackpressurePolicy,
     /// Tenants for which something else happens then.
     pub tenant_backpressure: HashMap<K, BackpressurePolicy>,
@@ -112,13 +112,27 @@ impl<T, K: Hash + Eq> SchedulerConfig<T, K> {
     }
 
     /// Gives a tenant a backpressure policy of its own.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use firq_core::{BackpressurePolicy, Scheduler, SchedulerConfig, TenantKey};
+    ///
+    /// let (web, batch) = (TenantKey::from(1), TenantKey::from(2));
+    /// let wait = BackpressurePolicy::Timeout { wait: Duration::from_secs(30) };
+    /// // Requests from the web are rejected when there is no room; the nightly batch waits.
+    /// let config = SchedulerConfig::default().with_tenant_backpressure(batch, wait);
+    /// let scheduler: Scheduler<String> = Scheduler::new(config)?;
+    /// assert_eq!(scheduler.backpressure_for(&web), BackpressurePolicy::Reject);
+    /// assert_eq!(scheduler.backpressure_for(&batch), wait);
+    /// # Ok::<(), firq_core::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn with_tenant_backpressure(mut self, tenant: K, policy: BackpressurePolicy) -> Self {
         self.tenant_backpressure.insert(tenant, policy);
         self
     }
 
-    /// Sets who receives the tasks that expire or are evicted.
+    /// Sets the observer of tasks that expire, are evicted, or are discarded by closing.
     #[must_use]
     pub fn with_on_drop(
         mut self,
@@ -140,7 +154,7 @@ impl<T, K> SchedulerConfig<T, K> {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the first field that is wrong, and what it may be.
+    /// Names the first field that is wrong, and its valid range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let check = |field, value: usize, min: usize, max: usize| {
             if (min..=max).contains(&value) {
@@ -217,7 +231,7 @@ pub enum ConfigError {
     OutOfRange {
         /// The field of [`SchedulerConfig`].
         field: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: u64,
         /// The smallest value that is accepted.
         min: u64,

@@ -1,13 +1,13 @@
 //! The consumers that wait for work.
 //!
 //! # Why no wake-up is lost
-//! A consumer takes a seat while it holds the ring's lock and has seen that no tenant may run. Whoever puts
-//! a lane into the ring holds the same lock, so it comes either before, and the consumer sees the work, or
-//! after, and it sees the consumer. Whoever adds to a lane that is in the ring holds the lane's shard, which
-//! was held when the lane was put there: it sees every consumer that waited then, and none can have sat down
-//! since without finding the ring, and so the lane, empty.
+//! A consumer takes a seat while it holds the ring's lock and has seen that no tenant may run. A producer that
+//! puts a lane into the ring holds the same lock. Either it comes first, and the consumer sees the work; or it
+//! comes second, and it sees the consumer. A producer that adds to a lane in the ring holds the lock of the
+//! lane's shard, which was also held when the lane entered the ring: it sees every consumer that waited then,
+//! and no consumer can have taken a seat since without finding the lane empty.
 //!
-//! Closing stores the new phase first and calls everybody second; a consumer sits down first and looks at
+//! Closing stores the new phase first and wakes all consumers second; a consumer takes a seat first and reads
 //! the phase second. The lock of the queue orders the two.
 
 use std::task::Waker;
@@ -18,7 +18,7 @@ use crate::wait_queue::{Ticket, WaitQueue};
 #[derive(Debug)]
 pub(crate) struct Consumers {
     queue: Mutex<(WaitQueue, Ticket)>,
-    /// How many wait, for those who need not look closer if it is none. Changes under the lock.
+    /// The number of waiting consumers, so that callers need no lock when it is zero. Changes under the lock.
     waiting: AtomicU64,
     /// How many have been called so far.
     calls: AtomicU64,
@@ -64,7 +64,7 @@ impl Consumers {
         }
     }
 
-    /// Calls everybody, because there will be no more work.
+    /// Wakes all consumers, because there will be no more work.
     pub(crate) fn call_all(&self) {
         while self.call_one() {}
     }

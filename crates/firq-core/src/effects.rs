@@ -1,8 +1,8 @@
-//! What is to be done once no lock is held any more.
+//! Work that waits until no lock is held.
 //!
-//! Under a lock only the books are changed. Waking threads, dropping payloads and memory, and calling the
-//! user's observer can take any time or call back into the scheduler, so they are noted here and done last.
-//! What happens with every task is two counters; the rest is rare, and allocated when it happens.
+//! Under a lock only the scheduler's own state changes. Waking threads, dropping payloads and memory, and
+//! calling the user's observer can take any time or call back into the scheduler, so they are noted here and
+//! done last. Every task changes two counters; the rest is rare, and allocated when it happens.
 
 use std::task::Waker;
 
@@ -14,9 +14,9 @@ use crate::ring::Ring;
 use crate::slab::Retired;
 use crate::task::Task;
 
-/// A task that left the queue without being delivered; its tenant is noted if somebody wants to know.
+/// A task that left the queue without being delivered. It has a tenant if there is an observer.
 #[derive(Debug)]
-pub(crate) struct Spoil<T, K> {
+pub(crate) struct DroppedTask<T, K> {
     pub(crate) tenant: Option<K>,
     pub(crate) task: Task<T>,
     pub(crate) reason: DropReason,
@@ -32,11 +32,11 @@ pub(crate) struct Effects<'a, T, K> {
     pub(crate) rare: Option<Box<Rare<T, K>>>,
 }
 
-/// What most calls have nothing of.
+/// Effects that most calls do not have.
 #[derive(Debug)]
 pub(crate) struct Rare<T, K> {
-    pub(crate) spoils: Vec<Spoil<T, K>>,
-    /// Those who waited for room in a lane.
+    pub(crate) dropped: Vec<DroppedTask<T, K>>,
+    /// Wakers of producers that waited for room in a lane.
     pub(crate) wakers: Vec<Waker>,
     garbage: Vec<Garbage<T, K>>,
 }
@@ -63,11 +63,11 @@ impl<'a, T, K> Effects<'a, T, K> {
 
     /// Notes a task that left the queue without being delivered.
     #[cold]
-    pub(crate) fn spoil(&mut self, spoil: Spoil<T, K>) {
-        self.rare().spoils.push(spoil);
+    pub(crate) fn note_dropped(&mut self, task: DroppedTask<T, K>) {
+        self.rare().dropped.push(task);
     }
 
-    /// Notes that there is room in a lane that somebody waits for. Returns whether more do.
+    /// Notes that there is room in a lane that producers wait for. Returns whether more of them wait.
     #[cold]
     pub(crate) fn tenant_has_room(&mut self, shard: u32, lane: u32) -> bool {
         let (waker, more) = self.capacity.next_for_tenant(shard, lane);
@@ -102,7 +102,7 @@ impl<'a, T, K> Effects<'a, T, K> {
     fn rare(&mut self) -> &mut Rare<T, K> {
         self.rare.get_or_insert_with(|| {
             Box::new(Rare {
-                spoils: Vec::new(),
+                dropped: Vec::new(),
                 wakers: Vec::new(),
                 garbage: Vec::new(),
             })

@@ -1,8 +1,8 @@
 //! Which tasks have expired: a hierarchical timing wheel over the tasks that have a deadline.
 //!
 //! A dequeuer meets expired tasks at the head of a lane and drops them. Those further back, and those of a
-//! scheduler that nobody dequeues from, would keep their capacity until then. The wheel finds them at their
-//! deadline, to the nanosecond, wherever they are; who looks, and when, is up to the caller.
+//! scheduler without consumers, would keep their capacity until then. The wheel finds them at their deadline,
+//! to the nanosecond, wherever they are; the caller decides when to look.
 //!
 //! Level `l` has 64 buckets of `64ˡ` ticks, and a tick is 1,024 ns. A task is filed at the level of the
 //! highest group of six bits in which its tick differs from the cursor's, and moves down when the cursor
@@ -35,7 +35,7 @@ pub(crate) struct Wheel {
     occupied: [u64; LEVELS],
     /// The first task of each bucket.
     heads: Box<[[u32; BUCKETS]; LEVELS]>,
-    /// What is left of a bucket that the cursor has reached.
+    /// The rest of a bucket that the cursor has reached.
     moving: u32,
     /// Since the bucket of the present tick was last opened: that tick, and the earliest that a task expires
     /// among those that were put back into it or are new.
@@ -146,7 +146,7 @@ impl Wheel {
                 return Turned::Fully;
             }
             if start == today && level == 0 {
-                // What is left in the bucket of the present tick expires later in it.
+                // The rest of the bucket of the present tick expires later in it.
                 if let Some((_, rest)) = rest.filter(|&(tick, rest)| tick == today && rest > now) {
                     self.next = rest;
                     return Turned::Fully;

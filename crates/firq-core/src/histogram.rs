@@ -1,7 +1,7 @@
 //! How long tasks waited: a histogram whose classes are an eighth of their size wide.
 //!
-//! Recording is an addition in place, under the lock that the dequeuer holds anyway; histograms of several
-//! shards are added up when somebody looks.
+//! Recording is an addition in place, under the lock that the dequeuer holds anyway. Statistics add up the
+//! histograms of all shards.
 
 use crate::log_linear::{class_of, classes, largest_of};
 use crate::node::Nanos;

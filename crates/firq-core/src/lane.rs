@@ -32,7 +32,7 @@ pub(crate) enum Flag {
     InRing = 1,
     /// The tenant may not run, whatever it has queued.
     Paused = 2,
-    /// Somebody waits for room in this lane.
+    /// A producer waits for room in this lane.
     Awaited = 4,
     /// The tenant had work since the eviction hand last passed.
     Used = 8,
@@ -69,9 +69,10 @@ impl<K> Lane<K> {
     #[inline]
     pub(crate) fn pop(&mut self, priority: Priority, next: u32) {
         let queue = &mut self.queues[priority.index()];
-        match queue.head == queue.tail {
-            true => *queue = Fifo::EMPTY,
-            false => queue.head = next,
+        if queue.head == queue.tail {
+            *queue = Fifo::EMPTY;
+        } else {
+            queue.head = next;
         }
         self.len -= 1;
     }
@@ -116,9 +117,10 @@ impl<K> Lane<K> {
 
     #[inline]
     pub(crate) const fn set(&mut self, flag: Flag, to: bool) {
-        match to {
-            true => self.flags |= flag as u8,
-            false => self.flags &= !(flag as u8),
+        if to {
+            self.flags |= flag as u8;
+        } else {
+            self.flags &= !(flag as u8);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the scheduler answers.
+//! The scheduler's answers.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use crate::task::{Task, TaskHandle, TenantKey};
 
 /// Why a task was not accepted.
 ///
-/// Deliberately exhaustive: whoever maps rejections to answers wants to know of every one.
+/// Deliberately exhaustive: code that maps rejections to responses must handle every one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EnqueueRejectReason {
     /// The tenant has `max_per_tenant` tasks queued.
@@ -45,7 +45,7 @@ impl fmt::Display for EnqueueRejectReason {
 
 impl Error for EnqueueRejectReason {}
 
-/// What became of a task that was offered.
+/// The result of enqueueing a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a task that was rejected is gone; `submit` gives it back"]
 pub enum EnqueueResult {
@@ -57,7 +57,7 @@ pub enum EnqueueResult {
     Closed,
 }
 
-/// What became of a task that was offered, and how to cancel it if it is queued.
+/// The result of enqueueing a task, with a handle to cancel it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a task that was rejected is gone; `submit` gives it back"]
 pub enum EnqueueWithHandleResult {
@@ -156,7 +156,7 @@ impl<T, K> DequeueResult<T, K> {
     }
 }
 
-/// What became of a task that was to be cancelled.
+/// The result of cancelling a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a task that was not found may be running"]
 pub enum CancelResult {
@@ -190,7 +190,7 @@ pub struct Dropped<T, K = TenantKey> {
     pub reason: DropReason,
 }
 
-/// What closing does to the tasks that are queued.
+/// What closing does to the queued tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseMode {

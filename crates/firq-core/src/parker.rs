@@ -1,4 +1,4 @@
-//! A thread as a waker: it sleeps until it is called or its time has come.
+//! A waker for a thread, which sleeps until it is woken or a moment has come.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -8,39 +8,39 @@ use crate::clock::Clock;
 
 #[derive(Debug)]
 pub(crate) struct Parker {
-    bell: Arc<Bell>,
+    signal: Arc<Signal>,
 }
 
 impl Parker {
     /// Returns a parker for the calling thread.
     pub(crate) fn new() -> Self {
         Self {
-            bell: Arc::new(Bell::new()),
+            signal: Arc::new(Signal::new()),
         }
     }
 
     pub(crate) fn waker(&self) -> Waker {
-        Waker::from(Arc::clone(&self.bell))
+        Waker::from(Arc::clone(&self.signal))
     }
 
     /// Sleeps until the waker was called since the last time, or until a moment.
     pub(crate) fn park(&self, clock: &dyn Clock, until: Option<Instant>) {
-        self.bell.wait(clock, until);
+        self.signal.wait(clock, until);
     }
 }
 
-impl Wake for Bell {
+impl Wake for Signal {
     fn wake(self: Arc<Self>) {
-        self.ring();
+        self.raise();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.ring();
+        self.raise();
     }
 }
 
 #[cfg(not(loom))]
-use real::Bell;
+use real::ThreadSignal as Signal;
 
 #[cfg(not(loom))]
 mod real {
@@ -51,26 +51,26 @@ mod real {
     use crate::sync::{AtomicBool, Ordering};
 
     #[derive(Debug)]
-    pub(super) struct Bell {
+    pub(super) struct ThreadSignal {
         thread: Thread,
-        has_rung: AtomicBool,
+        is_raised: AtomicBool,
     }
 
-    impl Bell {
+    impl ThreadSignal {
         pub(super) fn new() -> Self {
             Self {
                 thread: thread::current(),
-                has_rung: AtomicBool::new(false),
+                is_raised: AtomicBool::new(false),
             }
         }
 
-        pub(super) fn ring(&self) {
-            self.has_rung.store(true, Ordering::Release);
+        pub(super) fn raise(&self) {
+            self.is_raised.store(true, Ordering::Release);
             self.thread.unpark();
         }
 
         pub(super) fn wait(&self, clock: &dyn Clock, until: Option<Instant>) {
-            while !self.has_rung.swap(false, Ordering::Acquire) {
+            while !self.is_raised.swap(false, Ordering::Acquire) {
                 match until {
                     None => thread::park(),
                     Some(until) if clock.now() < until => clock.park_until(until),
@@ -82,7 +82,7 @@ mod real {
 }
 
 #[cfg(loom)]
-use model::Bell;
+use model::ModelSignal as Signal;
 
 /// The same with a condition variable: loom's `unpark` also wakes threads that wait for a lock. Time does
 /// not pass in a model.
@@ -96,30 +96,30 @@ mod model {
     use crate::sync::{Mutex, lock};
 
     #[derive(Debug)]
-    pub(super) struct Bell {
-        has_rung: Mutex<bool>,
+    pub(super) struct ModelSignal {
+        is_raised: Mutex<bool>,
         changed: Condvar,
     }
 
-    impl Bell {
+    impl ModelSignal {
         pub(super) fn new() -> Self {
             Self {
-                has_rung: Mutex::new(false),
+                is_raised: Mutex::new(false),
                 changed: Condvar::new(),
             }
         }
 
-        pub(super) fn ring(&self) {
-            *lock(&self.has_rung) = true;
+        pub(super) fn raise(&self) {
+            *lock(&self.is_raised) = true;
             self.changed.notify_one();
         }
 
         pub(super) fn wait(&self, _: &dyn Clock, _: Option<Instant>) {
-            let mut has_rung = lock(&self.has_rung);
-            while !*has_rung {
-                has_rung = self.changed.wait(has_rung).expect("no model panics here");
+            let mut is_raised = lock(&self.is_raised);
+            while !*is_raised {
+                is_raised = self.changed.wait(is_raised).expect("no model panics here");
             }
-            *has_rung = false;
+            *is_raised = false;
         }
     }
 }

@@ -8,19 +8,57 @@ use std::time::Duration;
 
 use crate::stats::SchedulerStats;
 
-/// Tasks that left the queue or never got in, by what became of them.
-const OUTCOMES: &str = "firq_tasks_total";
-/// Tasks that were not accepted, by reason.
-const REJECTIONS: &str = "firq_rejections_total";
-const QUEUE_LEN: &str = "firq_queue_length";
-const QUEUE_MAX: &str = "firq_queue_capacity";
-const SATURATION: &str = "firq_queue_saturation_ratio";
-const TENANTS: &str = "firq_tenants";
-const CONSUMERS: &str = "firq_consumers_waiting";
-const WAKEUPS: &str = "firq_consumer_wakeups_total";
-const QUEUE_TIME: &str = "firq_queue_time_seconds";
-const TOP_ENQUEUED: &str = "firq_top_tenant_enqueued";
-const TOP_LEN: &str = "firq_top_tenant_queue_length";
+/// A metric's name, type and help text.
+#[derive(Clone, Copy)]
+struct Metric(&'static str, &'static str, &'static str);
+
+const OUTCOMES: Metric = Metric(
+    "firq_tasks_total",
+    "counter",
+    "Tasks by what became of them.",
+);
+const REJECTIONS: Metric = Metric(
+    "firq_rejections_total",
+    "counter",
+    "Tasks that were not accepted, by reason.",
+);
+const QUEUE_LEN: Metric = Metric("firq_queue_length", "gauge", "Tasks that are queued.");
+const QUEUE_MAX: Metric = Metric(
+    "firq_queue_capacity",
+    "gauge",
+    "The most tasks that may be queued.",
+);
+const SATURATION: Metric = Metric(
+    "firq_queue_saturation_ratio",
+    "gauge",
+    "How full the queue is, from 0 to 1.",
+);
+const TENANTS: Metric = Metric("firq_tenants", "gauge", "Tenants that are kept in memory.");
+const CONSUMERS: Metric = Metric(
+    "firq_consumers_waiting",
+    "gauge",
+    "Consumers that wait for work.",
+);
+const WAKEUPS: Metric = Metric(
+    "firq_consumer_wakeups_total",
+    "counter",
+    "How often a waiting consumer was woken.",
+);
+const QUEUE_TIME: Metric = Metric(
+    "firq_queue_time_seconds",
+    "histogram",
+    "How long tasks were queued before they were delivered.",
+);
+const TOP_ENQUEUED: Metric = Metric(
+    "firq_top_tenant_enqueued",
+    "gauge",
+    "Tasks accepted of the busiest tenants, since they were last idle for long.",
+);
+const TOP_LEN: Metric = Metric(
+    "firq_top_tenant_queue_length",
+    "gauge",
+    "Tasks that the busiest tenants have queued.",
+);
 
 /// Upper ends of the buckets that queue times are shown in, in microseconds.
 const BUCKETS: [u64; 14] = [
@@ -51,8 +89,7 @@ impl<K: Display> SchedulerStats<K> {
     }
 
     fn render(&self, text: &mut String) -> fmt::Result {
-        header(text, OUTCOMES, "counter", "Tasks by what became of them.")?;
-        for (outcome, count) in [
+        let outcomes = [
             ("enqueued", self.enqueued),
             ("dequeued", self.dequeued),
             ("dropped", self.dropped),
@@ -61,122 +98,71 @@ impl<K: Display> SchedulerStats<K> {
             ("evicted", self.evicted),
             ("cancelled", self.cancelled),
             ("discarded", self.discarded),
-        ] {
-            sample(text, OUTCOMES, ("outcome", outcome), count)?;
-        }
-        header(
-            text,
-            REJECTIONS,
-            "counter",
-            "Tasks that were not accepted, by reason.",
-        )?;
-        for (reason, count) in [
+        ];
+        family(text, OUTCOMES, "outcome", outcomes)?;
+        let rejections = [
             ("tenant_full", self.rejected_tenant_full),
             ("global_full", self.rejected_global_full),
             ("timeout", self.rejected_timeout),
-        ] {
-            sample(text, REJECTIONS, ("reason", reason), count)?;
-        }
-        gauge(
-            text,
-            QUEUE_LEN,
-            "Tasks that are queued.",
-            self.queue_len_estimate,
-        )?;
-        gauge(
-            text,
-            QUEUE_MAX,
-            "The most tasks that may be queued.",
-            self.max_global,
-        )?;
-        gauge(
-            text,
-            SATURATION,
-            "How full the queue is, from 0 to 1.",
-            self.saturation(),
-        )?;
-        gauge(
-            text,
-            TENANTS,
-            "Tenants that are kept in memory.",
-            self.tenants,
-        )?;
-        gauge(
-            text,
-            CONSUMERS,
-            "Consumers that wait for work.",
-            self.consumers_waiting,
-        )?;
-        header(
-            text,
-            WAKEUPS,
-            "counter",
-            "How often a waiting consumer was woken.",
-        )?;
-        writeln!(text, "{WAKEUPS} {}", self.wakeups)?;
+        ];
+        family(text, REJECTIONS, "reason", rejections)?;
+        single(text, QUEUE_LEN, self.queue_len_estimate)?;
+        single(text, QUEUE_MAX, self.max_global)?;
+        single(text, SATURATION, self.saturation())?;
+        single(text, TENANTS, self.tenants)?;
+        single(text, CONSUMERS, self.consumers_waiting)?;
+        single(text, WAKEUPS, self.wakeups)?;
         self.render_queue_time(text)?;
-        self.render_top_tenants(text)
+        let top = self.top_tenants.iter();
+        let enqueued = top.clone().map(|top| (&top.tenant, top.enqueued));
+        family(text, TOP_ENQUEUED, "tenant", enqueued)?;
+        let lengths = top.map(|top| (&top.tenant, top.queue_len));
+        family(text, TOP_LEN, "tenant", lengths)
     }
 
     fn render_queue_time(&self, text: &mut String) -> fmt::Result {
-        let help = "How long tasks were queued before they were delivered.";
-        header(text, QUEUE_TIME, "histogram", help)?;
+        header(text, QUEUE_TIME)?;
+        let name = QUEUE_TIME.0;
         for micros in BUCKETS {
             let end = Duration::from_micros(micros);
             let count = self.waits.at_most(micros * 1_000);
             writeln!(
                 text,
-                "{QUEUE_TIME}_bucket{{le=\"{}\"}} {count}",
+                "{name}_bucket{{le=\"{}\"}} {count}",
                 end.as_secs_f64()
             )?;
         }
-        let samples = self.queue_time_samples;
-        writeln!(text, "{QUEUE_TIME}_bucket{{le=\"+Inf\"}} {samples}")?;
-        writeln!(
-            text,
-            "{QUEUE_TIME}_sum {}",
-            self.queue_time_sum.as_secs_f64()
-        )?;
-        writeln!(text, "{QUEUE_TIME}_count {samples}")
-    }
-
-    fn render_top_tenants(&self, text: &mut String) -> fmt::Result {
-        let help = "Tasks accepted of the busiest tenants, since they were last idle for long.";
-        header(text, TOP_ENQUEUED, "gauge", help)?;
-        for top in &self.top_tenants {
-            sample(text, TOP_ENQUEUED, ("tenant", &top.tenant), top.enqueued)?;
-        }
-        header(
-            text,
-            TOP_LEN,
-            "gauge",
-            "Tasks that the busiest tenants have queued.",
-        )?;
-        for top in &self.top_tenants {
-            sample(text, TOP_LEN, ("tenant", &top.tenant), top.queue_len)?;
-        }
-        Ok(())
+        let samples = self.queue_time.samples;
+        writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {samples}")?;
+        writeln!(text, "{name}_sum {}", self.queue_time.sum.as_secs_f64())?;
+        writeln!(text, "{name}_count {samples}")
     }
 }
 
-fn header(text: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
+fn header(text: &mut String, Metric(name, kind, help): Metric) -> fmt::Result {
     writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}")
 }
 
-fn gauge(text: &mut String, name: &str, help: &str, value: impl Display) -> fmt::Result {
-    header(text, name, "gauge", help)?;
-    writeln!(text, "{name} {value}")
+/// Writes a metric without labels.
+fn single(text: &mut String, metric: Metric, value: impl Display) -> fmt::Result {
+    header(text, metric)?;
+    writeln!(text, "{} {value}", metric.0)
 }
 
-fn sample(
+/// Writes a metric with a sample for each value of a label.
+fn family<L: Display, V: Display>(
     text: &mut String,
-    name: &str,
-    (label, value): (&str, impl Display),
-    count: impl Display,
+    metric: Metric,
+    label: &str,
+    samples: impl IntoIterator<Item = (L, V)>,
 ) -> fmt::Result {
-    write!(text, "{name}{{{label}=\"")?;
-    write!(Escaped(text), "{value}")?;
-    writeln!(text, "\"}} {count}")
+    header(text, metric)?;
+    for (value, count) in samples {
+        write!(text, "{}{{{label}=\"", metric.0)?;
+        write!(Escaped(text), "{value}")?;
+        writeln!(text, "\"}} {count}")?;
+    }
+    Ok(())
 }
 
 /// Writes a label's value: whatever a tenant is called, it stays one label.

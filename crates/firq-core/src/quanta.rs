@@ -1,4 +1,4 @@
-//! Which tenant has which quantum: those that were set, then what the provider says, then the base.
+//! The quantum of each tenant: the one that was set, or else the provider's, or else the base.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use drr::Weight;
 use crate::share::{Scale, Shares};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
-/// Says what quantum a tenant has, or `None` for the base quantum.
+/// Returns the quantum of a tenant, or `None` for the base quantum.
 pub type QuantumProvider<K> = Arc<dyn Fn(&K) -> Option<u64> + Send + Sync>;
 
 /// The lock is taken when a tenant comes, never while another one is held, and not held while the provider
@@ -26,7 +26,7 @@ pub(crate) struct Quanta<K> {
     set: Mutex<Set<K>>,
 }
 
-/// What came of asking for a weight.
+/// The answer to a question for a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Weight(Weight),
@@ -64,9 +64,10 @@ impl<K: Hash + Eq> Quanta<K> {
     }
 
     fn scale(&self) -> Scale {
-        match self.is_fine.load(Ordering::Acquire) {
-            true => Scale::Fine,
-            false => Scale::Coarse,
+        if self.is_fine.load(Ordering::Acquire) {
+            Scale::Fine
+        } else {
+            Scale::Coarse
         }
     }
 

@@ -1,4 +1,4 @@
-//! A part of the queues: lanes, their tasks, and the books about them.
+//! A part of the queues: lanes, their tasks, indexes and counters.
 //!
 //! Everything here is owned by one lock. A shard knows nothing of the order of service; where a change must
 //! reach the [ring](crate::ring), the caller holds both locks and calls [`Shard::reconcile`], after which a
@@ -12,14 +12,14 @@ use drr::{Cost, Key, Weight};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use crate::effects::{Effects, Spoil};
+use crate::effects::{DroppedTask, Effects};
 use crate::expiry::{Turned, Wheel};
 use crate::histogram::Histogram;
 use crate::lane::{Flag, Lane};
 use crate::lengths::Lengths;
 use crate::node::{NEVER, Nanos, Node};
 use crate::outcome::DropReason;
-use crate::ring::{Home, Ring, known};
+use crate::ring::{Location, Ring};
 use crate::slab::{Slab, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::task::{Task, TaskHandle};
@@ -30,16 +30,16 @@ pub(crate) const CHUNK: usize = 256;
 /// Lanes that the eviction hand looks at when a tenant comes or goes.
 const SWEEP: usize = 4;
 
-/// What a shard lets others know without its lock. Set under the lock.
+/// Facts about a shard that other threads read without its lock. Set under the lock.
 #[derive(Debug)]
-pub(crate) struct Beacon {
+pub(crate) struct ShardHints {
     /// No task of the shard expires before this.
     pub(crate) next_expiry: AtomicU64,
     /// The class of the shard's longest lanes, in the [length index](crate::lengths).
     pub(crate) longest: AtomicU32,
 }
 
-/// What a shard has counted.
+/// The counters of a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) enqueued: u64,
@@ -50,14 +50,14 @@ pub(crate) struct Counters {
     pub(crate) discarded: u64,
 }
 
-/// What all shards of a scheduler have in common.
+/// Settings that all shards of a scheduler share.
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
     pub(crate) scheduler: u32,
     pub(crate) epoch: Instant,
     pub(crate) hasher: RandomState,
     pub(crate) sheds: bool,
-    /// Whether the tenant of a dropped task is to be noted.
+    /// Whether dropped tasks carry their tenant, for the observer.
     pub(crate) observes: bool,
     /// How many tenants without work a shard keeps.
     pub(crate) idle_max: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Common {
 pub(crate) struct Shard<T, K> {
     number: u32,
     common: Common,
-    pub(crate) beacon: Arc<Beacon>,
+    pub(crate) hints: Arc<ShardHints>,
     nodes: Slab<Node<T>>,
     pub(crate) lanes: Slab<Lane<K>>,
     table: HashTable<u32>,
@@ -79,7 +79,7 @@ pub(crate) struct Shard<T, K> {
     busy: usize,
     /// The lane that the eviction hand looks at next.
     hand: u32,
-    /// What is queued here has been discarded, and nothing is taken any more.
+    /// The queued tasks have been discarded, and the shard takes no more.
     pub(crate) is_closed: bool,
 }
 
@@ -87,7 +87,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     pub(crate) fn new(number: u32, common: Common) -> Self {
         Self {
             number,
-            beacon: Arc::new(Beacon {
+            hints: Arc::new(ShardHints {
                 next_expiry: AtomicU64::new(NEVER),
                 longest: AtomicU32::new(0),
             }),
@@ -194,7 +194,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             self.waits.record(now.saturating_sub(enqueued));
             let payload = self.nodes[index].vacate();
             effects.retire_nodes(self.nodes.release(index));
-            known(ring.engine.charge(key, Cost::new(cost)));
+            ring.charge(key, Cost::new(cost));
             if is_empty {
                 self.busy -= 1;
                 self.leave_ring(ring, lane, effects);
@@ -225,7 +225,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         (self.take(index, effects), lane)
     }
 
-    /// Drops a task, and notes it for those who want to know. Its room is freed.
+    /// Drops a task, notes it for the observer, and frees its room.
     pub(crate) fn discard(
         &mut self,
         index: u32,
@@ -240,7 +240,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             DropReason::Evicted => self.counters.evicted += 1,
             DropReason::Closed => self.counters.discarded += 1,
         }
-        effects.spoil(Spoil {
+        effects.note_dropped(DroppedTask {
             tenant: tenant.flatten(),
             task,
             reason,
@@ -293,7 +293,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             }
             self.lanes[lane].set(Flag::InRing, true);
             let key = self.enter(ring, lane);
-            known(ring.engine.wake(key));
+            ring.wake(key);
             self.sweep(ring, effects);
         }
     }
@@ -305,10 +305,10 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             return key;
         }
         let shard = self.number;
-        let key = ring.register(owner.weight, Home { shard, lane });
+        let key = ring.register(owner.weight, Location { shard, lane });
         owner.key = Some(key);
         if owner.has(Flag::Paused) {
-            known(ring.engine.park(key));
+            ring.park(key);
         }
         key
     }
@@ -317,10 +317,9 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     fn leave_ring(&mut self, ring: &mut Ring, lane: u32, effects: &mut Effects<'_, T, K>) {
         let owner = &mut self.lanes[lane];
         owner.set(Flag::InRing, false);
-        known(
-            ring.engine
-                .sleep(owner.key.expect("a lane in the ring has a key")),
-        );
+        if let Some(key) = owner.key {
+            ring.sleep(key);
+        }
         self.sweep(ring, effects);
     }
 
@@ -332,7 +331,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         }
         owner.weight = weight;
         if let Some(key) = owner.key {
-            known(ring.engine.set_weight(key, weight));
+            ring.set_weight(key, weight);
         }
         if self.lengths.is_some() {
             self.publish_length(lane);
@@ -354,7 +353,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
 
     #[cold]
     fn sweep_some(&mut self, ring: &mut Ring, effects: &mut Effects<'_, T, K>) {
-        // Debt is remembered, but not of more tenants than there is memory set aside for.
+        // Debt is remembered, but only of a bounded number of tenants.
         let idle = self.lanes.len() - self.busy;
         let forgives = idle > self.common.idle_max.saturating_mul(16).max(1 << 16);
         for _ in 0..SWEEP {
@@ -384,7 +383,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     /// Returns whether forgetting a tenant that has no work would clear no debt and earn no second boost.
     pub(crate) fn owes_nothing(&self, ring: &Ring, lane: u32) -> bool {
         let key = self.lanes[lane].key;
-        key.is_none_or(|key| known(ring.engine.is_settled(key)))
+        key.is_none_or(|key| ring.is_settled(key))
     }
 
     /// Forgets a tenant that has no work.
@@ -426,9 +425,9 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         }
         owner.set(Flag::Paused, paused);
         if paused {
-            known(ring.engine.park(key));
+            ring.park(key);
         } else {
-            known(ring.engine.unpark(key));
+            ring.unpark(key);
             if owner.has(Flag::InRing) {
                 effects.announced += u64::from(owner.len);
             }
@@ -492,7 +491,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         }
     }
 
-    /// Lets those know that a task has left its lane whom not every task concerns.
+    /// Updates the optional indexes (expiry wheel, waiters, lengths) after a task has left its lane.
     fn note_taken(&mut self, index: u32, lane: u32, effects: &mut Effects<'_, T, K>) {
         if self.nodes[index].deadline != NEVER {
             self.wheel.remove(&mut self.nodes, index);
@@ -509,7 +508,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
 
     fn publish_expiry(&self) {
         let next = self.wheel.next();
-        self.beacon.next_expiry.store(next, Ordering::Relaxed);
+        self.hints.next_expiry.store(next, Ordering::Relaxed);
     }
 
     fn publish_length(&mut self, lane: u32) {
@@ -517,7 +516,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             let owner = &self.lanes[lane];
             lengths.update(lane, owner.len, owner.weight);
             let longest = lengths.longest_class();
-            self.beacon.longest.store(longest, Ordering::Relaxed);
+            self.hints.longest.store(longest, Ordering::Relaxed);
         }
     }
 }

@@ -5,8 +5,8 @@
 //! tenant with the base quantum.
 //!
 //! As long as every quantum is a multiple of the base, the neutral weight is 1 and weights are multiples: all
-//! ratios are exact, up to 65,536. The first quantum that is not a multiple makes the scale finer, for
-//! everybody: the neutral weight is then chosen so that shares are exact where people look for it. For a base
+//! ratios are exact, up to 65,536. The first quantum that is not a multiple makes the scale finer for
+//! all tenants: the neutral weight is then chosen so that common shares are exact. For a base
 //! quantum up to 65 it is a multiple of the base, so that every whole quantum has an exact weight. Beyond
 //! that it is 60, which has more divisors than any other number of its size: a half, a third, a tenth of the
 //! base and their multiples are exact, others are rounded to the nearest sixtieth of the base. That leaves
@@ -54,9 +54,10 @@ impl Shares {
 
     /// Returns the scale that a quantum needs.
     pub(crate) const fn needs(&self, quantum: u64) -> Scale {
-        match quantum.is_multiple_of(self.base) && quantum > 0 {
-            true => Scale::Coarse,
-            false => Scale::Fine,
+        if quantum.is_multiple_of(self.base) && quantum > 0 {
+            Scale::Coarse
+        } else {
+            Scale::Fine
         }
     }
 

@@ -1,8 +1,8 @@
 //! A slab that grows and shrinks by chunks.
 //!
-//! Slots are found by number and reused once they are released. Growing never moves what is there, so it
+//! Slots are found by number and reused once they are released. Growing moves no slot, so it
 //! takes the same short time at any size. A chunk without live slots is given back as a whole, apart from a
-//! few that are kept, so that memory follows what is in use and small swings allocate nothing.
+//! few that are kept, so that memory follows use and small swings allocate nothing.
 //!
 //! # Invariants
 //! - A chunk that has room, a released slot or place for another one, is in `open` if it has memory and in

@@ -1,4 +1,4 @@
-//! What a scheduler has done, and how it is.
+//! Counters and gauges of a scheduler.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::histogram::Histogram;
 use crate::shard::Counters;
 use crate::task::TenantKey;
 
-/// What a scheduler has done so far, and how it is now.
+/// Counters of a scheduler since its start, and its present state.
 ///
 /// Shards are asked one after the other, so numbers that change meanwhile may be from slightly different
 /// moments. Once nothing changes they add up: `enqueued` is `dequeued + expired + evicted + cancelled +
@@ -22,7 +22,7 @@ pub struct SchedulerStats<K = TenantKey> {
     pub dropped: u64,
     /// Tasks that were not delivered because their deadline had passed.
     pub expired: u64,
-    /// Tasks that were not accepted, for whatever reason.
+    /// Tasks that were not accepted, for any reason.
     pub rejected: u64,
     /// Tasks that were not accepted because their tenant had too many queued.
     pub rejected_tenant_full: u64,
@@ -46,10 +46,6 @@ pub struct SchedulerStats<K = TenantKey> {
     pub consumers_waiting: u64,
     /// How often a waiting consumer has been woken.
     pub wakeups: u64,
-    /// The time that delivered tasks were queued, added up.
-    pub queue_time_sum: Duration,
-    /// How many delivered tasks that is.
-    pub queue_time_samples: u64,
     /// How long the tasks that were delivered had been queued.
     pub queue_time: QueueTime,
     /// The tenants with the most tasks accepted, busiest first; at most `top_tenants_capacity`.
@@ -61,6 +57,10 @@ pub struct SchedulerStats<K = TenantKey> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueTime {
+    /// The sum over all tasks.
+    pub sum: Duration,
+    /// The number of tasks.
+    pub samples: u64,
     /// Half of the tasks waited no longer.
     pub p50: Duration,
     /// 95 % of the tasks waited no longer.
@@ -104,8 +104,6 @@ impl<K> SchedulerStats<K> {
             tenants: 0,
             consumers_waiting: 0,
             wakeups: 0,
-            queue_time_sum: Duration::ZERO,
-            queue_time_samples: 0,
             queue_time: QueueTime::default(),
             top_tenants: Vec::new(),
             waits: Histogram::new(),
@@ -121,10 +119,11 @@ impl<K> SchedulerStats<K> {
     /// Returns how long a delivered task was queued on average.
     #[must_use]
     pub fn queue_time_mean(&self) -> Duration {
-        match self.queue_time_samples {
-            0 => Duration::ZERO,
-            samples => duration(duration_nanos(self.queue_time_sum) / u128::from(samples)),
-        }
+        self.queue_time
+            .sum
+            .as_nanos()
+            .checked_div(u128::from(self.queue_time.samples))
+            .map_or(Duration::ZERO, duration)
     }
 
     pub(crate) fn add_shard(&mut self, counters: &Counters, waits: &Histogram, tenants: usize) {
@@ -149,15 +148,15 @@ impl<K> SchedulerStats<K> {
         }
     }
 
-    /// Fills in what follows from the rest.
+    /// Fills in the derived figures.
     pub(crate) fn finish(&mut self) {
         self.rejected =
             self.rejected_tenant_full + self.rejected_global_full + self.rejected_timeout;
         self.dropped = self.rejected + self.evicted;
-        self.queue_time_sum = duration(self.waits.sum());
-        self.queue_time_samples = self.waits.samples();
         let quantile = |per_mille| Duration::from_nanos(self.waits.quantile(per_mille));
         self.queue_time = QueueTime {
+            sum: duration(self.waits.sum()),
+            samples: self.waits.samples(),
             p50: quantile(500),
             p95: quantile(950),
             p99: quantile(990),
@@ -165,10 +164,6 @@ impl<K> SchedulerStats<K> {
             max: Duration::from_nanos(self.waits.longest()),
         };
     }
-}
-
-fn duration_nanos(duration: Duration) -> u128 {
-    duration.as_nanos()
 }
 
 fn duration(nanos: u128) -> Duration {

@@ -1,7 +1,7 @@
 //! The primitives that the crate synchronises with: those of `std`, or loom's when it explores schedules.
 //!
 //! No code of a user runs while one of our locks is held, apart from `Hash`, `Eq` and `Clone` of a tenant's
-//! key. If one of those panics, what the lock protects is still consistent, so poison is ignored.
+//! key. If one of those panics, the protected state is still consistent, so poison is ignored.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
@@ -24,7 +24,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks a mutex if nobody holds it.
+/// Locks a mutex if it is free.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
@@ -35,8 +35,8 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Never succeeds: loom's own `try_lock` waits, which is a deadlock where the real one is not. What follows
-/// a failure is what there is to explore.
+/// Never succeeds: loom's own `try_lock` waits, which is a deadlock where the real one is not. The models
+/// explore the path that follows a failure.
 #[cfg(loom)]
 pub(crate) fn try_lock<T>(_: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     None

@@ -1,12 +1,12 @@
-//! What is scheduled: a payload with what the scheduler needs to know about it.
+//! A task: a payload with the facts that the scheduler needs.
 
 use std::fmt;
 use std::time::Instant;
 
-/// The tenant of work that is told apart by a number.
+/// A tenant with a number for a name.
 ///
-/// Any `Hash + Eq + Clone` type can be a key, for example `String` or `(TenantKey, Route)`; this one is
-/// for those who have a number. The key names who competes for the resource, nothing finer.
+/// Any `Hash + Eq + Clone` type can be a key, for example `String` or `(TenantKey, Route)`. The key names the
+/// party that competes for the resource, nothing finer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantKey(u64);
 
@@ -77,13 +77,13 @@ pub struct Task<T> {
     /// The work itself.
     pub payload: T,
     /// When the task was enqueued. The scheduler sets it from its own clock when it accepts the task, so
-    /// that queue time means time in the queue; what was there before does not matter.
+    /// that queue time means time in the queue; the earlier value does not matter.
     pub enqueue_ts: Instant,
     /// When the task is no longer worth doing. Past it the task is never delivered.
     pub deadline: Option<Instant>,
     /// How urgent the task is among those of its tenant.
     pub priority: Priority,
-    /// What the task uses of the shared resource, in units of your choice. The scheduler brings it into the
+    /// How much of the shared resource the task uses, in units of your choice. The scheduler brings it into the
     /// range from 1 to 2⁴⁴ when it accepts the task.
     pub cost: u64,
 }
@@ -101,7 +101,7 @@ impl<T> Task<T> {
         }
     }
 
-    /// Sets what the task uses of the shared resource.
+    /// Sets how much of the shared resource the task uses.
     #[must_use]
     pub fn with_cost(mut self, cost: u64) -> Self {
         self.cost = cost;
@@ -143,8 +143,8 @@ fn unset() -> Instant {
 
 /// Names one accepted task, to [cancel](crate::Scheduler::cancel) it.
 ///
-/// A handle fits its task only: once that has left the queue, the handle fits nothing, also when the place
-/// in memory has a new task, and never a task of another scheduler.
+/// A handle fits its task only. Once the task has left the queue, the handle fits none, even if a new task has
+/// the same place in memory; and it never fits a task of another scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskHandle {
     pub(crate) scheduler: u32,

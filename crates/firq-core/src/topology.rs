@@ -1,9 +1,9 @@
 //! The locks: one for the ring, one for each shard, or a single one for both if there is one shard.
 //!
 //! # Order
-//! The ring's lock comes before a shard's, and no thread holds two shards. Who holds a shard and finds that
-//! it needs the ring tries to lock it; if somebody else has it, it lets the shard go and takes both in order.
-//! The locks of those who wait ([`Consumers`](crate::consumers), [`Capacity`](crate::capacity)) come last.
+//! The ring's lock comes before a shard's, and no thread holds two shards. A thread that holds a shard and
+//! needs the ring tries to lock it; if the ring is taken, it releases the shard and takes both in order.
+//! The locks of the wait queues ([`Consumers`](crate::consumers), [`Capacity`](crate::capacity)) come last.
 
 use std::hash::Hash;
 
@@ -83,7 +83,7 @@ impl<T, K> Topology<T, K> {
 
     /// Does something in a shard, and then, if that returns a lane, lets the ring know how the lane is.
     ///
-    /// Others may use the shard in between: what the ring gets to know is how the lane is by then.
+    /// Other threads may use the shard in between. The ring gets the state that the lane has by then.
     #[inline]
     pub(crate) fn with_shard_then_ring<R>(
         &self,

@@ -1,4 +1,4 @@
-//! Those who wait, in order of arrival.
+//! A queue of waiting callers, in order of arrival.
 //!
 //! Each has a ticket; tickets grow, so the queue is sorted by them and a seat is found by bisection. A seat
 //! that was given up in the middle stays empty until the front or the back reaches it, or until more than
@@ -21,7 +21,7 @@ impl WaitQueue {
         self.waiting
     }
 
-    /// Takes a seat; one who has had this ticket before comes back to the same place.
+    /// Takes a seat. A caller that had this ticket before gets the same place again.
     pub(crate) fn join(&mut self, ticket: Ticket, waker: Waker) {
         match self.find(ticket) {
             Ok(seat) => {
@@ -44,7 +44,7 @@ impl WaitQueue {
         Some(waker)
     }
 
-    /// Calls the first who waits.
+    /// Takes out the first waker.
     pub(crate) fn pop(&mut self) -> Option<Waker> {
         while let Some((_, seat)) = self.seats.pop_front() {
             if let Some(waker) = seat {

@@ -1,4 +1,4 @@
-//! A seat among those who wait, which is given up when it is dropped.
+//! A seat in a wait queue, given up on drop.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use crate::capacity::{Capacity, Room};
 use crate::consumers::Consumers;
 use crate::wait_queue::Ticket;
 
-/// A place among those who wait for a task or for room.
+/// A place in the queue for a task or for room.
 ///
 /// [`poll_dequeue`](crate::Scheduler::poll_dequeue) and [`poll_submit`](crate::Scheduler::poll_submit) take
 /// a seat when they answer [`Pending`](std::task::Poll::Pending), and keep it in the waiter that they are
 /// given. Use one waiter for one wait at a time, as a future does.
 ///
 /// # Cancel safety
-/// Dropping a waiter gives the seat up. If it had been called already, the call is passed on to the next
-/// who waits, so nothing that was announced is forgotten.
+/// Dropping a waiter gives the seat up. If the waiter had been woken already, it wakes the next waiter, so no
+/// wake-up is lost.
 #[derive(Debug, Default)]
 #[must_use = "dropping a waiter gives up its place"]
 pub struct Waiter {
@@ -34,9 +34,9 @@ enum Seat {
     },
 }
 
-/// What is left of a seat that was given up.
+/// A seat that was given up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Left {
+pub(crate) struct VacatedSeat {
     pub(crate) room: Room,
     pub(crate) ticket: Ticket,
     pub(crate) was_called: bool,
@@ -69,9 +69,9 @@ impl Waiter {
     }
 
     /// Gives up the seat of a producer, without passing a call on: the caller answers it.
-    pub(crate) fn rise_from_room(&mut self) -> Option<Left> {
+    pub(crate) fn rise_from_room(&mut self) -> Option<VacatedSeat> {
         match self.seat.take()? {
-            Seat::Producer { of, room, ticket } => Some(Left {
+            Seat::Producer { of, room, ticket } => Some(VacatedSeat {
                 room,
                 ticket,
                 was_called: !of.leave(room, ticket),

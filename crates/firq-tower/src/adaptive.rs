@@ -85,7 +85,7 @@ impl Adaptive {
     }
 }
 
-/// The limit, and what it is found from.
+/// The limit, and the measurements behind it.
 #[derive(Debug)]
 pub(crate) struct Controller {
     config: Adaptive,
@@ -162,7 +162,7 @@ impl Controller {
         Some(self.limit())
     }
 
-    /// Changes the limit by what a window has shown.
+    /// Changes the limit by the measurements of a window.
     fn turn(&mut self, window: Window, now: Instant) {
         let mean = (window.seconds / f64::from(window.samples)).max(1e-9);
         let baseline = match self.phase {
@@ -175,9 +175,11 @@ impl Controller {
         };
         self.phase = Phase::Following { baseline };
         let gradient = (self.config.tolerance * baseline / mean).clamp(0.5, 1.0);
-        let headroom = match window.peak as f64 >= self.limit / 2.0 {
-            true => self.limit.sqrt(),
-            false => 0.0, // a limit that nobody reaches has not been tried
+        let headroom = if window.peak as f64 >= self.limit / 2.0 {
+            self.limit.sqrt()
+        } else {
+            // A limit that is never reached has not been tried.
+            0.0
         };
         self.limit += STEP * (self.limit * gradient + headroom - self.limit);
         self.limit = self

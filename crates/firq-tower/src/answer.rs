@@ -9,7 +9,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use crate::error::{Cause, Refusal};
 use crate::rejection::FirqHttpRejection;
 
-/// Turns refusals into what the service behind the layer would say.
+/// Turns refusals into responses of the service behind the layer.
 ///
 /// [`JsonAnswer`] is what [`Firq`](crate::Firq) makes unless told otherwise. Closures are answers, too.
 pub trait Answer<Response, Error> {

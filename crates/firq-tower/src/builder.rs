@@ -106,7 +106,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
         self
     }
 
-    /// Sets what a tenant may use in a turn, in units of cost; at least 1, which is the default.
+    /// Sets the cost that a tenant may use in a turn; at least 1, which is the default.
     ///
     /// A request costs 1 unless a [cost extractor](Self::with_cost_extractor) says otherwise, so with a quantum
     /// of 10 up to ten requests of a tenant run in a row. Shares are the same with any quantum; a small one
@@ -130,7 +130,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
 
     /// Sets how many requests of one tenant run at once; at least 1, and by default as many as there are permits.
     ///
-    /// A tenant that is alone may take every permit, and whoever comes then waits until one of its requests ends.
+    /// A tenant that is alone may take every permit; another tenant then waits until one of its requests ends.
     /// If requests can take long or hang, set this to less than the limit: the rest is always there for others.
     /// It does not apply while the layer [drains](FirqLayer::close_drain).
     pub fn with_max_in_flight_per_tenant(mut self, max: usize) -> Self {
@@ -138,7 +138,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
         self
     }
 
-    /// Sets what happens to a request for which there is no room.
+    /// Sets the policy for requests when there is no room.
     ///
     /// Under [`Timeout`](BackpressurePolicy::Timeout) it waits for room, without blocking a thread.
     pub fn with_backpressure(mut self, policy: BackpressurePolicy) -> Self {
@@ -163,7 +163,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
     /// Charges tenants for the time that their requests run, a unit of cost for each `unit` begun, instead of
     /// what they declare: tenants then share time, and one with slow requests gets fewer of them.
     ///
-    /// The declared cost, 1 without an extractor, is what a request costs until it has ended.
+    /// Until a request has ended, it costs what it declares, or 1 without an extractor.
     pub fn with_settle_by_elapsed(mut self, unit: Duration) -> Self {
         self.unit = Some(unit.max(Duration::from_nanos(1)));
         self
@@ -194,7 +194,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
         self.extract(|extractors| extractors.priority = Some(Arc::new(extractor)))
     }
 
-    /// Sets who says what a request costs, in units of your choice; at least 1.
+    /// Sets the function that returns the cost of a request, in units of your choice; at least 1.
     pub fn with_cost_extractor<Req, F>(self, extractor: F) -> Firq<K, Extractors<Req>, A>
     where
         E: IntoExtractors<Req>,

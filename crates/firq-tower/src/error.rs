@@ -13,8 +13,8 @@ pub struct Refusal {
     pub cause: Cause,
     /// How long the client had best wait before it tries again, if that may help.
     ///
-    /// Computed from the pace at which the tenant is being served, and from who has been told to come back
-    /// before: those who come when they were told find room.
+    /// Computed from the pace at which the tenant is served, and from the moments that other clients were told.
+    /// A client that comes back at its moment finds room most of the time.
     pub retry_after: Option<Duration>,
 }
 

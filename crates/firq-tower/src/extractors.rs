@@ -1,4 +1,4 @@
-//! What the layer reads from a request, and the types that keep extractors of different requests apart.
+//! Extractors, and the types that keep extractors of different requests apart.
 
 use std::fmt;
 use std::sync::Arc;

@@ -27,14 +27,14 @@ pin_project! {
         K: Tenant,
     {
         #[pin]
-        state: State<S::Future, S, Req, K>,
+        state: ResponseState<S::Future, S, Req, K>,
         shared: Arc<Shared<Req, K, A>>,
     }
 }
 
 pin_project! {
-    #[project = StateProjection]
-    enum State<F, S, Req, K>
+    #[project = ResponseStateProjection]
+    enum ResponseState<F, S, Req, K>
     where
         K: Tenant,
     {
@@ -49,7 +49,7 @@ pin_project! {
     }
 }
 
-/// What is done when the turn has come: the service that was ready, and the request.
+/// The call that is made when the turn has come: the service that was ready, and the request.
 struct Call<S, Req> {
     service: S,
     request: Req,
@@ -68,9 +68,9 @@ where
     ) -> Self {
         let call = Some(Call { service, request });
         let state = match entry {
-            Entry::Queued(turn) => State::Queued { turn, call },
-            Entry::Waiting(entering) => State::Entering { entering, call },
-            Entry::Refused(refusal) => State::Refused { refusal },
+            Entry::Queued(turn) => ResponseState::Queued { turn, call },
+            Entry::Waiting(entering) => ResponseState::Entering { entering, call },
+            Entry::Refused(refusal) => ResponseState::Refused { refusal },
         };
         Self { state, shared }
     }
@@ -88,41 +88,43 @@ where
         let mut this = self.project();
         loop {
             let next = match this.state.as_mut().project() {
-                StateProjection::Entering { entering, call } => {
+                ResponseStateProjection::Entering { entering, call } => {
                     match ready!(entering.poll_turn(context)) {
-                        Ok(turn) => State::Queued {
+                        Ok(turn) => ResponseState::Queued {
                             turn,
                             call: call.take(),
                         },
-                        Err(refusal) => State::Refused { refusal },
+                        Err(refusal) => ResponseState::Refused { refusal },
                     }
                 }
-                StateProjection::Queued { turn, call } => match ready!(turn.poll_permit(context)) {
-                    Ok(permit) => {
-                        let call = call.take().expect("a turn comes once");
-                        let Call {
-                            mut service,
-                            request,
-                        } = call;
-                        State::Running {
-                            future: service.call(request),
-                            permit,
+                ResponseStateProjection::Queued { turn, call } => {
+                    match ready!(turn.poll_permit(context)) {
+                        Ok(permit) => {
+                            let call = call.take().expect("a turn comes once");
+                            let Call {
+                                mut service,
+                                request,
+                            } = call;
+                            ResponseState::Running {
+                                future: service.call(request),
+                                permit,
+                            }
                         }
+                        Err(refusal) => ResponseState::Refused { refusal },
                     }
-                    Err(refusal) => State::Refused { refusal },
-                },
-                StateProjection::Running { future, permit } => {
+                }
+                ResponseStateProjection::Running { future, permit } => {
                     let response = ready!(future.poll(context));
                     permit.served();
-                    this.state.set(State::Done); // frees the permit
+                    this.state.set(ResponseState::Done); // frees the permit
                     return Poll::Ready(response);
                 }
-                StateProjection::Refused { refusal } => {
+                ResponseStateProjection::Refused { refusal } => {
                     let answer = this.shared.answer.answer(*refusal);
-                    this.state.set(State::Done);
+                    this.state.set(ResponseState::Done);
                     return Poll::Ready(answer);
                 }
-                StateProjection::Done => panic!("polled after it was ready"),
+                ResponseStateProjection::Done => panic!("polled after it was ready"),
             };
             this.state.set(next);
         }
@@ -136,11 +138,11 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Entering { .. } => "Entering",
-            State::Queued { .. } => "Queued",
-            State::Running { .. } => "Running",
-            State::Refused { .. } => "Refused",
-            State::Done => "Done",
+            ResponseState::Entering { .. } => "Entering",
+            ResponseState::Queued { .. } => "Queued",
+            ResponseState::Running { .. } => "Running",
+            ResponseState::Refused { .. } => "Refused",
+            ResponseState::Done => "Done",
         };
         f.debug_struct("ResponseFuture")
             .field("state", &state)

@@ -1,14 +1,14 @@
-//! The gate: who waits, who runs, and the hand-over between them.
+//! The gate: queued requests, running requests, and the hand-over between them.
 //!
-//! A request queues, gets a permit, runs with it, and gives it back. There is no dispatcher: whoever makes a
-//! request or a permit available, by [entering](Gate::enter) or by dropping a [`Permit`], also
-//! [admits](Gate::admit) whoever is next. A permit is taken first and a request chosen second, so the scheduler
+//! A request queues, gets a permit, runs with it, and gives it back. There is no dispatcher: the task that makes
+//! a request or a permit available, by [entering](Gate::enter) or by dropping a [`Permit`], also
+//! [admits](Gate::admit) the next request. A permit is taken first and a request chosen second, so the scheduler
 //! never picks a request that then has to wait for something else.
 //!
-//! # Why nobody is left waiting while a permit is free
-//! Two who admit at the same time can get in each other's way: one finds no permit, because the other has just
-//! taken the last one, and finds nobody in the queue. So whoever enters counts its arrival after queueing and
-//! before it looks for a permit; and who gives an unused permit back looks, after that, whether anybody has
+//! # Why no request waits while a permit is free
+//! Two tasks that admit at the same time can miss each other: the first finds no permit, because the second has
+//! just taken the last one, and the second finds an empty queue. So a request counts its arrival after queueing
+//! and before it looks for a permit. A task that gives an unused permit back then checks whether a request has
 //! arrived since it looked into the queue, and if so tries again. These steps are sequentially consistent, so
 //! one of the two sees the other.
 
@@ -38,7 +38,7 @@ pub trait Tenant: Hash + Eq + Clone + Send + Sync + 'static {}
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Tenant for K {}
 
-/// What a request in the queue is told in the end.
+/// The answer to a request in the queue.
 pub(crate) enum Verdict<K: Tenant> {
     Granted(Permit<K>),
     Dropped { tenant: K, reason: DropReason },
@@ -47,7 +47,7 @@ pub(crate) enum Verdict<K: Tenant> {
 /// A request in the queue.
 pub(crate) type Seat<K> = oneshot::Sender<Verdict<K>>;
 
-/// What is known of a request before it is let in.
+/// The facts about a request that the gate needs.
 #[derive(Debug)]
 pub(crate) struct Order<K> {
     pub(crate) tenant: K,
@@ -77,7 +77,7 @@ pub(crate) struct Gate<K: Tenant> {
     max_per_tenant: usize,
     max_global: usize,
     quantum: u64,
-    /// Tells those who wait for the end to look again.
+    /// Wakes the callers that wait for the end.
     idle: Notify,
 }
 
@@ -98,7 +98,7 @@ impl<K: Tenant> Gate<K> {
                     tenant: dropped.tenant,
                     reason: dropped.reason,
                 };
-                // Whoever does not listen any more has gone, and does not mind.
+                // A receiver that is gone needs no answer.
                 let _ = dropped.task.payload.send(verdict);
             });
         Self {
@@ -116,7 +116,7 @@ impl<K: Tenant> Gate<K> {
         }
     }
 
-    /// Lets a request in, and whoever is next run.
+    /// Queues a request, and admits the next one.
     pub(crate) fn enter(self: &Arc<Self>, order: Order<K>) -> Entry<K> {
         let Order {
             tenant,
@@ -132,12 +132,11 @@ impl<K: Tenant> Gate<K> {
         {
             return Entry::Waiting(Entering::new(self, tenant, task, verdict));
         }
-        let submitted = match self.refuses_early(&tenant) {
-            true => Err(self
-                .scheduler
-                .scheduler()
-                .reject(EnqueueRejectReason::TenantFull, task)),
-            false => self.scheduler.try_enqueue(tenant.clone(), task),
+        let submitted = if self.refuses_early(&tenant) {
+            let scheduler = self.scheduler.scheduler();
+            Err(scheduler.reject(EnqueueRejectReason::TenantFull, task))
+        } else {
+            self.scheduler.try_enqueue(tenant.clone(), task)
         };
         match submitted {
             Ok(handle) => {
@@ -148,7 +147,7 @@ impl<K: Tenant> Gate<K> {
         }
     }
 
-    /// Announces a request that has been queued, and lets whoever is next run.
+    /// Counts a request that has been queued, and admits the next one.
     pub(crate) fn arrive(self: &Arc<Self>) {
         self.arrivals.fetch_add(1, Ordering::SeqCst);
         self.admit();
@@ -157,7 +156,7 @@ impl<K: Tenant> Gate<K> {
     /// Gives permits to requests for as long as there are both.
     pub(crate) fn admit(self: &Arc<Self>) {
         loop {
-            // Whoever is counted here is in the queue that is looked at next, unless it has been served.
+            // A request that is counted here is in the queue that is looked at next, unless it was served.
             let arrivals = self.arrivals.load(Ordering::SeqCst);
             if self.scheduler.scheduler().is_empty() || !self.limit.try_take() {
                 return;
@@ -226,7 +225,7 @@ impl<K: Tenant> Gate<K> {
         }
     }
 
-    /// Returns what is in the way of a tenant whose own queue is full.
+    /// Returns the crowd of a tenant whose own queue is full.
     fn crowd_of(&self, tenant: &K) -> Crowd {
         let half = self.max_per_tenant / 2;
         let queued = self.scheduler.scheduler().tenant_len(tenant);
@@ -237,7 +236,7 @@ impl<K: Tenant> Gate<K> {
         }
     }
 
-    /// Returns what is in the way when everybody's queue is full: others come back, too, so an eighth is a guess.
+    /// Returns the crowd when the whole queue is full. Clients of other tenants come back, too: an eighth is a guess.
     const fn crowd_of_all(&self) -> Crowd {
         Crowd {
             in_the_way: self.max_global / 8,
@@ -246,14 +245,14 @@ impl<K: Tenant> Gate<K> {
         }
     }
 
-    /// Returns whether a request is to be refused before its tenant's queue is full, for the sake of those who
+    /// Returns whether to refuse a request before its tenant's queue is full, to leave room for clients that
     /// come back.
     fn refuses_early(&self, tenant: &K) -> bool {
         let fill = || {
             let queued = self.scheduler.scheduler().tenant_len(tenant);
             queued as f64 / self.max_per_tenant as f64
         };
-        // Who comes when it is too late is told so.
+        // A closed gate must answer `Closed`, not `TenantFull`.
         self.lines.refuses_early(tenant, fill) && !self.scheduler.is_closed()
     }
 
@@ -263,7 +262,7 @@ impl<K: Tenant> Gate<K> {
         self.note_idle();
     }
 
-    /// Returns when the gate is closed and nobody waits or runs any more.
+    /// Returns when the gate is closed and no request waits or runs any more.
     pub(crate) async fn drained(&self) {
         let mut notified = std::pin::pin!(self.idle.notified());
         loop {
@@ -276,7 +275,7 @@ impl<K: Tenant> Gate<K> {
         }
     }
 
-    /// Tells those who wait for the end if this is it.
+    /// Wakes the callers that wait for the end, if this is it.
     pub(crate) fn note_idle(&self) {
         if self.scheduler.is_closed() && self.is_idle() {
             self.idle.notify_waiters();

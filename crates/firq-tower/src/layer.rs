@@ -23,7 +23,7 @@ pub struct FirqLayer<Req, K: Tenant = TenantKey, A = JsonAnswer> {
     shared: Arc<Shared<Req, K, A>>,
 }
 
-/// What a layer, its services and their responses share.
+/// State that a layer, its services and their responses share.
 pub(crate) struct Shared<Req, K: Tenant, A> {
     pub(crate) gate: Arc<Gate<K>>,
     pub(crate) tenant: Box<dyn Fn(&Req) -> K + Send + Sync>,
@@ -32,7 +32,7 @@ pub(crate) struct Shared<Req, K: Tenant, A> {
 }
 
 impl<Req, K: Tenant, A> Shared<Req, K, A> {
-    /// Reads from a request what the gate needs to know.
+    /// Reads the facts that the gate needs from a request.
     pub(crate) fn order(&self, request: &Req) -> Order<K> {
         let extractors = &self.extractors;
         Order {
@@ -54,7 +54,7 @@ impl<Req, K: Tenant, A> FirqLayer<Req, K, A> {
         }
     }
 
-    /// Returns how the layer is doing, and what it has done so far.
+    /// Returns the layer's counters and its present state.
     #[must_use]
     pub fn stats(&self) -> FirqStats<K> {
         self.gate().stats()

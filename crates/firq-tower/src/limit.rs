@@ -56,7 +56,7 @@ impl Limit {
         self.max.load(SeqCst)
     }
 
-    /// Returns whether somebody wants to know how long requests take.
+    /// Returns whether the limit needs the duration of requests.
     pub(crate) const fn is_adaptive(&self) -> bool {
         self.controller.is_some()
     }
@@ -73,7 +73,7 @@ impl Limit {
         }
     }
 
-    /// Lets an adaptive limit forget what it knows of the service.
+    /// Lets an adaptive limit forget its measurements of the service.
     pub(crate) fn reset(&self, now: Instant) {
         if let Some(controller) = &self.controller {
             let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);

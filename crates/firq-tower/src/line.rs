@@ -1,23 +1,22 @@
 //! Telling refused clients when to come back, so that there is room for them when they do.
 //!
-//! Nobody can tell a client that comes back from one that comes for the first time, so room cannot be kept for
-//! it by name. What can be done, for a tenant that is being refused:
+//! The layer cannot tell a client that comes back from one that comes for the first time, so it cannot reserve room
+//! for it. For a tenant that is being refused, it does two things instead:
 //!
-//! - **Some of its requests are refused early**: none while its queue is half empty, and the more the fuller it is.
-//!   Otherwise the next request, from whichever of its clients happens to send one, takes each place that comes
-//!   free, and those who wait as they were told never find any. So there is room most of the time, for everybody,
-//!   and the queue is never empty for it.
-//! - **Those who are refused are told different moments**, far enough apart for fifteen requests to be served in
-//!   between. A wait is told in whole seconds, so those who are refused together can only be told moments that
-//!   are whole seconds apart. A few may come at the same one, if nobody else comes near it: a sixteenth of a queue,
-//!   which there is room for most of the time. The first moment that has room is taken.
+//! - **It refuses some requests early**: none while the tenant's queue is half empty, and more the fuller it is.
+//!   Otherwise the next request from any client takes each place that comes free, and clients that wait as they were
+//!   told never find any. So there is room for every client most of the time, and the queue still never runs empty.
+//! - **It tells refused clients different moments**, far enough apart for fifteen requests to be served in between.
+//!   `Retry-After` is in whole seconds, so clients that are refused together can only be told moments that are whole
+//!   seconds apart. A few may share a moment if no others come near it: a sixteenth of a queue, for which there is
+//!   room most of the time. A client gets the first moment that has room.
 //!
-//! Those who come back are then one in sixteen of those who come. As many as come back have to go, so one in sixteen
-//! is refused, whoever it is; and fifteen of sixteen find room.
+//! One request in sixteen then comes from a client that was refused before. As many as come back must be refused, so
+//! one request in sixteen is refused, and fifteen of sixteen find room.
 //!
-//! What does not work: letting nobody in until half of the queue is free. Those who are refused meanwhile are refused
-//! within a moment, come back within a moment of some second, and fill the queue just then, so that more are
-//! refused at that moment of the second, until all are.
+//! We tried to admit no request until half of the queue is free, and it does not work. Clients that are refused
+//! together come back together, fill the queue at the same moment of some second, and so make more clients
+//! synchronise with them, until all are.
 //!
 //! The pace is measured, from the first refusal on and over the last seconds; until there is one, half a queue of
 //! clients is told to come with each second. When every moment of the next minute
@@ -32,7 +31,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest that anybody is told to wait, in seconds.
+/// The longest wait that a client is told, in seconds.
 const SECONDS_MAX: u64 = 60;
 /// How many requests of a tenant are served for each that comes back.
 const SERVED_PER_RETURN: f64 = 15.0;
@@ -48,28 +47,28 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// The lines of all tenants that are being refused.
 #[derive(Debug)]
 pub(crate) struct Lines<K> {
-    /// How many there are, so that nobody needs the lock while there is none.
+    /// The number of lines, so that requests need no lock while there are none.
     count: AtomicUsize,
     epoch: Instant,
-    state: Mutex<State<K>>,
+    state: Mutex<LinesState<K>>,
 }
 
 #[derive(Debug)]
-struct State<K> {
+struct LinesState<K> {
     lines: HashMap<K, Line>,
     sweep_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Line {
-    /// Whether anybody was refused because the tenant's own queue was full.
+    /// Whether a request was refused because the tenant's own queue was full.
     was_full: bool,
     /// How full the tenant's queue has been of late, from 0 to 1.
     fill: f64,
     /// How much of a request is due to be refused early, less than one.
     early: f64,
     promises: Promises,
-    /// The last moment that was promised to somebody.
+    /// The last moment that a client was told.
     promised: Instant,
     /// How many have been refused.
     refused: u64,
@@ -78,14 +77,14 @@ struct Line {
     since: Instant,
 }
 
-/// What a refused client is up against.
+/// The competition that a refused client has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crowd {
     /// How many requests have to be served before there is room.
     pub(crate) in_the_way: usize,
     /// For how many there is room then.
     pub(crate) at_once: usize,
-    /// Whether it is the tenant's own queue that is full, and not everybody's.
+    /// Whether the tenant's own queue is full, and not the whole queue.
     pub(crate) is_of_one: bool,
 }
 
@@ -102,7 +101,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         Self {
             count: AtomicUsize::new(0),
             epoch: now,
-            state: Mutex::new(State {
+            state: Mutex::new(LinesState {
                 lines: HashMap::new(),
                 sweep_at: None,
             }),
@@ -120,7 +119,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
             return false;
         };
         // Requests that follow an answer find the queue just shortened, others do not: on average all see the same.
-        // But who finds it half empty is let in, though it was full a while ago.
+        // But a request that finds it half empty is admitted, though it was full a while ago.
         let fill = fill();
         line.fill += (fill - line.fill) / FILL_MEMORY;
         // Every so many requests one, rather than by chance: refusals are spread evenly.
@@ -183,7 +182,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
                 let free = line.promises.promise(since_epoch, spread, first);
                 free.unwrap_or(first + line.refused % (SECONDS_MAX - first + 1))
             }
-            // Before anybody has been served, as many are called back at a time as there will be room for.
+            // Before any request was served, as many clients are called back at a time as will find room.
             None => 1 + ((line.refused - 1) / crowd.at_once.max(1) as u64).min(SECONDS_MAX - 1),
         };
         let wait = Duration::from_secs(seconds);
@@ -196,8 +195,8 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Forgets the lines in which nobody can be any more.
-    fn sweep(&self, state: &mut State<K>, now: Instant) {
+    /// Forgets the lines whose last moment has passed.
+    fn sweep(&self, state: &mut LinesState<K>, now: Instant) {
         if state.sweep_at.is_some_and(|sweep_at| now < sweep_at) {
             return;
         }
@@ -206,7 +205,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         self.count.store(state.lines.len(), Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
+    fn lock(&self) -> MutexGuard<'_, LinesState<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -216,7 +215,7 @@ const BIN: Duration = Duration::from_millis(10);
 const BINS_PER_SECOND: u64 = 100;
 const BINS: u64 = BINS_PER_SECOND * (SECONDS_MAX + 4);
 
-/// For how long nobody looks for a free moment when there was none.
+/// For how long the search for a free moment is skipped when there was none.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The moments of the next minute at which clients were told to come: a ring of how many, for every 10 ms.

@@ -19,7 +19,7 @@ pub(crate) struct Permit<K: Tenant> {
     /// Whose it is, and with how much it has been charged so far.
     tenant: K,
     charged: u64,
-    /// When the permit was granted, if anybody wants to know.
+    /// When the permit was granted, if that is measured.
     granted: Option<Instant>,
     is_served: bool,
 }
@@ -42,7 +42,7 @@ impl<K: Tenant> Permit<K> {
         self.is_served = true;
     }
 
-    /// Gives the permit back to whoever has just granted it, and goes on admitting by itself.
+    /// Gives the permit back without admitting: the caller, which has just granted it, goes on admitting.
     pub(crate) fn return_to(mut self, gate: &Gate<K>) {
         self.gate = None;
         self.give_back(gate);
@@ -55,7 +55,7 @@ impl<K: Tenant> Permit<K> {
         gate.limit.give_back();
     }
 
-    /// Reports what the request took to those who want to know.
+    /// Reports the duration of the request to the limit and to the scheduler.
     fn report(&self, gate: &Gate<K>, granted: Instant) {
         let now = TokioClock.now();
         let took = now.saturating_duration_since(granted);

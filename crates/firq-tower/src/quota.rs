@@ -1,10 +1,10 @@
 //! How many permits one tenant may hold.
 //!
 //! A tenant that holds as many as it may is paused: it keeps its place in the ring, and is passed over until one
-//! of its requests has ended. Who takes a request holds the books until the tenant is paused, if it has to be, so
-//! nobody takes one too many meanwhile.
+//! of its requests has ended. A task that takes a request holds the lock of the counts until the tenant is
+//! paused, if it has to be, so that no other task takes one too many meanwhile.
 //!
-//! Lock order: the books, then whatever the scheduler locks.
+//! Lock order: the counts, then the scheduler's locks.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

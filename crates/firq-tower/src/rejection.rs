@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::error::{Cause, Refusal};
 
-/// What a client is told about a request for which there was no room.
+/// The response to a request for which there was no room.
 ///
 /// Serialised, it has the fields `status`, `code`, `message` and `reason`, which are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ const LIMIT: &str = "firq_in_flight_limit";
 const SATURATION: &str = "firq_in_flight_saturation_ratio";
 const REFUSED: &str = "firq_requests_refused_total";
 
-/// How the layer is doing, and what it has done so far.
+/// Counters of the layer, and its present state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FirqStats<K = TenantKey> {
@@ -19,7 +19,7 @@ pub struct FirqStats<K = TenantKey> {
     pub in_flight_active: usize,
     /// Requests that may run at once, now.
     pub in_flight_limit: usize,
-    /// What is queued and has been, as the scheduler counts it.
+    /// The scheduler's statistics.
     pub queue: SchedulerStats<K>,
     refused: [u64; Cause::ALL.len()],
 }

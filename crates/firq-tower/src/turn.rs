@@ -58,7 +58,7 @@ impl<K: Tenant> Turn<K> {
             Poll::Ready(verdict) => verdict,
             Poll::Pending => {
                 ready!(self.poll_deadline(context));
-                // Nobody else may have come across it yet.
+                // No other call may have met it yet.
                 self.gate.scheduler.scheduler().expire();
                 ready!(Pin::new(&mut self.verdict).poll(context))
             }

@@ -58,15 +58,15 @@ pub struct Config {
     pub base_backoff: Duration,
     /// The longest wait between two attempts. Default 20 s.
     pub max_interval: Duration,
-    /// What the changes of waits ("jitter") are drawn from. The same seed gives the same waits.
+    /// The seed of the random changes to waits ("jitter"). The same seed gives the same waits.
     pub jitter_seed: u64,
-    /// When jobs are attempted again, instead of what the fields above say.
+    /// A retry policy that replaces the one made from the fields above.
     pub retry_policy: Option<Arc<dyn RetryPolicy>>,
     /// Is told of every job that has failed for good, once: by its worker, which goes on when it returns.
     pub error_handler: Option<ErrorHandler>,
     /// Is given every job that has failed for good, after the error handler has been told.
     pub dead_job_hook: Option<DeadJobHook>,
-    /// What the names of metrics begin with. Default `mycelian`.
+    /// The prefix of the metrics' names. Default `mycelian`.
     pub metrics_namespace: String,
 }
 
@@ -174,10 +174,10 @@ fn or<T: Default + PartialEq>(value: T, default: T) -> T {
 }
 
 const fn at_most(field: &'static str, value: usize, max: usize) -> Result<usize, ConfigError> {
-    match value <= max {
-        true => Ok(value),
-        false => Err(ConfigError::TooLarge { field, value, max }),
+    if value > max {
+        return Err(ConfigError::TooLarge { field, value, max });
     }
+    Ok(value)
 }
 
 fn is_metric_name(name: &str) -> bool {

@@ -14,7 +14,7 @@ use crate::failure::JobPanic;
 
 /// Calls a function of the user's, and turns a panic into its message.
 pub(crate) fn call<R>(function: impl FnOnce() -> R) -> Result<R, JobPanic> {
-    // Nothing of ours is reachable from the function, and what it leaves half-done is its owner's.
+    // The function cannot reach our state, and its own state belongs to the user.
     catch_unwind(AssertUnwindSafe(function)).map_err(message)
 }
 
@@ -93,7 +93,7 @@ where
     })
 }
 
-/// Returns what a panic said.
+/// Returns the message of a panic.
 fn message(payload: Box<dyn Any + Send>) -> JobPanic {
     let text = match payload.downcast::<String>() {
         Ok(text) => *text,

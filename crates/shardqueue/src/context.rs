@@ -1,4 +1,4 @@
-//! What a job is told about its own attempt.
+//! The context of an attempt.
 
 use std::fmt;
 use std::sync::Arc;

@@ -17,7 +17,7 @@ impl Config {
     /// `1.5s` or `1m30s`.
     ///
     /// # Errors
-    /// If one of them does not say what it should; the error names it and quotes its text.
+    /// If one of them has an invalid value; the error names the variable and quotes the value.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_vars(std::env::vars_os())
     }

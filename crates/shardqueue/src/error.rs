@@ -91,14 +91,14 @@ impl Error for SubmitError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A variable of the environment does not say what it should.
+    /// An environment variable has an invalid value.
     #[error("{variable}: expected {expected}, got `{text}`")]
     Variable {
         /// The variable's name.
         variable: &'static str,
-        /// What it may say.
+        /// The valid values.
         expected: &'static str,
-        /// What it says.
+        /// Its value.
         text: String,
     },
     /// A field has a value that it must not have.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::outcome::JobId;
 
-/// What a failed attempt returns: any error.
+/// The error of a failed attempt: any error.
 pub type JobError = Box<dyn Error + Send + Sync + 'static>;
 
 /// How far [`is_permanent`] follows a chain of sources. A chain that leads back to itself ends here, too.
@@ -76,7 +76,7 @@ impl JobPanic {
         Self { message }
     }
 
-    /// Returns what the panic said.
+    /// Returns the panic's message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -151,7 +151,7 @@ impl JobFailure {
         self.0.reason
     }
 
-    /// Returns what the last attempt returned; a [`JobPanic`] if it panicked.
+    /// Returns the error of the last attempt; a [`JobPanic`] if it panicked.
     #[must_use]
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.0.error

@@ -1,4 +1,4 @@
-//! What a submitter holds: a future of the job's outcome, with which it can also be cancelled and looked up.
+//! The submitter's handle: a future of the job's outcome, which can also cancel the job and look it up.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -12,8 +12,8 @@ use crate::ticket::Ticket;
 
 /// A job that was accepted.
 ///
-/// Awaiting it gives the job's [`Outcome`]. Dropping it lets the job go on: nobody waits for it any more, and
-/// that is all. To cancel the job when the handle is dropped, turn it into a [`CancelOnDrop`].
+/// Awaiting it gives the job's [`Outcome`]. Dropping it does not affect the job. To cancel the job when
+/// the handle is dropped, turn it into a [`CancelOnDrop`].
 ///
 /// # Cancel safety
 /// It can be polled, dropped and polled again in a `select!` (`&mut handle`) without losing the outcome, which

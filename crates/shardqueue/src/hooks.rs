@@ -1,4 +1,4 @@
-//! What the user has a say in when a job fails: the retry policy, the error handler, the hook for dead jobs.
+//! The user's code that a failed job calls: the retry policy, the error handler, the hook for dead jobs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,30 +32,32 @@ pub(crate) struct Hooks {
     pub(crate) on_dead: Option<DeadJobHook>,
 }
 
-/// What becomes of a job that has failed.
+/// The decision about a failed job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RetryDecision {
     Retry(Duration),
     GiveUp(FailureReason),
 }
 
 impl Hooks {
-    /// Decides whether a job is attempted again. The user's code may panic: then it is not.
-    pub(crate) fn judge(&self, failed: &FailedAttempt<'_>) -> Verdict {
-        let judged = contain::call(|| match is_permanent(failed.error) {
-            true => Verdict::GiveUp(FailureReason::Permanent),
-            false => match self.retry.next_delay(failed) {
-                Some(delay) => Verdict::Retry(delay),
-                None => Verdict::GiveUp(FailureReason::Exhausted),
-            },
-        });
-        judged.unwrap_or_else(|panic| {
+    /// Decides whether to attempt a job again. If the user's policy panics, the job is given up.
+    pub(crate) fn decide(&self, failed: &FailedAttempt<'_>) -> RetryDecision {
+        let decide = || {
+            if is_permanent(failed.error) {
+                return RetryDecision::GiveUp(FailureReason::Permanent);
+            }
+            match self.retry.next_delay(failed) {
+                Some(delay) => RetryDecision::Retry(delay),
+                None => RetryDecision::GiveUp(FailureReason::Exhausted),
+            }
+        };
+        contain::call(decide).unwrap_or_else(|panic| {
             tracing::error!(panic = %panic, "shardqueue: retry policy panic: {panic}");
-            Verdict::GiveUp(FailureReason::Exhausted)
+            RetryDecision::GiveUp(FailureReason::Exhausted)
         })
     }
 
-    /// Tells whoever wants to know that a job has failed for good.
+    /// Reports that a job has failed for good.
     pub(crate) fn failed(&self, failure: JobFailure, job: BoxJob) {
         if let Some(handler) = &self.on_error
             && let Err(panic) = contain::call(|| handler(&failure))

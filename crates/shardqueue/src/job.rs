@@ -1,4 +1,4 @@
-//! The work: what the user implements, and how the executor holds it.
+//! Jobs: the trait that users implement, and the form in which the executor holds them.
 //!
 //! A job and the future of its attempt live in one allocation, whose type is erased. A closure stays beside the
 //! future that it made. A job with an `async fn` is inside the future, which borrows it; when the attempt ends,
@@ -66,7 +66,7 @@ where
     }
 }
 
-/// What the future of a closure may return: nothing, or a result with any error.
+/// The return types of a closure's future: nothing, or a result with any error.
 pub trait IntoResult: sealed::Sealed {
     #[doc(hidden)]
     fn into_result(self) -> Result<(), JobError>;
@@ -134,7 +134,7 @@ impl fmt::Debug for BoxJob {
     }
 }
 
-/// What the executor does with a job, whatever its type.
+/// The operations of the executor on a job of any type.
 trait Attempts: Send {
     fn poll_attempt(
         self: Pin<&mut Self>,

@@ -4,14 +4,14 @@
 //!
 //! ```text
 //! ShardExecutor ── Shard × n    a core behind a lock, and the sleeping worker's waker      1 lock each
-//!               │    └─ core     lanes, ring, timers, room, barriers, books: pure, time is an argument
+//!               │    └─ core     lanes, ring, timers, room, barriers, counters: pure, time is an argument
 //!               └─ Worker × n   a Tokio task per shard: runs what its core says, one job at a time
 //! JobHandle ── Ticket           what submitter, handle, attempt and worker share of one job
 //! ```
 //!
-//! A job is submitted under its shard's lock, and so is the end of one reported together with taking the next.
-//! The user's code (jobs, policies, handlers) runs under no lock, and its panics are contained. There is no store
-//! yet; jobs enter and leave the books in one function each, which is where one would be told.
+//! A job is submitted under its shard's lock. The worker takes the lock once per job: to report the end of one and take
+//! the next. The user's code (jobs, policies, handlers) runs under no lock, and its panics are contained. There is no
+//! store; jobs are accepted and ended in one function each, where a store would be called.
 
 mod bell;
 mod config;

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Each model is a whole shard with two or three threads; the worker is its loop without Tokio. What is explored
-//! is the hand-off: nobody sleeps while there is something to do, and every submission is answered.
+//! is the hand-off: the worker never sleeps while there is something to do, and every submission is answered.
 
 use std::future::{poll_fn, ready};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::core::{Limits, Next, Patience, Timestamp};
 use crate::job::{BoxJob, Job};
 use crate::options::Priority;
 use crate::outcome::{CancelResult, JobId, Outcome};
-use crate::shard::{Applicant, Report, Shard, Submitted, Task};
+use crate::shard::{NewJob, Report, Shard, Submitted, Task};
 use crate::ticket::Ticket;
 
 /// Explores every schedule, or where there are too many, those with a bounded number of preemptions.
@@ -52,14 +52,14 @@ fn job() -> BoxJob {
 }
 
 fn submit(shard: &Shard, ticket: &Arc<Ticket>, patience: Patience) -> Submitted {
-    let applicant = Applicant {
+    let new_job = NewJob {
         key: "key",
         job: job(),
         priority: Priority::Normal,
         cost: drr::Cost::ONE,
         ticket,
     };
-    shard.submit(applicant, patience)
+    shard.submit(new_job, patience)
 }
 
 fn accepted(submitted: &Submitted) -> JobId {
@@ -254,7 +254,7 @@ fn a_barrier_rings_when_the_last_job_before_it_ends() {
         if let Some((_, bell)) = shard.barrier(Some("key")) {
             block_on(poll_fn(|cx| bell.poll_rung(cx)));
         }
-        assert_eq!(shard.books().counters.ran, 1);
+        assert_eq!(shard.snapshot().counters.ran, 1);
         assert_eq!(worker.join().unwrap(), 1);
     });
 }

@@ -1,7 +1,7 @@
 //! The executor's metrics, read from its shards at the moment of the scrape.
 //!
-//! Nothing is counted twice: the numbers are those of the books, under each shard's lock, so a gauge cannot
-//! lag behind a counter. The client library adds `_total` to the names of counters and `_seconds` to that of the
+//! The metrics have no counters of their own: they read a snapshot of each shard under its lock, so a gauge cannot lag
+//! behind a counter. The client library adds `_total` to the names of counters and `_seconds` to that of the
 //! histogram.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use crate::core::BOUNDS;
-use crate::shard::{Books, Shard};
+use crate::shard::{Shard, Snapshot};
 
 const SUBSYSTEM: &str = "shardqueue";
 
@@ -50,16 +50,16 @@ impl ShardCollector {
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         metric: Metric,
-        books: &[Books],
-        value: impl Fn(&Books) -> u64,
+        snapshots: &[Snapshot],
+        value: impl Fn(&Snapshot) -> u64,
     ) -> fmt::Result {
         let name = self.name(metric);
         let mut family = encoder.encode_descriptor(&name, metric.1, None, MetricType::Counter)?;
-        for (shard, books) in books.iter().enumerate() {
+        for (shard, snapshot) in snapshots.iter().enumerate() {
             let labels = [("shard", shard.to_string())];
             family
                 .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&value(books), None)?;
+                .encode_counter::<NoLabelSet, _, u64>(&value(snapshot), None)?;
         }
         Ok(())
     }
@@ -67,22 +67,22 @@ impl ShardCollector {
 
 impl Collector for ShardCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let books: Vec<Books> = self.shards.iter().map(|shard| shard.books()).collect();
-        self.counter(&mut encoder, SUBMISSIONS, &books, |books| {
-            books.counters.accepted
+        let snapshots: Vec<Snapshot> = self.shards.iter().map(|shard| shard.snapshot()).collect();
+        self.counter(&mut encoder, SUBMISSIONS, &snapshots, |snapshot| {
+            snapshot.counters.accepted
         })?;
-        self.counter(&mut encoder, QUEUE_FULL, &books, |books| {
-            books.counters.refused_full
+        self.counter(&mut encoder, QUEUE_FULL, &snapshots, |snapshot| {
+            snapshot.counters.refused_full
         })?;
 
         let name = self.name(RUN_DURATION);
         let unit = Unit::Seconds;
         let kind = MetricType::Histogram;
         let mut family = encoder.encode_descriptor(&name, RUN_DURATION.1, Some(&unit), kind)?;
-        for (shard, books) in books.iter().enumerate() {
+        for (shard, snapshot) in snapshots.iter().enumerate() {
             let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
-            let buckets: Vec<(f64, u64)> = bounds.zip(books.runs.buckets).collect();
-            let (sum, count) = (books.runs.sum.as_secs_f64(), books.runs.count());
+            let buckets: Vec<(f64, u64)> = bounds.zip(snapshot.runs.buckets).collect();
+            let (sum, count) = (snapshot.runs.sum.as_secs_f64(), snapshot.runs.count());
             let labels = [("shard", shard.to_string())];
             family
                 .encode_family(&labels)?
@@ -92,8 +92,8 @@ impl Collector for ShardCollector {
         let name = self.name(QUEUE_DEPTH);
         let mut family =
             encoder.encode_descriptor(&name, QUEUE_DEPTH.1, None, MetricType::Gauge)?;
-        for (shard, books) in books.iter().enumerate() {
-            let depth = i64::try_from(books.gauges.0).unwrap_or(i64::MAX);
+        for (shard, snapshot) in snapshots.iter().enumerate() {
+            let depth = i64::try_from(snapshot.gauges.0).unwrap_or(i64::MAX);
             let labels = [("shard", shard.to_string())];
             family.encode_family(&labels)?.encode_gauge(&depth)?;
         }

@@ -1,4 +1,4 @@
-//! What can be said about a job when it is submitted.
+//! Options of a job.
 
 use drr::Cost;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ impl Priority {
     }
 }
 
-/// What is special about a job.
+/// Options of a job: its priority, cost and cancellation token.
 ///
 /// ```
 /// use shardqueue::{JobOptions, Priority};

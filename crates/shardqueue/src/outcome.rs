@@ -1,17 +1,17 @@
-//! What is said about a job: its name, how it is, how it ended.
+//! A job's id, its status and its outcome.
 
 use std::fmt;
 
 use tokio::time::Instant;
 
-use crate::core::Place;
+use crate::core::JobSlot;
 use crate::failure::JobFailure;
 
 /// Names a job that was accepted, among all of its executor's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JobId {
     pub(crate) shard: u32,
-    pub(crate) place: Place,
+    pub(crate) place: JobSlot,
 }
 
 impl JobId {
@@ -51,7 +51,7 @@ pub enum Outcome {
     Failed(JobFailure),
     /// It was cancelled before its first attempt, or between two.
     Cancelled,
-    /// It was never attempted, because the executor stopped; it was handed back to whoever stopped it.
+    /// It was never attempted, because the executor stopped; the call that stopped it returned the job.
     Returned,
 }
 
@@ -97,7 +97,7 @@ pub enum JobStatus {
     Ended(Outcome),
 }
 
-/// What a call to cancel a job did.
+/// The effect of cancelling a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CancelResult {

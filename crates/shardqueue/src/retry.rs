@@ -15,7 +15,7 @@ pub struct FailedAttempt<'a> {
     pub key: &'a str,
     /// Which attempt it was: 1 for the first.
     pub attempt: u32,
-    /// What it returned.
+    /// Its error.
     pub error: &'a (dyn Error + Send + Sync + 'static),
 }
 
@@ -124,13 +124,13 @@ const fn mix(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::Place;
+    use crate::core::JobSlot;
 
     const BASE: Duration = Duration::from_millis(100);
     const CAP: Duration = Duration::from_secs(20);
 
     fn delay(policy: &ExponentialBackoff, serial: u64, attempt: u32) -> Option<Duration> {
-        let place = Place { slot: 0, serial };
+        let place = JobSlot { slot: 0, serial };
         policy.next_delay(&FailedAttempt {
             id: JobId { shard: 3, place },
             key: "key",

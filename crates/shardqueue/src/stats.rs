@@ -1,8 +1,8 @@
 //! What an executor has done so far, and how it is.
 
-use crate::shard::Books;
+use crate::shard::Snapshot;
 
-/// The books of an executor, or of one of its shards.
+/// Counters and gauges of an executor, or of one of its shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -42,21 +42,21 @@ impl Stats {
         self.accepted == ended + alive as u64
     }
 
-    pub(crate) const fn of(books: &Books) -> Self {
-        let (queued, running, backing_off) = books.gauges;
+    pub(crate) const fn of(snapshot: &Snapshot) -> Self {
+        let (queued, running, backing_off) = snapshot.gauges;
         Self {
-            accepted: books.counters.accepted,
-            ran: books.counters.ran,
-            failed: books.counters.failed,
-            cancelled: books.counters.cancelled,
-            returned: books.counters.returned,
+            accepted: snapshot.counters.accepted,
+            ran: snapshot.counters.ran,
+            failed: snapshot.counters.failed,
+            cancelled: snapshot.counters.cancelled,
+            returned: snapshot.counters.returned,
             queued,
             running,
             backing_off,
-            retried: books.counters.retried,
-            refused_full: books.counters.refused_full,
-            keys: books.keys,
-            wakeups: books.wakeups,
+            retried: snapshot.counters.retried,
+            refused_full: snapshot.counters.refused_full,
+            keys: snapshot.keys,
+            wakeups: snapshot.wakeups,
         }
     }
 

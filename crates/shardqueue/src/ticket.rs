@@ -1,16 +1,16 @@
-//! What a submitter, a handle, an attempt and the executor have in common about one job.
+//! The state of one job that its submitter, handle, attempt and executor share.
 //!
 //! # States
 //! ```text
 //! Waiting ──► Accepted ──► Ended(outcome)
 //!    └──────► Refused(job)
 //! ```
-//! `Waiting` is a submission that has found no room. Where a job is and what becomes of it is decided by the
-//! core of its shard, and the ticket is told under the same lock: the two never disagree.
+//! `Waiting` is a submission that has found no room. The core of its shard decides about a job, and updates the
+//! ticket under the same lock: the two never disagree.
 //!
 //! # Locks
 //! A lock of its own, taken last and held for a few assignments. No waker is called under it or under the
-//! shard's: each step returns whom to wake, and the caller does so when it holds no lock.
+//! shard's lock: each step returns the wakers, and the caller calls them when it holds no lock.
 
 use std::task::{Context, Poll, Waker};
 
@@ -24,17 +24,17 @@ use crate::sync::{Mutex, lock};
 pub(crate) struct Ticket {
     /// The submitter's token, if it gave one.
     caller: Option<CancellationToken>,
-    state: Mutex<State>,
+    state: Mutex<TicketState>,
 }
 
 #[derive(Debug)]
-struct State {
-    stage: Stage,
+struct TicketState {
+    stage: TicketStage,
     /// Whether the job was cancelled through its handle.
     is_cancelled: bool,
-    /// Who waits for the next stage: the submitter, then the handle.
+    /// The waker of the submitter, and later of the handle.
     waker: Option<Waker>,
-    /// What few jobs need.
+    /// Parts that few jobs need.
     extras: Option<Box<Extras>>,
 }
 
@@ -42,19 +42,19 @@ struct State {
 struct Extras {
     /// Made when an attempt asks for it.
     token: Option<CancellationToken>,
-    /// Who waits for the end besides: the one that watches the submitter's token.
+    /// The waker of the task that watches the submitter's token.
     watcher: Option<Waker>,
 }
 
-impl State {
+impl TicketState {
     fn extras(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
     }
 }
 
-/// Whom to wake, once no lock is held.
+/// Wakers to call once no lock is held.
 #[derive(Debug, Default)]
-#[must_use = "somebody waits for this"]
+#[must_use = "a future waits to be woken"]
 pub(crate) struct Alerts {
     owner: Option<Waker>,
     watcher: Option<Waker>,
@@ -80,7 +80,7 @@ impl Alerts {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum TicketStage {
     Waiting,
     Accepted,
     /// The executor closed first; the job is here until the submitter takes it back.
@@ -93,8 +93,8 @@ impl Ticket {
     pub(crate) fn new(caller: Option<CancellationToken>) -> Self {
         Self {
             caller,
-            state: Mutex::new(State {
-                stage: Stage::Accepted,
+            state: Mutex::new(TicketState {
+                stage: TicketStage::Accepted,
                 is_cancelled: false,
                 waker: None,
                 extras: None,
@@ -102,26 +102,26 @@ impl Ticket {
         }
     }
 
-    /// Says that there is no room yet. Called before anybody else can see the ticket.
+    /// Says that there is no room yet. Called before others can see the ticket.
     pub(crate) fn wait(&self) {
-        lock(&self.state).stage = Stage::Waiting;
+        lock(&self.state).stage = TicketStage::Waiting;
     }
 
     pub(crate) fn accept(&self) -> Alerts {
-        self.advance(Stage::Accepted)
+        self.advance(TicketStage::Accepted)
     }
 
     pub(crate) fn refuse(&self, job: BoxJob) -> Alerts {
-        self.advance(Stage::Refused(Some(job)))
+        self.advance(TicketStage::Refused(Some(job)))
     }
 
     #[inline]
     pub(crate) fn end(&self, outcome: Outcome) -> Alerts {
-        self.advance(Stage::Ended(outcome))
+        self.advance(TicketStage::Ended(outcome))
     }
 
     #[inline]
-    fn advance(&self, to: Stage) -> Alerts {
+    fn advance(&self, to: TicketStage) -> Alerts {
         let mut state = lock(&self.state);
         state.stage = to;
         let watcher = match &mut state.extras {
@@ -138,16 +138,18 @@ impl Ticket {
     pub(crate) fn poll_answered(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
         match &state.stage {
-            Stage::Waiting => watch(&mut state.waker, cx),
-            Stage::Accepted | Stage::Ended(_) | Stage::Refused(_) => Poll::Ready(()),
+            TicketStage::Waiting => watch(&mut state.waker, cx),
+            TicketStage::Accepted | TicketStage::Ended(_) | TicketStage::Refused(_) => {
+                Poll::Ready(())
+            }
         }
     }
 
     /// Returns the job, if it was refused.
     pub(crate) fn take_refused(&self) -> Option<BoxJob> {
         match &mut lock(&self.state).stage {
-            Stage::Refused(job) => job.take(),
-            Stage::Waiting | Stage::Accepted | Stage::Ended(_) => None,
+            TicketStage::Refused(job) => job.take(),
+            TicketStage::Waiting | TicketStage::Accepted | TicketStage::Ended(_) => None,
         }
     }
 
@@ -155,8 +157,10 @@ impl Ticket {
     pub(crate) fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let mut state = lock(&self.state);
         match &state.stage {
-            Stage::Ended(outcome) => Poll::Ready(outcome.clone()),
-            Stage::Waiting | Stage::Accepted | Stage::Refused(_) => watch(&mut state.waker, cx),
+            TicketStage::Ended(outcome) => Poll::Ready(outcome.clone()),
+            TicketStage::Waiting | TicketStage::Accepted | TicketStage::Refused(_) => {
+                watch(&mut state.waker, cx)
+            }
         }
     }
 
@@ -164,16 +168,16 @@ impl Ticket {
     pub(crate) fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
         match &state.stage {
-            Stage::Ended(_) | Stage::Refused(_) => Poll::Ready(()),
-            Stage::Waiting | Stage::Accepted => watch(&mut state.extras().watcher, cx),
+            TicketStage::Ended(_) | TicketStage::Refused(_) => Poll::Ready(()),
+            TicketStage::Waiting | TicketStage::Accepted => watch(&mut state.extras().watcher, cx),
         }
     }
 
     /// Returns the outcome, if the job has ended.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         match &lock(&self.state).stage {
-            Stage::Ended(outcome) => Some(outcome.clone()),
-            Stage::Waiting | Stage::Accepted | Stage::Refused(_) => None,
+            TicketStage::Ended(outcome) => Some(outcome.clone()),
+            TicketStage::Waiting | TicketStage::Accepted | TicketStage::Refused(_) => None,
         }
     }
 
@@ -228,7 +232,7 @@ impl Ticket {
     }
 }
 
-/// Remembers whom to wake.
+/// Stores the waker of the current task.
 fn watch<T>(waker: &mut Option<Waker>, cx: &Context<'_>) -> Poll<T> {
     match waker {
         Some(waker) => waker.clone_from(cx.waker()),

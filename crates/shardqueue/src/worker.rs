@@ -1,10 +1,9 @@
-//! The worker of a shard: a task that does what the core says, one job at a time.
+//! The worker of a shard: a Tokio task that runs the jobs that the core chooses, one at a time.
 //!
-//! # When it goes on no more
-//! It ends when the executor stops and nothing is left. If its runtime is shut down before, its future is
-//! dropped at whatever point it has reached, and [`Worker::drop`] closes the books: a job that was running is
-//! cancelled, one that backed off has failed, what was queued is returned (to nobody: it is dropped), and
-//! submitters that wait are refused. Nobody is left waiting for something that will not come.
+//! # Its end
+//! It ends when the executor stops and no job is left. If its runtime is shut down before, its future is dropped
+//! at any point, and [`Worker::drop`] settles all jobs: a running job is cancelled, one that backs off has failed,
+//! queued ones are dropped as returned, and waiting submissions are refused. So every caller gets an answer.
 //!
 //! # Cost
 //! One lock per job, under which the end of one job is reported and the next one taken; one reading of the
@@ -22,20 +21,20 @@ use tokio::time::Sleep;
 
 use crate::contain;
 use crate::context::JobContext;
-use crate::core::{Next, NoRetry, Place, Timestamp};
+use crate::core::{JobSlot, Next, NoRetry, Timestamp};
 use crate::failure::{FailureReason, JobError, JobFailure, JobPanic};
-use crate::hooks::{Hooks, Verdict};
+use crate::hooks::{Hooks, RetryDecision};
 use crate::job::BoxJob;
 use crate::outcome::Outcome;
 use crate::retry::FailedAttempt;
-use crate::shard::{Lease, Report, Shard, Task, Work};
+use crate::shard::{Report, Shard, Task, Work, WorkLease};
 
 pub(crate) struct Worker {
     shard: Arc<Shard>,
     hooks: Arc<Hooks>,
     timer: Pin<Box<Sleep>>,
     /// The job at hand, until it has been reported.
-    current: Option<Place>,
+    current: Option<JobSlot>,
     /// The attempt under way, with its context until it has begun.
     attempt: Option<(Work, Option<JobContext>)>,
     report: Option<Report>,
@@ -112,8 +111,8 @@ impl Worker {
         }
     }
 
-    /// Takes up a job. Returns whether there is to be an attempt: not if nobody wants it any more.
-    fn begin(&mut self, lease: Lease) -> bool {
+    /// Takes up a job. Returns whether to attempt it: not if its submitter's token is cancelled.
+    fn begin(&mut self, lease: WorkLease) -> bool {
         let place = lease.place;
         self.current = Some(place);
         if lease.ticket.is_unwanted() {
@@ -132,7 +131,7 @@ impl Worker {
         work.job.poll_attempt(cx, context)
     }
 
-    /// Decides what becomes of the job.
+    /// Decides about the job after an attempt.
     fn attempt_ended(&mut self, result: Result<(), JobError>) {
         let (work, _) = self.attempt.take().expect(UNDER_WAY);
         let began = std::mem::replace(&mut self.now, self.shard.now());
@@ -153,23 +152,24 @@ impl Worker {
         if let Some(panic) = error.downcast_ref::<JobPanic>() {
             tracing::error!(shard, panic = %panic, "shardqueue: worker {shard} panic: {panic}");
         }
-        let runner = self.shard.runner().expect(AT_HAND);
+        let current_job = self.shard.current_job().expect(AT_HAND);
         let failed = FailedAttempt {
-            id: runner.id,
-            key: &runner.key,
-            attempt: runner.attempt,
+            id: current_job.id,
+            key: &current_job.key,
+            attempt: current_job.attempt,
             error: &*error,
         };
-        let verdict = match runner.ticket.is_cancelled() {
-            true => Verdict::GiveUp(FailureReason::Cancelled),
-            false => self.hooks.judge(&failed),
+        let decision = if current_job.ticket.is_cancelled() {
+            RetryDecision::GiveUp(FailureReason::Cancelled)
+        } else {
+            self.hooks.decide(&failed)
         };
-        match verdict {
-            Verdict::Retry(delay) => {
+        match decision {
+            RetryDecision::Retry(delay) => {
                 work.error = Some(Box::new(error));
-                self.report = Some(Report::Retry(runner.id.place, work, delay));
+                self.report = Some(Report::Retry(current_job.id.place, work, delay));
             }
-            Verdict::GiveUp(reason) => self.fail(work.job, error, reason),
+            RetryDecision::GiveUp(reason) => self.fail(work.job, error, reason),
         }
     }
 
@@ -182,9 +182,14 @@ impl Worker {
 
     /// Lets the job at hand fail for good.
     fn fail(&mut self, job: BoxJob, error: JobError, reason: FailureReason) {
-        let runner = self.shard.runner().expect(AT_HAND);
-        let place = runner.id.place;
-        let failure = JobFailure::new((runner.id, runner.key), runner.attempt, reason, error);
+        let current_job = self.shard.current_job().expect(AT_HAND);
+        let place = current_job.id.place;
+        let failure = JobFailure::new(
+            (current_job.id, current_job.key),
+            current_job.attempt,
+            reason,
+            error,
+        );
         let outcome = Outcome::Failed(failure.clone());
         self.report = Some(Report::Ended(place, outcome));
         self.hooks.failed(failure, job);

@@ -1,4 +1,4 @@
-//! Nothing is lost, nothing is invented, and nobody waits while the server could work.
+//! No work is lost or invented, and no key waits while the server could work.
 
 use proptest::prelude::*;
 

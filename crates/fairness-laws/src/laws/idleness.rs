@@ -1,4 +1,4 @@
-//! B6: what a key takes along when it goes idle.
+//! B6: a key that goes idle keeps its debt and loses its credit.
 
 use proptest::prelude::*;
 

@@ -174,7 +174,7 @@ pub fn heavy_keys_are_interleaved_with_light_ones<D: Driver>(make: impl Fn(u64) 
 
 /// Against the fluid reference, no backlogged key is ever far behind or ahead.
 ///
-/// Behind by at most its share of one turn of everybody, ahead by at most one turn of its own.
+/// Behind by at most its share of one turn of every key, ahead by at most one turn of its own.
 pub fn service_stays_close_to_the_fluid_reference<D: Driver>(make: impl Fn(u64) -> D) {
     in_every(200, worlds(2..8), |world| {
         let mut run = Run::new(&make, world);
@@ -255,7 +255,7 @@ pub fn modest_keys_get_all_and_the_rest_share_the_rest<D: Driver>(make: impl Fn(
     });
 }
 
-/// A changed weight acts from the key's next visit on, also for what it had queued before.
+/// A changed weight acts from the key's next visit on, also for work that was queued before.
 pub fn a_new_weight_acts_on_the_backlog<D: Driver>(make: impl Fn(u64) -> D) {
     let weights = (1u32..=1000, 1u32..=1000, 1u32..=1000);
     in_every(
@@ -298,7 +298,7 @@ pub fn a_new_weight_acts_on_the_backlog<D: Driver>(make: impl Fn(u64) -> D) {
 #[derive(Debug)]
 struct Ranges {
     seen: Vec<Option<(i128, i128)>>,
-    /// What the bound is widened by: turns of both keys, and quanta.
+    /// The widening of the bound: turns of both keys, and quanta.
     extra_turns: u64,
     extra_quanta: u64,
 }

@@ -1,9 +1,9 @@
 //! Closing.
 //!
-//! Once capacity is closed nothing is reserved any more, so what is queued or about to be can only become
-//! less, and none left is final: a drain has ended exactly when capacity is closed *and* empty, which is one
-//! look at one word. Whoever makes it so calls all consumers: the closer, or the last to release room. Phase
-//! and capacity are set before anybody is called.
+//! Once capacity is closed, nothing is reserved any more. The number of queued tasks can only fall, and zero is
+//! final: a drain has ended exactly when capacity is closed *and* empty, which is one look at one word. The
+//! caller that makes it so wakes all consumers: the closer, or the last one to release room. Phase and capacity
+//! are set before any consumer is woken.
 
 use std::hash::Hash;
 
@@ -18,23 +18,23 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         self.close_immediate();
     }
 
-    /// Takes no more tasks, drops those that are queued, and wakes everybody who waits with `Closed`.
+    /// Takes no more tasks, drops the queued ones, and wakes all waiting callers with `Closed`.
     ///
-    /// What is dropped goes to `on_drop`, with [`DropReason::Closed`].
+    /// The dropped tasks go to `on_drop`, with [`DropReason::Closed`].
     pub fn close_immediate(&self) {
         self.enter_phase(Phase::Closed);
         self.consumers.call_all();
-        for shard in 0..self.beacons.len() as u32 {
+        for shard in 0..self.hints.len() as u32 {
             self.discard_all(shard);
         }
     }
 
-    /// Takes no more tasks, and hands out those that are queued; then everybody gets `Closed`.
+    /// Takes no more tasks and hands out the queued ones; after that, all callers get `Closed`.
     ///
-    /// Returns at once. Tenants that were paused run again, since what they have queued is to be done.
+    /// Returns at once. Paused tenants run again, so that their queued tasks are done.
     pub fn close_drain(&self) {
         self.enter_phase(Phase::Draining);
-        for shard in 0..self.beacons.len() as u32 {
+        for shard in 0..self.hints.len() as u32 {
             self.resume_all(shard);
         }
         if self.capacity.is_drained() {

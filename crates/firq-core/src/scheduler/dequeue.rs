@@ -1,7 +1,6 @@
 //! Handing tasks out.
 //!
-//! The ring says whose turn it is, and the tenant's shard has the task; both are locked while one is
-//! dispatched. Expired tasks in the way are dropped, a bounded number for each time the locks are held.
+//! The ring chooses the tenant, and the tenant's shard has the task. Both are locked during a dispatch. Expired tasks in the way are dropped, a bounded number for each time the locks are held.
 
 use std::hash::Hash;
 
@@ -10,7 +9,7 @@ use drr::Key;
 use super::{Phase, Scheduler};
 use crate::node::Nanos;
 use crate::outcome::{CancelResult, DequeueResult};
-use crate::ring::{Home, Ring};
+use crate::ring::{Location, Ring};
 use crate::shard::CHUNK;
 use crate::sync::lock;
 use crate::task::{Task, TaskHandle};
@@ -27,7 +26,7 @@ enum Halt {
     /// As many tasks as wanted were handed out.
     Enough,
     /// As many expired tasks were dropped as may be at once: try again.
-    Breather,
+    BudgetSpent,
 }
 
 impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
@@ -38,7 +37,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         if self.phase() != Phase::Closed {
             let now = self.now();
             let sink = &mut |tenant, task| next = DequeueResult::Task { tenant, task };
-            while self.dispatch(now, 1, sink) == Halt::Breather {}
+            while self.dispatch(now, 1, sink) == Halt::BudgetSpent {}
         }
         if let DequeueResult::Empty = next {
             return self.nothing();
@@ -102,20 +101,20 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     /// Drops the tasks whose deadline has passed. Returns how many there were.
     ///
-    /// Whoever comes across such tasks drops them; call this when nobody may, and somebody waits to
-    /// [learn of it](crate::SchedulerConfig::on_drop).
+    /// Enqueueing and dequeueing drop the expired tasks that they meet. Call this when neither may happen for
+    /// a while and an [observer](crate::SchedulerConfig::on_drop) waits for the tasks.
     pub fn expire(&self) -> u64 {
         let now = self.now();
-        (0..self.beacons.len() as u32)
+        (0..self.hints.len() as u32)
             .map(|shard| self.expire_all(shard, now))
             .sum()
     }
 
-    /// Returns what to say when there is nothing to hand out.
+    /// Returns the answer when there is nothing to hand out.
     fn nothing(&self) -> DequeueResult<T, K> {
         match self.phase() {
             Phase::Open => DequeueResult::Empty,
-            // Somebody may be about to queue what was accepted before closing.
+            // A producer may be about to queue a task that was accepted before closing.
             Phase::Draining if !self.capacity.is_drained() => DequeueResult::Empty,
             Phase::Draining | Phase::Closed => DequeueResult::Closed,
         }
@@ -156,7 +155,7 @@ fn take_turns<T, K>(
     let mut budget = CHUNK;
     let mut wanted = wanted;
     loop {
-        let Some((key, Home { shard, lane })) = ring.next() else {
+        let Some((key, Location { shard, lane })) = ring.next() else {
             return Halt::Empty;
         };
         if let Some((tenant, task)) = serve(ring, (key, lane), shard, &mut budget) {
@@ -166,7 +165,7 @@ fn take_turns<T, K>(
                 return Halt::Enough;
             }
         } else if budget == 0 {
-            return Halt::Breather;
+            return Halt::BudgetSpent;
         }
     }
 }
@@ -215,7 +214,7 @@ mod tests {
                     .dispatch(scheduler.now(), 1, &mut |_, task| next = Some(task.payload));
                 assert!(before - scheduler.len() <= CHUNK + 1);
                 holds += 1;
-                if halt != Halt::Breather {
+                if halt != Halt::BudgetSpent {
                     break;
                 }
             }
@@ -233,23 +232,14 @@ mod tests {
             assert!(expired.freed <= CHUNK as u64);
             assert_eq!((before - scheduler.len()) as u64, expired.freed);
         }
-        assert_eq!(
-            scheduler
-                .topology
-                .with_ring(|ring| ring.engine.work().visits),
-            0
-        );
+        assert_eq!(scheduler.topology.with_ring(|ring| ring.visits()), 0);
         assert!(scheduler.try_dequeue().into_task().is_some());
     }
 
     /// Steps that the engine takes for one dequeue, at worst and in the middle, after something happened to
     /// a hundred thousand tenants.
     fn steps(scheduler: &Scheduler<u64>, dequeues: usize) -> (u64, u64) {
-        let visits = || {
-            scheduler
-                .topology
-                .with_ring(|ring| ring.engine.work().visits)
-        };
+        let visits = || scheduler.topology.with_ring(|ring| ring.visits());
         let mut steps: Vec<u64> = (0..dequeues)
             .map(|_| {
                 let before = visits();

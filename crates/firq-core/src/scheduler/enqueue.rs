@@ -1,8 +1,8 @@
-//! Taking tasks in, and what happens when there is no room.
+//! Taking tasks in, with and without room.
 //!
 //! A task is admitted under the lock of its tenant's shard: the tenant's limit is checked, room is reserved,
-//! and the task is linked. Only if its lane was empty is the ring needed too. Everything else is the slow
-//! path of somebody for whom there was no room: expired tasks are looked for first, then the policy decides.
+//! and the task is linked. The ring is needed only if the lane was empty. Without room, the slow path
+//! first drops expired tasks, and then applies the policy.
 
 use std::hash::Hash;
 
@@ -11,7 +11,7 @@ use drr::Weight;
 use super::{Phase, Scheduler};
 use crate::capacity::Refused;
 use crate::config::BackpressurePolicy;
-use crate::effects::Spoil;
+use crate::effects::DroppedTask;
 use crate::lane::{Age, Flag};
 use crate::node::Nanos;
 use crate::outcome::{
@@ -22,27 +22,27 @@ use crate::slab::NIL;
 use crate::sync::Ordering;
 use crate::task::{Task, TaskHandle};
 
-/// How often a shedder looks for a longer lane than the one that shrank before it came.
+/// How often shedding looks for another longest lane, if the one it found has shrunk meanwhile.
 const SHED_TRIES: usize = 4;
 
-/// A task on offer, with what is known about it.
-pub(super) struct Offer<'a, T, K> {
+/// A submission with its tenant, its shard and the time.
+pub(super) struct Request<'a, T, K> {
     tenant: &'a K,
     hash: u64,
     shard: u32,
     now: Nanos,
-    slip: &'a mut Slip<T>,
+    submission: &'a mut Submission<T>,
 }
 
-/// What goes along with an offer: the task until it is accepted, its handle from then on.
+/// A task until it is accepted, and its handle from then on.
 ///
 /// Passed by reference all the way, because moving it costs as much as queueing it.
-pub(super) struct Slip<T> {
+pub(super) struct Submission<T> {
     task: Option<Task<T>>,
     handle: TaskHandle,
 }
 
-impl<T> Slip<T> {
+impl<T> Submission<T> {
     #[inline]
     pub(super) const fn new(task: Option<Task<T>>) -> Self {
         let handle = TaskHandle {
@@ -54,12 +54,12 @@ impl<T> Slip<T> {
         Self { task, handle }
     }
 
-    /// Returns the task of an offer that was not accepted.
+    /// Returns the task, which was not accepted.
     pub(super) fn into_task(self) -> Task<T> {
         self.task.expect("a task that is not accepted is not taken")
     }
 
-    /// Returns where the task of an offer is, if it was not accepted.
+    /// Returns the task, if it was not accepted.
     pub(super) fn take_back(self) -> Option<Task<T>> {
         self.task
     }
@@ -68,7 +68,7 @@ impl<T> Slip<T> {
     fn take(&mut self) -> Task<T> {
         self.task
             .take()
-            .expect("an offer has a task until it is accepted")
+            .expect("a submission has its task until it is accepted")
     }
 }
 
@@ -79,20 +79,13 @@ enum Reserved {
     Yes,
 }
 
-/// What became of an offer.
+/// Whether a task was admitted, and why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Admission {
     Accepted,
     TenantFull,
     GlobalFull,
     Closed,
-}
-
-/// Whether an offer could be decided.
-enum Attempt {
-    Decided(Verdict),
-    /// The tenant is new, and its weight has to be asked for.
-    Unweighed,
 }
 
 impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
@@ -103,12 +96,12 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     #[expect(clippy::needless_pass_by_value, reason = "a key goes with its task")]
     #[inline]
     pub fn enqueue(&self, tenant: K, task: Task<T>) -> EnqueueResult {
-        let mut slip = Slip::new(Some(task));
-        let verdict = self.offer(&tenant, &mut slip, self.now());
-        if verdict == Verdict::Accepted {
+        let mut submission = Submission::new(Some(task));
+        let admission = self.try_submit(&tenant, &mut submission, self.now());
+        if admission == Admission::Accepted {
             return EnqueueResult::Enqueued;
         }
-        match self.submit_slowly(&tenant, slip, verdict) {
+        match self.submit_slowly(&tenant, submission, admission) {
             Ok(_) => EnqueueResult::Enqueued,
             Err(Rejected::Full { reason, .. }) => EnqueueResult::Rejected(reason),
             Err(Rejected::Closed { .. }) => EnqueueResult::Closed,
@@ -130,12 +123,12 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     /// If there is no room, or the scheduler is closed; the task is in the error.
     #[expect(clippy::needless_pass_by_value, reason = "a key goes with its task")]
     pub fn submit(&self, tenant: K, task: Task<T>) -> Result<TaskHandle, Rejected<T>> {
-        let mut slip = Slip::new(Some(task));
-        let verdict = self.offer(&tenant, &mut slip, self.now());
-        if verdict == Verdict::Accepted {
-            return Ok(slip.handle);
+        let mut submission = Submission::new(Some(task));
+        let admission = self.try_submit(&tenant, &mut submission, self.now());
+        if admission == Admission::Accepted {
+            return Ok(submission.handle);
         }
-        self.submit_slowly(&tenant, slip, verdict)
+        self.submit_slowly(&tenant, submission, admission)
     }
 
     /// Queues a task without ever waiting, whatever the policy, and gives it back if it is not accepted.
@@ -144,9 +137,9 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     /// If there is no room now, or the scheduler is closed; the task is in the error.
     #[expect(clippy::needless_pass_by_value, reason = "a key goes with its task")]
     pub fn try_enqueue(&self, tenant: K, task: Task<T>) -> Result<TaskHandle, Rejected<T>> {
-        let mut slip = Slip::new(Some(task));
-        let verdict = self.offer(&tenant, &mut slip, self.now());
-        self.conclude(verdict, slip)
+        let mut submission = Submission::new(Some(task));
+        let admission = self.try_submit(&tenant, &mut submission, self.now());
+        self.conclude(admission, submission)
     }
 
     /// Queues many tasks, never waiting, and returns those that were not accepted.
@@ -159,12 +152,12 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         let now = self.now();
         let mut rejected = Vec::new();
         for (tenant, task) in tasks {
-            let mut slip = Slip::new(Some(task));
-            let verdict = self.offer(&tenant, &mut slip, now);
-            if verdict == Verdict::Accepted {
+            let mut submission = Submission::new(Some(task));
+            let admission = self.try_submit(&tenant, &mut submission, now);
+            if admission == Admission::Accepted {
                 continue;
             }
-            if let Err(rejection) = self.conclude(verdict, slip) {
+            if let Err(rejection) = self.conclude(admission, submission) {
                 rejected.push((tenant, rejection));
             }
         }
@@ -175,239 +168,249 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     fn submit_slowly(
         &self,
         tenant: &K,
-        slip: Slip<T>,
-        verdict: Verdict,
+        submission: Submission<T>,
+        admission: Admission,
     ) -> Result<TaskHandle, Rejected<T>> {
-        let full = matches!(verdict, Verdict::TenantFull | Verdict::GlobalFull);
+        let full = matches!(admission, Admission::TenantFull | Admission::GlobalFull);
         match self.backpressure_for(tenant) {
             BackpressurePolicy::Timeout { wait } if full => {
                 let until = self.clock.now().checked_add(wait);
-                self.submit_waiting(tenant, slip.into_task(), until)
+                self.submit_waiting(tenant, submission.into_task(), until)
             }
-            _ => self.conclude(verdict, slip),
+            _ => self.conclude(admission, submission),
         }
     }
 
-    /// Turns a verdict into what the caller gets, and counts rejections.
+    /// Turns an admission into the caller's result, and counts rejections.
     pub(super) fn conclude(
         &self,
-        verdict: Verdict,
-        slip: Slip<T>,
+        admission: Admission,
+        submission: Submission<T>,
     ) -> Result<TaskHandle, Rejected<T>> {
-        let reason = match verdict {
-            Verdict::Accepted => return Ok(slip.handle),
-            Verdict::TenantFull => EnqueueRejectReason::TenantFull,
-            Verdict::GlobalFull => EnqueueRejectReason::GlobalFull,
-            Verdict::Closed => {
+        let reason = match admission {
+            Admission::Accepted => return Ok(submission.handle),
+            Admission::TenantFull => EnqueueRejectReason::TenantFull,
+            Admission::GlobalFull => EnqueueRejectReason::GlobalFull,
+            Admission::Closed => {
                 return Err(Rejected::Closed {
-                    task: slip.into_task(),
+                    task: submission.into_task(),
                 });
             }
         };
-        Err(self.reject(reason, slip.into_task()))
+        Err(self.reject(reason, submission.into_task()))
     }
 
-    /// Gives a task back as rejected, and counts it: for callers that decide about admission themselves, as one
-    /// who has [waited for room](Self::poll_submit) as long as it may.
+    /// Counts a task as rejected and gives it back. For callers that decide about admission themselves, for
+    /// example after they have [waited for room](Self::poll_submit) for long enough.
     pub fn reject(&self, reason: EnqueueRejectReason, task: Task<T>) -> Rejected<T> {
         self.count_rejection(reason);
         Rejected::Full { reason, task }
     }
 
-    /// Offers a task: everything but waiting.
+    /// Tries to admit a task, with everything but waiting.
     #[inline]
-    pub(super) fn offer(&self, tenant: &K, slip: &mut Slip<T>, now: Nanos) -> Verdict {
+    pub(super) fn try_submit(
+        &self,
+        tenant: &K,
+        submission: &mut Submission<T>,
+        now: Nanos,
+    ) -> Admission {
         let (hash, shard) = self.locate(tenant);
-        let mut offer = Offer {
+        let mut request = Request {
             tenant,
             hash,
             shard,
             now,
-            slip,
+            submission,
         };
-        if self.beacons[shard as usize]
+        if self.hints[shard as usize]
             .next_expiry
             .load(Ordering::Relaxed)
             <= now
         {
             self.expire_some(shard, now);
         }
-        let deadline = offer.slip.task.as_ref().and_then(|task| task.deadline);
+        let deadline = request
+            .submission
+            .task
+            .as_ref()
+            .and_then(|task| task.deadline);
         if deadline.is_some_and(|deadline| nanos(self.epoch, deadline) < now) {
-            return self.expire_on_arrival(&mut offer);
+            return self.expire_on_arrival(&mut request);
         }
-        match self.admit(&mut offer, Reserved::No) {
-            Verdict::TenantFull if self.expire_all(shard, now) > 0 => self.offer_again(offer),
-            Verdict::GlobalFull if self.reclaim(now) => self.offer_again(offer),
-            verdict @ (Verdict::TenantFull | Verdict::GlobalFull) => self.make_room(offer, verdict),
-            verdict @ (Verdict::Accepted | Verdict::Closed) => verdict,
+        match self.admit(&mut request, Reserved::No) {
+            Admission::TenantFull if self.expire_all(shard, now) > 0 => self.retry_submit(request),
+            Admission::GlobalFull if self.reclaim(now) => self.retry_submit(request),
+            admission @ (Admission::TenantFull | Admission::GlobalFull) => {
+                self.make_room(request, admission)
+            }
+            admission @ (Admission::Accepted | Admission::Closed) => admission,
         }
     }
 
-    /// Offers a task again after expired ones have made room, as often as they do.
+    /// Tries again after expired tasks have made room, as often as they do.
     #[cold]
-    fn offer_again(&self, mut offer: Offer<'_, T, K>) -> Verdict {
+    fn retry_submit(&self, mut request: Request<'_, T, K>) -> Admission {
         loop {
-            match self.admit(&mut offer, Reserved::No) {
-                Verdict::GlobalFull if self.reclaim(offer.now) => {}
-                verdict @ (Verdict::TenantFull | Verdict::GlobalFull) => {
-                    return self.make_room(offer, verdict);
+            match self.admit(&mut request, Reserved::No) {
+                Admission::GlobalFull if self.reclaim(request.now) => {}
+                admission @ (Admission::TenantFull | Admission::GlobalFull) => {
+                    return self.make_room(request, admission);
                 }
-                verdict @ (Verdict::Accepted | Verdict::Closed) => return verdict,
+                admission @ (Admission::Accepted | Admission::Closed) => return admission,
             }
         }
     }
 
     /// Lets another task give way, if the policy says so.
     #[cold]
-    fn make_room(&self, mut offer: Offer<'_, T, K>, verdict: Verdict) -> Verdict {
+    fn make_room(&self, mut request: Request<'_, T, K>, admission: Admission) -> Admission {
         if self.capacity.is_closed() {
-            return Verdict::Closed; // nobody gives way for what is not accepted, and nobody waits for it
+            return Admission::Closed; // no task gives way to one that is refused anyway
         }
-        match self.backpressure_for(offer.tenant) {
-            BackpressurePolicy::Reject | BackpressurePolicy::Timeout { .. } => verdict,
-            BackpressurePolicy::DropOldestPerTenant => {
-                self.displace(&mut offer, Age::Oldest).unwrap_or(verdict)
-            }
-            BackpressurePolicy::DropNewestPerTenant => {
-                self.displace(&mut offer, Age::Newest).unwrap_or(verdict)
-            }
-            BackpressurePolicy::ShedFair if verdict == Verdict::GlobalFull => {
-                if !self.shed(&offer) {
-                    return verdict;
+        match self.backpressure_for(request.tenant) {
+            BackpressurePolicy::Reject | BackpressurePolicy::Timeout { .. } => admission,
+            BackpressurePolicy::DropOldestPerTenant => self
+                .displace(&mut request, Age::Oldest)
+                .unwrap_or(admission),
+            BackpressurePolicy::DropNewestPerTenant => self
+                .displace(&mut request, Age::Newest)
+                .unwrap_or(admission),
+            BackpressurePolicy::ShedFair if admission == Admission::GlobalFull => {
+                if !self.shed(&request) {
+                    return admission;
                 }
-                let verdict = self.admit(&mut offer, Reserved::Yes);
-                if !matches!(verdict, Verdict::Accepted) {
+                let admission = self.admit(&mut request, Reserved::Yes);
+                if !matches!(admission, Admission::Accepted) {
                     self.release(1);
                 }
-                verdict
+                admission
             }
-            BackpressurePolicy::ShedFair => verdict,
+            BackpressurePolicy::ShedFair => admission,
         }
     }
 
     /// Admits a task if there is room.
     #[inline]
-    fn admit(&self, offer: &mut Offer<'_, T, K>, reserved: Reserved) -> Verdict {
+    fn admit(&self, request: &mut Request<'_, T, K>, reserved: Reserved) -> Admission {
         let version = self.quanta.version();
         let weight = self.quanta.are_equal().then(|| self.quanta.neutral());
-        match self.attempt(offer, reserved, weight, version) {
-            Attempt::Decided(verdict) => verdict,
-            Attempt::Unweighed => self.admit_new_tenant(offer, reserved),
-        }
+        self.admit_weighed(request, reserved, weight, version)
+            .unwrap_or_else(|| self.admit_new_tenant(request, reserved))
     }
 
     #[cold]
-    fn admit_new_tenant(&self, offer: &mut Offer<'_, T, K>, reserved: Reserved) -> Verdict {
+    fn admit_new_tenant(&self, request: &mut Request<'_, T, K>, reserved: Reserved) -> Admission {
         loop {
             let version = self.quanta.version();
-            let weight = self.weight(offer.tenant);
-            match self.attempt(offer, reserved, Some(weight), version) {
-                Attempt::Decided(verdict) => return verdict,
-                Attempt::Unweighed => {}
+            let weight = self.weight(request.tenant);
+            let admission = self.admit_weighed(request, reserved, Some(weight), version);
+            if let Some(admission) = admission {
+                return admission;
             }
         }
     }
 
+    /// Admits a task if there is room; `None` if the tenant is new and its weight is not known.
     #[inline(always)]
-    fn attempt(
+    fn admit_weighed(
         &self,
-        offer: &mut Offer<'_, T, K>,
+        request: &mut Request<'_, T, K>,
         reserved: Reserved,
         weight: Option<Weight>,
         version: u64,
-    ) -> Attempt {
+    ) -> Option<Admission> {
         let mut effects = self.effects();
-        let attempt =
+        let admission =
             self.topology
-                .with_shard_then_ring(offer.shard, &mut effects, |shard, effects| {
-                    let lane = match shard.find(offer.hash, offer.tenant) {
+                .with_shard_then_ring(request.shard, &mut effects, |shard, effects| {
+                    let lane = match shard.find(request.hash, request.tenant) {
                         Some(lane) if shard.lanes[lane].len >= self.max_per_tenant => {
-                            return (Attempt::Decided(Verdict::TenantFull), None);
+                            return (Some(Admission::TenantFull), None);
                         }
                         // A weight that was found before quanta changed may be an old one.
                         None if weight.is_none() || self.quanta.version() != version => {
-                            return (Attempt::Unweighed, None);
+                            return (None, None);
                         }
                         found => found,
                     };
                     if shard.is_closed {
-                        return (Attempt::Decided(Verdict::Closed), None);
+                        return (Some(Admission::Closed), None);
                     }
                     if reserved == Reserved::No {
                         match self.capacity.reserve() {
                             Ok(()) => {}
                             Err(Refused::Full) => {
-                                return (Attempt::Decided(Verdict::GlobalFull), None);
+                                return (Some(Admission::GlobalFull), None);
                             }
                             Err(Refused::Closed) => {
-                                return (Attempt::Decided(Verdict::Closed), None);
+                                return (Some(Admission::Closed), None);
                             }
                         }
                     }
                     let lane = lane.unwrap_or_else(|| {
                         let weight = weight.unwrap_or(Weight::ONE); // there is one, or the lane was found
-                        shard.add(offer.hash, offer.tenant.clone(), weight)
+                        shard.add(request.hash, request.tenant.clone(), weight)
                     });
-                    let task = offer.slip.take();
-                    offer.slip.handle = shard.push(lane, task, offer.now);
+                    let task = request.submission.take();
+                    request.submission.handle = shard.push(lane, task, request.now);
                     let owner = &shard.lanes[lane];
                     if owner.has(Flag::InRing) && !owner.has(Flag::Paused) {
                         effects.announced += 1;
                     }
                     let entering = (!owner.has(Flag::InRing)).then_some(lane);
-                    (Attempt::Decided(Verdict::Accepted), entering)
+                    (Some(Admission::Accepted), entering)
                 });
         self.apply(effects);
-        attempt
+        admission
     }
 
     /// Puts a task into the place of another one of its tenant, if there is one that gives way.
-    fn displace(&self, offer: &mut Offer<'_, T, K>, age: Age) -> Option<Verdict> {
+    fn displace(&self, request: &mut Request<'_, T, K>, age: Age) -> Option<Admission> {
         let mut effects = self.effects();
-        let verdict =
+        let admission =
             self.topology
-                .with_shard_then_ring(offer.shard, &mut effects, |shard, effects| {
+                .with_shard_then_ring(request.shard, &mut effects, |shard, effects| {
                     if shard.is_closed || self.capacity.is_closed() {
-                        return (Some(Verdict::Closed), None);
+                        return (Some(Admission::Closed), None);
                     }
-                    let priority = offer
-                        .slip
+                    let priority = request
+                        .submission
                         .task
                         .as_ref()
                         .map_or_else(Default::default, |task| task.priority);
                     let victim = shard
-                        .find(offer.hash, offer.tenant)
+                        .find(request.hash, request.tenant)
                         .and_then(|lane| Some((lane, shard.lanes[lane].victim(priority, age)?)));
                     let Some((lane, victim)) = victim else {
                         return (None, None);
                     };
                     shard.discard(victim, DropReason::Evicted, effects);
                     effects.freed -= 1; // its room is the new task's
-                    let task = offer.slip.take();
-                    offer.slip.handle = shard.push(lane, task, offer.now);
+                    let task = request.submission.take();
+                    request.submission.handle = shard.push(lane, task, request.now);
                     // Consumers have been called for the old task, and now they find this one.
                     let entering = (!shard.lanes[lane].has(Flag::InRing)).then_some(lane);
-                    (Some(Verdict::Accepted), entering)
+                    (Some(Admission::Accepted), entering)
                 });
         self.apply(effects);
-        verdict
+        admission
     }
 
-    /// Evicts the newest task of the tenant furthest above its share of the buffer, if the tenant on offer
-    /// would be below that one's share with one more. The room stays reserved.
-    fn shed(&self, offer: &Offer<'_, T, K>) -> bool {
-        let own = self.topology.with_shard(offer.shard, |shard| {
-            let lane = shard.find(offer.hash, offer.tenant)?;
+    /// Evicts the newest task of the tenant that is furthest above its share of the buffer, if this tenant
+    /// would be below that one's share with one more task. The room stays reserved.
+    fn shed(&self, request: &Request<'_, T, K>) -> bool {
+        let own = self.topology.with_shard(request.shard, |shard| {
+            let lane = shard.find(request.hash, request.tenant)?;
             let owner = &shard.lanes[lane];
             Some((owner.len, owner.weight))
         });
-        let (len, weight) = own.unwrap_or_else(|| (0, self.weight(offer.tenant)));
+        let (len, weight) = own.unwrap_or_else(|| (0, self.weight(request.tenant)));
         let wanted = u64::from(len) + 1;
         (0..SHED_TRIES).any(|_| {
             let longest = (0_u32..)
-                .zip(&self.beacons)
-                .map(|(shard, beacon)| (beacon.longest.load(Ordering::Relaxed), shard))
+                .zip(&self.hints)
+                .map(|(shard, hints)| (hints.longest.load(Ordering::Relaxed), shard))
                 .max();
             match longest {
                 Some((class, shard)) if class > 0 => self.shed_from(shard, wanted, weight),
@@ -431,7 +434,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                     return (false, None);
                 };
                 shard.discard(victim, DropReason::Evicted, effects);
-                effects.freed -= 1; // its room goes to who shed it
+                effects.freed -= 1; // its room goes to the new task
                 let emptied = (shard.lanes[lane].len == 0).then_some(lane);
                 (true, emptied)
             });
@@ -441,23 +444,23 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     /// Accepts a task whose deadline has passed, and lets it expire at once.
     #[cold]
-    fn expire_on_arrival(&self, offer: &mut Offer<'_, T, K>) -> Verdict {
+    fn expire_on_arrival(&self, request: &mut Request<'_, T, K>) -> Admission {
         if self.phase() != Phase::Open {
-            return Verdict::Closed;
+            return Admission::Closed;
         }
-        let task = offer.slip.take();
-        self.topology.with_shard(offer.shard, |shard| {
+        let task = request.submission.take();
+        self.topology.with_shard(request.shard, |shard| {
             shard.counters.enqueued += 1;
             shard.counters.expired += 1;
         });
         let mut effects = self.effects();
-        effects.spoil(Spoil {
-            tenant: self.on_drop.is_some().then(|| offer.tenant.clone()),
+        effects.note_dropped(DroppedTask {
+            tenant: self.on_drop.is_some().then(|| request.tenant.clone()),
             task,
             reason: DropReason::Expired,
         });
         self.apply(effects);
-        // The slip's handle fits nothing, as that of a task that has left the queue.
-        Verdict::Accepted
+        // The submission's handle fits no task, like that of a task that has left the queue.
+        Admission::Accepted
     }
 }

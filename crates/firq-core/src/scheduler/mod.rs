@@ -1,4 +1,4 @@
-//! The scheduler: what it is made of, and what its verbs have in common.
+//! The scheduler: its parts, and the helpers that its methods share.
 
 mod close;
 mod dequeue;
@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 
-use crate::capacity::{Capacity, Left};
+use crate::capacity::{Capacity, Remaining};
 use crate::clock::Clock;
 use crate::config::{BackpressurePolicy, ConfigError, DropObserver, SchedulerConfig};
 use crate::consumers::Consumers;
-use crate::effects::{Effects, Rare};
+use crate::effects::{DroppedTask, Effects, Rare};
 use crate::expiry::Turned;
 use crate::node::{NEVER, Nanos};
 use crate::outcome::{Dropped, EnqueueRejectReason};
 use crate::quanta::Quanta;
 use crate::ring::Ring;
-use crate::shard::{Beacon, Common, Shard, nanos};
+use crate::shard::{Common, Shard, ShardHints, nanos};
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::task::TenantKey;
 use crate::topology::Topology;
@@ -34,10 +34,10 @@ use crate::topology::Topology;
 /// submits.
 ///
 /// All methods take `&self`; share it between threads by reference or in an `Arc`. See the
-/// [crate documentation](crate) for an example and for what is promised.
+/// [crate documentation](crate) for an example and [`guide::promises`](crate::guide::promises) for the guarantees.
 pub struct Scheduler<T, K = TenantKey> {
     topology: Topology<T, K>,
-    beacons: Box<[Arc<Beacon>]>,
+    hints: Box<[Arc<ShardHints>]>,
     capacity: Arc<Capacity>,
     consumers: Arc<Consumers>,
     quanta: Quanta<K>,
@@ -58,9 +58,9 @@ pub struct Scheduler<T, K = TenantKey> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Open,
-    /// Takes nothing any more, and hands out what it has.
+    /// Takes no more tasks, and hands out the queued ones.
     Draining,
-    /// Hands out nothing any more.
+    /// Neither takes nor hands out tasks.
     Closed,
 }
 
@@ -88,9 +88,9 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             .map(|number| Shard::new(number as u32, common.clone()))
             .collect();
         Ok(Self {
-            beacons: shards
+            hints: shards
                 .iter()
-                .map(|shard| Arc::clone(&shard.beacon))
+                .map(|shard| Arc::clone(&shard.hints))
                 .collect(),
             topology: Topology::new(Ring::new(config.quantum), shards),
             capacity: Arc::new(Capacity::new(config.max_global)),
@@ -112,8 +112,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     /// Returns how many tasks are queued. Never above `max_global`.
     ///
-    /// Counts tasks whose deadline has passed but that nobody has come across yet; [`stats`](Self::stats)
-    /// looks for those first.
+    /// This includes expired tasks that no call has met yet; [`stats`](Self::stats) drops those first.
     #[must_use]
     pub fn len(&self) -> usize {
         self.capacity.len() as usize
@@ -125,7 +124,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         self.len() == 0
     }
 
-    /// Returns what happens to a task of this tenant for which there is no room.
+    /// Returns the policy for tasks of this tenant when there is no room.
     #[must_use]
     pub fn backpressure_for(&self, tenant: &K) -> BackpressurePolicy {
         if self.tenant_backpressure.is_empty() {
@@ -143,13 +142,13 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     /// Returns a moment before which no queued task expires, if any has a deadline.
     ///
-    /// Whoever waits for room without a thread sets a timer to it: then tasks may expire and make room.
+    /// A future that waits for room sets a timer to it, because tasks that expire make room.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Instant> {
         let next = self
-            .beacons
+            .hints
             .iter()
-            .map(|beacon| beacon.next_expiry.load(Ordering::Relaxed));
+            .map(|hints| hints.next_expiry.load(Ordering::Relaxed));
         let next = next.min().filter(|&next| next != NEVER)?;
         Some(self.epoch + Duration::from_nanos(next))
     }
@@ -164,7 +163,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     fn locate(&self, tenant: &K) -> (u64, u32) {
         let hash = self.hasher.hash_one(tenant);
         // The table uses the top and the bottom bits; the middle ones are as good.
-        let shard = ((hash >> 16) & 0xffff_ffff) * self.beacons.len() as u64;
+        let shard = ((hash >> 16) & 0xffff_ffff) * self.hints.len() as u64;
         (hash, (shard >> 32) as u32)
     }
 
@@ -184,7 +183,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         Effects::new(&self.capacity)
     }
 
-    /// Does what was noted under a lock and had to wait for its end.
+    /// Carries out the effects that were noted under a lock.
     #[inline]
     fn apply(&self, effects: Effects<'_, T, K>) {
         if effects.announced > 0 {
@@ -200,14 +199,21 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     #[cold]
     fn apply_rare(&self, rare: Rare<T, K>) {
-        let Rare { wakers, spoils, .. } = rare;
+        let Rare {
+            wakers, dropped, ..
+        } = rare;
         wakers.into_iter().for_each(std::task::Waker::wake);
-        for spoil in spoils {
-            if let (Some(observer), Some(tenant)) = (&self.on_drop, spoil.tenant) {
+        for DroppedTask {
+            tenant,
+            task,
+            reason,
+        } in dropped
+        {
+            if let (Some(observer), Some(tenant)) = (&self.on_drop, tenant) {
                 observer(Dropped {
                     tenant,
-                    task: spoil.task,
-                    reason: spoil.reason,
+                    task,
+                    reason,
                 });
             }
         }
@@ -217,14 +223,14 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     #[inline]
     fn release(&self, tasks: u64) {
         match self.capacity.release(tasks) {
-            Left::Some => {}
-            Left::NothingEver => self.consumers.call_all(),
+            Remaining::Some => {}
+            Remaining::NothingEver => self.consumers.call_all(),
         }
     }
 
     /// Drops some of the expired tasks of a shard, if there are any.
     fn expire_some(&self, shard: u32, now: Nanos) -> Expired {
-        if self.beacons[shard as usize]
+        if self.hints[shard as usize]
             .next_expiry
             .load(Ordering::Relaxed)
             > now
@@ -257,7 +263,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     /// Makes room by dropping expired tasks, wherever they are. Returns whether it found any.
     fn reclaim(&self, now: Nanos) -> bool {
-        (0..self.beacons.len() as u32).any(|shard| {
+        (0..self.hints.len() as u32).any(|shard| {
             loop {
                 let expired = self.expire_some(shard, now);
                 if expired.freed > 0 || expired.turned == Turned::Fully {
@@ -268,7 +274,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     }
 }
 
-/// What came of looking for expired tasks.
+/// The result of looking for expired tasks.
 #[derive(Clone, Copy, Debug)]
 struct Expired {
     freed: u64,
@@ -278,7 +284,7 @@ struct Expired {
 impl<T, K> fmt::Debug for Scheduler<T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scheduler")
-            .field("shards", &self.beacons.len())
+            .field("shards", &self.hints.len())
             .field("len", &self.capacity.len())
             .field("max_global", &self.capacity.max())
             .finish_non_exhaustive()
@@ -291,7 +297,7 @@ fn next_number() -> u32 {
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
-/// Returns a hasher that nobody outside can foresee, so that nobody can pile tenants up in one place.
+/// Returns a randomly seeded hasher, so that a client cannot aim tenants at one shard.
 #[cfg(not(loom))]
 fn hasher() -> RandomState {
     RandomState::default()

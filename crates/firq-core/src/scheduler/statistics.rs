@@ -17,7 +17,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     pub fn stats(&self) -> SchedulerStats<K> {
         let now = self.now();
         let mut stats = SchedulerStats::new();
-        for shard in 0..self.beacons.len() as u32 {
+        for shard in 0..self.hints.len() as u32 {
             self.expire_all(shard, now);
             self.topology.with_shard(shard, |shard| {
                 stats.add_shard(&shard.counters, &shard.waits, shard.lanes.len());

@@ -1,4 +1,4 @@
-//! What can be said about a tenant: its share, what its work really cost, whether it may run.
+//! Settings of a tenant: its share, the true cost of its work, whether it may run.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -7,13 +7,12 @@ use drr::{Cost, Weight};
 
 use super::Scheduler;
 use crate::quanta::Found;
-use crate::ring::known;
 use crate::shard::CHUNK;
 
 impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     /// Gives a tenant a quantum of its own: its share, relative to the base quantum.
     ///
-    /// Effective at the tenant's next turn, also on what it has queued. Shares can be from a sixtieth of the
+    /// Takes effect at the tenant's next turn, also for its queued tasks. Shares can be from a sixtieth of the
     /// base to a thousand times it. They are exact for all multiples of the base, for every quantum beside a
     /// base up to 65, and for halves, thirds, quarters, fifths, sixths, tenths of a larger base; others are
     /// rounded to the nearest sixtieth of the base. Zero counts as the smallest share there is.
@@ -26,14 +25,26 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         self.reweigh(&tenant);
     }
 
-    /// Takes back what [`set_tenant_quantum`](Self::set_tenant_quantum) or the configuration said.
+    /// Removes the quantum that [`set_tenant_quantum`](Self::set_tenant_quantum) or the configuration has set.
+    ///
+    /// The tenant then has the quantum of the provider, or else the base quantum. Use it when a tenant returns
+    /// to the default plan:
+    ///
+    /// ```
+    /// use firq_core::{Scheduler, SchedulerConfig, TenantKey};
+    ///
+    /// let scheduler: Scheduler<String> = Scheduler::new(SchedulerConfig::default())?;
+    /// scheduler.set_tenant_quantum(TenantKey::from(7), 30); // the tenant books a larger plan
+    /// scheduler.clear_tenant_quantum(TenantKey::from(7)); // and cancels it
+    /// # Ok::<(), firq_core::ConfigError>(())
+    /// ```
     #[expect(clippy::needless_pass_by_value, reason = "the same as for `enqueue`")]
     pub fn clear_tenant_quantum(&self, tenant: K) {
         self.quanta.clear(&tenant);
         self.reweigh(&tenant);
     }
 
-    /// Sets who says what quantum a tenant has, for example by its plan; `None` means the base quantum.
+    /// Sets the function that returns a tenant's quantum, for example by its plan; `None` is the base quantum.
     ///
     /// A quantum that was set for the tenant itself goes first. The provider is asked about every tenant
     /// that is known now, and about others when they first have work; call this again when its answers
@@ -58,7 +69,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     /// Lets every lane have the weight that its tenant's quantum says.
     fn reweigh_all(&self) {
-        for shard in 0..self.beacons.len() as u32 {
+        for shard in 0..self.hints.len() as u32 {
             let mut from = Some(0);
             while let Some(start) = from {
                 let (tenants, next) = self.topology.with_shard(shard, |shard| {
@@ -74,23 +85,25 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         }
     }
 
-    /// Reports what a finished task really cost, where that is known only afterwards.
+    /// Reports the true cost of a finished task, where that is known only afterwards.
     ///
     /// The tenant was charged `charged`, the task's declared cost. It pays the difference, or gets it back,
     /// in its next turns.
     pub fn settle(&self, tenant: &K, charged: u64, actual: u64) {
         let (hash, number) = self.locate(tenant);
         let (charged, actual) = (Cost::new(charged), Cost::new(actual));
-        let weight = match actual > charged {
-            true => Some(self.weight(tenant)),
-            false => None, // who has been forgotten owes nothing, and credit is not saved up
+        let weight = if actual > charged {
+            Some(self.weight(tenant))
+        } else {
+            // A forgotten tenant owes nothing, and credit is not saved up.
+            None
         };
         self.topology.with_both(number, |ring, shard| {
             let lane = shard.find(hash, tenant);
             let lane = lane.or_else(|| Some(shard.add(hash, tenant.clone(), weight?)));
             if let Some(lane) = lane {
                 let key = shard.enter(ring, lane);
-                known(ring.engine.settle(key, charged, actual));
+                ring.settle(key, charged, actual);
             }
         });
     }
@@ -102,7 +115,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         let mut effects = self.effects();
         self.topology.with_both(number, |ring, shard| {
             if self.capacity.is_closed() {
-                return; // what is queued is to be done
+                return; // queued tasks are to be done
             }
             let lane = shard.find(hash, tenant);
             let lane = lane.unwrap_or_else(|| shard.add(hash, tenant.clone(), weight));
@@ -123,8 +136,21 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         self.apply(effects);
     }
 
-    /// Drops what is known of a tenant that has no work and owes nothing, now rather than later. Returns
-    /// whether nothing is known of it any more.
+    /// Forgets a tenant that has no work and owes nothing, now rather than later. Returns whether the
+    /// scheduler has no memory of the tenant any more.
+    ///
+    /// Idle tenants are forgotten by themselves. This is for a tenant that is deleted, so that its key is not
+    /// kept until then:
+    ///
+    /// ```
+    /// use firq_core::{Scheduler, SchedulerConfig, Task, TenantKey};
+    ///
+    /// let scheduler = Scheduler::new(SchedulerConfig::default())?;
+    /// let tenant = TenantKey::from(7);
+    /// assert!(scheduler.submit(tenant, Task::new("work")).is_ok());
+    /// assert!(!scheduler.forget_tenant(&tenant), "it has work");
+    /// # Ok::<(), firq_core::ConfigError>(())
+    /// ```
     pub fn forget_tenant(&self, tenant: &K) -> bool {
         let (hash, number) = self.locate(tenant);
         let mut effects = self.effects();
@@ -145,7 +171,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     /// Returns how many tenants are kept in memory.
     #[must_use]
     pub fn tenants(&self) -> usize {
-        (0..self.beacons.len() as u32)
+        (0..self.hints.len() as u32)
             .map(|shard| self.topology.with_shard(shard, |shard| shard.lanes.len()))
             .sum()
     }

@@ -4,7 +4,7 @@ use std::hash::Hash;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::enqueue::{Slip, Verdict};
+use super::enqueue::{Admission, Submission};
 use super::{Phase, Scheduler};
 use crate::capacity::Room;
 use crate::lane::Flag;
@@ -43,7 +43,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                 return result;
             }
             if until.is_some_and(|until| self.clock.now() >= until) {
-                return DequeueResult::Empty; // dropping the waiter passes on a call that came too late
+                return DequeueResult::Empty; // dropping the waiter passes on a wake-up that came too late
             }
             parker.park(&*self.clock, until);
         }
@@ -72,10 +72,10 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             let waker = context.waker().clone();
             let ticket = self
                 .topology
-                .with_ring(|ring| (!ring.engine.is_runnable()).then(|| self.consumers.join(waker)));
+                .with_ring(|ring| (!ring.is_runnable()).then(|| self.consumers.join(waker)));
             let Some(ticket) = ticket else { continue };
             waiter.sit_for_task(&self.consumers, ticket);
-            // Whoever closes sets the phase before calling everybody: look after sitting down.
+            // Closing sets the phase before it wakes all consumers: read it after taking the seat.
             match self.phase() {
                 Phase::Open => return Poll::Pending,
                 Phase::Draining if !self.capacity.is_drained() => return Poll::Pending,
@@ -108,32 +108,35 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         tenant: &K,
         task: &mut Option<Task<T>>,
     ) -> Poll<Result<TaskHandle, Rejected<T>>> {
-        let left = waiter.rise_from_room();
+        let vacated = waiter.rise_from_room();
         let kept = |room: Room| {
-            left.filter(|left| left.room == room)
-                .map(|left| left.ticket)
+            vacated
+                .filter(|vacated| vacated.room == room)
+                .map(|vacated| vacated.ticket)
         };
         loop {
-            let mut slip = Slip::new(task.take());
-            let verdict = self.offer(tenant, &mut slip, self.now());
-            if matches!(verdict, Verdict::Accepted | Verdict::Closed) {
-                return Poll::Ready(self.conclude(verdict, slip));
+            let mut submission = Submission::new(task.take());
+            let admission = self.try_submit(tenant, &mut submission, self.now());
+            if matches!(admission, Admission::Accepted | Admission::Closed) {
+                return Poll::Ready(self.conclude(admission, submission));
             }
-            *task = slip.take_back();
-            let seat = match verdict {
-                Verdict::Accepted | Verdict::Closed => None, // returned
-                Verdict::GlobalFull => {
+            *task = submission.take_back();
+            let seat = match admission {
+                Admission::Accepted | Admission::Closed => None, // returned
+                Admission::GlobalFull => {
                     let ticket = self
                         .capacity
                         .wait(kept(Room::Global), context.waker().clone());
                     ticket.map(|ticket| (Room::Global, ticket))
                 }
-                Verdict::TenantFull => self.wait_in_lane(context, tenant, kept),
+                Admission::TenantFull => self.wait_in_lane(context, tenant, kept),
             };
             let Some((room, ticket)) = seat else { continue };
             waiter.sit_for_room(&self.capacity, room, ticket);
-            if let Some(left) = left.filter(|left| left.was_called && left.room != room) {
-                self.capacity.call(left.room); // there was room, and this one could not use it
+            if let Some(vacated) =
+                vacated.filter(|vacated| vacated.was_called && vacated.room != room)
+            {
+                self.capacity.call(vacated.room); // there was room, and this one could not use it
             }
             return Poll::Pending;
         }
@@ -186,11 +189,11 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             }
             let now = self.clock.now();
             if until.is_some_and(|until| now >= until) {
-                drop(waiter); // a call that came too late is passed on
-                let task = Slip::new(task).into_task();
+                drop(waiter); // passes on a wake-up that came too late
+                let task = Submission::new(task).into_task();
                 return Err(self.reject(EnqueueRejectReason::Timeout, task));
             }
-            // Once nothing that is left has expired, the next expiry is in the future.
+            // Once nothing that is vacated has expired, the next expiry is in the future.
             if !self.reclaim(self.now()) {
                 let wake_at = until.into_iter().chain(self.next_expiry()).min();
                 parker.park(&*self.clock, wake_at);

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use drr::State;
 
 use super::node::Stage;
-use super::{Core, Place};
+use super::{Core, JobSlot};
 
 impl<J, T: Clone, B> Core<J, T, B> {
     /// Panics if something that always holds does not.
@@ -100,10 +100,10 @@ impl<J, T: Clone, B> Core<J, T, B> {
     }
 
     /// Returns where a job is, by its serial number.
-    pub(crate) fn find(&self, serial: u64) -> Option<Place> {
+    pub(crate) fn find(&self, serial: u64) -> Option<JobSlot> {
         let mut nodes = self.nodes.iter();
         let (slot, _) = nodes.find(|(_, node)| node.serial == serial)?;
-        Some(Place { slot, serial })
+        Some(JobSlot { slot, serial })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Those who wait until everything that was accepted before they came has ended.
+//! Barriers: a barrier opens when every job that was accepted before it has ended.
 //!
 //! A barrier counts: it begins with how many jobs of its scope (a key, or the whole shard) are alive, and each
 //! of them that ends takes one off. Jobs that are accepted later are told apart by their order. With no
@@ -14,7 +14,7 @@ pub(crate) struct BarrierId {
 }
 
 #[derive(Debug)]
-struct Barrier<B> {
+struct PendingBarrier<B> {
     serial: u64,
     /// Jobs accepted from here on do not count.
     before: u64,
@@ -25,7 +25,7 @@ struct Barrier<B> {
 #[derive(Debug)]
 pub(crate) struct Barriers<B> {
     /// By lane, or `None` for all lanes. A lane with a barrier has jobs, so it keeps its number.
-    scopes: HashMap<Option<u32>, Vec<Barrier<B>>>,
+    scopes: HashMap<Option<u32>, Vec<PendingBarrier<B>>>,
     serial: u64,
 }
 
@@ -47,7 +47,7 @@ impl<B> Barriers<B> {
     ) -> BarrierId {
         let serial = self.serial;
         self.serial += 1;
-        self.scopes.entry(scope).or_default().push(Barrier {
+        self.scopes.entry(scope).or_default().push(PendingBarrier {
             serial,
             before,
             remaining,
@@ -56,7 +56,7 @@ impl<B> Barriers<B> {
         BarrierId { scope, serial }
     }
 
-    /// Takes a barrier down that nobody waits for any more.
+    /// Takes a barrier down.
     pub(crate) fn remove(&mut self, id: BarrierId) {
         if let Some(barriers) = self.scopes.get_mut(&id.scope) {
             barriers.retain(|barrier| barrier.serial != id.serial);
@@ -79,7 +79,7 @@ impl<B> Barriers<B> {
             let Some(barriers) = self.scopes.get_mut(&scope) else {
                 continue;
             };
-            let concerned = |barrier: &mut Barrier<B>| {
+            let concerned = |barrier: &mut PendingBarrier<B>| {
                 if order < barrier.before {
                     barrier.remaining -= 1;
                 }

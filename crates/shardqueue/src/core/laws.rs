@@ -6,7 +6,7 @@ use drr::{Cost, Quantum, Weight};
 use fairness_laws::{CountingDriver, Dispatched, Driver};
 use foldhash::fast::RandomState;
 
-use super::{Core, End, Limits, News, Next, Patience, Spec, Timestamp, lanes};
+use super::{Core, End, Limits, Next, Notices, Patience, Spec, Timestamp, lanes};
 use crate::options::Priority;
 
 /// A job is its sequence and its cost.
@@ -50,10 +50,10 @@ impl Driver for Dispatcher {
     }
 
     fn dispatch(&mut self) -> Option<Dispatched> {
-        let mut news = News::default();
-        match self.core.next(Timestamp::default(), &mut news) {
+        let mut notices = Notices::default();
+        match self.core.next(Timestamp::default(), &mut notices) {
             Next::Run(lease) => {
-                self.core.finish(lease.place, End::Ran, &mut news);
+                self.core.finish(lease.place, End::Ran, &mut notices);
                 let (sequence, cost) = lease.job;
                 Some(Dispatched {
                     key: lease.key.parse().unwrap(),

@@ -1,7 +1,7 @@
-//! The line of those who wait for room: by key, and in order of arrival within a key.
+//! The line of submissions that wait for room: by key, and in order of arrival within a key.
 //!
-//! Room is given to keys in turn. A key whose lane is at its own limit is passed over until it has room again.
-//! Apart from the lanes, because hardly ever does anybody wait.
+//! Keys get room in turn. A key whose lane is at its own limit is passed over until it has room again. The line is
+//! kept apart from the lanes, because submissions hardly ever wait.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use super::slab::Slab;
 
 /// The submissions of one key that wait.
 #[derive(Debug)]
-struct Party {
+struct WaitingKey {
     list: List,
     /// When it is the key's turn; `None` while its lane has no room.
     turn: Option<u64>,
@@ -19,7 +19,7 @@ struct Party {
 
 #[derive(Debug)]
 pub(crate) struct Line {
-    parties: HashMap<u32, Party>,
+    waiting: HashMap<u32, WaitingKey>,
     /// Lanes by their turn.
     turns: BTreeMap<u64, u32>,
     next_turn: u64,
@@ -28,13 +28,13 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn new() -> Self {
         Self {
-            parties: HashMap::new(),
+            waiting: HashMap::new(),
             turns: BTreeMap::new(),
             next_turn: 0,
         }
     }
 
-    /// Returns whether somebody waits who could be let in if the shard had room.
+    /// Returns whether a submission waits that could be accepted if the shard had room.
     #[inline]
     pub(crate) fn has_eligible(&self) -> bool {
         !self.turns.is_empty()
@@ -42,11 +42,11 @@ impl Line {
 
     /// Adds a submission behind the others of its lane.
     pub(crate) fn push<J, T>(&mut self, nodes: &mut Slab<Node<J, T>>, lane: u32, slot: u32) {
-        let party = self.parties.entry(lane).or_insert(Party {
+        let key = self.waiting.entry(lane).or_insert(WaitingKey {
             list: List::EMPTY,
             turn: None,
         });
-        party.list.push_back(nodes, slot);
+        key.list.push_back(nodes, slot);
     }
 
     /// Takes a submission out. Returns whether it was the last of its lane.
@@ -56,13 +56,13 @@ impl Line {
         lane: u32,
         slot: u32,
     ) -> bool {
-        let Some(party) = self.parties.get_mut(&lane) else {
+        let Some(key) = self.waiting.get_mut(&lane) else {
             return false;
         };
-        party.list.remove(nodes, slot);
-        let is_last = party.list.is_empty();
+        key.list.remove(nodes, slot);
+        let is_last = key.list.is_empty();
         if is_last {
-            self.dissolve(lane);
+            self.remove_key(lane);
         }
         is_last
     }
@@ -71,38 +71,38 @@ impl Line {
     /// with its lane, and whether it was the last of that.
     pub(crate) fn pop<J, T>(&mut self, nodes: &mut Slab<Node<J, T>>) -> Option<(u32, u32, bool)> {
         let (_, lane) = self.turns.pop_first()?;
-        let party = self.parties.get_mut(&lane)?;
-        party.turn = None;
-        let slot = party.list.pop_front(nodes)?;
-        let is_last = party.list.is_empty();
+        let key = self.waiting.get_mut(&lane)?;
+        key.turn = None;
+        let slot = key.list.pop_front(nodes)?;
+        let is_last = key.list.is_empty();
         if is_last {
-            self.dissolve(lane);
+            self.remove_key(lane);
         }
         Some((lane, slot, is_last))
     }
 
     /// Says whether a lane has room of its own.
     pub(crate) fn set_eligible(&mut self, lane: u32, is_eligible: bool) {
-        let Some(party) = self.parties.get_mut(&lane) else {
+        let Some(key) = self.waiting.get_mut(&lane) else {
             return;
         };
-        match (party.turn, is_eligible) {
+        match (key.turn, is_eligible) {
             (None, true) => {
-                party.turn = Some(self.next_turn);
+                key.turn = Some(self.next_turn);
                 self.turns.insert(self.next_turn, lane);
                 self.next_turn += 1;
             }
             (Some(turn), false) => {
-                party.turn = None;
+                key.turn = None;
                 self.turns.remove(&turn);
             }
             (None, false) | (Some(_), true) => {}
         }
     }
 
-    fn dissolve(&mut self, lane: u32) {
-        let party = self.parties.remove(&lane);
-        if let Some(turn) = party.and_then(|party| party.turn) {
+    fn remove_key(&mut self, lane: u32) {
+        let key = self.waiting.remove(&lane);
+        if let Some(turn) = key.and_then(|key| key.turn) {
             self.turns.remove(&turn);
         }
     }

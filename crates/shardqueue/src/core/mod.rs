@@ -1,8 +1,8 @@
-//! The heart of a shard: which job runs next, and what has become of every other one.
+//! The heart of a shard: it decides which job runs next, and knows the state of all others.
 //!
-//! It reads no clock, wakes nobody, runs nothing and takes no lock: it is told what happened and when, and
-//! answers what to do. [`Shard`](crate::shard::Shard) puts it behind a lock, and the worker does what it says.
-//! It is generic in what a job is (`J`), in how its owner is told (`T`) and in what rings for a barrier (`B`).
+//! It reads no clock, wakes no task, runs no job and takes no lock: callers tell it each event with its time, and it
+//! returns what to do. [`Shard`](crate::shard::Shard) puts it behind a lock, and the worker carries out its answers.
+//! It is generic over the job (`J`), its owner's ticket (`T`) and the bell of a barrier (`B`).
 //!
 //! # The life of a job
 //! ```text
@@ -16,7 +16,7 @@
 //!                                       BackingOff ── cancel, hand back ────┘
 //! ```
 //! Accepting and ending are one function each ([`Core::accept`], [`Core::end`]): a store that should remember
-//! jobs would be told there, and nowhere else.
+//! jobs would be called there, and nowhere else.
 //!
 //! # What always holds
 //! 1. A key has at most one job that runs or backs off, its lane's `active`; no other job of the key begins.
@@ -24,9 +24,9 @@
 //!    its active job has a timer.
 //! 3. `queued + max(0, backing_off − backoff_max) ≤ queue_max + 1`. Jobs that back off have room of their own,
 //!    so that failing keys do not shut out healthy ones; beyond `backoff_max` they use up the queue's, so that
-//!    memory is bounded. The one above comes from the job that runs: it gave up its room when it began, and may
-//!    have to back off although somebody else has taken that room since.
-//! 4. Nobody waits for room that there is, in the shard and for the key.
+//!    memory is bounded. The one more comes from the running job: it gave up its room when it began, and may have
+//!    to back off although another job has taken that room since.
+//! 4. No submission waits while there is room for it, in the shard and for its key.
 //! 5. `accepted = ran + failed + cancelled + returned + queued + running + backing_off`.
 //!
 //! # Order
@@ -69,11 +69,11 @@ use foldhash::fast::RandomState;
 
 pub(crate) use barriers::BarrierId;
 pub(crate) use histogram::{BOUNDS, Histogram};
-pub(crate) use node::Place;
-pub(crate) use stopping::{HandedBack, Leaver};
+pub(crate) use node::JobSlot;
+pub(crate) use stopping::{HandedBack, RemovedJob};
 pub(crate) use time::Timestamp;
 pub(crate) use vocabulary::{
-    Cancelled, Counters, End, Lease, Limits, News, Next, NoRetry, Spec, Status,
+    Cancelled, Counters, End, Lease, Limits, Next, NoRetry, Notices, Spec, Status,
 };
 pub(crate) use waiting::{Admission, Patience};
 
@@ -83,7 +83,7 @@ use line::Line;
 use node::{Node, Stage};
 use slab::Slab;
 
-/// The jobs of a shard, and everything that is decided about them.
+/// The jobs of a shard, and all decisions about them.
 #[derive(Debug)]
 pub(crate) struct Core<J, T, B> {
     limits: Limits,
@@ -123,8 +123,8 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
     }
 
-    /// Returns how a job is; `None` if it is not accepted or has ended.
-    pub(crate) fn status(&mut self, place: Place) -> Option<Status> {
+    /// Returns the status of a job; `None` if it is not accepted or has ended.
+    pub(crate) fn status(&mut self, place: JobSlot) -> Option<Status> {
         let node = self.resolve(place)?;
         let (lane, priority, attempt) = (node.lane, node.priority, node.attempts);
         match node.stage {
@@ -197,10 +197,10 @@ impl<J, T: Clone, B> Core<J, T, B> {
     }
 
     /// Returns the job that runs.
-    pub(crate) fn runner(&self) -> Option<(Place, &Arc<str>, u32, &T)> {
+    pub(crate) fn current_job(&self) -> Option<(JobSlot, &Arc<str>, u32, &T)> {
         let slot = self.running?;
         let node = &self.nodes[slot];
-        let place = Place {
+        let place = JobSlot {
             slot,
             serial: node.serial,
         };
@@ -218,7 +218,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         queued + running + backing_off
     }
 
-    fn resolve(&mut self, place: Place) -> Option<&mut Node<J, T>> {
+    fn resolve(&mut self, place: JobSlot) -> Option<&mut Node<J, T>> {
         let node = self.nodes.get_mut(place.slot)?;
         (node.serial == place.serial).then_some(node)
     }

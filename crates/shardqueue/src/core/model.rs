@@ -13,8 +13,8 @@ use proptest::test_runner::RngSeed;
 
 use super::audit::show;
 use super::{
-    Admission, Cancelled, Core, End, Limits, News, Next, NoRetry, Patience, Place, Spec, Status,
-    Timestamp,
+    Admission, Cancelled, Core, End, JobSlot, Limits, Next, NoRetry, Notices, Patience, Spec,
+    Status, Timestamp,
 };
 use crate::options::Priority;
 
@@ -87,8 +87,8 @@ struct World {
     now: Timestamp,
     /// Jobs are named by the number of their submission.
     submissions: u64,
-    places: BTreeMap<u64, Place>,
-    running: Option<(u64, Place)>,
+    places: BTreeMap<u64, JobSlot>,
+    running: Option<(u64, JobSlot)>,
     ready_at: BTreeMap<u64, Timestamp>,
     /// Jobs that were told to stop while they ran.
     told: Vec<u64>,
@@ -121,8 +121,8 @@ impl World {
     }
 
     /// Compares what the core said with what the model expects to be told.
-    fn hear(&mut self, news: News<u64, u64>) {
-        for job in news.accepted {
+    fn hear(&mut self, notices: Notices<u64, u64>) {
+        for job in notices.accepted {
             let mut lines = self.keys.values_mut();
             let key = lines
                 .find(|key| key.line.front().is_some_and(|&(first, _)| first == job))
@@ -130,7 +130,7 @@ impl World {
             let (_, priority) = key.line.pop_front().unwrap();
             key.queues[priority].push_back(job);
         }
-        for barrier in news.rung {
+        for barrier in notices.rung {
             let left = self.barriers.remove(&barrier).expect("it rings once");
             assert_eq!(left, [], "it rings when nothing is left before it");
         }
@@ -154,24 +154,24 @@ impl World {
     }
 
     fn play(&mut self, verb: &Verb) {
-        let mut news = News::default();
+        let mut notices = Notices::default();
         match *verb {
             Verb::Submit {
                 key,
                 priority,
                 waits,
             } => self.submit(key, priority, waits),
-            Verb::Next => self.next(&mut news),
+            Verb::Next => self.next(&mut notices),
             Verb::Finish { end } => {
                 if let Some((job, place)) = self.running.take() {
                     self.key_of(job).begun = None;
                     self.end(job);
                     let end = [End::Ran, End::Failed, End::Cancelled][usize::from(end)];
-                    assert_eq!(self.core.finish(place, end, &mut news), job);
+                    assert_eq!(self.core.finish(place, end, &mut notices), job);
                 }
             }
             Verb::Retry { delay } => self.retry(delay),
-            Verb::Cancel { pick } => self.cancel(pick, &mut news),
+            Verb::Cancel { pick } => self.cancel(pick, &mut notices),
             Verb::Withdraw { pick } => self.withdraw(pick),
             Verb::Barrier { key } => self.barrier(key),
             Verb::Advance { by } => self.now = self.now.after(Duration::from_nanos(by.into())),
@@ -186,9 +186,9 @@ impl World {
                 assert_eq!(refused, waiting);
                 self.places.retain(|job, _| !waiting.contains(job));
             }
-            Verb::HandBack => self.hand_back(&mut news),
+            Verb::HandBack => self.hand_back(&mut notices),
         }
-        self.hear(news);
+        self.hear(notices);
         self.core.audit();
     }
 
@@ -201,9 +201,10 @@ impl World {
             cost: Cost::new(1 + u64::from(priority)),
             weight: Weight::ONE,
         };
-        let patience = match waits {
-            true => Patience::Waits,
-            false => Patience::DoesNotWait,
+        let patience = if waits {
+            Patience::Waits
+        } else {
+            Patience::DoesNotWait
         };
         let has_room = self.held() < LIMITS.queue_max;
         let name = format!("key {key}");
@@ -226,11 +227,11 @@ impl World {
         }
     }
 
-    fn next(&mut self, news: &mut News<u64, u64>) {
+    fn next(&mut self, notices: &mut Notices<u64, u64>) {
         if self.running.is_some() {
             return;
         }
-        let next = self.core.next(self.now, news);
+        let next = self.core.next(self.now, notices);
         let answer = show(&next);
         let lease = match next {
             Next::Run(lease) | Next::GiveUp(lease) => lease,
@@ -287,11 +288,11 @@ impl World {
         }
     }
 
-    fn cancel(&mut self, pick: u8, news: &mut News<u64, u64>) {
+    fn cancel(&mut self, pick: u8, notices: &mut Notices<u64, u64>) {
         let Some((&job, &place)) = self.places.iter().nth(usize::from(pick) % 8) else {
             return;
         };
-        match self.core.cancel(place, news) {
+        match self.core.cancel(place, notices) {
             Cancelled::Removed(..) => {
                 let key = self.key_of(job);
                 key.begun = key.begun.filter(|&begun| begun != job);
@@ -345,12 +346,12 @@ impl World {
         }
     }
 
-    fn hand_back(&mut self, news: &mut News<u64, u64>) {
+    fn hand_back(&mut self, notices: &mut Notices<u64, u64>) {
         if !self.stops {
             return;
         }
-        let handed_back = self.core.hand_back(news);
-        let jobs = |leavers: &[super::Leaver<u64, u64>]| -> Vec<u64> {
+        let handed_back = self.core.hand_back(notices);
+        let jobs = |leavers: &[super::RemovedJob<u64, u64>]| -> Vec<u64> {
             leavers.iter().map(|leaver| leaver.job).collect()
         };
         let mut returned = jobs(&handed_back.queued);

@@ -10,7 +10,7 @@ use crate::options::Priority;
 
 /// A slot, and the serial number of what lives in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct JobSlot {
     pub(crate) slot: u32,
     pub(crate) serial: u64,
 }

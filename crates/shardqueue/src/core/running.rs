@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::list::NIL;
-use super::node::{Node, Place, Stage};
+use super::node::{JobSlot, Node, Stage};
 use super::time::Timestamp;
-use super::vocabulary::{Cancelled, End, Lease, News, Next, NoRetry};
+use super::vocabulary::{Cancelled, End, Lease, Next, NoRetry, Notices};
 use super::{Core, lanes};
 
 impl<J, T: Clone, B> Core<J, T, B> {
-    /// Says what the worker is to do next. The job before must have been finished, or be backing off.
+    /// Returns the worker's next step. The job before must have been finished, or be backing off.
     #[inline]
-    pub(crate) fn next(&mut self, now: Timestamp, news: &mut News<T, B>) -> Next<J, T> {
+    pub(crate) fn next(&mut self, now: Timestamp, notices: &mut Notices<T, B>) -> Next<J, T> {
         debug_assert!(self.running.is_none(), "a shard runs one job at a time");
         if !self.timers.is_empty() {
             self.fire_timers(now);
@@ -33,12 +33,13 @@ impl<J, T: Clone, B> Core<J, T, B> {
         node.stage = Stage::Running {
             is_cancelled: false,
         };
-        node.attempts = match gives_up {
-            true => node.attempts,
-            false => node.attempts.saturating_add(1),
+        node.attempts = if gives_up {
+            node.attempts
+        } else {
+            node.attempts.saturating_add(1)
         };
         let lease = Lease {
-            place: Place {
+            place: JobSlot {
                 slot,
                 serial: node.serial,
             },
@@ -48,9 +49,10 @@ impl<J, T: Clone, B> Core<J, T, B> {
             ticket: node.ticket.clone(),
         };
         self.running = Some(slot);
-        match was_backing_off {
-            true => self.backing_off -= 1,
-            false => self.queued -= 1,
+        if was_backing_off {
+            self.backing_off -= 1;
+        } else {
+            self.queued -= 1;
         }
         if gives_up {
             return Next::GiveUp(lease); // it costs nothing: it does not run
@@ -58,7 +60,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let cost = node.cost;
         self.lanes.charge(number, cost);
         self.counters.retried += u64::from(was_backing_off);
-        self.let_in(number, news);
+        self.let_in(number, notices);
         Next::Run(lease)
     }
 
@@ -83,16 +85,16 @@ impl<J, T: Clone, B> Core<J, T, B> {
 
     /// Ends the job that runs.
     #[inline]
-    pub(crate) fn finish(&mut self, place: Place, end: End, news: &mut News<T, B>) -> T {
+    pub(crate) fn finish(&mut self, place: JobSlot, end: End, notices: &mut Notices<T, B>) -> T {
         debug_assert_eq!(self.running, Some(place.slot));
         self.running = None;
-        self.end(place.slot, end, news).ticket
+        self.end(place.slot, end, notices).ticket
     }
 
     /// Lets the job that runs back off until a time, if it may.
     pub(crate) fn retry(
         &mut self,
-        place: Place,
+        place: JobSlot,
         job: J,
         until: Timestamp,
     ) -> Result<(), (J, NoRetry)> {
@@ -120,7 +122,11 @@ impl<J, T: Clone, B> Core<J, T, B> {
     }
 
     /// Cancels a job that was accepted.
-    pub(crate) fn cancel(&mut self, place: Place, news: &mut News<T, B>) -> Cancelled<J, T> {
+    pub(crate) fn cancel(
+        &mut self,
+        place: JobSlot,
+        notices: &mut Notices<T, B>,
+    ) -> Cancelled<J, T> {
         let Some(node) = self.resolve(place) else {
             return Cancelled::Gone;
         };
@@ -133,8 +139,8 @@ impl<J, T: Clone, B> Core<J, T, B> {
             Stage::Queued | Stage::BackingOff { .. } => {}
         }
         self.detach(place.slot);
-        let node = self.end(place.slot, End::Cancelled, news);
-        self.let_in(node.lane, news);
+        let node = self.end(place.slot, End::Cancelled, notices);
+        self.let_in(node.lane, notices);
         let job = node.job.expect("a job that does not run is here");
         Cancelled::Removed(job, node.ticket)
     }
@@ -158,9 +164,9 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
     }
 
-    /// Ends a job that has been taken out of its lane: the one place where jobs leave the books.
+    /// Ends a job that has been taken out of its lane: the one place where jobs end.
     #[inline]
-    pub(super) fn end(&mut self, slot: u32, end: End, news: &mut News<T, B>) -> Node<J, T> {
+    pub(super) fn end(&mut self, slot: u32, end: End, notices: &mut Notices<T, B>) -> Node<J, T> {
         let node = self.nodes.remove(slot);
         match end {
             End::Ran => self.counters.ran += 1,
@@ -177,7 +183,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
             lanes::release(&mut self.lanes, node.lane);
         }
         self.barriers
-            .ended(node.lane, node.order, |bell| news.rung.push(bell));
+            .ended(node.lane, node.order, |bell| notices.rung.push(bell));
         node
     }
 }

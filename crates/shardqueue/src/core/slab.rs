@@ -1,69 +1,32 @@
-//! A table of slots that are found by number and reused.
+//! A table of slots that gives its memory back when it has become empty.
 //!
-//! What lives in a slot is known by its own serial number besides, so an old slot number does no harm.
+//! A slot is reused once its value is gone. Each value has a serial number of its own, so an old slot number
+//! does no harm.
 
 use std::ops::{Index, IndexMut};
 
-use super::list::NIL;
-
-/// From this many slots on, a table that has become empty gives its memory back.
+/// An empty table with room for more slots than this gives its memory back.
 const RELEASE_FROM: usize = 1024;
 
-const LIVES: &str = "a slot that is linked, running or timed is occupied";
-
 #[derive(Debug)]
-enum Entry<V> {
-    /// The next vacant slot.
-    Vacant(u32),
-    Occupied(V),
-}
-
-#[derive(Debug)]
-pub(crate) struct Slab<V> {
-    entries: Vec<Entry<V>>,
-    vacant: u32,
-    live: usize,
-}
+pub(crate) struct Slab<V>(slab::Slab<V>);
 
 impl<V> Slab<V> {
     pub(crate) const fn new() -> Self {
-        Self {
-            entries: Vec::new(),
-            vacant: NIL,
-            live: 0,
-        }
+        Self(slab::Slab::new())
     }
 
     /// Puts a value into a vacant slot and returns its number.
     #[inline]
     pub(crate) fn insert(&mut self, value: V) -> u32 {
-        self.live += 1;
-        match self.entries.get_mut(self.vacant as usize) {
-            Some(entry) => {
-                let slot = self.vacant;
-                if let Entry::Vacant(next) = *entry {
-                    self.vacant = next;
-                }
-                *entry = Entry::Occupied(value);
-                slot
-            }
-            None => {
-                // Capacities are checked when an executor is made, so that numbers suffice.
-                self.entries.push(Entry::Occupied(value));
-                (self.entries.len() - 1) as u32
-            }
-        }
+        // The executor checks its capacities when it is made, so that numbers suffice.
+        self.0.insert(value) as u32
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32) -> V {
-        let entry = &mut self.entries[slot as usize];
-        let Entry::Occupied(value) = std::mem::replace(entry, Entry::Vacant(self.vacant)) else {
-            unreachable!("{LIVES}");
-        };
-        self.vacant = slot;
-        self.live -= 1;
-        if self.live == 0 && self.entries.len() >= RELEASE_FROM {
+        let value = self.0.remove(slot as usize);
+        if self.0.is_empty() && self.0.capacity() > RELEASE_FROM {
             *self = Self::new();
         }
         value
@@ -71,25 +34,18 @@ impl<V> Slab<V> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut V> {
-        match self.entries.get_mut(slot as usize)? {
-            Entry::Occupied(value) => Some(value),
-            Entry::Vacant(_) => None,
-        }
+        self.0.get_mut(slot as usize)
     }
 
-    /// Returns what lives, with its slots, in no particular order.
+    /// Returns all values with their slots, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
-        let numbered = self.entries.iter().enumerate();
-        numbered.filter_map(|(slot, entry)| match entry {
-            Entry::Occupied(value) => Some((slot as u32, value)),
-            Entry::Vacant(_) => None,
-        })
+        self.0.iter().map(|(slot, value)| (slot as u32, value))
     }
 
     /// Returns how many slots are occupied.
     #[cfg(test)]
-    pub(crate) const fn len(&self) -> usize {
-        self.live
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -98,17 +54,14 @@ impl<V> Index<u32> for Slab<V> {
 
     #[inline]
     fn index(&self, slot: u32) -> &V {
-        match &self.entries[slot as usize] {
-            Entry::Occupied(value) => value,
-            Entry::Vacant(_) => unreachable!("{LIVES}"),
-        }
+        &self.0[slot as usize]
     }
 }
 
 impl<V> IndexMut<u32> for Slab<V> {
     #[inline]
     fn index_mut(&mut self, slot: u32) -> &mut V {
-        self.get_mut(slot).expect(LIVES)
+        &mut self.0[slot as usize]
     }
 }
 
@@ -126,7 +79,7 @@ mod tests {
         for &slot in &slots {
             slab.remove(slot);
         }
-        assert_eq!((slab.len(), slab.entries.capacity()), (0, 0));
+        assert_eq!((slab.len(), slab.0.capacity()), (0, 0));
         assert!(slab.get_mut(3).is_none());
     }
 }

@@ -1,14 +1,14 @@
-//! How a shard comes to its end: it takes nothing more, runs what is queued, or hands it back.
+//! Stopping a shard: it accepts no more jobs, and runs the queued ones or hands them back.
 
 use std::sync::Arc;
 
-use super::node::{Place, Stage};
-use super::{Core, End, News};
+use super::node::{JobSlot, Stage};
+use super::{Core, End, Notices};
 
-/// A job that leaves without having ended by itself.
+/// A job that was removed before it ended by itself.
 #[derive(Debug)]
-pub(crate) struct Leaver<J, T> {
-    pub(crate) place: Place,
+pub(crate) struct RemovedJob<J, T> {
+    pub(crate) place: JobSlot,
     pub(crate) key: Arc<str>,
     /// How often it was attempted.
     pub(crate) attempts: u32,
@@ -16,19 +16,19 @@ pub(crate) struct Leaver<J, T> {
     pub(crate) ticket: T,
 }
 
-/// What is handed back when there is no more time.
+/// The jobs that are handed back when there is no more time.
 #[derive(Debug)]
 pub(crate) struct HandedBack<J, T> {
     /// Jobs that were never attempted, in the order in which they were accepted.
-    pub(crate) queued: Vec<Leaver<J, T>>,
+    pub(crate) queued: Vec<RemovedJob<J, T>>,
     /// Jobs that were to be attempted again: they have failed, and are counted so.
-    pub(crate) backing_off: Vec<Leaver<J, T>>,
+    pub(crate) backing_off: Vec<RemovedJob<J, T>>,
 }
 
 impl<J, T: Clone, B> Core<J, T, B> {
     /// Takes no more jobs from now on. Returns the submissions that wait for room: they are refused.
     ///
-    /// The worker drains what is queued, and gives up what backs off.
+    /// The worker runs the queued jobs, and gives up those that back off.
     pub(crate) fn stop(&mut self) -> Vec<(J, T)> {
         self.is_stopping = true;
         let refused = self.slots(|stage| stage == Stage::Waiting);
@@ -43,10 +43,10 @@ impl<J, T: Clone, B> Core<J, T, B> {
     }
 
     /// Ends everything that does not run.
-    pub(crate) fn hand_back(&mut self, news: &mut News<T, B>) -> HandedBack<J, T> {
-        let queued = self.remove_all(|stage| stage == Stage::Queued, End::Returned, news);
+    pub(crate) fn hand_back(&mut self, notices: &mut Notices<T, B>) -> HandedBack<J, T> {
+        let queued = self.remove_all(|stage| stage == Stage::Queued, End::Returned, notices);
         let backs_off = |stage| matches!(stage, Stage::BackingOff { .. });
-        let backing_off = self.remove_all(backs_off, End::Failed, news);
+        let backing_off = self.remove_all(backs_off, End::Failed, notices);
         HandedBack {
             queued,
             backing_off,
@@ -57,15 +57,15 @@ impl<J, T: Clone, B> Core<J, T, B> {
         &mut self,
         is_concerned: impl Fn(Stage) -> bool,
         end: End,
-        news: &mut News<T, B>,
-    ) -> Vec<Leaver<J, T>> {
+        notices: &mut Notices<T, B>,
+    ) -> Vec<RemovedJob<J, T>> {
         let slots = self.slots(is_concerned);
         let leave = |slot| {
             self.detach(slot);
             let key = Arc::clone(self.lanes.name(self.nodes[slot].lane));
-            let node = self.end(slot, end, news);
-            Leaver {
-                place: Place {
+            let node = self.end(slot, end, notices);
+            RemovedJob {
+                place: JobSlot {
                     slot,
                     serial: node.serial,
                 },

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drr::{Cost, Quantum, Weight};
 use foldhash::fast::RandomState;
 
-use super::{Admission, Core, End, Limits, News, Next, Patience, Place, Spec, Timestamp};
+use super::{Admission, Core, End, JobSlot, Limits, Next, Notices, Patience, Spec, Timestamp};
 use crate::options::Priority;
 
 type Plain = Core<u64, u64, ()>;
@@ -25,7 +25,7 @@ fn core(queue_max: usize, key_max: usize, backoff_max: usize) -> Plain {
     Core::new(limits, Quantum::new(1).unwrap(), RandomState::default())
 }
 
-fn submit(core: &mut Plain, key: &str, job: u64) -> Place {
+fn submit(core: &mut Plain, key: &str, job: u64) -> JobSlot {
     match core.admit(key, SPEC, (job, job), Patience::Waits) {
         Admission::Accepted(place) | Admission::Waiting(place) => place,
         other => panic!("{other:?}"),
@@ -33,8 +33,8 @@ fn submit(core: &mut Plain, key: &str, job: u64) -> Place {
 }
 
 /// Takes the next job and returns its key, its number and its place.
-fn begin(core: &mut Plain, now: u64) -> Option<(String, u64, Place)> {
-    match core.next(at(now), &mut News::default()) {
+fn begin(core: &mut Plain, now: u64) -> Option<(String, u64, JobSlot)> {
+    match core.next(at(now), &mut Notices::default()) {
         Next::Run(lease) => Some((lease.key.to_string(), lease.job, lease.place)),
         Next::Idle(_) => None,
         other => panic!("{other:?}"),
@@ -49,7 +49,7 @@ fn at(millis: u64) -> Timestamp {
 fn run_all(core: &mut Plain, now: u64) -> Vec<String> {
     let mut order = Vec::new();
     while let Some((key, _, place)) = begin(core, now) {
-        core.finish(place, End::Ran, &mut News::default());
+        core.finish(place, End::Ran, &mut Notices::default());
         order.push(key);
     }
     order
@@ -91,13 +91,13 @@ fn a_key_with_ten_thousand_jobs_does_not_starve_one_with_a_single_job() {
     }
     for _ in 0..10 {
         let (_, _, place) = begin(&mut core, 0).unwrap();
-        core.finish(place, End::Ran, &mut News::default());
+        core.finish(place, End::Ran, &mut Notices::default());
     }
     submit(&mut core, "modest", 0);
     let order: Vec<String> = (0..2)
         .map(|_| {
             let (key, _, place) = begin(&mut core, 0).unwrap();
-            core.finish(place, End::Ran, &mut News::default());
+            core.finish(place, End::Ran, &mut Notices::default());
             key
         })
         .collect();
@@ -114,12 +114,12 @@ fn room_goes_to_waiting_keys_in_turn() {
     submit(&mut core, "modest", 1000);
     let mut accepted = Vec::new();
     for _ in 0..2 {
-        let mut news = News::default();
-        let Next::Run(lease) = core.next(at(0), &mut news) else {
+        let mut notices = Notices::default();
+        let Next::Run(lease) = core.next(at(0), &mut notices) else {
             panic!("something is queued");
         };
-        core.finish(lease.place, End::Ran, &mut news);
-        accepted.extend(news.accepted);
+        core.finish(lease.place, End::Ran, &mut notices);
+        accepted.extend(notices.accepted);
     }
     assert_eq!(
         accepted,

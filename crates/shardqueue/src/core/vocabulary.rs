@@ -1,10 +1,10 @@
-//! The words in which the core is told things and answers.
+//! The types that the core takes and returns.
 
 use std::sync::Arc;
 
 use drr::{Cost, Weight};
 
-use super::node::Place;
+use super::node::JobSlot;
 use super::time::Timestamp;
 use crate::options::Priority;
 
@@ -19,7 +19,7 @@ pub(crate) struct Limits {
     pub(crate) backoff_max: usize,
 }
 
-/// What the core needs to know about a job.
+/// The facts about a job that the core needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
     pub(crate) priority: Priority,
@@ -28,7 +28,7 @@ pub(crate) struct Spec {
     pub(crate) weight: Weight,
 }
 
-/// How a job ends, as far as the books are concerned.
+/// How a job ends, for the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Ran,
@@ -37,7 +37,7 @@ pub(crate) enum End {
     Returned,
 }
 
-/// What has been counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) accepted: u64,
@@ -49,16 +49,16 @@ pub(crate) struct Counters {
     pub(crate) refused_full: u64,
 }
 
-/// What a step has to tell others, to be done with when it is over.
+/// The notices of a step, which the shard sends after it.
 #[derive(Debug)]
-pub(crate) struct News<T, B> {
-    /// Owners of submissions that have been let in.
+pub(crate) struct Notices<T, B> {
+    /// Tickets of submissions that have been accepted.
     pub(crate) accepted: Vec<T>,
-    /// Barriers that nothing is left before.
+    /// Bells of barriers that are open.
     pub(crate) rung: Vec<B>,
 }
 
-impl<T, B> Default for News<T, B> {
+impl<T, B> Default for Notices<T, B> {
     fn default() -> Self {
         Self {
             accepted: Vec::new(),
@@ -70,7 +70,7 @@ impl<T, B> Default for News<T, B> {
 /// A job that is to be attempted, or given up, by the worker.
 #[derive(Debug)]
 pub(crate) struct Lease<J, T> {
-    pub(crate) place: Place,
+    pub(crate) place: JobSlot,
     pub(crate) key: Arc<str>,
     /// The attempt that begins; for a job that is given up, the one that was the last.
     pub(crate) attempt: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Lease<J, T> {
     pub(crate) ticket: T,
 }
 
-/// What the worker is to do next.
+/// The worker's next step.
 #[derive(Debug)]
 pub(crate) enum Next<J, T> {
     /// Attempt this job.
@@ -98,7 +98,7 @@ pub(crate) enum NoRetry {
     Stopping,
 }
 
-/// What cancelling a job did.
+/// The effect of cancelling a job.
 #[derive(Debug)]
 pub(crate) enum Cancelled<J, T> {
     Removed(J, T),
@@ -106,7 +106,7 @@ pub(crate) enum Cancelled<J, T> {
     Gone,
 }
 
-/// How a job is.
+/// The status of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     Queued { position: usize },

@@ -1,15 +1,15 @@
 //! How jobs come in: at once, or when there is room.
 
 use super::lane::Lane;
-use super::node::{Node, Place, Stage};
-use super::{Core, News, Spec, lanes};
+use super::node::{JobSlot, Node, Stage};
+use super::{Core, Notices, Spec, lanes};
 
 /// What became of a submission.
 #[derive(Debug)]
 pub(crate) enum Admission<J> {
-    Accepted(Place),
+    Accepted(JobSlot),
     /// It is in line, and its owner will be told.
-    Waiting(Place),
+    Waiting(JobSlot),
     /// It would have to wait, and was not to.
     Full(J),
     Closed(J),
@@ -23,7 +23,7 @@ pub(crate) enum Patience {
 }
 
 impl<J, T: Clone, B> Core<J, T, B> {
-    /// Takes a job in, or puts it in line.
+    /// Accepts a job, or puts it in line.
     #[inline]
     pub(crate) fn admit(
         &mut self,
@@ -43,7 +43,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let number = lanes::find_or_add(&mut self.lanes, key, spec.weight);
         let lane = &self.lanes[number];
         let enters = has_room && self.has_room_for(lane);
-        // Whoever waited for this key would have been let in, so nobody is overtaken.
+        // A submission that waited for this key would have been accepted, so none is overtaken.
         debug_assert!(!(enters && lane.is_awaited));
         if !enters && patience == Patience::DoesNotWait {
             self.counters.refused_full += 1;
@@ -53,7 +53,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         self.serial += 1;
         let node = Node::new(serial, number, (spec.priority, spec.cost), job, ticket);
         let slot = self.nodes.insert(node);
-        let place = Place { slot, serial };
+        let place = JobSlot { slot, serial };
         if enters {
             self.accept(slot);
             return Admission::Accepted(place);
@@ -67,7 +67,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
     }
 
     /// Takes a submission out of the line. Returns `None` if it has been accepted or refused meanwhile.
-    pub(crate) fn withdraw(&mut self, place: Place) -> Option<J> {
+    pub(crate) fn withdraw(&mut self, place: JobSlot) -> Option<J> {
         let node = self.resolve(place)?;
         if node.stage != Stage::Waiting {
             return None;
@@ -98,7 +98,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         (lane.len as usize) < self.limits.key_max
     }
 
-    /// Puts a job into its lane's queue: the one place where jobs enter the books.
+    /// Puts a job into its lane's queue: the one place where jobs are accepted.
     #[inline]
     pub(super) fn accept(&mut self, slot: u32) {
         let node = &mut self.nodes[slot];
@@ -116,19 +116,19 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
     }
 
-    /// Lets submissions in for which there is room, a key at a time, after a lane has lost a job.
+    /// Accepts waiting submissions while there is room, a key at a time, after a lane has lost a job.
     #[inline]
-    pub(super) fn let_in(&mut self, lane: u32, news: &mut News<T, B>) {
+    pub(super) fn let_in(&mut self, lane: u32, notices: &mut Notices<T, B>) {
         if self.lanes[lane].is_awaited {
             self.line
                 .set_eligible(lane, self.has_room_for(&self.lanes[lane]));
         }
         while self.line.has_eligible() && self.has_room() {
-            self.let_one_in(news);
+            self.let_one_in(notices);
         }
     }
 
-    fn let_one_in(&mut self, news: &mut News<T, B>) {
+    fn let_one_in(&mut self, notices: &mut Notices<T, B>) {
         let Some((number, slot, is_last)) = self.line.pop(&mut self.nodes) else {
             return;
         };
@@ -136,7 +136,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         self.accept(slot);
         self.line
             .set_eligible(number, self.has_room_for(&self.lanes[number]));
-        news.accepted.push(self.nodes[slot].ticket.clone());
+        notices.accepted.push(self.nodes[slot].ticket.clone());
     }
 
     /// Removes a submission that waits.

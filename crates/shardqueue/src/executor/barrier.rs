@@ -1,4 +1,4 @@
-//! Waiting for what was submitted before.
+//! Waiting for jobs that were accepted before.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ impl ShardExecutor {
     /// A job must not wait for its own key: it would wait for itself.
     pub async fn barrier(&self, key: impl AsRef<str>) {
         let key = key.as_ref();
-        let barrier = Barrier::set(self.shard_of(key), Some(key));
+        let barrier = BarrierGuard::set(self.shard_of(key), Some(key));
         if let Some(barrier) = barrier {
             barrier.wait().await;
         }
@@ -26,8 +26,8 @@ impl ShardExecutor {
     /// A job must not wait for it: it would wait for itself.
     pub async fn flush(&self) {
         let shards = self.shards.iter();
-        let barriers: Vec<Barrier> = shards
-            .filter_map(|shard| Barrier::set(shard, None))
+        let barriers: Vec<BarrierGuard> = shards
+            .filter_map(|shard| BarrierGuard::set(shard, None))
             .collect();
         for barrier in barriers {
             barrier.wait().await;
@@ -35,14 +35,14 @@ impl ShardExecutor {
     }
 }
 
-/// A barrier that is taken down when nobody waits for it any more.
-struct Barrier {
+/// A barrier that is taken down on drop.
+struct BarrierGuard {
     shard: Arc<Shard>,
     id: BarrierId,
     bell: Arc<Bell>,
 }
 
-impl Barrier {
+impl BarrierGuard {
     /// Sets a barrier; `None` if there is nothing to wait for.
     fn set(shard: &Arc<Shard>, key: Option<&str>) -> Option<Self> {
         let (id, bell) = shard.barrier(key)?;
@@ -58,7 +58,7 @@ impl Barrier {
     }
 }
 
-impl Drop for Barrier {
+impl Drop for BarrierGuard {
     fn drop(&mut self) {
         self.shard.take_down(self.id);
     }

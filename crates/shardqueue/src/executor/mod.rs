@@ -33,8 +33,8 @@ use crate::worker::Worker;
 /// All methods take `&self`; to submit from several places, share it in an [`Arc`].
 ///
 /// # Dropping it
-/// It stops as with [`close`](Self::close): nothing more is accepted, what is queued is run in the background,
-/// and every handle gets its outcome. To wait for that, call [`stop`](Self::stop) first.
+/// It stops as with [`close`](Self::close): it accepts no more jobs, runs the queued ones in the background, and
+/// gives every handle its outcome. To wait for that, call [`stop`](Self::stop) first.
 pub struct ShardExecutor {
     shards: Arc<[Arc<Shard>]>,
     hooks: Arc<Hooks>,
@@ -91,33 +91,33 @@ impl ShardExecutor {
         hash::shard_for(key.as_ref(), self.shards.len())
     }
 
-    /// Returns how a job is, or `None` if it has ended: no memory is kept of jobs that have. The
-    /// [handle](crate::JobHandle::status) knows how its job ended, too.
+    /// Returns the status of a job, or `None` if it has ended: the executor keeps no memory of ended jobs. A
+    /// [handle](crate::JobHandle::status) also knows how its job ended.
     #[must_use]
     pub fn status(&self, id: JobId) -> Option<JobStatus> {
         self.shards.get(id.shard())?.status(id.place)
     }
 
-    /// Returns what the executor has done so far, and how it is.
+    /// Returns the executor's counters and its present state.
     ///
-    /// Each shard's part is exact at one moment, so the books balance at all times: see
+    /// Each shard's part is exact at one moment, so the figures add up at all times: see
     /// [`Stats::is_balanced`].
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let shards = self.shards.iter().map(|shard| Stats::of(&shard.books()));
+        let shards = self.shards.iter().map(|shard| Stats::of(&shard.snapshot()));
         shards.fold(Stats::default(), Stats::plus)
     }
 
-    /// Returns what each shard has done so far, and how it is.
+    /// Returns the counters and the present state of each shard.
     #[must_use]
     pub fn shard_stats(&self) -> Vec<Stats> {
         let shards = self.shards.iter();
-        shards.map(|shard| Stats::of(&shard.books())).collect()
+        shards.map(|shard| Stats::of(&shard.snapshot())).collect()
     }
 
     /// Publishes the executor's metrics in a registry.
     ///
-    /// They are read from the shards when the registry is, so they are true at that moment. Several executors
+    /// The registry reads them from the shards at each scrape. Several executors
     /// can share a registry if they have different namespaces, or each its own
     /// [label](Registry::sub_registry_with_label).
     pub fn register_metrics(&self, registry: &mut Registry) {

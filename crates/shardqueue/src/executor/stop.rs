@@ -1,4 +1,4 @@
-//! Stopping: what runs finishes, what is queued drains in order or is handed back.
+//! Stopping: the running job finishes, and queued jobs run in order or are handed back.
 //!
 //! Once an executor stops, each job that it has accepted has one of these endings:
 //!
@@ -33,7 +33,7 @@ impl ShardExecutor {
         self.workers.wait().await;
     }
 
-    /// Stops, and hands back what has not run when the time is up.
+    /// Stops, and hands back the jobs that have not run when the time is up.
     ///
     /// Up to then it is as [`stop`](Self::stop). Then jobs that are still queued are taken out: they are in the
     /// report, in order of acceptance, and have never been attempted. Jobs that run are told through their
@@ -42,7 +42,7 @@ impl ShardExecutor {
     /// exactly one of them: the one whose time is up first.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the waiting, not the stopping: what is queued then runs, as with `stop`.
+    /// Dropping the future ends the waiting, not the stopping: queued jobs then run, as with `stop`.
     pub async fn stop_with_deadline(&self, within: Duration) -> StopReport {
         self.close();
         let timer = {
@@ -65,12 +65,12 @@ impl ShardExecutor {
                     key: leaver.key,
                     job: leaver.job.job,
                 }));
-            if let Some(runner) = shard.runner() {
-                runner.ticket.cancel();
+            if let Some(current_job) = shard.current_job() {
+                current_job.ticket.cancel();
                 report.running.push(RunningJob {
-                    id: runner.id,
-                    key: runner.key,
-                    attempt: runner.attempt,
+                    id: current_job.id,
+                    key: current_job.key,
+                    attempt: current_job.attempt,
                 });
             }
         }

@@ -1,7 +1,7 @@
 //! A submission under way: from the call until its answer has reached the caller.
 //!
-//! The submitter may go away at any point, since it is a future that can be dropped. Until it has been told that
-//! its job was accepted, the job is not anybody's: so it is withdrawn, or cancelled if it was accepted meanwhile.
+//! The submitter is a future, so it may be dropped at any point. If it is dropped before it has learned that its job
+//! was accepted, the job is withdrawn, or cancelled if it was accepted meanwhile.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -28,7 +28,7 @@ impl From<JobHandle> for Submission {
     }
 }
 
-/// What a submission that waits comes to know first.
+/// The first event of a waiting submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Answered,
@@ -68,7 +68,7 @@ impl Submission {
                 .map(|(job, full)| (Refusal::QueueFull(full), job)),
             Event::Unwanted => shard.withdraw(place).map(|job| (Refusal::Cancelled, job)),
         };
-        // Whoever could not be taken out of the line has been answered meanwhile.
+        // A submission that is not in line any more has been answered meanwhile.
         match given_up.or_else(|| {
             handle
                 .ticket

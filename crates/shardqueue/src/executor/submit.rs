@@ -12,7 +12,7 @@ use crate::error::{Refusal, SubmitError};
 use crate::handle::JobHandle;
 use crate::job::Job;
 use crate::options::JobOptions;
-use crate::shard::{Applicant, Shard, Submitted};
+use crate::shard::{NewJob, Shard, Submitted};
 use crate::ticket::Ticket;
 
 impl ShardExecutor {
@@ -39,7 +39,7 @@ impl ShardExecutor {
         }
     }
 
-    /// Submits a job as [`submit`](Self::submit) does, about which there is something to say.
+    /// Submits a job like [`submit`](Self::submit), with [`JobOptions`].
     ///
     /// # Errors
     /// As [`submit`](Self::submit), or if the options' token is cancelled before there is room.
@@ -62,8 +62,8 @@ impl ShardExecutor {
     /// Submits a job if there is room for it at once.
     ///
     /// # Errors
-    /// If the executor has been stopped, if there is no room, or if somebody else waits for room for the same
-    /// key. The job is in the error.
+    /// If the executor has been stopped, if there is no room, or if another submission of the same key waits for
+    /// room. The job is in the error.
     pub fn try_submit(
         &self,
         key: impl AsRef<str>,
@@ -72,7 +72,7 @@ impl ShardExecutor {
         self.try_submit_with(key, job, JobOptions::new())
     }
 
-    /// Submits a job as [`try_submit`](Self::try_submit) does, about which there is something to say.
+    /// Submits a job like [`try_submit`](Self::try_submit), with [`JobOptions`].
     ///
     /// # Errors
     /// As [`try_submit`](Self::try_submit), or if the options' token is cancelled.
@@ -154,14 +154,14 @@ impl ShardExecutor {
             return Err(SubmitError::new(Refusal::Cancelled, job));
         }
         let shard = self.shard_of(key);
-        let applicant = Applicant {
+        let new_job = NewJob {
             key,
             job,
             priority: options.priority,
             cost: options.cost,
             ticket: &ticket,
         };
-        let submitted = shard.submit(applicant, patience);
+        let submitted = shard.submit(new_job, patience);
         answered(shard, submitted, ticket)
     }
 
@@ -182,15 +182,15 @@ impl ShardExecutor {
         let ordinary = JobOptions::new();
         let mut answers: Vec<_> = Vec::with_capacity(count);
         for (shard, (notes, jobs)) in self.shards.iter().zip(by_shard) {
-            let applicants = notes.iter().zip(jobs);
-            let applicants = applicants.map(|((_, key, ticket), job)| Applicant {
+            let jobs = notes.iter().zip(jobs);
+            let jobs = jobs.map(|((_, key, ticket), job)| NewJob {
                 key: key.as_ref(),
                 job,
                 priority: ordinary.priority,
                 cost: ordinary.cost,
                 ticket,
             });
-            let submitted = shard.submit_all(applicants.collect());
+            let submitted = shard.submit_all(jobs.collect());
             for ((at, _, ticket), submitted) in notes.into_iter().zip(submitted) {
                 answers.push((at, answered(shard, submitted, ticket)));
             }

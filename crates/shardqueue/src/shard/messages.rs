@@ -1,4 +1,4 @@
-//! What goes in and out of a shard.
+//! The types that a shard takes and returns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use drr::Cost;
 
 use super::Step;
-use crate::core::{Counters, Histogram, NoRetry, Place};
+use crate::core::{Counters, Histogram, JobSlot, NoRetry};
 use crate::error::QueueFullError;
 use crate::failure::JobError;
 use crate::job::BoxJob;
@@ -23,19 +23,19 @@ pub(crate) struct Work {
 
 /// The job that runs.
 #[derive(Debug)]
-pub(crate) struct Runner {
+pub(crate) struct CurrentJob {
     pub(crate) id: JobId,
     pub(crate) key: Arc<str>,
     pub(crate) attempt: u32,
     pub(crate) ticket: Arc<Ticket>,
 }
 
-/// What became of the job that the worker ran.
+/// The result of the job that the worker ran.
 #[derive(Debug)]
 pub(crate) enum Report {
-    Ended(Place, Outcome),
+    Ended(JobSlot, Outcome),
     /// It failed, and is to be attempted again after a while.
-    Retry(Place, Work, Duration),
+    Retry(JobSlot, Work, Duration),
 }
 
 impl Report {
@@ -44,7 +44,7 @@ impl Report {
     }
 }
 
-/// What the worker does next.
+/// The next task of the worker.
 #[derive(Debug)]
 pub(crate) enum Task {
     Next(Step),
@@ -52,9 +52,9 @@ pub(crate) enum Task {
     Denied(Work, NoRetry),
 }
 
-/// A look at a shard's books.
+/// The counters and gauges of a shard at one moment.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct Snapshot {
     pub(crate) counters: Counters,
     pub(crate) runs: Histogram,
     pub(crate) gauges: (usize, usize, usize),
@@ -62,9 +62,9 @@ pub(crate) struct Books {
     pub(crate) wakeups: u64,
 }
 
-/// A job that asks to be let in.
+/// A job that is submitted.
 #[derive(Debug)]
-pub(crate) struct Applicant<'a> {
+pub(crate) struct NewJob<'a> {
     pub(crate) key: &'a str,
     pub(crate) job: BoxJob,
     pub(crate) priority: Priority,
@@ -72,7 +72,7 @@ pub(crate) struct Applicant<'a> {
     pub(crate) ticket: &'a Arc<Ticket>,
 }
 
-/// What became of a submission.
+/// The result of a submission.
 #[derive(Debug)]
 pub(crate) enum Submitted {
     Accepted(JobId),

@@ -1,14 +1,14 @@
-//! A shard: its core behind a lock, the sleeping worker's waker, and those who are to be told of things.
+//! A shard: its core behind a lock, and the waker of the sleeping worker.
 //!
 //! # Locks
-//! One lock per shard. Under it the core takes a step, and the tickets and bells that the step concerns are told
-//! (each has a lock of its own, taken last). Wakers are called, and jobs dropped, after it is released. Nobody
-//! ever holds two shards' locks.
+//! One lock per shard. Under it, the core takes a step, and the shard updates the tickets and bells that the step
+//! names (each has a lock of its own, taken last). Wakers are called, and jobs dropped, after the lock is released.
+//! No thread ever holds the locks of two shards.
 //!
 //! # Sleeping and waking
-//! The worker leaves its waker here under the same lock under which it has found nothing to do. Whoever then
-//! gives it something to do takes the waker out and calls it, once; as long as the worker is awake there is no
-//! waker, so submitters wake nobody.
+//! The worker leaves its waker here under the same lock under which it has found nothing to do. A step that gives it
+//! something to do takes the waker out and calls it, once. While the worker is awake there is no waker, so
+//! submitters do not pay for waking it.
 
 mod messages;
 mod serving;
@@ -20,12 +20,13 @@ use std::time::Duration;
 use drr::{Quantum, Weight};
 use foldhash::fast::RandomState;
 
-pub(crate) use messages::{Applicant, Books, Report, Submitted, Task, Work};
+pub(crate) use messages::{NewJob, Report, Snapshot, Submitted, Task, Work};
 
 use crate::bell::Bell;
 use crate::contain;
 use crate::core::{
-    Admission, BarrierId, Cancelled, Core, Limits, Next, Patience, Place, Spec, Status, Timestamp,
+    Admission, BarrierId, Cancelled, Core, JobSlot, Lease, Limits, Next, Notices, Patience,
+    RemovedJob, Spec, Status, Timestamp,
 };
 use crate::error::QueueFullError;
 use crate::job::BoxJob;
@@ -33,29 +34,29 @@ use crate::outcome::{CancelResult, JobId, JobStatus, Outcome};
 use crate::sync::{Mutex, lock};
 use crate::ticket::{Alerts, Ticket};
 
-/// The core as a shard uses it, and what goes in and out of it.
+/// The core as a shard uses it.
 type ShardCore = Core<Work, Arc<Ticket>, Arc<Bell>>;
-type News = crate::core::News<Arc<Ticket>, Arc<Bell>>;
-pub(crate) type Lease = crate::core::Lease<Work, Arc<Ticket>>;
+type ShardNotices = Notices<Arc<Ticket>, Arc<Bell>>;
+pub(crate) type WorkLease = Lease<Work, Arc<Ticket>>;
 pub(crate) type Step = Next<Work, Arc<Ticket>>;
-pub(crate) type Leaver = crate::core::Leaver<Work, Arc<Ticket>>;
+pub(crate) type RemovedWork = RemovedJob<Work, Arc<Ticket>>;
 
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) number: u32,
     limits: Limits,
     started: tokio::time::Instant,
-    state: Mutex<State>,
+    state: Mutex<ShardState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ShardState {
     core: ShardCore,
     /// The worker, while it sleeps.
     sleeper: Option<Waker>,
     wakeups: u64,
-    /// Told of things in the current step. Empty between steps; kept for its memory.
-    news: News,
+    /// Notices of the current step. Empty between steps; kept for its memory.
+    notices: ShardNotices,
 }
 
 impl Shard {
@@ -65,11 +66,11 @@ impl Shard {
             number,
             limits,
             started: tokio::time::Instant::now(),
-            state: Mutex::new(State {
+            state: Mutex::new(ShardState {
                 core: Core::new(limits, quantum, hasher),
                 sleeper: None,
                 wakeups: 0,
-                news: News::default(),
+                notices: ShardNotices::default(),
             }),
         }
     }
@@ -83,16 +84,17 @@ impl Shard {
         at.unwrap_or_else(|| self.started + FAR_FUTURE)
     }
 
-    /// Takes a step of the core, and tells everybody whom it concerns.
+    /// Takes a step of the core, and sends its notices.
     #[inline]
-    fn step<R>(&self, step: impl FnOnce(&mut ShardCore, &mut News) -> R) -> R {
+    fn step<R>(&self, step: impl FnOnce(&mut ShardCore, &mut ShardNotices) -> R) -> R {
         let mut state = lock(&self.state);
-        let State { core, news, .. } = &mut *state;
-        let result = step(core, news);
-        let alerts = spread(news);
-        let sleeper = match core.needs_worker() {
-            true => state.sleeper.take(),
-            false => None,
+        let ShardState { core, notices, .. } = &mut *state;
+        let result = step(core, notices);
+        let alerts = spread(notices);
+        let sleeper = if core.needs_worker() {
+            state.sleeper.take()
+        } else {
+            None
         };
         state.wakeups += u64::from(sleeper.is_some());
         drop(state);
@@ -107,39 +109,34 @@ impl Shard {
 
     /// Takes a job in.
     #[inline]
-    pub(crate) fn submit(&self, applicant: Applicant<'_>, patience: Patience) -> Submitted {
-        self.step(|core, _| self.admit(core, applicant, patience))
+    pub(crate) fn submit(&self, new_job: NewJob<'_>, patience: Patience) -> Submitted {
+        self.step(|core, _| self.admit(core, new_job, patience))
     }
 
     /// Takes jobs in, or puts them in line.
-    pub(crate) fn submit_all(&self, applicants: Vec<Applicant<'_>>) -> Vec<Submitted> {
+    pub(crate) fn submit_all(&self, jobs: Vec<NewJob<'_>>) -> Vec<Submitted> {
         self.step(|core, _| {
-            let admit = |applicant| self.admit(core, applicant, Patience::Waits);
-            applicants.into_iter().map(admit).collect()
+            let admit = |new_job| self.admit(core, new_job, Patience::Waits);
+            jobs.into_iter().map(admit).collect()
         })
     }
 
     #[inline]
-    fn admit(
-        &self,
-        core: &mut ShardCore,
-        applicant: Applicant<'_>,
-        patience: Patience,
-    ) -> Submitted {
+    fn admit(&self, core: &mut ShardCore, new_job: NewJob<'_>, patience: Patience) -> Submitted {
         let spec = Spec {
-            priority: applicant.priority,
-            cost: applicant.cost,
+            priority: new_job.priority,
+            cost: new_job.cost,
             weight: Weight::ONE,
         };
         let work = Work {
-            job: applicant.job,
+            job: new_job.job,
             error: None,
         };
-        let ticket = Arc::clone(applicant.ticket);
-        match core.admit(applicant.key, spec, (work, ticket), patience) {
+        let ticket = Arc::clone(new_job.ticket);
+        match core.admit(new_job.key, spec, (work, ticket), patience) {
             Admission::Accepted(place) => Submitted::Accepted(self.id(place)),
             Admission::Waiting(place) => {
-                applicant.ticket.wait();
+                new_job.ticket.wait();
                 Submitted::Waiting(self.id(place))
             }
             Admission::Full(work) => Submitted::Full(self.full(core), work.job),
@@ -148,7 +145,7 @@ impl Shard {
     }
 
     /// Takes a submission out of the line because its time is up. `None` if it has been accepted or refused.
-    pub(crate) fn time_out(&self, place: Place) -> Option<(BoxJob, QueueFullError)> {
+    pub(crate) fn time_out(&self, place: JobSlot) -> Option<(BoxJob, QueueFullError)> {
         self.step(|core, _| {
             let work = core.withdraw(place)?;
             core.count_refusal();
@@ -156,8 +153,8 @@ impl Shard {
         })
     }
 
-    /// Takes a submission out of the line because nobody wants it. `None` if it has been accepted or refused.
-    pub(crate) fn withdraw(&self, place: Place) -> Option<BoxJob> {
+    /// Takes a submission out of the line because its submitter is gone. `None` if it was accepted or refused.
+    pub(crate) fn withdraw(&self, place: JobSlot) -> Option<BoxJob> {
         self.step(|core, _| core.withdraw(place))
             .map(|work| work.job)
     }
@@ -170,9 +167,9 @@ impl Shard {
         }
     }
 
-    pub(crate) fn cancel(&self, place: Place, ticket: &Ticket) -> CancelResult {
-        let cancelled = self.step(|core, news| {
-            let cancelled = core.cancel(place, news);
+    pub(crate) fn cancel(&self, place: JobSlot, ticket: &Ticket) -> CancelResult {
+        let cancelled = self.step(|core, notices| {
+            let cancelled = core.cancel(place, notices);
             let owner = match &cancelled {
                 Cancelled::Removed(_, ticket) => ticket.end(Outcome::Cancelled),
                 Cancelled::IsRunning | Cancelled::Gone => Alerts::default(),
@@ -193,7 +190,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn status(&self, place: Place) -> Option<JobStatus> {
+    pub(crate) fn status(&self, place: JobSlot) -> Option<JobStatus> {
         let status = lock(&self.state).core.status(place)?;
         Some(match status {
             Status::Queued { position } => JobStatus::Queued { position },
@@ -216,9 +213,9 @@ impl Shard {
         lock(&self.state).core.take_down(barrier);
     }
 
-    pub(crate) fn books(&self) -> Books {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let state = lock(&self.state);
-        Books {
+        Snapshot {
             counters: *state.core.counters(),
             runs: *state.core.runs(),
             gauges: state.core.gauges(),
@@ -227,7 +224,7 @@ impl Shard {
         }
     }
 
-    pub(crate) const fn id(&self, place: Place) -> JobId {
+    pub(crate) const fn id(&self, place: JobSlot) -> JobId {
         JobId {
             shard: self.number,
             place,
@@ -238,13 +235,13 @@ impl Shard {
 /// Where a time that cannot be represented lies: far enough to be never.
 const FAR_FUTURE: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
 
-/// Tells those whom a step concerns, and returns whom to wake.
+/// Updates the tickets and bells that a step names, and returns the wakers.
 #[inline]
-fn spread(news: &mut News) -> Option<Vec<Alerts>> {
-    if news.accepted.is_empty() && news.rung.is_empty() {
+fn spread(notices: &mut ShardNotices) -> Option<Vec<Alerts>> {
+    if notices.accepted.is_empty() && notices.rung.is_empty() {
         return None;
     }
-    let accepted = news.accepted.drain(..).map(|ticket| ticket.accept());
-    let rung = news.rung.drain(..).map(|bell| bell.ring());
+    let accepted = notices.accepted.drain(..).map(|ticket| ticket.accept());
+    let rung = notices.rung.drain(..).map(|bell| bell.ring());
     Some(accepted.chain(rung).collect())
 }

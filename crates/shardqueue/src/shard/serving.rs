@@ -1,12 +1,12 @@
-//! The side of a shard that its worker sees, and whoever stops it.
+//! The methods of a shard that its worker calls, and those that stop it.
 
 use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
 
-use super::messages::{Report, Runner, Task};
-use super::{Leaver, Shard, State, spread};
-use crate::core::{End, HandedBack, Next, Place, Timestamp};
+use super::messages::{CurrentJob, Report, Task};
+use super::{RemovedWork, Shard, ShardState, spread};
+use crate::core::{End, HandedBack, JobSlot, Next, Timestamp};
 use crate::failure::{FailureReason, JobFailure};
 use crate::job::BoxJob;
 use crate::outcome::Outcome;
@@ -24,7 +24,7 @@ impl Shard {
     ) -> Task {
         let mut state = lock(&self.state);
         state.sleeper = None; // it is awake
-        let State { core, news, .. } = &mut *state;
+        let ShardState { core, notices, .. } = &mut *state;
         if let Some(took) = took {
             core.record(took);
         }
@@ -32,7 +32,7 @@ impl Shard {
         match report {
             None => {}
             Some(Report::Ended(place, outcome)) => {
-                let ticket = core.finish(place, end(&outcome), news);
+                let ticket = core.finish(place, end(&outcome), notices);
                 owner = ticket.end(outcome);
             }
             Some(Report::Retry(place, work, delay)) => {
@@ -41,8 +41,8 @@ impl Shard {
                 }
             }
         }
-        let next = core.next(now, news);
-        let alerts = spread(news);
+        let next = core.next(now, notices);
+        let alerts = spread(notices);
         if let Next::Idle(_) = next {
             state.sleeper = Some(cx.waker().clone());
         }
@@ -55,9 +55,9 @@ impl Shard {
     }
 
     /// Ends the job that runs, when its worker goes on no more.
-    pub(crate) fn finish(&self, place: Place, outcome: Outcome) {
-        let owner = self.step(|core, news| {
-            let ticket = core.finish(place, end(&outcome), news);
+    pub(crate) fn finish(&self, place: JobSlot, outcome: Outcome) {
+        let owner = self.step(|core, notices| {
+            let ticket = core.finish(place, end(&outcome), notices);
             ticket.end(outcome)
         });
         owner.wake();
@@ -81,19 +81,19 @@ impl Shard {
         })
     }
 
-    /// Ends everything that does not run, and tells the owners. What was queued is handed back; what backed off
-    /// has failed, which the error handler is still to be told.
-    pub(crate) fn hand_back(&self) -> (Vec<Leaver>, Vec<(BoxJob, JobFailure)>) {
-        let (queued, failed, owners) = self.step(|core, news| {
+    /// Ends all jobs that do not run, and tells their owners. Returns the queued jobs, and those that backed off with
+    /// their failures, which the caller reports to the error handler.
+    pub(crate) fn hand_back(&self) -> (Vec<RemovedWork>, Vec<(BoxJob, JobFailure)>) {
+        let (queued, failed, owners) = self.step(|core, notices| {
             let HandedBack {
                 queued,
                 backing_off,
-            } = core.hand_back(news);
+            } = core.hand_back(notices);
             let mut owners: Vec<Alerts> = Vec::new();
             for leaver in &queued {
                 owners.push(leaver.ticket.end(Outcome::Returned));
             }
-            let fail = |leaver: Leaver| {
+            let fail = |leaver: RemovedWork| {
                 let failure = JobFailure::new(
                     (self.id(leaver.place), leaver.key),
                     leaver.attempts,
@@ -111,10 +111,10 @@ impl Shard {
     }
 
     /// Returns the job that runs.
-    pub(crate) fn runner(&self) -> Option<Runner> {
+    pub(crate) fn current_job(&self) -> Option<CurrentJob> {
         let state = lock(&self.state);
-        let (place, key, attempt, ticket) = state.core.runner()?;
-        Some(Runner {
+        let (place, key, attempt, ticket) = state.core.current_job()?;
+        Some(CurrentJob {
             id: self.id(place),
             key: Arc::clone(key),
             attempt,
