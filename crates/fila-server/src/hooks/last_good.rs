@@ -1,8 +1,8 @@
-//! What a hook has last answered, by the headers that it was asked about.
+//! The last answers of a hook, by the headers of the message.
 //!
-//! Two halves: what is new goes into one, and when that is full it becomes the other, whose content is dropped. So what is
-//! used stays, without a list in the order of use. Headers themselves are not kept, only a number of 64 bits made of them
-//! with a secret of this process: that two of some thousands share one is not to be expected, and cannot be arranged.
+//! Two halves: new answers go into one. When that is full, it becomes the old half, and the previous old half is dropped.
+//! A lookup moves an answer to the new half, so answers in use stay, without a list in the order of use. The cache keeps
+//! no headers, only a 64-bit hash of them with a secret of this process, so clients cannot construct collisions.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -59,8 +59,8 @@ impl LastGood {
         Some(found)
     }
 
-    /// Makes a number of headers, whatever their order. Those of a trace are different for every message, and no policy
-    /// is made of them.
+    /// Hashes headers in any order. Trace headers differ for every message and no policy depends on them, so they do not
+    /// count.
     fn number(&self, headers: &[(String, String)]) -> u64 {
         let policy = headers
             .iter()

@@ -1,543 +1,433 @@
 //! The threads that run hooks.
 //!
-//! All that they share is behind one lock that is held for moments: the lines, and who works. A worker takes a job, works
-//! on it for its part of the time, and puts it down. The job lies in the worker's seat meanwhile, so that it can be taken
-//! from there if the worker does not come back from a call; the worker has a copy of the questions only.
+//! Jobs wait in a [`Scheduler`] of `firq-core`, with a tenant for each queue. A worker takes a job and works on it for a
+//! turn. The rest of a long job goes back, before later jobs of its queue. A queue that has all workers but one is paused,
+//! so that a job of another queue soon finds a worker.
+//!
+//! A worker keeps its job in its slot and works with a copy of the questions. The watchdog takes the job from there if a
+//! call does not end: a sandbox ends its calls itself, by CPU time and, a hundred times later, by wall-clock time, but
+//! nothing relies on that. The watchdog answers for the call as for one that failed, and starts another worker. A worker
+//! that returns after that finds its slot empty, and ends.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::Builder;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Builder, Thread};
 use std::time::{Duration, Instant};
 
-use fila_core::{Judgement, NewMessage};
-use fila_lua::{Hook, Watch};
-use fila_store::StoredMessage;
+use fila_lua::Watch;
+use fila_store::QueueId;
+use firq_core::{DequeueResult, Priority, Scheduler, SchedulerConfig, Task, Waiter};
+use foldhash::fast::RandomState;
 use tokio::sync::watch;
 use tracing::error;
 
-use super::desk::Desk;
-use super::lines::Lines;
-use super::queue_hooks::{About, Failed, QueueHooks, Verdict};
-use super::watchdog;
+use super::job::{Answer, Job};
+use super::sandbox_cache::SandboxCache;
 use crate::runtime_config::Entries;
 
-/// How long a worker is at one job while others wait.
+/// How long a worker stays at one job while others wait.
 const TURN: Duration = Duration::from_millis(2);
 
-/// How many workers there are: one for each core, within these bounds. One alone could not be fair.
+/// Bounds of the number of workers: one for each core within them. One worker alone cannot be fair.
 const WORKERS_MIN: usize = 2;
 const WORKERS_MAX: usize = 8;
 
-/// Workers that may be given up and still run. More are not replaced: something is badly wrong then.
-const GIVEN_UP_MAX: usize = 32;
+/// Abandoned workers that may still run. The watchdog replaces no more: something is badly wrong then.
+const ABANDONED_MAX: usize = 32;
 
-/// What a hook is asked.
+/// Wall-clock time of a call, in times of its limit: twice what a sandbox promises.
+const PATIENCE_FACTOR: u32 = 200;
+
+/// The least wall-clock time of a call. A busy machine may need it, however short the limit is.
+const PATIENCE_MIN: Duration = Duration::from_secs(5);
+
+/// Queues without jobs that the scheduler remembers.
+const IDLE_QUEUES_MAX: usize = 64;
+
+/// Access to the workers. They end when it is told to stop.
 #[derive(Clone, Debug)]
-pub(crate) enum Questions {
-    /// How these are to be scheduled.
-    Enqueue(Arc<Vec<NewMessage>>),
-    /// How these dead letters are, which come back.
-    Redrive(Arc<Vec<StoredMessage>>),
-    /// What becomes of this one.
-    Failure(Arc<Failed>),
-}
-
-impl Questions {
-    fn len(&self) -> usize {
-        match self {
-            Self::Enqueue(messages) => messages.len(),
-            Self::Redrive(messages) => messages.len(),
-            Self::Failure(_) => 1,
-        }
-    }
-
-    /// Tells that whoever asked is gone: he has the messages, too, while he waits. A failure is always waited for.
-    fn is_forsaken(&self) -> bool {
-        match self {
-            Self::Enqueue(messages) => Arc::strong_count(messages) == 1,
-            Self::Redrive(messages) => Arc::strong_count(messages) == 1,
-            Self::Failure(_) => false,
-        }
-    }
-
-    fn hook(&self) -> Hook {
-        match self {
-            Self::Enqueue(_) | Self::Redrive(_) => Hook::OnEnqueue,
-            Self::Failure(_) => Hook::OnFailure,
-        }
-    }
-}
-
-/// What comes of one question.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Verdict(Verdict),
-    Judged(Judgement),
-}
-
-type Done = Box<dyn FnOnce(Vec<Answer>) + Send>;
-
-/// Questions to the hooks of one queue that are answered together.
-pub(crate) struct Job {
-    hooks: Arc<QueueHooks>,
-    questions: Questions,
-    /// To the first of the questions.
-    answers: Vec<Answer>,
-    done: Done,
-}
-
-impl Job {
-    /// Makes a job. What is to be done with its answers must not take long, and is dropped if the server stops.
-    pub(crate) fn new(
-        hooks: Arc<QueueHooks>,
-        questions: Questions,
-        done: impl FnOnce(Vec<Answer>) + Send + 'static,
-    ) -> Self {
-        Self {
-            answers: Vec::with_capacity(questions.len()),
-            hooks,
-            questions,
-            done: Box::new(done),
-        }
-    }
-
-    /// Tells whether nothing is left to be asked, or nobody wants to know. To be called by who has its only copy.
-    fn is_done(&self) -> bool {
-        self.answers.len() >= self.questions.len() || self.questions.is_forsaken()
-    }
-
-    fn finish(self) {
-        let Self {
-            questions,
-            answers,
-            done,
-            ..
-        } = self;
-        // Whoever asked has them to himself again.
-        drop(questions);
-        done(answers);
-    }
-
-    /// Answers the question that a call has not ended for.
-    fn give_up(&mut self, now: Instant, waited: Duration) {
-        self.hooks.given_up(self.questions.hook(), now, waited);
-        let about = match &self.questions {
-            Questions::Enqueue(messages) => messages.get(self.answers.len()).map(About::from),
-            Questions::Redrive(messages) => messages.get(self.answers.len()).map(About::from),
-            Questions::Failure(_) => {
-                return self.answers.push(Answer::Judged(Judgement::Default));
-            }
-        };
-        let answer = about.map(|about| Answer::Verdict(self.hooks.stand_in(about)));
-        self.answers.extend(answer);
-    }
-}
-
-impl std::fmt::Debug for Job {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job")
-            .field("questions", &self.questions.len())
-            .field("answers", &self.answers.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// The way to the workers. They end when it is told to stop.
-#[derive(Clone, Debug)]
-pub(crate) struct Pool(pub(super) Arc<Shared>);
+pub(crate) struct Pool(Arc<PoolState>);
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    state: Mutex<State>,
-    /// Workers wait here for jobs,
-    jobs: Condvar,
-    /// and the watchdog for somebody to watch.
-    busy: Condvar,
-    /// How many queues have something waiting, for workers to look at without the lock.
-    queues_waiting: AtomicUsize,
-    /// For workers that are at a long job.
-    is_stopping: AtomicBool,
-    config: watch::Receiver<Arc<Entries>>,
-    /// How long a call may take before its worker is given up.
-    patience: Duration,
-    pub(super) sandboxes: AtomicUsize,
-}
-
-#[derive(Debug)]
-struct State {
-    lines: Lines<Job>,
-    seats: Vec<Arc<Seat>>,
-    next_seat: usize,
-    given_up: usize,
+struct PoolState {
+    jobs: Scheduler<Job, QueueId>,
+    crew: Mutex<Crew>,
+    /// How many jobs of one queue may run at the same time: fewer than there are workers.
+    running_max: usize,
     /// How often scripts were retired.
-    retired: u64,
-    is_stopping: bool,
+    retired: AtomicU64,
+    /// Waits until a job runs.
+    watchdog: OnceLock<Thread>,
+    config: watch::Receiver<Arc<Entries>>,
+    /// How long a call may take before the watchdog answers for it.
+    patience: Duration,
+    sandboxes: AtomicUsize,
 }
 
-/// Where a worker is at work.
+/// The workers and what they run. A thread that holds its lock may call the scheduler.
+#[derive(Debug, Default)]
+struct Crew {
+    slots: Vec<Arc<WorkerSlot>>,
+    started: usize,
+    abandoned: usize,
+    /// The number of running jobs of each queue that has any.
+    running: HashMap<QueueId, usize, RandomState>,
+}
+
 #[derive(Debug)]
-pub(super) struct Seat {
+struct WorkerSlot {
     number: usize,
-    sitting: Mutex<Sitting>,
+    thread: OnceLock<Thread>,
+    work: Mutex<Work>,
 }
 
 #[derive(Debug, Default)]
-struct Sitting {
+struct Work {
     job: Option<Job>,
     watch: Option<Watch>,
 }
 
-/// What a worker finds when it comes back to its seat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Returned {
-    GoOn,
-    /// The job is gone: the worker was given up, or the server stops.
-    GivenUp,
-}
+/// The watchdog has taken the worker's job, or the server stops: the worker ends.
+#[derive(Debug)]
+struct Abandoned;
 
-impl Seat {
-    fn sitting(&self) -> MutexGuard<'_, Sitting> {
-        self.sitting.lock().unwrap_or_else(PoisonError::into_inner)
+impl WorkerSlot {
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, answer: Answer) -> Returned {
-        match &mut self.sitting().job {
-            Some(job) => {
-                job.answers.push(answer);
-                Returned::GoOn
-            }
-            None => Returned::GivenUp,
-        }
+    fn answer(&self, answer: Answer) -> Result<(), Abandoned> {
+        let mut work = self.work();
+        work.job.as_mut().ok_or(Abandoned)?.answers.push(answer);
+        Ok(())
     }
 
     /// Returns how long the present call has taken, if that is too long.
     fn overrun(&self, now: Instant, patience: Duration) -> Option<Duration> {
-        let sitting = self.sitting();
-        let busy = sitting.watch.as_ref()?.busy_for(now)?;
-        (sitting.job.is_some() && busy > patience).then_some(busy)
+        let work = self.work();
+        let busy = work.watch.as_ref()?.busy_for(now)?;
+        (work.job.is_some() && busy > patience).then_some(busy)
     }
 }
 
 impl Pool {
-    /// Starts workers, and who watches them. `timeout` is how long a call may run.
+    /// Starts the workers and the watchdog. `timeout` is how long a call may run.
     pub(crate) fn start(
         timeout: Duration,
         config: watch::Receiver<Arc<Entries>>,
     ) -> io::Result<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self::start_with(cores.min(WORKERS_MAX), watchdog::patience(timeout), config)
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let patience = timeout.saturating_mul(PATIENCE_FACTOR).max(PATIENCE_MIN);
+        Self::start_with(cores.min(WORKERS_MAX), patience, config)
     }
 
-    /// Starts so many workers, two at least, whose calls are waited for so long.
-    pub(super) fn start_with(
+    /// Starts this number of workers, two at least.
+    fn start_with(
         workers: usize,
         patience: Duration,
         config: watch::Receiver<Arc<Entries>>,
     ) -> io::Result<Self> {
         let workers = workers.max(WORKERS_MIN);
-        let pool = Self(Arc::new(Shared {
-            state: Mutex::new(State {
-                lines: Lines::new(workers),
-                seats: Vec::new(),
-                next_seat: 0,
-                given_up: 0,
-                retired: 0,
-                is_stopping: false,
-            }),
-            jobs: Condvar::new(),
-            busy: Condvar::new(),
-            queues_waiting: AtomicUsize::new(0),
-            is_stopping: AtomicBool::new(false),
-            config,
-            patience,
-            sandboxes: AtomicUsize::new(0),
-        }));
-        for _ in 0..workers {
-            pool.0.hire()?;
-        }
-        let shared = pool.0.clone();
-        Builder::new()
+        let pool = Arc::new(PoolState::new(workers, patience, config)?);
+        let watched = pool.clone();
+        let watchdog = Builder::new()
             .name("fila-hook-watch".to_owned())
-            .spawn(move || watchdog::run(&shared))?;
-        Ok(pool)
+            .spawn(move || watched.watch())?;
+        let _ = pool.watchdog.set(watchdog.thread().clone());
+        for _ in 0..workers {
+            pool.start_worker()?;
+        }
+        Ok(Self(pool))
     }
 
-    /// Puts a job into the line of its queue.
+    /// Lets a job wait for its queue's turn. The job is dropped if the server stops.
     pub(crate) fn submit(&self, job: Job) {
-        let mut state = self.0.lock();
-        if !state.is_stopping {
-            state.lines.push(job.hooks.queue, job);
-            self.0.publish(&state);
-            drop(state);
-            self.0.jobs.notify_one();
+        self.0.submit(job, Priority::Normal);
+    }
+
+    /// Lets workers drop the sandboxes of retired scripts.
+    pub(crate) fn sweep(&self) {
+        self.0.retired.fetch_add(1, Ordering::AcqRel);
+        for slot in &self.0.crew().slots {
+            // A worker that has not begun has no sandboxes yet.
+            if let Some(worker) = slot.thread.get() {
+                worker.unpark();
+            }
         }
     }
 
-    /// Lets workers drop the sandboxes of scripts that were retired.
-    pub(crate) fn sweep(&self) {
-        self.0.lock().retired += 1;
-        self.0.jobs.notify_all();
-    }
-
-    /// Drops all that waits, and lets the workers end.
+    /// Drops all waiting jobs, and lets the workers end.
     pub(crate) fn stop(&self) {
-        let mut state = self.0.lock();
-        state.is_stopping = true;
-        self.0.is_stopping.store(true, Ordering::Relaxed);
-        state.lines.clear();
-        drop(state);
-        self.0.jobs.notify_all();
-        self.0.busy.notify_all();
+        self.0.jobs.close_immediate();
+        self.0.wake_watchdog();
     }
 
-    /// Returns how many sandboxes there are.
+    /// Returns the number of sandboxes.
     pub(crate) fn sandboxes(&self) -> usize {
         self.0.sandboxes.load(Ordering::Relaxed)
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn publish(&self, state: &State) {
-        let waiting = state.lines.queues_waiting();
-        self.queues_waiting.store(waiting, Ordering::Relaxed);
-    }
-
-    /// Starts a worker.
-    fn hire(self: &Arc<Self>) -> io::Result<()> {
-        let mut state = self.lock();
-        let seat = Arc::new(Seat {
-            number: state.next_seat,
-            sitting: Mutex::default(),
+impl PoolState {
+    fn new(
+        workers: usize,
+        patience: Duration,
+        config: watch::Receiver<Arc<Entries>>,
+    ) -> io::Result<Self> {
+        let jobs = Scheduler::new(SchedulerConfig {
+            shards: 1,
+            // Every queue bounds its own jobs, by its permits.
+            max_global: u32::MAX as usize - 1,
+            max_per_tenant: usize::MAX,
+            top_tenants_capacity: 0,
+            idle_tenants_max: IDLE_QUEUES_MAX,
+            ..SchedulerConfig::default()
         });
-        state.next_seat += 1;
-        state.seats.push(seat.clone());
-        drop(state);
-        let shared = self.clone();
-        let started = Builder::new()
-            .name(format!("fila-hook-{}", seat.number))
-            .spawn({
-                let seat = seat.clone();
-                move || {
-                    let guard = Leaving {
-                        shared: &shared,
-                        seat: &seat,
-                    };
-                    let desk = Desk::new(&shared.config, &shared.sandboxes);
-                    shared.work(&seat, desk);
-                    drop(guard);
-                }
-            });
-        if started.is_err() {
-            self.lock().seats.retain(|it| !Arc::ptr_eq(it, &seat));
-        }
-        started.map(drop)
+        Ok(Self {
+            jobs: jobs.map_err(io::Error::other)?,
+            crew: Mutex::default(),
+            running_max: workers - 1,
+            retired: AtomicU64::new(0),
+            watchdog: OnceLock::new(),
+            config,
+            patience,
+            sandboxes: AtomicUsize::new(0),
+        })
     }
 
-    /// The life of a worker.
-    fn work(&self, seat: &Seat, mut desk: Desk<'_>) {
-        while let Some(job) = self.next(&mut desk) {
-            if self.run(seat, job, &mut desk) == Returned::GivenUp {
-                return;
-            }
+    fn crew(&self) -> MutexGuard<'_, Crew> {
+        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_watchdog(&self) {
+        if let Some(watchdog) = self.watchdog.get() {
+            watchdog.unpark();
         }
     }
 
-    /// Waits for a job; none if the server stops.
-    fn next(&self, desk: &mut Desk<'_>) -> Option<Job> {
-        let mut state = self.lock();
-        loop {
-            if state.is_stopping {
-                return None;
-            }
-            if desk.swept != state.retired {
-                desk.swept = state.retired;
-                drop(state);
-                desk.sweep();
-                state = self.lock();
-                continue;
-            }
-            let was_idle = !state.lines.is_busy();
-            if let Some(job) = state.lines.take() {
-                self.publish(&state);
-                drop(state);
-                if was_idle {
-                    self.busy.notify_one();
-                }
-                return Some(job);
-            }
-            let woken = self.jobs.wait(state);
-            state = woken.unwrap_or_else(PoisonError::into_inner);
-        }
+    fn submit(&self, job: Job, priority: Priority) {
+        let queue = job.hooks.queue;
+        let task = Task::new(job).with_priority(priority);
+        // Only a closed scheduler rejects it.
+        drop(self.jobs.submit(queue, task));
     }
 
-    /// Works on a job until it is done, or until its turn is over and others wait.
-    fn run(&self, seat: &Seat, job: Job, desk: &mut Desk<'_>) -> Returned {
-        if job.is_done() {
-            self.put_down(job);
-            return Returned::GoOn;
-        }
-        let hooks = job.hooks.clone();
-        let questions = job.questions.clone();
-        let from = job.answers.len();
-        let Some(loaded) = hooks.loaded() else {
-            // Jobs are made for scripts that can be run.
-            drop(questions);
-            self.put_down(job);
-            return Returned::GoOn;
+    fn start_worker(self: &Arc<Self>) -> io::Result<()> {
+        let mut crew = self.crew();
+        let slot = Arc::new(WorkerSlot {
+            number: crew.started,
+            thread: OnceLock::new(),
+            work: Mutex::default(),
+        });
+        crew.started += 1;
+        crew.slots.push(slot.clone());
+        drop(crew);
+        let name = format!("fila-hook-{}", slot.number);
+        let worker = Worker {
+            pool: self.clone(),
+            slot,
         };
-        // It lies there before anything is done that might fail.
-        *seat.sitting() = Sitting {
-            job: Some(job),
-            watch: None,
-        };
-        let watch = desk.sandbox(loaded).watch();
-        seat.sitting().watch = Some(watch);
-        let began = Instant::now();
-        for place in from..questions.len() {
-            let now = Instant::now();
-            let is_over = now.duration_since(began) >= TURN;
-            if is_over && self.queues_waiting.load(Ordering::Relaxed) > 0 {
-                break;
-            }
-            if self.is_stopping.load(Ordering::Relaxed) {
-                // Whoever waits for the job is told by its end.
-                drop(seat.sitting().job.take());
-                return Returned::GivenUp;
-            }
-            let sandbox = desk.at_present();
-            let answer = match &questions {
-                Questions::Enqueue(messages) => {
-                    Answer::Verdict(hooks.schedule(sandbox, (&messages[place]).into(), now))
-                }
-                Questions::Redrive(messages) => {
-                    Answer::Verdict(hooks.schedule(sandbox, (&messages[place]).into(), now))
-                }
-                Questions::Failure(failed) => Answer::Judged(hooks.judge(sandbox, failed, now)),
-            };
-            if seat.answer(answer) == Returned::GivenUp {
-                return Returned::GivenUp;
-            }
-        }
-        drop(questions);
-        if loaded.is_retired() {
-            // It was in line before its script was replaced; nobody will ask again.
-            desk.sweep();
-        }
-        let Some(job) = seat.sitting().job.take() else {
-            return Returned::GivenUp;
-        };
-        self.put_down(job);
-        Returned::GoOn
+        // A worker that does not start is dropped, which takes it off the crew.
+        Builder::new().name(name).spawn(move || worker.work())?;
+        Ok(())
     }
 
+    /// Counts a job as running and returns it, or puts it back if its queue has as many workers as it may have.
+    fn begin(&self, job: Job) -> Option<Job> {
+        let queue = job.hooks.queue;
+        let mut crew = self.crew();
+        let is_idle = crew.running.is_empty();
+        let running = crew.running.entry(queue).or_default();
+        let may_run = *running < self.running_max;
+        *running += usize::from(may_run);
+        // Under the lock, so that no worker can resume the queue before.
+        if *running == self.running_max {
+            self.jobs.pause_tenant(&queue);
+        }
+        drop(crew);
+        if !may_run {
+            // The scheduler handed the job out before another worker paused the queue.
+            self.submit(job, Priority::High);
+            return None;
+        }
+        if is_idle {
+            self.wake_watchdog();
+        }
+        Some(job)
+    }
+
+    /// Answers a job that is done, or lets the rest of it wait for another turn.
     fn put_down(&self, job: Job) {
         let queue = job.hooks.queue;
-        let (done, rest) = match job.is_done() {
-            true => (Some(job), None),
-            false => (None, Some(job)),
+        let done = if job.is_done() {
+            Some(job)
+        } else {
+            self.submit(job, Priority::High);
+            None
         };
-        let mut state = self.lock();
-        state.lines.put_down(queue, rest);
-        self.publish(&state);
-        drop(state);
+        let mut crew = self.crew();
+        if let Entry::Occupied(mut running) = crew.running.entry(queue) {
+            if *running.get() == self.running_max {
+                self.jobs.resume_tenant(&queue);
+            }
+            *running.get_mut() -= 1;
+            if *running.get() == 0 {
+                running.remove();
+            }
+        }
+        drop(crew);
         if let Some(job) = done {
             job.finish();
         }
     }
 
-    /// Gives up workers whose calls do not end. Waits for a while, or until there is somebody to watch. Returns whether
-    /// there is more to watch.
-    pub(super) fn watch(self: &Arc<Self>) -> bool {
-        let mut state = self.lock();
-        if state.is_stopping {
-            return false;
-        }
-        let seats = if state.lines.is_busy() {
-            let tick = (self.patience / 4).max(Duration::from_millis(1));
-            let waited = self.busy.wait_timeout(state, tick);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            state.seats.clone()
-        } else {
-            let woken = self.busy.wait(state);
-            drop(woken.unwrap_or_else(PoisonError::into_inner));
-            return true;
-        };
-        drop(state);
-        let now = Instant::now();
-        for seat in seats {
-            if let Some(waited) = seat.overrun(now, self.patience) {
-                self.give_up(&seat, now, waited);
+    /// Looks after workers whose calls do not end, until the server stops.
+    fn watch(self: &Arc<Self>) {
+        let tick = (self.patience / 4).max(Duration::from_millis(1));
+        while !self.jobs.is_closed() {
+            let is_idle = self.crew().running.is_empty();
+            if is_idle {
+                thread::park();
+                continue;
+            }
+            thread::park_timeout(tick);
+            let now = Instant::now();
+            let slots = self.crew().slots.clone();
+            for slot in slots {
+                if let Some(waited) = slot.overrun(now, self.patience) {
+                    self.abandon(&slot, now, waited);
+                }
             }
         }
-        true
     }
 
-    /// Takes the job from a worker that does not come back, and hires another in its place.
-    fn give_up(self: &Arc<Self>, seat: &Arc<Seat>, now: Instant, waited: Duration) {
-        let Some(mut job) = seat.sitting().job.take() else {
+    /// Takes the job from a worker that does not return, and starts another in its place.
+    fn abandon(self: &Arc<Self>, slot: &Arc<WorkerSlot>, now: Instant, waited: Duration) {
+        let Some(mut job) = slot.work().job.take() else {
             return;
         };
-        job.give_up(now, waited);
-        let mut state = self.lock();
-        state.seats.retain(|it| !Arc::ptr_eq(it, seat));
-        state.given_up += 1;
-        let given_up = state.given_up;
-        drop(state);
+        job.answer_for_call(now, waited);
+        let mut crew = self.crew();
+        crew.slots.retain(|it| !Arc::ptr_eq(it, slot));
+        crew.abandoned += 1;
+        let abandoned = crew.abandoned;
+        drop(crew);
         self.put_down(job);
         error!(
-            worker = seat.number,
+            worker = slot.number,
             ?waited,
-            given_up,
-            "a hook did not end; its thread is given up and replaced"
+            abandoned,
+            "a hook did not end; its thread is abandoned and replaced"
         );
-        if given_up > GIVEN_UP_MAX {
-            error!("too many threads of hooks were given up; this one is not replaced");
-        } else if let Err(error) = self.hire() {
+        if abandoned > ABANDONED_MAX {
+            error!("too many threads of hooks are abandoned; this one is not replaced");
+        } else if let Err(error) = self.start_worker() {
             error!(%error, "the thread was not replaced");
         }
-        self.jobs.notify_one();
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_idle(&self) -> bool {
-        self.lock().lines.is_empty()
-    }
-
-    #[cfg(test)]
-    pub(super) fn workers(&self) -> usize {
-        self.lock().seats.len()
-    }
-
-    #[cfg(test)]
-    pub(super) fn given_up(&self) -> usize {
-        self.lock().given_up
     }
 }
 
-/// Sees to it that a worker leaves nothing undone, also if it panics.
-struct Leaving<'a> {
-    shared: &'a Arc<Shared>,
-    seat: &'a Arc<Seat>,
+/// A thread that runs hooks.
+struct Worker {
+    pool: Arc<PoolState>,
+    slot: Arc<WorkerSlot>,
 }
 
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.shared
-                .give_up(self.seat, Instant::now(), Duration::ZERO);
+/// Wakes a worker.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Worker {
+    fn work(self) {
+        let thread = self.slot.thread.get_or_init(thread::current);
+        let waker = Waker::from(Arc::new(Unpark(thread.clone())));
+        let mut context = Context::from_waker(&waker);
+        let mut waiter = Waiter::new();
+        let mut sandboxes = SandboxCache::new(&self.pool.config, &self.pool.sandboxes);
+        loop {
+            sandboxes.sweep_up_to(self.pool.retired.load(Ordering::Acquire));
+            let next = self.pool.jobs.poll_dequeue(&mut context, &mut waiter);
+            let job = match next {
+                Poll::Ready(DequeueResult::Task { task, .. }) => self.pool.begin(task.payload),
+                Poll::Ready(DequeueResult::Closed | DequeueResult::Empty) => return,
+                Poll::Pending => {
+                    thread::park();
+                    continue;
+                }
+            };
+            if let Some(job) = job
+                && self.run(job, &mut sandboxes).is_err()
+            {
+                return;
+            }
         }
-        let mut state = self.shared.lock();
-        let seats = state.seats.len();
-        state.seats.retain(|it| !Arc::ptr_eq(it, self.seat));
-        // One that is not among them was given up, and is back.
-        if state.seats.len() == seats {
-            state.given_up = state.given_up.saturating_sub(1);
+    }
+
+    /// Works on a job until it is done, or until its turn is over and other jobs wait.
+    fn run(&self, job: Job, sandboxes: &mut SandboxCache<'_>) -> Result<(), Abandoned> {
+        let hooks = job.hooks.clone();
+        // A queue whose script cannot run has no jobs.
+        let Some(script) = hooks.loaded().filter(|_| !job.is_done()) else {
+            self.pool.put_down(job);
+            return Ok(());
+        };
+        let questions = job.questions.clone();
+        let first = job.answers.len();
+        // The job is in the slot before anything that might panic.
+        *self.slot.work() = Work {
+            job: Some(job),
+            watch: None,
+        };
+        let watch = sandboxes.sandbox(script).watch();
+        self.slot.work().watch = Some(watch);
+        let began = Instant::now();
+        for index in first..questions.len() {
+            let now = Instant::now();
+            if now.duration_since(began) >= TURN && !self.pool.jobs.is_empty() {
+                break;
+            }
+            if self.pool.jobs.is_closed() {
+                // The caller learns of the end when its job is dropped.
+                drop(self.slot.work().job.take());
+                return Err(Abandoned);
+            }
+            let answer = questions.ask(index, &hooks, sandboxes.current(), now);
+            self.slot.answer(answer)?;
+        }
+        drop(questions);
+        if script.is_retired() {
+            // The job waited while the queue got another script, so no later sweep is due.
+            sandboxes.sweep();
+        }
+        let job = self.slot.work().job.take().ok_or(Abandoned)?;
+        self.pool.put_down(job);
+        Ok(())
+    }
+}
+
+/// Answers the worker's job even if the worker panics, and takes it off the crew.
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.pool
+                .abandon(&self.slot, Instant::now(), Duration::ZERO);
+        }
+        let mut crew = self.pool.crew();
+        let before = crew.slots.len();
+        crew.slots.retain(|it| !Arc::ptr_eq(it, &self.slot));
+        // A worker without a slot was abandoned, and has returned.
+        if crew.slots.len() == before {
+            crew.abandoned = crew.abandoned.saturating_sub(1);
         }
     }
 }

@@ -17,8 +17,8 @@ use fila_store::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{error, info, warn};
 
-use super::book::{Book, Change, HookFigures, HookState};
 use super::last_good::LastGood;
+use super::stats::{BreakerChange, HookFigures, HookState, HookStats};
 use crate::config::Config;
 
 /// How many calls may wait for the hook of one queue. At a limit of 10 ms for each message that is half a minute.
@@ -124,8 +124,8 @@ pub(crate) struct QueueHooks {
 
 #[derive(Debug)]
 struct Records {
-    on_enqueue: Book,
-    on_failure: Book,
+    on_enqueue: HookStats,
+    on_failure: HookStats,
     last_good: LastGood,
 }
 
@@ -260,8 +260,8 @@ impl QueueHooks {
                 last_good: LastGood::default(),
             }),
             None => Arc::new(Records {
-                on_enqueue: Book::new(breaker()),
-                on_failure: Book::new(breaker()),
+                on_enqueue: HookStats::new(breaker()),
+                on_failure: HookStats::new(breaker()),
                 last_good: LastGood::default(),
             }),
         };
@@ -353,7 +353,7 @@ impl QueueHooks {
     /// Returns how each hook fares that the script defines.
     pub(crate) fn figures(&self, now: Instant) -> Vec<HookFigures> {
         let of = |hook: Hook| {
-            let mut figures = self.book(hook).read(hook.name(), now);
+            let mut figures = self.stats(hook).read(hook.name(), now);
             if let Program::Broken(error) = &self.program {
                 figures.state = HookState::Broken;
                 figures.last_error = Some(error.clone());
@@ -364,7 +364,7 @@ impl QueueHooks {
         hooks.filter(|hook| self.defines(*hook)).map(of).collect()
     }
 
-    fn book(&self, hook: Hook) -> &Book {
+    fn stats(&self, hook: Hook) -> &HookStats {
         match hook {
             Hook::OnEnqueue => &self.records.on_enqueue,
             Hook::OnFailure => &self.records.on_failure,
@@ -428,8 +428,8 @@ impl QueueHooks {
         {
             return Verdict::Unasked;
         }
-        let book = &self.records.on_enqueue;
-        if !book.admits(now) {
+        let stats = &self.records.on_enqueue;
+        if !stats.admits(now) {
             return self.stand_in(message);
         }
         let answer = sandbox.on_enqueue(&EnqueueInput {
@@ -443,7 +443,7 @@ impl QueueHooks {
             .and_then(|answer| schedule_of(answer).map_err(|error| error.to_string()));
         match schedule {
             Ok(schedule) => {
-                self.changed(Hook::OnEnqueue, book.succeeded(took), None);
+                self.changed(Hook::OnEnqueue, stats.succeeded(took), None);
                 if self.fallback == HookFallback::LastGood {
                     self.records.last_good.remember(headers, &schedule);
                 }
@@ -459,9 +459,9 @@ impl QueueHooks {
     /// Asks what becomes of a message that has failed. If there is no answer, it is what the queue does without a hook:
     /// to refuse a failure would be to lose the message.
     pub(super) fn judge(&self, sandbox: &mut Sandbox, failed: &Failed, now: Instant) -> Judgement {
-        let book = &self.records.on_failure;
-        if !book.admits(now) {
-            book.stood_in_for(1);
+        let stats = &self.records.on_failure;
+        if !stats.admits(now) {
+            stats.stood_in_for(1);
             return Judgement::Default;
         }
         let answer = sandbox.on_failure(&FailureInput {
@@ -474,7 +474,7 @@ impl QueueHooks {
         let took = sandbox.cost().elapsed;
         match answer {
             Ok(action) => {
-                self.changed(Hook::OnFailure, book.succeeded(took), None);
+                self.changed(Hook::OnFailure, stats.succeeded(took), None);
                 match action {
                     FailureAction::Retry { delay } => Judgement::Retry { delay },
                     FailureAction::DeadLetter => Judgement::DeadLetter {
@@ -485,7 +485,7 @@ impl QueueHooks {
             }
             Err(error) => {
                 self.failed(Hook::OnFailure, now + took, took, &error.to_string());
-                book.stood_in_for(1);
+                stats.stood_in_for(1);
                 Judgement::Default
             }
         }
@@ -523,20 +523,20 @@ impl QueueHooks {
     }
 
     fn failed(&self, hook: Hook, now: Instant, took: Duration, error: &str) {
-        let change = self.book(hook).failed(now, took, error.into());
+        let change = self.stats(hook).failed(now, took, error.into());
         self.changed(hook, change, Some(error));
     }
 
     /// Says in the log what has changed, once for each change and not once for each message.
-    fn changed(&self, hook: Hook, change: Change, error: Option<&str>) {
+    fn changed(&self, hook: Hook, change: BreakerChange, error: Option<&str>) {
         let hook = hook.name();
         match change {
-            Change::None => {}
-            Change::Opened => warn!(
+            BreakerChange::None => {}
+            BreakerChange::Opened => warn!(
                 queue = %self.name, hook, error,
                 "the hook keeps failing and is not asked for a while; its fallback is in effect"
             ),
-            Change::Closed => info!(queue = %self.name, hook, "the hook is asked again"),
+            BreakerChange::Closed => info!(queue = %self.name, hook, "the hook is asked again"),
         }
     }
 }

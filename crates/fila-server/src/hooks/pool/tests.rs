@@ -1,13 +1,14 @@
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use fila_core::HookFallback;
+use fila_core::{HookFallback, Judgement, NewMessage};
 use fila_store::{
     ConfigKey, DeathReason, FairnessKey, Payload, QueueId, QueueName, Schedule, Version,
 };
 
 use super::*;
 use crate::config::Config;
-use crate::hooks::queue_hooks::HookSettings;
+use crate::hooks::job::Questions;
+use crate::hooks::queue_hooks::{Failed, HookSettings, QueueHooks, Verdict};
 use crate::runtime_config::Entry;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -71,6 +72,12 @@ impl Rig {
     /// Asks and waits.
     fn keys(&self, hooks: &Arc<QueueHooks>, tenants: &[&str]) -> Vec<String> {
         keys(&self.submit(hooks, tenants))
+    }
+}
+
+impl PoolState {
+    fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.crew().running.is_empty()
     }
 }
 
@@ -169,8 +176,8 @@ fn a_worker_that_does_not_come_back_is_replaced_and_its_messages_are_answered() 
     // The machine may be so busy that even this is taken for lost, but not for ever.
     until(|| rig.keys(&quick, &["acme"]) == ["acme"]);
     // It has come back, and left; and others are there.
-    until(|| rig.pool.0.given_up() == 0);
-    until(|| rig.pool.0.workers() == 2);
+    until(|| rig.pool.0.crew().abandoned == 0);
+    until(|| rig.pool.0.crew().slots.len() == 2);
 }
 
 #[test]
@@ -208,9 +215,9 @@ fn after_three_failures_a_script_is_left_alone_and_after_the_cooldown_it_is_trie
         .send_modify(|entries| *entries = Arc::new(entries.with(Arc::new(entry))));
     let count = AtomicUsize::new(0);
     let receiver = rig.config.subscribe();
-    let mut desk = Desk::new(&receiver, &count);
-    desk.sandbox(hooks.loaded().unwrap());
-    let verdict = hooks.schedule(desk.at_present(), (&message("a")).into(), later);
+    let mut sandboxes = SandboxCache::new(&receiver, &count);
+    sandboxes.sandbox(hooks.loaded().unwrap());
+    let verdict = hooks.schedule(sandboxes.current(), (&message("a")).into(), later);
     assert!(matches!(verdict, Verdict::Scheduled(it) if it.fairness_key.as_bytes() == b"good"));
     assert_eq!(
         hooks.figures(later)[0].state,
@@ -427,4 +434,126 @@ fn a_definition_says_whether_its_script_judges_failures() {
     definition.script = None;
     let program = QueueHooks::program_of(&mut definition, None, &rig.settings);
     assert!(program.unwrap().is_none() && !definition.judges_failures());
+}
+
+/// A pool without threads, whose jobs the test takes itself.
+struct Bench {
+    pool: PoolState,
+    rig: Rig,
+}
+
+impl Bench {
+    fn new(workers: usize) -> Self {
+        let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+        let pool = PoolState::new(workers, PATIENCE, rig.config.subscribe()).unwrap();
+        Self { pool, rig }
+    }
+
+    /// Submits a job of one message. Its caller waits as long as the messages are kept.
+    fn submit(&self, queue: u64, name: &str) -> Arc<Vec<NewMessage>> {
+        let messages = Arc::new(vec![message(name)]);
+        let questions = Questions::Enqueue(messages.clone());
+        let job = Job::new(self.rig.hooks(queue, TENANT), questions, drop);
+        self.pool.submit(job, Priority::Normal);
+        messages
+    }
+
+    fn take(&self) -> Option<Job> {
+        loop {
+            match self.pool.jobs.try_dequeue() {
+                DequeueResult::Task { task, .. } => {
+                    if let Some(job) = self.pool.begin(task.payload) {
+                        return Some(job);
+                    }
+                }
+                DequeueResult::Empty | DequeueResult::Closed => return None,
+            }
+        }
+    }
+
+    /// Takes a job and returns its name; it stays under way.
+    fn take_name(&self) -> Option<String> {
+        self.take().map(|job| name_of(&job))
+    }
+}
+
+fn name_of(job: &Job) -> String {
+    match &job.questions {
+        Questions::Enqueue(messages) => messages[0].payload.headers()[0].1.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn queues_take_turns_however_many_jobs_they_have() {
+    let bench = Bench::new(8);
+    for (queue, name) in [(1, "a0"), (1, "a1"), (1, "a2"), (2, "b"), (3, "c")] {
+        bench.submit(queue, name);
+    }
+    let taken: Vec<_> = std::iter::from_fn(|| bench.take_name()).collect();
+    assert_eq!(taken, ["a0", "b", "c", "a1", "a2"]);
+}
+
+#[test]
+fn a_queue_never_has_all_workers() {
+    let bench = Bench::new(3);
+    for number in 0..9 {
+        bench.submit(1, &number.to_string());
+    }
+    let first = bench.take().unwrap();
+    assert_eq!(name_of(&first), "0");
+    assert_eq!(bench.take_name().as_deref(), Some("1"));
+    assert_eq!(bench.take_name(), None);
+    bench.submit(2, "other");
+    assert_eq!(bench.take_name().as_deref(), Some("other"));
+    bench.pool.put_down(first);
+    assert_eq!(bench.take_name().as_deref(), Some("2"));
+    assert_eq!(bench.take_name(), None);
+}
+
+#[test]
+fn a_job_that_was_handed_out_too_early_goes_back_before_later_ones() {
+    let bench = Bench::new(2);
+    bench.submit(1, "0");
+    bench.submit(1, "1");
+    bench.submit(1, "2");
+    let early: Vec<Job> = (0..2)
+        .filter_map(|_| match bench.pool.jobs.try_dequeue() {
+            DequeueResult::Task { task, .. } => Some(task.payload),
+            DequeueResult::Empty | DequeueResult::Closed => None,
+        })
+        .collect();
+    let mut early = early.into_iter();
+    let first = bench.pool.begin(early.next().unwrap()).unwrap();
+    assert!(bench.pool.begin(early.next().unwrap()).is_none());
+    assert_eq!(bench.take_name(), None);
+    bench.pool.put_down(first);
+    assert_eq!(bench.take_name().as_deref(), Some("1"));
+}
+
+#[test]
+fn the_rest_of_a_job_comes_before_later_ones_of_its_queue() {
+    let bench = Bench::new(8);
+    let _waits = bench.submit(1, "one");
+    let job = bench.take().unwrap();
+    bench.submit(1, "two");
+    bench.submit(2, "other");
+    bench.pool.put_down(job);
+    let mut taken: Vec<_> = std::iter::from_fn(|| bench.take_name()).collect();
+    assert_eq!(taken.pop().as_deref(), Some("two"));
+    taken.sort();
+    assert_eq!(taken, ["one", "other"]);
+}
+
+#[test]
+fn queues_without_jobs_leave_nothing_but_a_bounded_memory() {
+    let bench = Bench::new(2);
+    for queue in 0..10 * IDLE_QUEUES_MAX as u64 {
+        bench.submit(queue, "x");
+        let job = bench.take().unwrap();
+        assert!(!bench.pool.is_idle());
+        bench.pool.put_down(job);
+        assert!(bench.pool.is_idle());
+    }
+    assert!(bench.pool.jobs.tenants() <= 2 * IDLE_QUEUES_MAX);
 }

@@ -1,6 +1,5 @@
-//! The sandboxes of one worker.
-//!
-//! One for each script that the worker has run of late, and no more than a fixed number. A sandbox belongs to its thread.
+//! The sandboxes of one worker: one for each script that it ran recently, up to a fixed number. A sandbox belongs to its
+//! thread.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,30 +14,30 @@ use tokio::sync::watch;
 use super::queue_hooks::Loaded;
 use crate::runtime_config::Entries;
 
-/// How many scripts a worker is ready to run. Each takes some 100 KiB, and what its script holds.
+/// The number of sandboxes of a worker. Each takes some 100 KiB, and the data of its script.
 const SANDBOXES_MAX: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Desk<'a> {
-    sandboxes: HashMap<u64, Kept, RandomState>,
-    /// The script that was asked for last.
-    present: u64,
+pub(super) struct SandboxCache<'a> {
+    sandboxes: HashMap<u64, CachedSandbox, RandomState>,
+    /// The script of the last call of `sandbox`.
+    current: u64,
     turn: u64,
     config: watch::Receiver<Arc<Entries>>,
     snapshot: Rc<RefCell<Arc<Entries>>>,
-    /// Up to which retirement the sandboxes are swept.
-    pub(super) swept: u64,
+    /// The number of retirements at the last sweep.
+    swept: u64,
     count: &'a AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedSandbox {
     loaded: Arc<Loaded>,
     sandbox: Sandbox,
     used: u64,
 }
 
-/// The runtime configuration as it was when the call began.
+/// The runtime configuration at the start of the call.
 struct Snapshot(Rc<RefCell<Arc<Entries>>>);
 
 impl Settings for Snapshot {
@@ -47,13 +46,13 @@ impl Settings for Snapshot {
     }
 }
 
-impl<'a> Desk<'a> {
+impl<'a> SandboxCache<'a> {
     pub(super) fn new(config: &watch::Receiver<Arc<Entries>>, count: &'a AtomicUsize) -> Self {
         let mut config = config.clone();
         let snapshot = config.borrow_and_update().clone();
         Self {
             sandboxes: HashMap::default(),
-            present: 0,
+            current: 0,
             turn: 0,
             config,
             snapshot: Rc::new(RefCell::new(snapshot)),
@@ -62,13 +61,13 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Returns a sandbox for a script, and makes room for it.
+    /// Returns a sandbox for a script, in place of the least recently used one if there are too many.
     pub(super) fn sandbox(&mut self, loaded: &Arc<Loaded>) -> &mut Sandbox {
         self.turn += 1;
-        self.present = loaded.number;
+        self.current = loaded.number;
         if !self.sandboxes.contains_key(&loaded.number) {
             if self.sandboxes.len() >= SANDBOXES_MAX {
-                let oldest = self.sandboxes.iter().min_by_key(|(_, kept)| kept.used);
+                let oldest = self.sandboxes.iter().min_by_key(|(_, cached)| cached.used);
                 let oldest = oldest.map(|(number, _)| *number);
                 if let Some(number) = oldest {
                     self.sandboxes.remove(&number);
@@ -78,36 +77,48 @@ impl<'a> Desk<'a> {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
         let (turn, snapshot) = (self.turn, &self.snapshot);
-        let kept = self.sandboxes.entry(loaded.number).or_insert_with(|| Kept {
-            loaded: loaded.clone(),
-            sandbox: Sandbox::new(&loaded.script, Snapshot(snapshot.clone())),
-            used: turn,
-        });
-        kept.used = turn;
-        &mut kept.sandbox
+        let cached = self
+            .sandboxes
+            .entry(loaded.number)
+            .or_insert_with(|| CachedSandbox {
+                loaded: loaded.clone(),
+                sandbox: Sandbox::new(&loaded.script, Snapshot(snapshot.clone())),
+                used: turn,
+            });
+        cached.used = turn;
+        &mut cached.sandbox
     }
 
-    /// Returns the sandbox that was asked for last, and lets it see the runtime configuration as it is now.
-    pub(super) fn at_present(&mut self) -> &mut Sandbox {
-        // If nobody can change it any more, it is as it was.
+    /// Returns the sandbox of the last call of `sandbox`, with the present runtime configuration.
+    pub(super) fn current(&mut self) -> &mut Sandbox {
+        // After the sender is gone, the configuration cannot change.
         if self.config.has_changed().unwrap_or(false) {
             let now = self.config.borrow_and_update().clone();
             self.snapshot.replace(now);
         }
-        let kept = self.sandboxes.get_mut(&self.present);
-        &mut kept.expect("a sandbox that was asked for is kept").sandbox
+        let cached = self.sandboxes.get_mut(&self.current);
+        &mut cached.expect("the last sandbox is in the cache").sandbox
     }
 
-    /// Drops sandboxes of scripts that were retired.
+    /// Drops the sandboxes of retired scripts, if there are more retirements than at the last sweep.
+    pub(super) fn sweep_up_to(&mut self, retired: u64) {
+        if self.swept != retired {
+            self.swept = retired;
+            self.sweep();
+        }
+    }
+
+    /// Drops the sandboxes of retired scripts.
     pub(super) fn sweep(&mut self) {
         let before = self.sandboxes.len();
-        self.sandboxes.retain(|_, kept| !kept.loaded.is_retired());
+        self.sandboxes
+            .retain(|_, cached| !cached.loaded.is_retired());
         let gone = before - self.sandboxes.len();
         self.count.fetch_sub(gone, Ordering::Relaxed);
     }
 }
 
-impl Drop for Desk<'_> {
+impl Drop for SandboxCache<'_> {
     fn drop(&mut self) {
         self.count
             .fetch_sub(self.sandboxes.len(), Ordering::Relaxed);
