@@ -1,6 +1,6 @@
 //! Compiles `fila.v1`.
 //!
-//! `protox` reads `.proto` files in Rust, so whoever builds this needs no `protoc` installed.
+//! `protox` reads `.proto` files in Rust, so the build needs no `protoc`.
 
 use std::env;
 use std::error::Error;
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let files = ["proto/fila/v1/service.proto", "proto/fila/v1/admin.proto"];
     let descriptors = protox::compile(files, ["proto"])?;
-    // What the server shows to whoever asks by reflection.
+    // The server answers reflection requests with these.
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     fs::write(out.join("fila.v1.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()

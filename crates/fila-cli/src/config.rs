@@ -68,14 +68,6 @@ enum Command {
     },
 }
 
-/// An entry for programs. The names of the fields are promised: docs/cli.md has them.
-#[derive(Debug, Serialize)]
-struct EntryJson<'a> {
-    key: &'a str,
-    value: &'a str,
-    version: u64,
-}
-
 /// What was done to an entry, for programs.
 #[derive(Debug, Serialize)]
 struct Done<'a> {
@@ -99,7 +91,7 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
                     Some(version) => Expected::Version(version),
                 };
                 let entry = admin.set_config(&key, value, expected).await?;
-                output.result(&EntryJson::from(&entry), || {
+                output.result(&entry, || {
                     let key = output::printable(&entry.key);
                     format!("set `{key}`, at version {}", entry.version)
                 })
@@ -129,7 +121,7 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
 /// Prints a value as it is, for scripts, or the whole entry as JSON.
 fn print(output: Output, entry: &ConfigEntry) -> Result<(), Failure> {
     match output.format {
-        Format::Json => output::write(&output::json_line(&EntryJson::from(entry))?),
+        Format::Json => output::write(&output::json_line(entry)?),
         Format::Human => output::write(format!("{}\n", entry.value).as_bytes()),
     }
 }
@@ -140,7 +132,7 @@ async fn list(admin: &Admin, output: Output, prefix: &str) -> Result<(), Failure
         output::note("nothing is set; set something with `fila config set KEY VALUE`");
         return Ok(());
     }
-    output.list(entries.iter().map(EntryJson::from), || table(&entries))
+    output.list(&entries, || table(&entries))
 }
 
 fn table(entries: &[ConfigEntry]) -> Table {
@@ -177,14 +169,4 @@ async fn missing(admin: &Admin, key: &str) -> Failure {
             "`{key}` is not set; see `fila config list`, or set it with `fila config set {key} VALUE`"
         ),
     })
-}
-
-impl<'a> From<&'a ConfigEntry> for EntryJson<'a> {
-    fn from(entry: &'a ConfigEntry) -> Self {
-        Self {
-            key: &entry.key,
-            value: &entry.value,
-            version: entry.version,
-        }
-    }
 }

@@ -18,7 +18,6 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::general::General;
 use crate::output::{bytes, count, duration, printable};
-use crate::queue::millis;
 use crate::values;
 
 /// How often a hook is called to see how long it takes, and for how long at most.
@@ -311,7 +310,7 @@ fn ask(sandbox: &mut Sandbox, hook: Hook, message: &Message) -> Result<Answer, H
             Ok(match answer {
                 FailureAction::Retry { delay } => Answer::Action {
                     action: "retry",
-                    delay_ms: Some(millis(delay)),
+                    delay_ms: Some(values::millis(delay)),
                 },
                 _ => Answer::Action {
                     action: "dlq",

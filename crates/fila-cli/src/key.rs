@@ -2,12 +2,11 @@
 
 use clap::{Args, Subcommand};
 use fila_sdk::{Admin, KeyChange, KeyInfo};
-use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::general::General;
 use crate::output::{self, Align, Format, Output, Table, count, duration};
-use crate::queue::{KeySettingsJson, mean_wait, millis, state};
+use crate::queue::{mean_wait, state};
 
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
@@ -73,24 +72,6 @@ struct Which {
     key: String,
 }
 
-/// A fairness key for programs.
-#[derive(Debug, Serialize)]
-struct KeyJson<'a> {
-    key: &'a str,
-    weight: u32,
-    paused: bool,
-    ready: u64,
-    throttled: u64,
-    delayed: u64,
-    leased: u64,
-    delivered_total: u64,
-    acked_total: u64,
-    nacked_total: u64,
-    first_delivered_total: u64,
-    waited_ms_total: u64,
-    head_waiting_ms: Option<u64>,
-}
-
 pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
     let command = arguments.command;
     let about = command.queue().to_owned();
@@ -145,7 +126,7 @@ async fn list(admin: &Admin, output: Output, queue: &str, limit: usize) -> Resul
         output::note(format!("no fairness key of queue `{queue}` has messages"));
         return Ok(());
     }
-    output.list(keys.iter().map(KeyJson::from), || table(&keys))?;
+    output.list(&keys, || table(&keys))?;
     if has_more {
         output::note(format!(
             "there are more keys; --limit {limit} has left them out"
@@ -192,28 +173,8 @@ async fn change(
     said: &str,
 ) -> Result<(), Failure> {
     let settings = admin.update_key(&which.queue, &which.key, change).await?;
-    output.result(&KeySettingsJson::from(&settings), || {
+    output.result(&settings, || {
         let key = output::printable(&which.key);
         format!("key `{key}` of queue `{}` {said}", which.queue)
     })
-}
-
-impl<'a> From<&'a KeyInfo> for KeyJson<'a> {
-    fn from(key: &'a KeyInfo) -> Self {
-        Self {
-            key: &key.key,
-            weight: key.weight,
-            paused: key.paused,
-            ready: key.ready,
-            throttled: key.throttled,
-            delayed: key.delayed,
-            leased: key.leased,
-            delivered_total: key.delivered_total,
-            acked_total: key.acked_total,
-            nacked_total: key.nacked_total,
-            first_delivered_total: key.first_delivered_total,
-            waited_ms_total: millis(key.waited_total),
-            head_waiting_ms: key.head_waiting.map(millis),
-        }
-    }
 }

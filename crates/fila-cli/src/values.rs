@@ -28,6 +28,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(millis))
 }
 
+/// Returns a time in whole milliseconds, as JSON has it.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Takes a rate: messages in a second, above 0.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let rate: Option<f64> = text.parse().ok();

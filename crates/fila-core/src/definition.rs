@@ -1,7 +1,7 @@
-//! What is set for a queue, and how that is written into the catalogue.
+//! The settings of a queue, and how the catalogue stores them.
 //!
-//! A definition is stored as JSON with a version of its own: it is small, seldom written, and read by people when
-//! something is wrong. What a later version has added is refused by an earlier one rather than dropped.
+//! Settings are stored as JSON with a version of their own: they are small, seldom written, and a person reads them when
+//! something is wrong. A version refuses settings that a later one has added, instead of dropping them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -10,41 +10,47 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fila_store::FairnessKey;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::RetryPolicy;
 
-/// What is set for a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The settings of a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Definition {
-    /// For how long a message is leased.
+    /// How long a message is leased.
+    #[serde(rename = "visibility_timeout_ms", with = "millis")]
     pub visibility_timeout: Duration,
-    /// What order means inside a fairness key.
+    /// The order in which messages of one fairness key are delivered.
     pub ordering: Ordering,
-    /// How many messages of one fairness key may be leased at once, if not any number.
+    /// The most messages of one fairness key that are leased at once, if there is a limit.
     pub key_concurrency: Option<NonZeroU32>,
-    /// What a delivery uses of its fairness key's share.
+    /// The unit in which a delivery counts against its fairness key's share.
     pub charge: Charge,
-    /// For how long a deduplication id is remembered.
+    /// How long the queue remembers a deduplication id.
+    #[serde(rename = "deduplication_window_ms", with = "millis")]
     pub deduplication_window: Duration,
     /// The most messages in the queue, if less than the broker's limit.
     pub depth_max: Option<u64>,
     /// The most messages of one fairness key, if less than the broker's limit.
     pub key_depth_max: Option<u64>,
-    /// What messages get that name no time to live.
+    /// The time to live of messages that are sent without one.
+    #[serde(rename = "message_ttl_ms", with = "some_millis")]
     pub message_ttl: Option<Duration>,
-    /// Whether messages are delivered.
+    /// Whether the queue delivers messages.
     pub delivery: Delivering,
     /// Fairness keys with settings of their own.
+    #[serde(with = "hex_keys")]
     pub keys: BTreeMap<FairnessKey, KeySettings>,
-    /// The source of the queue's hooks, if it has any. Nothing here runs it.
+    /// The source of the queue's hooks, if it has any. This crate does not run it.
     pub script: Option<Arc<str>>,
-    /// What stands in for the answer of a hook that gives none.
+    /// What the broker does when `on_enqueue` fails.
     pub hook_fallback: HookFallback,
-    /// What becomes of a delivery that has failed, unless somebody else decides that.
+    /// How failed deliveries are retried, unless a hook decides.
     pub retry: RetryPolicy,
-    /// Whether somebody else decides it: see [`judges_failures`](Self::judges_failures).
+    /// Whether a hook decides: see [`judges_failures`](Self::judges_failures).
     pub failure_hook: bool,
 }
 
@@ -117,12 +123,6 @@ pub enum HookFallback {
     Refuse,
 }
 
-impl HookFallback {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// What an operator has set for one fairness key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -145,130 +145,44 @@ impl KeySettings {
     }
 }
 
-/// The layout below. Raised when a definition can say something that earlier versions would misunderstand.
-const VERSION: u32 = 2;
+/// The layout of stored settings. Raised when earlier versions would misread them.
+const VERSION: u32 = 3;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct Stored<S> {
     version: u32,
-    visibility_timeout_ms: u64,
-    ordering: Ordering,
-    key_concurrency: Option<NonZeroU32>,
-    charge: Charge,
-    deduplication_window_ms: u64,
-    depth_max: Option<u64>,
-    key_depth_max: Option<u64>,
-    message_ttl_ms: Option<u64>,
-    delivery: Delivering,
-    /// Keys are bytes, and JSON knows text only: hexadecimal.
-    keys: BTreeMap<String, KeySettings>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    script: Option<String>,
-    #[serde(default, skip_serializing_if = "HookFallback::is_default")]
-    hook_fallback: HookFallback,
-    /// Version 1 had none, and delivered again at once and for ever.
-    #[serde(default)]
-    retry: StoredRetry,
-    #[serde(default, skip_serializing_if = "is_false")]
-    failure_hook: bool,
+    settings: S,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StoredRetry {
-    attempts_max: Option<NonZeroU32>,
-    backoff_ms: u64,
-    backoff_max_ms: u64,
-    jitter_percent: u8,
-}
-
-impl Default for StoredRetry {
-    fn default() -> Self {
-        RetryPolicy::default().into()
-    }
-}
-
-impl From<RetryPolicy> for StoredRetry {
-    fn from(policy: RetryPolicy) -> Self {
-        Self {
-            attempts_max: policy.attempts_max,
-            backoff_ms: millis(policy.backoff),
-            backoff_max_ms: millis(policy.backoff_max),
-            jitter_percent: policy.jitter_percent,
-        }
-    }
-}
-
-impl From<StoredRetry> for RetryPolicy {
-    fn from(stored: StoredRetry) -> Self {
-        Self {
-            attempts_max: stored.attempts_max,
-            backoff: Duration::from_millis(stored.backoff_ms),
-            backoff_max: Duration::from_millis(stored.backoff_max_ms),
-            jitter_percent: stored.jitter_percent,
-        }
-    }
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-#[derive(Deserialize)]
-struct Versioned {
-    version: u32,
-}
-
-/// Why a stored definition cannot be used.
+/// Why stored settings cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum DefinitionError {
-    /// It was written by a later version.
+    /// A later version wrote them.
     #[error(
-        "the queue's definition has format {found}, newer than {VERSION}; start the version that wrote it"
+        "the queue's settings have format {found}, newer than {VERSION}; start the version that wrote it"
     )]
     Newer {
-        /// What it says of itself.
+        /// The format that they name.
         found: u32,
     },
-    /// It is not what was written.
-    #[error("the queue's definition cannot be read; restore a copy")]
+    /// They are damaged.
+    #[error("the queue's settings cannot be read; restore a copy")]
     Malformed(#[source] serde_json::Error),
-    /// A fairness key in it is no fairness key.
-    #[error("the queue's definition names a fairness key that is none; restore a copy")]
-    Key,
 }
 
 impl Definition {
-    /// Tells whether failures are judged by somebody else before anything becomes of them: by
-    /// [`Effects::failures`](crate::Effects::failures) and [`Broker::judge`](crate::Broker::judge).
+    /// Tells whether a hook decides about failed deliveries: [`Effects::failures`](crate::Effects::failures) asks it, and
+    /// [`Broker::judge`](crate::Broker::judge) brings its answer.
     pub fn judges_failures(&self) -> bool {
         self.failure_hook
     }
 
-    /// Returns the definition as the catalogue keeps it.
+    /// Returns the settings as the catalogue stores them.
     pub fn encode(&self) -> Bytes {
         let stored = Stored {
             version: VERSION,
-            visibility_timeout_ms: millis(self.visibility_timeout),
-            ordering: self.ordering,
-            key_concurrency: self.key_concurrency,
-            charge: self.charge,
-            deduplication_window_ms: millis(self.deduplication_window),
-            depth_max: self.depth_max,
-            key_depth_max: self.key_depth_max,
-            message_ttl_ms: self.message_ttl.map(millis),
-            delivery: self.delivery,
-            keys: self
-                .keys
-                .iter()
-                .map(|(key, settings)| (to_hex(key.as_bytes()), *settings))
-                .collect(),
-            script: self.script.as_deref().map(str::to_owned),
-            hook_fallback: self.hook_fallback,
-            retry: self.retry.into(),
-            failure_hook: self.failure_hook,
+            settings: self,
         };
         let json = serde_json::to_vec(&stored).expect("numbers, words and text are JSON");
         json.into()
@@ -277,58 +191,97 @@ impl Definition {
     /// Reads what [`encode`](Self::encode) wrote.
     ///
     /// # Errors
-    /// If it was written by a later version, or is damaged.
+    /// If a later version wrote it, or it is damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, DefinitionError> {
         let malformed = DefinitionError::Malformed;
-        let Versioned { version } = serde_json::from_slice(bytes).map_err(malformed)?;
-        if version > VERSION {
-            return Err(DefinitionError::Newer { found: version });
+        let stored: Stored<IgnoredAny> = serde_json::from_slice(bytes).map_err(malformed)?;
+        if stored.version > VERSION {
+            return Err(DefinitionError::Newer {
+                found: stored.version,
+            });
         }
-        let stored: Stored = serde_json::from_slice(bytes).map_err(malformed)?;
-        let mut keys = BTreeMap::new();
-        for (key, settings) in stored.keys {
-            let key = from_hex(&key).and_then(|bytes| FairnessKey::new(bytes).ok());
-            keys.insert(key.ok_or(DefinitionError::Key)?, settings);
-        }
-        Ok(Self {
-            visibility_timeout: Duration::from_millis(stored.visibility_timeout_ms),
-            ordering: stored.ordering,
-            key_concurrency: stored.key_concurrency,
-            charge: stored.charge,
-            deduplication_window: Duration::from_millis(stored.deduplication_window_ms),
-            depth_max: stored.depth_max,
-            key_depth_max: stored.key_depth_max,
-            message_ttl: stored.message_ttl_ms.map(Duration::from_millis),
-            delivery: stored.delivery,
-            keys,
-            script: stored.script.map(Into::into),
-            hook_fallback: stored.hook_fallback,
-            retry: stored.retry.into(),
-            failure_hook: stored.failure_hook,
-        })
+        let stored: Stored<Self> = serde_json::from_slice(bytes).map_err(malformed)?;
+        Ok(stored.settings)
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+/// Times as whole milliseconds.
+pub(crate) mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_millis)
+    }
 }
 
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// A time that may be missing, as whole milliseconds.
+mod some_millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Millis(#[serde(with = "super::millis")] Duration);
+
+    pub(super) fn serialize<S: Serializer>(
+        time: &Option<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        time.map(Millis).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::deserialize(from)?.map(|Millis(time)| time))
+    }
 }
 
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> = text
-        .chars()
-        .map(|digit| digit.to_digit(16).map(|digit| digit as u8))
-        .collect();
-    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
-    Some(
-        digits
-            .chunks(2)
-            .map(|pair| pair[0] << 4 | pair[1])
-            .collect(),
-    )
+/// Fairness keys are bytes, and JSON has only text: hexadecimal.
+mod hex_keys {
+    use std::collections::BTreeMap;
+
+    use fila_store::FairnessKey;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::KeySettings;
+
+    type Keys = BTreeMap<FairnessKey, KeySettings>;
+
+    pub(super) fn serialize<S: Serializer>(keys: &Keys, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(keys.iter().map(|(key, settings)| {
+            let bytes = key.as_bytes().iter();
+            let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+            (hex, settings)
+        }))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Keys, D::Error> {
+        let keys = BTreeMap::<String, KeySettings>::deserialize(from)?;
+        let key = |hex: &str| FairnessKey::new(from_hex(hex)?).ok();
+        keys.iter()
+            .map(|(hex, settings)| Some((key(hex)?, *settings)))
+            .collect::<Option<_>>()
+            .ok_or_else(|| D::Error::custom("a fairness key is not in hexadecimal"))
+    }
+
+    fn from_hex(text: &str) -> Option<Vec<u8>> {
+        let digits: Vec<u8> = text
+            .chars()
+            .map(|digit| digit.to_digit(16).map(|digit| digit as u8))
+            .collect::<Option<_>>()?;
+        let pairs = digits.chunks(2);
+        pairs
+            .map(|pair| Some(pair[0] << 4 | pair.get(1)?))
+            .collect()
+    }
 }
 
 #[cfg(test)]
@@ -374,17 +327,9 @@ mod tests {
 
     #[test]
     fn a_later_format_is_refused_by_its_number() {
-        let newer = br#"{"version": 3, "surprise": true}"#;
+        let newer = br#"{"version": 4, "settings": {"surprise": true}}"#;
         let refused = Definition::decode(newer).unwrap_err();
-        assert!(matches!(refused, DefinitionError::Newer { found: 3 }));
-    }
-
-    #[test]
-    fn a_definition_of_the_first_version_has_the_default_retry_policy() {
-        let first = br#"{"version":1,"visibility_timeout_ms":30000,"ordering":"none","key_concurrency":null,
-            "charge":"message","deduplication_window_ms":300000,"depth_max":null,"key_depth_max":null,
-            "message_ttl_ms":null,"delivery":"running","keys":{}}"#;
-        assert_eq!(Definition::decode(first).unwrap(), Definition::default());
+        assert!(matches!(refused, DefinitionError::Newer { found: 4 }));
     }
 
     #[test]

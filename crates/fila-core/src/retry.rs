@@ -4,20 +4,24 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_store::MessageId;
+use serde::{Deserialize, Serialize};
 
 /// How often a message is tried, and how long it waits in between.
 ///
 /// The wait doubles with every attempt, from `backoff` up to `backoff_max`, and is then longer or shorter by up to
 /// `jitter_percent`, so that what has failed together does not come back together. It is the same for the same
 /// message and attempt: nothing here is left to chance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RetryPolicy {
     /// How many deliveries may end badly before the message is a dead letter; any number, if none is given.
     pub attempts_max: Option<NonZeroU32>,
     /// How long to wait after the first.
+    #[serde(rename = "backoff_ms", with = "crate::definition::millis")]
     pub backoff: Duration,
     /// The longest to wait.
+    #[serde(rename = "backoff_max_ms", with = "crate::definition::millis")]
     pub backoff_max: Duration,
     /// By how much a wait may differ, in hundredths of it.
     pub jitter_percent: u8,

@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+mod tables;
+
 /// Version 1 of the protocol.
 #[allow(
     missing_docs,
@@ -8,11 +10,11 @@
     clippy::needless_pass_by_value,
     clippy::or_fun_call,
     clippy::use_self,
-    reason = "generated; the comments of the .proto files are what there is to say"
+    reason = "generated; the documentation is in the comments of the .proto files"
 )]
 pub mod v1 {
     tonic::include_proto!("fila.v1");
 }
 
-/// The descriptors of all files, encoded, as a reflection service wants them.
+/// The encoded descriptors of all files, for a reflection service.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fila.v1.bin"));

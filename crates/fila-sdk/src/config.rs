@@ -9,6 +9,7 @@ use crate::{Error, ErrorCode};
 
 /// An entry of the runtime configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ConfigEntry {
     /// What it is set under.

@@ -8,6 +8,8 @@ mod consumer;
 mod error;
 mod explanation;
 mod history;
+#[cfg(feature = "serde")]
+mod json;
 mod message;
 mod moment;
 mod peek;
@@ -20,7 +22,8 @@ mod worker;
 
 pub use admin::{
     Admin, Charge, HookFallback, HookInfo, HookState, KeyChange, KeyInfo, KeySettings, Ordering,
-    QueueInfo, QueueSettings, QueueStats, ServerInfo,
+    QueueInfo, QueueSettings, QueueStats, QueueTotals, ServerInfo, Setting, SettingKind,
+    SettingValue, SettingWord, Statistic, StatisticUnit,
 };
 pub use client::{Client, ClientBuilder};
 pub use config::{ConfigEntry, Expected};

@@ -1,6 +1,5 @@
 //! `fila queue`: making queues, watching them, changing them while they run.
 
-mod json;
 mod settings;
 mod text;
 
@@ -8,8 +7,6 @@ use clap::{Args, Subcommand};
 use fila_sdk::Admin;
 use serde::Serialize;
 
-use self::json::QueueJson;
-pub(crate) use self::json::{KeySettingsJson, millis};
 use self::settings::SettingsFlags;
 pub(crate) use self::text::{mean_wait, state};
 use crate::confirmation::confirm;
@@ -31,7 +28,7 @@ enum Command {
   fila queue create orders
   fila queue create orders --visibility-timeout 30000    leased for 30 seconds
   fila queue create mails --ordering key --depth-max 1000000
-  fila queue create hooks --max-attempts 5 --retry-backoff 10s    dead letters go to `hooks.dlq`
+  fila queue create hooks --retry-attempts-max 5 --retry-backoff 10s    dead letters go to `hooks.dlq`
   fila queue create orders --script hooks.lua            with hooks; try them with `fila hook test`")]
     Create {
         #[command(flatten)]
@@ -60,7 +57,7 @@ enum Command {
     #[command(after_help = "Examples:
   fila queue update orders --visibility-timeout 5m
   fila queue update orders --key-concurrency 4 --version 7    only if nobody has changed it since
-  fila queue update orders --script hooks.lua --hook-fallback last-good")]
+  fila queue update orders --script hooks.lua --hook-fallback last_good")]
     Update {
         #[command(flatten)]
         name: Name,
@@ -153,14 +150,12 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
         match command {
             Command::Create { name, settings } => {
                 let queue = admin.create_queue(&name.name, settings.read()?).await?;
-                output.result(&QueueJson::from(&queue), || {
-                    format!("created queue `{}`", queue.name)
-                })
+                output.result(&queue, || format!("created queue `{}`", queue.name))
             }
             Command::List { prefix } => list(&admin, output, &prefix).await,
             Command::Inspect { name } => {
                 let queue = admin.queue(&name.name).await?;
-                output.result(&QueueJson::from(&queue), || text::inspect(&queue))
+                output.result(&queue, || text::inspect(&queue))
             }
             Command::Update {
                 name,
@@ -173,7 +168,7 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
                     settings.script = Some(String::new());
                 }
                 let queue = admin.update_queue(&name.name, settings, version).await?;
-                output.result(&QueueJson::from(&queue), || {
+                output.result(&queue, || {
                     format!("queue `{}` is at version {}", queue.name, queue.version)
                 })
             }
@@ -212,8 +207,7 @@ async fn list(admin: &Admin, output: Output, prefix: &str) -> Result<(), Failure
         output::note("there are no queues; create one with `fila queue create NAME`");
         return Ok(());
     }
-    let json = queues.iter().map(QueueJson::from);
-    output.list(json, || text::list(&queues))
+    output.list(&queues, || text::list(&queues))
 }
 
 async fn purge(admin: &Admin, output: Output, name: &str, consent: Consent) -> Result<(), Failure> {

@@ -1,152 +1,115 @@
-//! The settings of a queue as flags.
+//! The settings of a queue as flags: one for each row of the SDK's table.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use clap::{Args, ValueEnum};
-use fila_sdk::{Charge, HookFallback, Ordering, QueueSettings};
+use clap::builder::{
+    PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser, ValueParser,
+};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use fila_sdk::{QueueSettings, Setting, SettingKind, SettingValue};
 
 use crate::failure::Failure;
 use crate::values;
 
-/// A flag for every setting. Times are milliseconds, or have a unit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-pub(super) struct SettingsFlags {
-    /// For how long a message is leased, as `30s`; a bare number is milliseconds [server's default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    visibility_timeout: Option<Duration>,
-
-    /// In which order messages of one fairness key are delivered [server's default: none]
-    #[arg(long, value_enum, value_name = "ORDER")]
-    ordering: Option<OrderingFlag>,
-
-    /// How many messages of one fairness key may be leased at once; 0 for any number
-    #[arg(long, value_name = "NUMBER")]
-    key_concurrency: Option<u32>,
-
-    /// What a delivery uses of its fairness key's share [server's default: message]
-    #[arg(long, value_enum, value_name = "UNIT")]
-    charge: Option<ChargeFlag>,
-
-    /// For how long a deduplication id is remembered, as `5m` [server's default: 5m]
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    deduplication_window: Option<Duration>,
-
-    /// The most messages in the queue; 0 for the server's limit
-    #[arg(long, value_name = "NUMBER")]
-    depth_max: Option<u64>,
-
-    /// The most messages of one fairness key; 0 for the server's limit
-    #[arg(long, value_name = "NUMBER")]
-    key_depth_max: Option<u64>,
-
-    /// How long messages live that do not say it themselves, as `1d`; 0 for ever
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    message_ttl: Option<Duration>,
-
-    /// How many deliveries of a message may fail before it is a dead letter; 0 for any number [server's default: 10]
-    #[arg(long, value_name = "NUMBER")]
-    max_attempts: Option<u32>,
-
-    /// How long a message waits after its first failure, and then twice as long after each [server's default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    retry_backoff: Option<Duration>,
-
-    /// The longest that a message waits after a failure [server's default: 5m]
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    retry_cap: Option<Duration>,
-
-    /// By how much such a wait is longer or shorter, in percent [server's default: 10]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=100))]
-    retry_jitter: Option<u32>,
-
-    /// A file with the queue's hooks in Lua, `on_enqueue`, `on_failure` or both; `-` for the standard input
-    #[arg(long, value_name = "FILE")]
-    script: Option<PathBuf>,
-
-    /// What stands in for the answer of `on_enqueue` if it gives none [server's default: default]
-    #[arg(long, value_enum, value_name = "ANSWER")]
-    hook_fallback: Option<FallbackFlag>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum OrderingFlag {
-    /// As they came; what is delivered again comes late
-    None,
-    /// Strictly: one at a time, and what is delivered again keeps its place
-    Key,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum FallbackFlag {
-    /// Fairness key `default`, weight 1, no throttle keys
-    Default,
-    /// What was last answered for the same headers; if that is not known, the default
-    LastGood,
-    /// None: the message is refused
-    Refuse,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ChargeFlag {
-    /// Every message as much as any other
-    Message,
-    /// By the size of headers and payload
-    Bytes,
-    /// By the time from delivery to result
-    Time,
-}
+/// The settings that the flags give. A setting of text holds the path of its file.
+#[derive(Clone, Debug)]
+pub(super) struct SettingsFlags(QueueSettings);
 
 impl SettingsFlags {
-    /// Whether nothing is set.
+    /// Tells whether no setting is given.
     pub(super) fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.0 == QueueSettings::new()
     }
-}
 
-impl SettingsFlags {
-    /// Returns the settings, with the script that a file has.
+    /// Returns the settings, with the texts of their files.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If a file cannot be read.
     pub(super) fn read(self) -> Result<QueueSettings, Failure> {
-        let flags = self;
-        let mut settings = QueueSettings::new();
-        settings.visibility_timeout = flags.visibility_timeout;
-        settings.ordering = flags.ordering.map(|ordering| match ordering {
-            OrderingFlag::None => Ordering::None,
-            OrderingFlag::Key => Ordering::Key,
-        });
-        settings.key_concurrency = flags.key_concurrency;
-        settings.charge = flags.charge.map(|charge| match charge {
-            ChargeFlag::Message => Charge::Message,
-            ChargeFlag::Bytes => Charge::Bytes,
-            ChargeFlag::Time => Charge::Time,
-        });
-        settings.deduplication_window = flags.deduplication_window;
-        settings.depth_max = flags.depth_max;
-        settings.key_depth_max = flags.key_depth_max;
-        settings.message_ttl = flags.message_ttl;
-        settings.retry_attempts_max = flags.max_attempts;
-        settings.retry_backoff = flags.retry_backoff;
-        settings.retry_backoff_max = flags.retry_cap;
-        settings.retry_jitter_percent = flags.retry_jitter;
-        settings.script = flags.script.as_deref().map(read_script).transpose()?;
-        settings.hook_fallback = flags.hook_fallback.map(|fallback| match fallback {
-            FallbackFlag::Default => HookFallback::Default,
-            FallbackFlag::LastGood => HookFallback::LastGood,
-            FallbackFlag::Refuse => HookFallback::Refuse,
-        });
+        let mut settings = self.0;
+        if let Some(script) = &mut settings.script {
+            *script = read_script(Path::new(script))?;
+        }
         Ok(settings)
     }
 }
 
-/// Reads a script. An empty one would take the hooks away, which is said in another way.
+impl Args for SettingsFlags {
+    fn augment_args(command: Command) -> Command {
+        command.args(QueueSettings::TABLE.iter().map(flag))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SettingsFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self(QueueSettings::new());
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for setting in QueueSettings::TABLE {
+            if let Some(value) = matches.get_one::<SettingValue>(setting.name) {
+                (setting.set)(&mut self.0, value.clone())
+                    .expect("the flag's parser takes values of the setting's kind only");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn flag(setting: &'static Setting) -> Arg {
+    let mut help = setting.help.to_owned();
+    if let Some(zero) = setting.zero {
+        help += &format!("; 0 means {zero}");
+    }
+    let (value_name, parser) = match setting.kind {
+        SettingKind::Time => (
+            "TIME",
+            ValueParser::from(values::duration.map(SettingValue::Time)),
+        ),
+        SettingKind::Number { max } => {
+            let numbers = clap::value_parser!(u64).range(..=max);
+            ("NUMBER", numbers.map(SettingValue::Number).into())
+        }
+        SettingKind::Word(words) => {
+            let values = words.iter().map(|it| {
+                let value = PossibleValue::new(it.word).help(it.help);
+                value.alias(it.word.replace('_', "-"))
+            });
+            let parser = PossibleValuesParser::new(values).map(|given| {
+                let given = given.replace('-', "_");
+                let known = words.iter().find(|it| it.word == given);
+                SettingValue::Word(known.expect("clap takes these words only").word)
+            });
+            ("WORD", parser.into())
+        }
+        _ => {
+            help += "; a file, `-` for the standard input";
+            (
+                "FILE",
+                ValueParser::from(StringValueParser::new().map(SettingValue::Text)),
+            )
+        }
+    };
+    help += &format!(" [server's default: {}]", setting.default);
+    Arg::new(setting.name)
+        .long(setting.name.replace('_', "-"))
+        .value_name(value_name)
+        .value_parser(parser)
+        .help(help)
+}
+
+/// Reads a script. An empty one would remove the hooks, and `--no-script` is the way to ask for that.
 fn read_script(path: &Path) -> Result<String, Failure> {
     let source = values::text_file(path)?;
     if source.trim().is_empty() {
         let text = format!(
-            "`{}` is empty; to take the hooks away use --no-script",
+            "`{}` is empty; to remove the hooks use --no-script",
             path.display()
         );
         return Err(Failure::Usage(text));

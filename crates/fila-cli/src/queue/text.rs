@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use fila_sdk::{HookInfo, KeySettings, QueueInfo, QueueSettings, QueueStats};
+use fila_sdk::{
+    HookInfo, KeySettings, QueueInfo, QueueSettings, QueueStats, SettingValue, Statistic,
+    StatisticUnit,
+};
 
-use super::json::{charge, fallback, hook_state, ordering};
 use crate::output::{Align, Table, bytes, count, duration, printable};
 
 /// Returns queues as a table.
@@ -44,7 +46,7 @@ pub(super) fn inspect(queue: &QueueInfo) -> String {
         queue.version
     );
     text += "\nsettings\n";
-    text += &block(settings(&queue.settings));
+    text += &settings(&queue.settings);
     if !queue.hooks.is_empty() {
         text += "\nhooks\n";
         for line in hooks(&queue.hooks).to_string().lines() {
@@ -57,9 +59,14 @@ pub(super) fn inspect(queue: &QueueInfo) -> String {
         }
     }
     text += "\nmessages\n";
-    text += &block(messages(&queue.stats));
+    text += &statistics(QueueStats::NOW, &queue.stats);
     text += "\nsince the server was started\n";
-    text += &block(totals(&queue.stats));
+    let totals = &queue.stats.totals;
+    text += &statistics(QueueStats::TOTALS, &queue.stats);
+    text += &block([(
+        "mean wait",
+        mean_wait(totals.waited, totals.first_delivered),
+    )]);
     if !queue.keys.is_empty() {
         text += "\nkeys with settings of their own\n";
         for line in keys(&queue.keys).to_string().lines() {
@@ -74,74 +81,36 @@ pub(crate) fn state(paused: bool) -> &'static str {
     if paused { "paused" } else { "active" }
 }
 
-fn settings(settings: &QueueSettings) -> Vec<(&'static str, String)> {
-    let time = |time: Option<Duration>| time.map_or_else(unknown, duration);
-    let limit = |limit: Option<u64>, none: &str| match limit {
-        Some(0) => none.to_owned(),
-        Some(limit) => count(limit),
-        None => unknown(),
-    };
-    vec![
-        ("visibility timeout", time(settings.visibility_timeout)),
-        (
-            "ordering",
-            settings
-                .ordering
-                .and_then(ordering)
-                .map_or_else(unknown, str::to_owned),
-        ),
-        (
-            "key concurrency",
-            limit(settings.key_concurrency.map(u64::from), "any"),
-        ),
-        (
-            "charge",
-            settings
-                .charge
-                .and_then(charge)
-                .map_or_else(unknown, str::to_owned),
-        ),
-        ("deduplication window", time(settings.deduplication_window)),
-        ("depth max", limit(settings.depth_max, "the server's limit")),
-        (
-            "key depth max",
-            limit(settings.key_depth_max, "the server's limit"),
-        ),
-        (
-            "message ttl",
-            match settings.message_ttl {
-                Some(Duration::ZERO) => "for ever".to_owned(),
-                other => time(other),
-            },
-        ),
-        (
-            "max attempts",
-            limit(settings.retry_attempts_max.map(u64::from), "any"),
-        ),
-        ("retry backoff", time(settings.retry_backoff)),
-        ("retry cap", time(settings.retry_backoff_max)),
-        (
-            "retry jitter",
-            settings
-                .retry_jitter_percent
-                .map_or_else(unknown, |percent| format!("{percent} %")),
-        ),
-        (
-            "hooks",
-            match settings.script.as_deref() {
-                None => unknown(),
-                Some("") => "none".to_owned(),
-                Some(script) => format!("a script of {} lines", script.lines().count()),
-            },
-        ),
-        (
-            "hook fallback",
-            settings
-                .hook_fallback
-                .and_then(fallback)
-                .map_or_else(unknown, str::to_owned),
-        ),
-    ]
+fn settings(settings: &QueueSettings) -> String {
+    let values = QueueSettings::TABLE.iter().map(|setting| {
+        let value = match ((setting.get)(settings), setting.zero) {
+            (None, _) => unknown(),
+            (Some(SettingValue::Time(Duration::ZERO) | SettingValue::Number(0)), Some(zero)) => {
+                zero.to_owned()
+            }
+            (Some(SettingValue::Time(time)), _) => duration(time),
+            (Some(SettingValue::Number(number)), _) => count(number),
+            (Some(SettingValue::Word(word)), _) => word.to_owned(),
+            (Some(SettingValue::Text(text)), _) if text.is_empty() => "none".to_owned(),
+            (Some(SettingValue::Text(text)), _) => format!("{} lines", text.lines().count()),
+            (Some(_), _) => unknown(),
+        };
+        (setting.name, value)
+    });
+    block(values)
+}
+
+fn statistics(rows: &[Statistic], stats: &QueueStats) -> String {
+    let values = rows.iter().map(|row| {
+        let value = (row.get)(stats);
+        let value = match row.unit {
+            StatisticUnit::Bytes => bytes(value),
+            StatisticUnit::Time => duration(Duration::from_millis(value)),
+            _ => count(value),
+        };
+        (row.name, value)
+    });
+    block(values)
 }
 
 fn hooks(hooks: &[HookInfo]) -> Table {
@@ -154,7 +123,7 @@ fn hooks(hooks: &[HookInfo]) -> Table {
         ("MEAN TIME", Align::Right),
     ]);
     for hook in hooks {
-        let state = hook_state(hook.state).map_or_else(unknown, |state| state.replace('_', " "));
+        let state = hook.state.as_str().replace('_', " ");
         let state = match hook.asked_again_in {
             Some(wait) => format!("{state}, tried again in {}", duration(wait)),
             None => state,
@@ -173,46 +142,6 @@ fn hooks(hooks: &[HookInfo]) -> Table {
         ]);
     }
     table
-}
-
-fn messages(stats: &QueueStats) -> Vec<(&'static str, String)> {
-    vec![
-        ("depth", count(stats.depth)),
-        ("ready", count(stats.ready)),
-        ("throttled", count(stats.throttled)),
-        ("delayed", count(stats.delayed)),
-        ("leased", count(stats.leased)),
-        ("stored only", count(stats.stored_only)),
-        ("size", bytes(stats.bytes)),
-        ("active keys", count(stats.active_keys)),
-        ("consumers", count(stats.consumers)),
-    ]
-}
-
-fn totals(stats: &QueueStats) -> Vec<(&'static str, String)> {
-    vec![
-        ("enqueued", count(stats.enqueued_total)),
-        ("deduplicated", count(stats.deduplicated_total)),
-        ("delivered", count(stats.delivered_total)),
-        ("acked", count(stats.acked_total)),
-        ("nacked", count(stats.nacked_total)),
-        ("leases expired", count(stats.lease_expired_total)),
-        ("released", count(stats.released_total)),
-        ("expired", count(stats.expired_total)),
-        ("purged", count(stats.purged_total)),
-        ("damaged", count(stats.damaged_total)),
-        ("retried", count(stats.retried_total)),
-        ("dead-lettered", count(stats.dead_lettered_total)),
-        (
-            "dead letters refused",
-            count(stats.dead_letters_refused_total),
-        ),
-        ("redriven", count(stats.redriven_total)),
-        (
-            "mean wait",
-            mean_wait(stats.waited_total, stats.first_delivered_total),
-        ),
-    ]
 }
 
 /// Returns how long messages have waited for their first delivery, on average.
@@ -242,10 +171,11 @@ fn keys(keys: &[KeySettings]) -> Table {
     table
 }
 
-fn block(lines: Vec<(&'static str, String)>) -> String {
-    let lines = lines.into_iter();
-    let lines = lines.map(|(name, value)| format!("  {name:<22}{}\n", printable(&value)));
-    lines.collect()
+fn block(values: impl IntoIterator<Item = (&'static str, String)>) -> String {
+    let line = |(name, value): (&str, String)| {
+        format!("  {:<22}{}\n", name.replace('_', " "), printable(&value))
+    };
+    values.into_iter().map(line).collect()
 }
 
 fn unknown() -> String {

@@ -1,7 +1,5 @@
 //! One look, for pipes and programs.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::columns::{
@@ -9,6 +7,7 @@ use super::columns::{
 };
 use super::sample::{Sample, key_rows, queue_rows};
 use super::state::State;
+use crate::values::millis;
 
 /// Returns the lines of a look.
 pub(crate) fn text(address: &str, before: &Sample, now: &Sample) -> Vec<String> {
@@ -109,10 +108,6 @@ pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
         "queues": queues.collect::<Vec<Value>>(),
         "keys_of": keys,
     })
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

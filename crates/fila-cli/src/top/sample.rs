@@ -96,12 +96,18 @@ pub(crate) fn queue_rows(before: Option<&Sample>, now: &Sample) -> Vec<QueueRow>
             ready: stats.ready,
             delayed: stats.delayed,
             leased: stats.leased,
-            enqueued: since.rate(stats.enqueued_total, |queue| queue.stats.enqueued_total),
-            delivered: since.rate(stats.delivered_total, |queue| queue.stats.delivered_total),
-            acked: since.rate(stats.acked_total, |queue| queue.stats.acked_total),
-            wait: since.wait((stats.waited_total, stats.first_delivered_total), |queue| {
-                (queue.stats.waited_total, queue.stats.first_delivered_total)
-            }),
+            enqueued: since.rate(stats.totals.enqueued, |queue| queue.stats.totals.enqueued),
+            delivered: since.rate(stats.totals.delivered, |queue| queue.stats.totals.delivered),
+            acked: since.rate(stats.totals.acked, |queue| queue.stats.totals.acked),
+            wait: since.wait(
+                (stats.totals.waited, stats.totals.first_delivered),
+                |queue| {
+                    (
+                        queue.stats.totals.waited,
+                        queue.stats.totals.first_delivered,
+                    )
+                },
+            ),
             keys: stats.active_keys,
             consumers: stats.consumers,
         }
@@ -129,8 +135,9 @@ pub(crate) fn key_rows(before: Option<&Sample>, now: &Sample) -> Vec<KeyRow> {
     let whole = now.queue(&keys.queue).and_then(|queue| {
         let grown = queue
             .stats
-            .delivered_total
-            .checked_sub(old_queue?.stats.delivered_total)?;
+            .totals
+            .delivered
+            .checked_sub(old_queue?.stats.totals.delivered)?;
         Some(grown as f64)
     });
     let rows = keys.keys.iter().map(|key| {
@@ -208,10 +215,13 @@ mod tests {
 
     #[test]
     fn rates_are_differences_of_totals() {
-        let before = sample(0, vec![queue("orders", |stats| stats.enqueued_total = 100)]);
+        let before = sample(
+            0,
+            vec![queue("orders", |stats| stats.totals.enqueued = 100)],
+        );
         let now = sample(
             2000,
-            vec![queue("orders", |stats| stats.enqueued_total = 150)],
+            vec![queue("orders", |stats| stats.totals.enqueued = 150)],
         );
         let rows = queue_rows(Some(&before), &now);
         assert_eq!(rows[0].enqueued, Some(25.0));
@@ -222,12 +232,12 @@ mod tests {
     fn what_was_not_seen_before_or_has_shrunk_has_no_rate() {
         let now = sample(
             1000,
-            vec![queue("orders", |stats| stats.enqueued_total = 5)],
+            vec![queue("orders", |stats| stats.totals.enqueued = 5)],
         );
         assert_eq!(queue_rows(None, &now)[0].enqueued, None);
         let other = sample(0, vec![queue("other", |_| {})]);
         assert_eq!(queue_rows(Some(&other), &now)[0].enqueued, None);
-        let larger = sample(0, vec![queue("orders", |stats| stats.enqueued_total = 9)]);
+        let larger = sample(0, vec![queue("orders", |stats| stats.totals.enqueued = 9)]);
         assert_eq!(queue_rows(Some(&larger), &now)[0].enqueued, None);
         assert_eq!(queue_rows(Some(&now), &now)[0].enqueued, None);
     }
@@ -236,8 +246,8 @@ mod tests {
     fn a_wait_is_the_mean_of_what_was_delivered_since() {
         let totals = |count, millis| {
             queue("orders", |stats| {
-                stats.first_delivered_total = count;
-                stats.waited_total = Duration::from_millis(millis);
+                stats.totals.first_delivered = count;
+                stats.totals.waited = Duration::from_millis(millis);
             })
         };
         let before = sample(0, vec![totals(10, 1000)]);
@@ -251,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_share_is_a_part_of_the_queues_deliveries_and_its_ideal_a_part_of_the_weights() {
-        let orders = |total| queue("orders", |stats| stats.delivered_total = total);
+        let orders = |total| queue("orders", |stats| stats.totals.delivered = total);
         let keys = |totals: [u64; 3]| {
             let [gold, basic, idle] = totals;
             vec![

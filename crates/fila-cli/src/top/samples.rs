@@ -53,11 +53,11 @@ pub(crate) fn two() -> [Sample; 2] {
             stats.leased = 20;
             stats.active_keys = 3;
             stats.consumers = 8;
-            stats.enqueued_total = 90_000 + second * 1250;
-            stats.delivered_total = 41_790 + second * 4000;
-            stats.acked_total = 41_770 + second * 3990;
-            stats.first_delivered_total = 41_790 + second * 4000;
-            stats.waited_total = Duration::from_secs(1000 + second * 2480);
+            stats.totals.enqueued = 90_000 + second * 1250;
+            stats.totals.delivered = 41_790 + second * 4000;
+            stats.totals.acked = 41_770 + second * 3990;
+            stats.totals.first_delivered = 41_790 + second * 4000;
+            stats.totals.waited = Duration::from_secs(1000 + second * 2480);
         });
         let mails = queue("mails", |stats| {
             stats.depth = 1_204_000;
@@ -65,7 +65,7 @@ pub(crate) fn two() -> [Sample; 2] {
             stats.delayed = 1_200_000;
             stats.active_keys = 120_000;
             stats.consumers = 4;
-            stats.enqueued_total = second * 3;
+            stats.totals.enqueued = second * 3;
         });
         let mut sample = sample(at, vec![billing, mails, orders]);
         let mut noisy = key("noisy", 1, 48_000, 30_000 + second * 1990);

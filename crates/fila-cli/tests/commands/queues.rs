@@ -39,10 +39,10 @@ fn every_setting_has_a_flag() {
         "--depth-max=1000",
         "--key-depth-max=100",
         "--message-ttl=1d",
-        "--max-attempts=5",
+        "--retry-attempts-max=5",
         "--retry-backoff=10s",
-        "--retry-cap=1h",
-        "--retry-jitter=25",
+        "--retry-backoff-max=1h",
+        "--retry-jitter-percent=25",
         "--json",
     ]);
     assert_snapshot!("queue_create_json", created);

@@ -12,7 +12,7 @@ fn with_dead_letters(messages: usize) -> Server {
         "queue",
         "create",
         "orders",
-        "--max-attempts",
+        "--retry-attempts-max",
         "1",
         "--retry-backoff",
         "0",

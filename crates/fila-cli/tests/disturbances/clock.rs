@@ -281,7 +281,7 @@ async fn a_restart_with_the_wall_clock_an_hour_ahead_is_as_if_an_hour_had_passed
     let taken = texts(&client, 5).await;
     assert_eq!(taken, ["delayed", "failed", "once", "once again", "ready"]);
     let stats = inspect(&client, QUEUE).await.stats;
-    assert_eq!((stats.depth, stats.expired_total), (0, 1));
+    assert_eq!((stats.depth, stats.totals.expired), (0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -297,7 +297,7 @@ async fn a_restart_with_the_wall_clock_an_hour_back_loses_nothing_and_holds_up_n
     assert_eq!(texts(&client, 3).await, ["mortal", "once", "ready"]);
     // What waits for a moment waits for it.
     let stats = inspect(&client, QUEUE).await.stats;
-    assert_eq!((stats.depth, stats.expired_total), (2, 0));
+    assert_eq!((stats.depth, stats.totals.expired), (2, 0));
     server.kill();
     // The moment has come by a clock that is right again, or beyond.
     let (_server, client) = restart(&wall, data.path(), HOUR).await;

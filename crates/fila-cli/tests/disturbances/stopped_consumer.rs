@@ -48,8 +48,8 @@ async fn a_stopped_consumer_holds_its_credit_no_more_and_its_late_acknowledgemen
     refused.sort();
     assert_eq!(refused, held);
     let stats = inspect(&client, QUEUE).await.stats;
-    assert_eq!((stats.depth, stats.acked_total), (0, 200));
-    assert_eq!(stats.lease_expired_total, u64::from(CREDIT));
+    assert_eq!((stats.depth, stats.totals.acked), (0, 200));
+    assert_eq!(stats.totals.lease_expired, u64::from(CREDIT));
 
     // It goes on as if nothing had been.
     soon(other.stop()).await;
@@ -63,5 +63,5 @@ async fn a_stopped_consumer_holds_its_credit_no_more_and_its_late_acknowledgemen
     assert_eq!(took, confirmed);
     let stats = inspect(&client, QUEUE).await.stats;
     let acked = 200 + u64::from(CREDIT);
-    assert_eq!((stats.depth, stats.acked_total), (0, acked));
+    assert_eq!((stats.depth, stats.totals.acked), (0, acked));
 }

@@ -108,8 +108,8 @@ async fn settle(client: &Client, consumer: Consumer, acks: Vec<JoinHandle<Result
     let again = take(&mut consumer, depth).await;
     assert!(again.values().all(|attempt| *attempt >= 2), "{again:?}");
     let stats = inspect(client, QUEUE).await.stats;
-    assert_eq!((stats.depth, stats.acked_total), (0, HELD as u64));
-    assert!(stats.lease_expired_total <= HELD as u64, "{stats:?}");
+    assert_eq!((stats.depth, stats.totals.acked), (0, HELD as u64));
+    assert!(stats.totals.lease_expired <= HELD as u64, "{stats:?}");
 }
 
 /// What has gathered in the bucket is its burst, however long it was.
@@ -135,7 +135,7 @@ async fn compare(client: &Client, senders: Vec<JoinHandle<Vec<u64>>>) {
     assert_eq!(taken, sent);
     let stats = inspect(client, MAILS).await.stats;
     let count = sent.len() as u64;
-    assert_eq!((stats.depth, stats.enqueued_total), (0, count));
+    assert_eq!((stats.depth, stats.totals.enqueued), (0, count));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

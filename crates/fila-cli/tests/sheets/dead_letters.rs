@@ -4,7 +4,7 @@ use crate::sheet::{play, prints, sheet};
 
 /// Twelve dead letters of the queue `orders`, all of one tenant.
 pub(crate) const TWELVE: &[&str] = &[
-    "fila queue create orders --max-attempts 1 --retry-backoff 0",
+    "fila queue create orders --retry-attempts-max 1 --retry-backoff 0",
     "fila enqueue orders 'to nobody' --count 12 --key acme --header region=eu",
     FAIL,
 ];

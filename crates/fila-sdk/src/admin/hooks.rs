@@ -1,56 +1,66 @@
-//! How the hooks of a queue fare.
+//! The state of a queue's hooks.
 
 use std::time::Duration;
 
 use fila_proto::v1;
 
-/// How a hook of a queue fares. Totals count since the server was started, or since there is a script.
+use super::settings::words;
+
+/// The state of a hook of a queue. Totals count since the server was started, or since the queue has a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HookInfo {
     /// `on_enqueue` or `on_failure`.
     pub name: String,
-    /// Whether it is asked.
+    /// Whether the broker calls it.
     pub state: HookState,
     /// How many calls have failed since the last one that did not.
     pub failures_in_a_row: u32,
     /// How often it was called.
     pub calls_total: u64,
-    /// How many of the calls gave no answer.
+    /// How many calls gave no answer.
     pub failures_total: u64,
-    /// Messages that got what stands in for an answer.
+    /// How many messages got the fallback.
     pub fallbacks_total: u64,
     /// How long all calls took, together.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "busy_us_total", serialize_with = "crate::json::micros")
+    )]
     pub busy_total: Duration,
-    /// What the last call that failed has failed of, with the line of the script.
+    /// The error of the last call that failed, with the line of the script.
     pub last_error: Option<String>,
-    /// While it is not asked: in how long it will be asked again.
+    /// While the broker does not call it: when the broker tries it again.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "asked_again_in_ms",
+            serialize_with = "crate::json::some_millis"
+        )
+    )]
     pub asked_again_in: Option<Duration>,
 }
 
-/// Whether a hook is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HookState {
-    /// It is.
-    Closed,
-    /// It is not: it has failed too often in a row.
-    Open,
-    /// It is asked about one message, and what comes of that decides.
-    HalfOpen,
-    /// It is not: its script, which an earlier server took, does not load.
-    Broken,
+words! {
+    /// Whether the broker calls a hook: the state of its circuit breaker.
+    HookState {
+        /// The broker calls it.
+        #[default]
+        Closed = "closed",
+        /// The broker does not call it: it has failed too often in a row.
+        Open = "open",
+        /// The broker calls it for one message, and the result closes or opens it.
+        HalfOpen = "half_open",
+        /// The broker does not call it: its script, which an earlier server accepted, does not load.
+        Broken = "broken",
+    }
 }
 
 impl From<v1::HookInfo> for HookInfo {
     fn from(wire: v1::HookInfo) -> Self {
         Self {
-            state: match wire.state() {
-                v1::HookState::Closed => HookState::Closed,
-                v1::HookState::Open => HookState::Open,
-                v1::HookState::HalfOpen => HookState::HalfOpen,
-                v1::HookState::Broken => HookState::Broken,
-            },
+            state: wire.state().into(),
             name: wire.name,
             failures_in_a_row: wire.failures_in_a_row,
             calls_total: wire.calls_total,

@@ -62,6 +62,7 @@ impl Admin {
 
 /// What an operator has set for a fairness key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeySettings {
     /// Which key.
@@ -134,6 +135,7 @@ impl KeyChange {
 
 /// A fairness key that has messages, and how it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyInfo {
     /// Which key.
@@ -144,12 +146,12 @@ pub struct KeyInfo {
     pub paused: bool,
     /// Messages that could be delivered now.
     pub ready: u64,
+    /// Ready messages that wait for a token of a throttle, of those in memory.
+    pub throttled: u64,
     /// Messages that wait for their time.
     pub delayed: u64,
     /// Messages that a consumer has.
     pub leased: u64,
-    /// Of the ready ones, how many wait for a token of a throttle. Those in the store only are not known to.
-    pub throttled: u64,
     /// Deliveries, since the key was last idle for long or the server was started; so are the other totals.
     pub delivered_total: u64,
     /// Messages that were processed.
@@ -159,9 +161,20 @@ pub struct KeyInfo {
     /// Of the deliveries, how many were a message's first.
     pub first_delivered_total: u64,
     /// How long the messages of these first deliveries waited for them, together.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "waited_ms_total", serialize_with = "crate::json::millis")
+    )]
     pub waited_total: Duration,
     /// For how long the first of its ready messages has been ready; at most that, if it is in the store only. None if
     /// none is ready, or if they stand behind one that is delayed.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "head_waiting_ms",
+            serialize_with = "crate::json::some_millis"
+        )
+    )]
     pub head_waiting: Option<Duration>,
 }
 

@@ -5,6 +5,7 @@ mod keys;
 mod queues;
 mod server;
 mod settings;
+mod stats;
 
 use std::future::Future;
 
@@ -16,9 +17,12 @@ use crate::{Client, Error};
 
 pub use hooks::{HookInfo, HookState};
 pub use keys::{KeyChange, KeyInfo, KeySettings};
-pub use queues::{QueueInfo, QueueStats};
+pub use queues::QueueInfo;
 pub use server::ServerInfo;
-pub use settings::{Charge, HookFallback, Ordering, QueueSettings};
+pub use settings::{
+    Charge, HookFallback, Ordering, QueueSettings, Setting, SettingKind, SettingValue, SettingWord,
+};
+pub use stats::{QueueStats, QueueTotals, Statistic, StatisticUnit};
 
 /// How many queues, keys or entries one request asks for.
 pub(crate) const PAGE: u32 = 1000;

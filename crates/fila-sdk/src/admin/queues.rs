@@ -1,10 +1,8 @@
 //! Queues: made, listed, paused, purged and deleted; what is told of them.
 
-use std::time::Duration;
-
 use fila_proto::v1;
 
-use super::{Admin, HookInfo, KeySettings, PAGE, QueueSettings};
+use super::{Admin, HookInfo, KeySettings, PAGE, QueueSettings, QueueStats};
 use crate::{Error, RedriveBuilder};
 
 impl Admin {
@@ -150,24 +148,27 @@ impl Admin {
     }
 }
 
-/// A queue: what is set for it, and how it is.
+/// A queue: its settings and its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct QueueInfo {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What is set for it. In answers of the server all settings are said.
-    pub settings: QueueSettings,
-    /// Whether deliveries are stopped.
+    /// Whether an operator has stopped deliveries.
     pub paused: bool,
     /// Grows with every change of the settings.
     pub version: u64,
-    /// How it is.
+    /// Its settings. An answer of the server gives all of them; a list leaves the script out.
+    pub settings: QueueSettings,
+    /// Its statistics.
     pub stats: QueueStats,
-    /// Fairness keys that have settings of their own. Left out of lists.
-    pub keys: Vec<KeySettings>,
-    /// How its hooks fare.
+    /// The state of its hooks.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub hooks: Vec<HookInfo>,
+    /// Fairness keys that have settings of their own. Lists leave them out.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub keys: Vec<KeySettings>,
 }
 
 impl QueueInfo {
@@ -186,95 +187,6 @@ impl From<v1::QueueInfo> for QueueInfo {
             stats: wire.stats.unwrap_or_default().into(),
             keys: wire.keys.into_iter().map(KeySettings::from).collect(),
             hooks: wire.hooks.into_iter().map(HookInfo::from).collect(),
-        }
-    }
-}
-
-/// How a queue is. Totals count since the server was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct QueueStats {
-    /// Messages in the queue: ready, delayed and leased.
-    pub depth: u64,
-    /// Messages that could be delivered now.
-    pub ready: u64,
-    /// Messages that wait for their time.
-    pub delayed: u64,
-    /// Of the ready ones, how many wait for a token of a throttle. Those in the store only are not known to.
-    pub throttled: u64,
-    /// Messages that a consumer has.
-    pub leased: u64,
-    /// Of the ready ones, how many are in the store only.
-    pub stored_only: u64,
-    /// Bytes of headers and payloads of all messages in the queue.
-    pub bytes: u64,
-    /// Fairness keys that have messages.
-    pub active_keys: u64,
-    /// Consumers that are connected.
-    pub consumers: u64,
-    /// Messages that were stored.
-    pub enqueued_total: u64,
-    /// Messages that were not stored again.
-    pub deduplicated_total: u64,
-    /// Deliveries.
-    pub delivered_total: u64,
-    /// Messages that were processed.
-    pub acked_total: u64,
-    /// Deliveries that failed.
-    pub nacked_total: u64,
-    /// Leases that ran out.
-    pub lease_expired_total: u64,
-    /// Leases given back, by their consumers or because these were gone.
-    pub released_total: u64,
-    /// Messages whose time to live passed.
-    pub expired_total: u64,
-    /// Messages that were purged.
-    pub purged_total: u64,
-    /// Messages that could not be read back from the store, and were not served.
-    pub damaged_total: u64,
-    /// Of the deliveries, how many were a message's first.
-    pub first_delivered_total: u64,
-    /// How long the messages of these first deliveries waited for them, together: from acceptance, or from when their
-    /// delay was over. What this grew by, divided by what `first_delivered_total` did, is the mean wait.
-    pub waited_total: Duration,
-    /// Deliveries that ended badly, after which the message was to be delivered again.
-    pub retried_total: u64,
-    /// Messages that became dead letters.
-    pub dead_lettered_total: u64,
-    /// Times that a message was to become a dead letter and there was no room for it: it was kept, and tried again.
-    pub dead_letters_refused_total: u64,
-    /// Dead letters that went back to the queue that they had come from.
-    pub redriven_total: u64,
-}
-
-impl From<v1::QueueStats> for QueueStats {
-    fn from(wire: v1::QueueStats) -> Self {
-        Self {
-            depth: wire.depth,
-            ready: wire.ready,
-            delayed: wire.delayed,
-            throttled: wire.throttled,
-            leased: wire.leased,
-            stored_only: wire.stored_only,
-            bytes: wire.bytes,
-            active_keys: wire.active_keys,
-            consumers: wire.consumers,
-            enqueued_total: wire.enqueued_total,
-            deduplicated_total: wire.deduplicated_total,
-            delivered_total: wire.delivered_total,
-            acked_total: wire.acked_total,
-            nacked_total: wire.nacked_total,
-            lease_expired_total: wire.lease_expired_total,
-            released_total: wire.released_total,
-            expired_total: wire.expired_total,
-            purged_total: wire.purged_total,
-            damaged_total: wire.damaged_total,
-            first_delivered_total: wire.first_delivered_total,
-            waited_total: Duration::from_millis(wire.waited_ms_total),
-            retried_total: wire.retried_total,
-            dead_lettered_total: wire.dead_lettered_total,
-            dead_letters_refused_total: wire.dead_letters_refused_total,
-            redriven_total: wire.redriven_total,
         }
     }
 }

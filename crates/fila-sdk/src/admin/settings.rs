@@ -1,4 +1,4 @@
-//! What can be set for a queue.
+//! The settings of a queue, generated from the rows of [`fila_proto::queue_settings`].
 
 use std::time::Duration;
 
@@ -6,247 +6,355 @@ use fila_proto::v1;
 
 use crate::message::millis;
 
-/// What can be set for a queue. What is not said keeps its value, or gets the default.
-///
-/// ```
-/// use std::time::Duration;
-/// use fila_sdk::{Ordering, QueueSettings};
-///
-/// let settings = QueueSettings::new()
-///     .visibility_timeout(Duration::from_secs(60))
-///     .ordering(Ordering::Key);
-/// # let _ = settings;
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A setting of a queue as a row of a table, for programs that show or set all of them, like the command line.
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-#[must_use = "settings do nothing until a queue is created or updated with them"]
-pub struct QueueSettings {
-    /// For how long a message is leased; 30 s by default.
-    pub visibility_timeout: Option<Duration>,
-    /// In which order messages of one key are delivered.
-    pub ordering: Option<Ordering>,
-    /// How many messages of one fairness key may be leased at once; 0, the default, for any number.
-    pub key_concurrency: Option<u32>,
-    /// What a delivery uses of its key's share.
-    pub charge: Option<Charge>,
-    /// For how long a deduplication id is remembered; 5 minutes by default.
-    pub deduplication_window: Option<Duration>,
-    /// The most messages in the queue; 0, the default, for the server's limit.
-    pub depth_max: Option<u64>,
-    /// The most messages of one fairness key; 0, the default, for the server's limit.
-    pub key_depth_max: Option<u64>,
-    /// What messages get that name no time to live; zero, the default, for ever.
-    pub message_ttl: Option<Duration>,
-    /// How many deliveries of a message may end badly before it becomes a dead letter; 10 by default, 0 for any number.
-    pub retry_attempts_max: Option<u32>,
-    /// How long a message waits after its first delivery that ended badly, and then twice as long after each; 1 s by
-    /// default.
-    pub retry_backoff: Option<Duration>,
-    /// The longest that it waits; 5 minutes by default.
-    pub retry_backoff_max: Option<Duration>,
-    /// By how much a wait may be longer or shorter, in hundredths of it; 10 by default.
-    pub retry_jitter_percent: Option<u32>,
-    /// The queue's hooks in Lua, `on_enqueue`, `on_failure` or both; empty, the default, for none. Left out of lists.
-    pub script: Option<String>,
-    /// What stands in for the answer of `on_enqueue` if it gives none.
-    pub hook_fallback: Option<HookFallback>,
+pub struct Setting {
+    /// The name, as `retry_backoff_max`.
+    pub name: &'static str,
+    /// The field on the wire and in JSON, as `retry_backoff_max_ms`.
+    pub field: &'static str,
+    /// The values that it takes.
+    pub kind: SettingKind,
+    /// The default, as `5m`.
+    pub default: &'static str,
+    /// What zero means, if it is not just a small number.
+    pub zero: Option<&'static str>,
+    /// What it does, in one sentence without a full stop.
+    pub help: &'static str,
+    /// Returns its value, if it is set.
+    pub get: fn(&QueueSettings) -> Option<SettingValue>,
+    /// Sets it, or gives the value back if it is of another kind or too large.
+    pub set: fn(&mut QueueSettings, SettingValue) -> Result<(), SettingValue>,
 }
 
-/// What stands in for the answer of `on_enqueue` if it has failed, or is not asked because it keeps failing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The values that a [`Setting`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum HookFallback {
-    /// Fairness key `default`, weight 1, no throttle keys.
-    #[default]
-    Default,
-    /// What was last answered for the same headers; if that is not known, the default.
-    LastGood,
-    /// None: the message is refused with [`HookFailed`](crate::ErrorCode::HookFailed).
-    Refuse,
-}
-
-/// In which order messages of one fairness key are delivered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ordering {
-    /// In the order in which they came; what is delivered again comes late.
-    #[default]
-    None,
-    /// Strictly: at most one is leased, and what is delivered again keeps its place.
-    Key,
-}
-
-/// What a delivery uses of its fairness key's share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Charge {
-    /// Every message as much as any other.
-    #[default]
-    Message,
-    /// By the size of headers and payload.
-    Bytes,
-    /// By the time from delivery to result.
+pub enum SettingKind {
+    /// A time in whole milliseconds.
     Time,
+    /// A number, at most this one.
+    Number {
+        /// The largest number.
+        max: u64,
+    },
+    /// One of these words.
+    Word(&'static [SettingWord]),
+    /// Any text.
+    Text,
 }
 
-impl QueueSettings {
-    /// Returns settings that say nothing.
-    pub fn new() -> Self {
-        Self::default()
+/// A word that a [`Setting`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SettingWord {
+    /// The word, as `last_good`.
+    pub word: &'static str,
+    /// What it means.
+    pub help: &'static str,
+}
+
+/// The value of a [`Setting`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(untagged))]
+#[non_exhaustive]
+pub enum SettingValue {
+    /// A time.
+    Time(#[cfg_attr(feature = "serde", serde(serialize_with = "crate::json::millis"))] Duration),
+    /// A number.
+    Number(u64),
+    /// A word.
+    Word(&'static str),
+    /// A text.
+    Text(String),
+}
+
+/// A type of settings: how it travels, and how the table shows it.
+trait SettingType: Sized {
+    type Wire;
+    const KIND: SettingKind;
+    fn to_wire(&self) -> Self::Wire;
+    fn from_wire(wire: Self::Wire) -> Self;
+    fn to_value(&self) -> SettingValue;
+    fn from_value(value: &SettingValue) -> Option<Self>;
+}
+
+impl SettingType for Duration {
+    type Wire = u64;
+    const KIND: SettingKind = SettingKind::Time;
+
+    fn to_wire(&self) -> u64 {
+        millis(*self)
     }
 
-    /// Says for how long a message is leased.
-    pub fn visibility_timeout(mut self, time: Duration) -> Self {
-        self.visibility_timeout = Some(time);
-        self
+    fn from_wire(wire: u64) -> Self {
+        Self::from_millis(wire)
     }
 
-    /// Says in which order messages of one key are delivered.
-    pub fn ordering(mut self, ordering: Ordering) -> Self {
-        self.ordering = Some(ordering);
-        self
+    fn to_value(&self) -> SettingValue {
+        SettingValue::Time(*self)
     }
 
-    /// Says how many messages of one fairness key may be leased at once; 0 for any number.
-    pub fn key_concurrency(mut self, messages: u32) -> Self {
-        self.key_concurrency = Some(messages);
-        self
-    }
-
-    /// Says what a delivery uses of its key's share.
-    pub fn charge(mut self, charge: Charge) -> Self {
-        self.charge = Some(charge);
-        self
-    }
-
-    /// Says for how long a deduplication id is remembered.
-    pub fn deduplication_window(mut self, time: Duration) -> Self {
-        self.deduplication_window = Some(time);
-        self
-    }
-
-    /// Says how many messages the queue may have; 0 for the server's limit.
-    pub fn depth_max(mut self, messages: u64) -> Self {
-        self.depth_max = Some(messages);
-        self
-    }
-
-    /// Says how many messages one fairness key may have; 0 for the server's limit.
-    pub fn key_depth_max(mut self, messages: u64) -> Self {
-        self.key_depth_max = Some(messages);
-        self
-    }
-
-    /// Says how long messages live that do not say it themselves; zero for ever.
-    pub fn message_ttl(mut self, time: Duration) -> Self {
-        self.message_ttl = Some(time);
-        self
-    }
-
-    /// Says how many deliveries of a message may end badly before it becomes a dead letter; 0 for any number.
-    pub fn retry_attempts_max(mut self, attempts: u32) -> Self {
-        self.retry_attempts_max = Some(attempts);
-        self
-    }
-
-    /// Says how long a message waits after its first delivery that ended badly; zero to try again at once. The wait
-    /// doubles with every attempt.
-    pub fn retry_backoff(mut self, time: Duration) -> Self {
-        self.retry_backoff = Some(time);
-        self
-    }
-
-    /// Says how long a message waits at most before it is tried again.
-    pub fn retry_backoff_max(mut self, time: Duration) -> Self {
-        self.retry_backoff_max = Some(time);
-        self
-    }
-
-    /// Says by how much a wait may be longer or shorter, in hundredths of it, up to 100.
-    pub fn retry_jitter_percent(mut self, percent: u32) -> Self {
-        self.retry_jitter_percent = Some(percent);
-        self
-    }
-
-    /// Gives the queue hooks in Lua; an empty script takes them away.
-    pub fn script(mut self, source: impl Into<String>) -> Self {
-        self.script = Some(source.into());
-        self
-    }
-
-    /// Says what stands in for the answer of `on_enqueue` if it gives none.
-    pub fn hook_fallback(mut self, fallback: HookFallback) -> Self {
-        self.hook_fallback = Some(fallback);
-        self
-    }
-
-    pub(crate) fn to_wire(&self) -> v1::QueueSettings {
-        v1::QueueSettings {
-            visibility_timeout_ms: self.visibility_timeout.map(millis),
-            ordering: self.ordering.map(|ordering| {
-                i32::from(match ordering {
-                    Ordering::None => v1::Ordering::None,
-                    Ordering::Key => v1::Ordering::Key,
-                })
-            }),
-            key_concurrency: self.key_concurrency,
-            charge: self.charge.map(|charge| {
-                i32::from(match charge {
-                    Charge::Message => v1::Charge::Message,
-                    Charge::Bytes => v1::Charge::Bytes,
-                    Charge::Time => v1::Charge::Time,
-                })
-            }),
-            deduplication_window_ms: self.deduplication_window.map(millis),
-            depth_max: self.depth_max,
-            key_depth_max: self.key_depth_max,
-            message_ttl_ms: self.message_ttl.map(millis),
-            retry_attempts_max: self.retry_attempts_max,
-            retry_backoff_ms: self.retry_backoff.map(millis),
-            retry_backoff_max_ms: self.retry_backoff_max.map(millis),
-            retry_jitter_percent: self.retry_jitter_percent,
-            script: self.script.clone(),
-            hook_fallback: self.hook_fallback.map(|fallback| {
-                i32::from(match fallback {
-                    HookFallback::Default => v1::HookFallback::Default,
-                    HookFallback::LastGood => v1::HookFallback::LastGood,
-                    HookFallback::Refuse => v1::HookFallback::Refuse,
-                })
-            }),
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        match *value {
+            SettingValue::Time(time) => Some(time),
+            _ => None,
         }
     }
 }
 
-impl From<v1::QueueSettings> for QueueSettings {
-    fn from(wire: v1::QueueSettings) -> Self {
-        let (ordering, charge) = (wire.ordering(), wire.charge());
-        let fallback = wire.hook_fallback();
-        Self {
-            visibility_timeout: wire.visibility_timeout_ms.map(Duration::from_millis),
-            ordering: Some(match ordering {
-                v1::Ordering::None => Ordering::None,
-                v1::Ordering::Key => Ordering::Key,
-            }),
-            key_concurrency: wire.key_concurrency,
-            charge: Some(match charge {
-                v1::Charge::Message => Charge::Message,
-                v1::Charge::Bytes => Charge::Bytes,
-                v1::Charge::Time => Charge::Time,
-            }),
-            deduplication_window: wire.deduplication_window_ms.map(Duration::from_millis),
-            depth_max: wire.depth_max,
-            key_depth_max: wire.key_depth_max,
-            message_ttl: wire.message_ttl_ms.map(Duration::from_millis),
-            retry_attempts_max: wire.retry_attempts_max,
-            retry_backoff: wire.retry_backoff_ms.map(Duration::from_millis),
-            retry_backoff_max: wire.retry_backoff_max_ms.map(Duration::from_millis),
-            retry_jitter_percent: wire.retry_jitter_percent,
-            script: wire.script,
-            hook_fallback: Some(match fallback {
-                v1::HookFallback::Default => HookFallback::Default,
-                v1::HookFallback::LastGood => HookFallback::LastGood,
-                v1::HookFallback::Refuse => HookFallback::Refuse,
-            }),
+impl SettingType for String {
+    type Wire = Self;
+    const KIND: SettingKind = SettingKind::Text;
+
+    fn to_wire(&self) -> Self {
+        self.clone()
+    }
+
+    fn from_wire(wire: Self) -> Self {
+        wire
+    }
+
+    fn to_value(&self) -> SettingValue {
+        SettingValue::Text(self.clone())
+    }
+
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        match value {
+            SettingValue::Text(text) => Some(text.clone()),
+            _ => None,
         }
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ident),+) => {$(
+        impl SettingType for $number {
+            type Wire = Self;
+            const KIND: SettingKind = SettingKind::Number { max: Self::MAX as u64 };
+
+            fn to_wire(&self) -> Self {
+                *self
+            }
+
+            fn from_wire(wire: Self) -> Self {
+                wire
+            }
+
+            fn to_value(&self) -> SettingValue {
+                SettingValue::Number((*self).into())
+            }
+
+            fn from_value(value: &SettingValue) -> Option<Self> {
+                match *value {
+                    SettingValue::Number(number) => number.try_into().ok(),
+                    _ => None,
+                }
+            }
+        }
+    )+};
+}
+
+numbers!(u32, u64);
+
+/// Declares an enum of the wire: each value with its word in JSON and on the command line.
+macro_rules! words {
+    (
+        $(#[$about:meta])+
+        $name:ident { $(#[doc = $help:literal] $(#[$more:meta])? $value:ident = $word:literal,)+ }
+    ) => {
+        $(#[$about])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum $name { $(#[doc = $help] $(#[$more])? $value,)+ }
+
+        impl $name {
+            /// Returns the word for it, as it is in JSON.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$value => $word,)+ }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl From<fila_proto::v1::$name> for $name {
+            fn from(wire: fila_proto::v1::$name) -> Self {
+                match wire { $(fila_proto::v1::$name::$value => Self::$value,)+ }
+            }
+        }
+    };
+}
+pub(super) use words;
+
+/// Lets an enum that [`words`] has declared be a setting.
+macro_rules! word_settings {
+    ($(
+        $(#[$about:meta])+
+        $name:ident { $(#[doc = $help:literal] $(#[$more:meta])? $value:ident = $word:literal,)+ }
+    )+) => {$(
+        words! {
+            $(#[$about])+
+            $name { $(#[doc = $help] $(#[$more])? $value = $word,)+ }
+        }
+
+        impl SettingType for $name {
+            type Wire = i32;
+            const KIND: SettingKind = SettingKind::Word(&[
+                $(SettingWord { word: $word, help: $help.trim_ascii() },)+
+            ]);
+
+            fn to_wire(&self) -> i32 {
+                match self { $(Self::$value => v1::$name::$value.into(),)+ }
+            }
+
+            fn from_wire(wire: i32) -> Self {
+                v1::$name::try_from(wire).unwrap_or_default().into()
+            }
+
+            fn to_value(&self) -> SettingValue {
+                SettingValue::Word(self.as_str())
+            }
+
+            fn from_value(value: &SettingValue) -> Option<Self> {
+                match *value {
+                    $(SettingValue::Word($word) => Some(Self::$value),)+
+                    _ => None,
+                }
+            }
+        }
+    )+};
+}
+
+word_settings! {
+    /// What the broker does when `on_enqueue` fails, or is not called because it keeps failing.
+    HookFallback {
+        /// Fairness key `default`, weight 1, no throttle keys
+        #[default]
+        Default = "default",
+        /// The last answer for the same headers; without one, as `default`
+        LastGood = "last_good",
+        /// The broker refuses the message
+        Refuse = "refuse",
+    }
+
+    /// The order in which messages of one fairness key are delivered.
+    Ordering {
+        /// In the order of arrival; a message that is delivered again comes late
+        #[default]
+        None = "none",
+        /// Strictly: one at a time, and a message that is delivered again keeps its place
+        Key = "key",
+    }
+
+    /// The unit in which a delivery counts against its fairness key's share.
+    Charge {
+        /// Every message counts the same
+        #[default]
+        Message = "message",
+        /// By the size of headers and payload
+        Bytes = "bytes",
+        /// By the time from delivery to result
+        Time = "time",
+    }
+}
+
+/// The type of a builder's argument.
+macro_rules! argument {
+    (String) => { impl Into<String> };
+    ($type:ident) => { $type };
+}
+
+macro_rules! define {
+    ($(
+        $name:ident: $type:ident, $field:ident, $($core:ident).+, default $default:literal, $(zero $zero:literal,)?
+        $help:literal;
+    )+) => {
+        /// The settings of a queue. A setting that is not given keeps its value, or gets its default.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// use fila_sdk::{Ordering, QueueSettings};
+        ///
+        /// let settings = QueueSettings::new()
+        ///     .visibility_timeout(Duration::from_secs(60))
+        ///     .ordering(Ordering::Key);
+        /// # let _ = settings;
+        /// ```
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        #[must_use = "settings do nothing until a queue is created or updated with them"]
+        pub struct QueueSettings {$(
+            #[doc = concat!($help, ". Default: `", $default, "`." $(, " Zero means ", $zero, ".")?)]
+            pub $name: Option<$type>,
+        )+}
+
+        impl QueueSettings {
+            /// All settings, in the order in which they are shown.
+            pub const TABLE: &'static [Setting] = &[$(Setting {
+                name: stringify!($name),
+                field: stringify!($field),
+                kind: <$type>::KIND,
+                default: $default,
+                zero: [$(Some($zero),)? None][0],
+                help: $help,
+                get: |settings| settings.$name.as_ref().map(SettingType::to_value),
+                set: |settings, value| {
+                    settings.$name = Some(SettingType::from_value(&value).ok_or(value)?);
+                    Ok(())
+                },
+            }),+];
+
+            /// Returns settings of which none is given.
+            pub fn new() -> Self {
+                Self::default()
+            }
+
+            $(
+                #[doc = concat!("Sets `", stringify!($name), "`. ", $help, "." $(, " Zero means ", $zero, ".")?)]
+                pub fn $name(mut self, $name: argument!($type)) -> Self {
+                    self.$name = Some($name.into());
+                    self
+                }
+            )+
+
+            pub(crate) fn to_wire(&self) -> v1::QueueSettings {
+                v1::QueueSettings {
+                    $($field: self.$name.as_ref().map(SettingType::to_wire),)+
+                }
+            }
+        }
+
+        impl From<v1::QueueSettings> for QueueSettings {
+            fn from(wire: v1::QueueSettings) -> Self {
+                Self { $($name: wire.$field.map(SettingType::from_wire),)+ }
+            }
+        }
+    };
+}
+
+fila_proto::queue_settings!(define);
+
+/// Settings that are not known, and empty texts, are left out.
+#[cfg(feature = "serde")]
+impl serde::Serialize for QueueSettings {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let values = Self::TABLE.iter().filter_map(|setting| {
+            let value = (setting.get)(self)?;
+            let is_empty = matches!(&value, SettingValue::Text(text) if text.is_empty());
+            (!is_empty).then_some((setting.field, value))
+        });
+        serializer.collect_map(values)
     }
 }

@@ -93,7 +93,7 @@ async fn cuts_at_any_byte_lose_nothing_and_double_nothing() {
 
     let stats = rig.stats("orders").await;
     assert_eq!(
-        stats.enqueued_total,
+        stats.totals.enqueued,
         confirmed.len() as u64,
         "stored once each"
     );
@@ -107,7 +107,7 @@ async fn cuts_at_any_byte_lose_nothing_and_double_nothing() {
         deliveries += ids.values().sum::<u64>();
     }
     // What was in work when a connection broke is delivered again, and nothing else is.
-    let again = deliveries - stats.enqueued_total;
+    let again = deliveries - stats.totals.enqueued;
     let cuts = proxy.cuts();
     assert!(
         again <= cuts * u64::from(PREFETCH),
@@ -116,7 +116,7 @@ async fn cuts_at_any_byte_lose_nothing_and_double_nothing() {
     assert!(cuts >= 60);
     println!(
         "{} messages, {cuts} cuts, {again} delivered again, {} results too late",
-        stats.enqueued_total, report.lost
+        stats.totals.enqueued, report.lost
     );
 }
 

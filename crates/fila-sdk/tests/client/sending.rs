@@ -50,7 +50,7 @@ async fn a_thousand_sends_at_once_are_all_stored_once() {
     for send in sends {
         soon(send).await.unwrap().unwrap();
     }
-    assert_eq!(rig.stats("orders").await.enqueued_total, 1000);
+    assert_eq!(rig.stats("orders").await.totals.enqueued, 1000);
 }
 
 #[tokio::test]

@@ -35,8 +35,8 @@ async fn a_lease_is_kept_as_long_as_its_delivery_is_held() {
     assert!(!order.is_lost());
     order.ack().await.unwrap();
     let stats = rig.client.admin().queue("orders").await.unwrap().stats;
-    assert_eq!(stats.lease_expired_total, 0);
-    assert_eq!(stats.acked_total, 1);
+    assert_eq!(stats.totals.lease_expired, 0);
+    assert_eq!(stats.totals.acked, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
-//! Definitions of queues at the edge: what a request asks for, and how a queue is shown.
+//! The settings and statistics of queues at the edge: what a request asks for, and how a queue is shown.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fila_core::{
@@ -12,95 +13,152 @@ use fila_store::FairnessKey;
 use super::message::key_text;
 use crate::runtime::{CallError, HookFigures, HookState, QueueEntry};
 
-/// Changes a definition as a request asks for: what is absent keeps its value.
-///
-/// `longest` is the longest time that the server allows for anything.
-pub(super) fn apply(
-    settings: &v1::QueueSettings,
-    longest: Duration,
-    definition: &mut Definition,
-) -> Result<(), CallError> {
-    if let Some(millis) = settings.visibility_timeout_ms {
-        definition.visibility_timeout = time("visibility_timeout_ms", millis, 1, longest)?;
-    }
-    if settings.ordering.is_some() {
-        let unknown = || CallError::Invalid("ordering is ORDERING_NONE or ORDERING_KEY".to_owned());
-        let ordering = settings
-            .ordering
-            .and_then(|n| v1::Ordering::try_from(n).ok());
-        definition.ordering = match ordering.ok_or_else(unknown)? {
-            v1::Ordering::None => Ordering::None,
-            v1::Ordering::Key => Ordering::Key,
-        };
-    }
-    if let Some(concurrency) = settings.key_concurrency {
-        definition.key_concurrency = NonZeroU32::new(concurrency);
-    }
-    if settings.charge.is_some() {
-        let allowed = "charge is CHARGE_MESSAGE, CHARGE_BYTES or CHARGE_TIME";
-        let unknown = || CallError::Invalid(allowed.to_owned());
-        let charge = settings.charge.and_then(|n| v1::Charge::try_from(n).ok());
-        definition.charge = match charge.ok_or_else(unknown)? {
-            v1::Charge::Message => Charge::Message,
-            v1::Charge::Bytes => Charge::Bytes,
-            v1::Charge::Time => Charge::Time,
-        };
-    }
-    if let Some(millis) = settings.deduplication_window_ms {
-        definition.deduplication_window = time("deduplication_window_ms", millis, 0, longest)?;
-    }
-    if let Some(depth) = settings.depth_max {
-        definition.depth_max = (depth > 0).then_some(depth);
-    }
-    if let Some(depth) = settings.key_depth_max {
-        definition.key_depth_max = (depth > 0).then_some(depth);
-    }
-    if let Some(millis) = settings.message_ttl_ms {
-        let ttl = time("message_ttl_ms", millis, 0, longest)?;
-        definition.message_ttl = (!ttl.is_zero()).then_some(ttl);
-    }
-    if let Some(attempts) = settings.retry_attempts_max {
-        definition.retry.attempts_max = NonZeroU32::new(attempts);
-    }
-    if let Some(millis) = settings.retry_backoff_ms {
-        definition.retry.backoff = time("retry_backoff_ms", millis, 0, longest)?;
-    }
-    if let Some(millis) = settings.retry_backoff_max_ms {
-        definition.retry.backoff_max = time("retry_backoff_max_ms", millis, 0, longest)?;
-    }
-    if let Some(percent) = settings.retry_jitter_percent {
-        let percent = u8::try_from(percent).ok().filter(|percent| *percent <= 100);
-        definition.retry.jitter_percent = percent.ok_or_else(|| {
-            CallError::Invalid("retry_jitter_percent is out of range; 0 to 100 are allowed".into())
-        })?;
-    }
-    if let Some(script) = &settings.script {
-        definition.script = (!script.is_empty()).then(|| script.as_str().into());
-    }
-    if settings.hook_fallback.is_some() {
-        let allowed = "hook_fallback is HOOK_FALLBACK_DEFAULT, HOOK_FALLBACK_LAST_GOOD or \
-                       HOOK_FALLBACK_REFUSE";
-        let unknown = || CallError::Invalid(allowed.to_owned());
-        let fallback = settings.hook_fallback;
-        let fallback = fallback.and_then(|n| v1::HookFallback::try_from(n).ok());
-        definition.hook_fallback = match fallback.ok_or_else(unknown)? {
-            v1::HookFallback::Default => HookFallback::Default,
-            v1::HookFallback::LastGood => HookFallback::LastGood,
-            v1::HookFallback::Refuse => HookFallback::Refuse,
-        };
-    }
-    Ok(())
+/// A setting in the core, as the wire has it. Zero and an empty text stand for a setting that has no value.
+trait WireSetting<W>: Sized {
+    /// Reads it, or says which values are allowed. Times are at most `time_max`.
+    fn from_wire(wire: &W, time_max: Duration) -> Result<Self, String>;
+    fn to_wire(&self) -> W;
 }
 
-fn time(what: &str, millis: u64, least: u64, longest: Duration) -> Result<Duration, CallError> {
-    let duration = Duration::from_millis(millis);
-    if millis < least || duration > longest {
-        let longest = longest.as_millis();
+impl WireSetting<u64> for Duration {
+    fn from_wire(wire: &u64, time_max: Duration) -> Result<Self, String> {
+        let time = Self::from_millis(*wire);
+        if time > time_max {
+            return Err(times_allowed(*wire, 0, time_max));
+        }
+        Ok(time)
+    }
+
+    fn to_wire(&self) -> u64 {
+        millis(*self)
+    }
+}
+
+impl WireSetting<u64> for Option<Duration> {
+    fn from_wire(wire: &u64, time_max: Duration) -> Result<Self, String> {
+        Ok(Some(Duration::from_wire(wire, time_max)?).filter(|time| !time.is_zero()))
+    }
+
+    fn to_wire(&self) -> u64 {
+        self.map_or(0, millis)
+    }
+}
+
+impl WireSetting<u64> for Option<u64> {
+    fn from_wire(wire: &u64, _: Duration) -> Result<Self, String> {
+        Ok(Some(*wire).filter(|number| *number > 0))
+    }
+
+    fn to_wire(&self) -> u64 {
+        self.unwrap_or(0)
+    }
+}
+
+impl WireSetting<u32> for Option<NonZeroU32> {
+    fn from_wire(wire: &u32, _: Duration) -> Result<Self, String> {
+        Ok(NonZeroU32::new(*wire))
+    }
+
+    fn to_wire(&self) -> u32 {
+        self.map_or(0, NonZeroU32::get)
+    }
+}
+
+/// A percentage.
+impl WireSetting<u32> for u8 {
+    fn from_wire(wire: &u32, _: Duration) -> Result<Self, String> {
+        let percent = Self::try_from(*wire).ok().filter(|percent| *percent <= 100);
+        percent.ok_or_else(|| format!(" {wire} is out of range; 0 to 100 are allowed"))
+    }
+
+    fn to_wire(&self) -> u32 {
+        (*self).into()
+    }
+}
+
+impl WireSetting<String> for Option<Arc<str>> {
+    fn from_wire(wire: &String, _: Duration) -> Result<Self, String> {
+        Ok(Some(wire.as_str())
+            .filter(|text| !text.is_empty())
+            .map(Arc::from))
+    }
+
+    fn to_wire(&self) -> String {
+        self.as_deref().unwrap_or_default().to_owned()
+    }
+}
+
+macro_rules! words {
+    ($($name:ident { $($value:ident),+ })+) => {$(
+        impl WireSetting<i32> for $name {
+            fn from_wire(wire: &i32, _: Duration) -> Result<Self, String> {
+                match v1::$name::try_from(*wire) {
+                    $(Ok(v1::$name::$value) => Ok(Self::$value),)+
+                    Err(_) => {
+                        let names = [$(v1::$name::$value.as_str_name()),+];
+                        Err(format!(" {wire} is unknown; {} are allowed", names.join(", ")))
+                    }
+                }
+            }
+
+            fn to_wire(&self) -> i32 {
+                match self { $(Self::$value => v1::$name::$value.into(),)+ }
+            }
+        }
+    )+};
+}
+
+words! {
+    Ordering { None, Key }
+    Charge { Message, Bytes, Time }
+    HookFallback { Default, LastGood, Refuse }
+}
+
+macro_rules! conversions {
+    ($(
+        $name:ident: $type:ident, $field:ident, $($core:ident).+, default $default:literal, $(zero $zero:literal,)?
+        $help:literal;
+    )+) => {
+        fn read(wire: &v1::QueueSettings, time_max: Duration, settings: &mut Definition) -> Result<(), String> {
+            $(if let Some(value) = &wire.$field {
+                settings.$($core).+ = WireSetting::from_wire(value, time_max)
+                    .map_err(|allowed| stringify!($field).to_owned() + &allowed)?;
+            })+
+            Ok(())
+        }
+
+        fn queue_settings(settings: &Definition, detail: Detail) -> v1::QueueSettings {
+            let wire = v1::QueueSettings { $($field: Some(settings.$($core).+.to_wire()),)+ };
+            match detail {
+                Detail::Summary => v1::QueueSettings { script: None, ..wire },
+                Detail::Full => wire,
+            }
+        }
+    };
+}
+
+fila_proto::queue_settings!(conversions);
+
+/// Changes settings as a request asks for. A setting that the request leaves out keeps its value.
+///
+/// `time_max` is the longest time that the server allows for any setting.
+pub(super) fn apply(
+    wire: &v1::QueueSettings,
+    time_max: Duration,
+    settings: &mut Definition,
+) -> Result<(), CallError> {
+    if wire.visibility_timeout_ms == Some(0) {
+        let allowed = times_allowed(0, 1, time_max);
         return Err(CallError::Invalid(format!(
-            "{what} {millis} is out of range; {least} to {longest} are allowed"
+            "visibility_timeout_ms{allowed}"
         )));
     }
-    Ok(duration)
+    read(wire, time_max, settings).map_err(CallError::Invalid)
+}
+
+fn times_allowed(millis: u64, min: u64, time_max: Duration) -> String {
+    let max = time_max.as_millis();
+    format!(" {millis} is out of range; {min} to {max} are allowed")
 }
 
 /// What an operator asks for a fairness key: what is absent keeps its value, zero takes it back.
@@ -134,17 +192,18 @@ impl KeyChange {
         } else {
             definition.keys.insert(key, settings);
         }
-        match definition.keys.len() > max {
-            true => Err(CallError::TooManyKeySettings { max }),
-            false => Ok(()),
+        if definition.keys.len() > max {
+            return Err(CallError::TooManyKeySettings { max });
         }
+        Ok(())
     }
 }
 
 pub(super) fn delivering(paused: bool) -> Delivering {
-    match paused {
-        true => Delivering::Paused,
-        false => Delivering::Running,
+    if paused {
+        Delivering::Paused
+    } else {
+        Delivering::Running
     }
 }
 
@@ -179,42 +238,6 @@ pub(super) fn queue_info(queue: &QueueEntry, stats: &QueueStats, detail: Detail)
     }
 }
 
-fn queue_settings(definition: &Definition, detail: Detail) -> v1::QueueSettings {
-    let ordering = match definition.ordering {
-        Ordering::None => v1::Ordering::None,
-        Ordering::Key => v1::Ordering::Key,
-    };
-    let charge = match definition.charge {
-        Charge::Message => v1::Charge::Message,
-        Charge::Bytes => v1::Charge::Bytes,
-        Charge::Time => v1::Charge::Time,
-    };
-    let fallback = match definition.hook_fallback {
-        HookFallback::Default => v1::HookFallback::Default,
-        HookFallback::LastGood => v1::HookFallback::LastGood,
-        HookFallback::Refuse => v1::HookFallback::Refuse,
-    };
-    v1::QueueSettings {
-        visibility_timeout_ms: Some(millis(definition.visibility_timeout)),
-        ordering: Some(ordering.into()),
-        key_concurrency: Some(definition.key_concurrency.map_or(0, NonZeroU32::get)),
-        charge: Some(charge.into()),
-        deduplication_window_ms: Some(millis(definition.deduplication_window)),
-        depth_max: Some(definition.depth_max.unwrap_or(0)),
-        key_depth_max: Some(definition.key_depth_max.unwrap_or(0)),
-        message_ttl_ms: Some(definition.message_ttl.map_or(0, millis)),
-        retry_attempts_max: Some(definition.retry.attempts_max.map_or(0, NonZeroU32::get)),
-        retry_backoff_ms: Some(millis(definition.retry.backoff)),
-        retry_backoff_max_ms: Some(millis(definition.retry.backoff_max)),
-        retry_jitter_percent: Some(definition.retry.jitter_percent.into()),
-        script: match detail {
-            Detail::Summary => None,
-            Detail::Full => Some(definition.script.as_deref().unwrap_or_default().to_owned()),
-        },
-        hook_fallback: Some(fallback.into()),
-    }
-}
-
 /// Returns how a hook fares, as it is shown.
 fn hook_info(figures: &HookFigures) -> v1::HookInfo {
     let (state, asked_again_in) = match figures.state {
@@ -240,35 +263,36 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn queue_stats(stats: &QueueStats) -> v1::QueueStats {
-    v1::QueueStats {
-        depth: stats.depth(),
-        ready: stats.ready,
-        delayed: stats.delayed,
-        leased: stats.leased,
-        stored_only: stats.stored_only,
-        bytes: stats.bytes,
-        active_keys: stats.active_keys,
-        consumers: stats.consumers,
-        enqueued_total: stats.totals.enqueued,
-        deduplicated_total: stats.totals.deduplicated,
-        delivered_total: stats.totals.delivered,
-        acked_total: stats.totals.acked,
-        nacked_total: stats.totals.nacked,
-        lease_expired_total: stats.totals.lease_expired,
-        released_total: stats.totals.released,
-        expired_total: stats.totals.expired,
-        purged_total: stats.totals.purged,
-        damaged_total: stats.totals.damaged,
-        first_delivered_total: stats.totals.first_delivered,
-        waited_ms_total: millis(stats.totals.waited),
-        retried_total: stats.totals.retried,
-        dead_lettered_total: stats.totals.dead_lettered,
-        dead_letters_refused_total: stats.totals.dead_letters_refused,
-        redriven_total: stats.totals.redriven,
-        throttled: stats.throttled,
+/// A statistic in the core, as the wire has it.
+trait WireStatistic {
+    fn to_wire(self) -> u64;
+}
+
+impl WireStatistic for u64 {
+    fn to_wire(self) -> u64 {
+        self
     }
 }
+
+impl WireStatistic for Duration {
+    fn to_wire(self) -> u64 {
+        millis(self)
+    }
+}
+
+macro_rules! statistics {
+    ($($group:ident {
+        $($name:ident: $unit:ident, $field:ident, $($core:ident).+ $(($($method:tt)*))?, $help:literal;)+
+    })+) => {
+        fn queue_stats(stats: &QueueStats) -> v1::QueueStats {
+            v1::QueueStats {
+                $($($field: WireStatistic::to_wire(stats.$($core).+ $(($($method)*))?),)+)+
+            }
+        }
+    };
+}
+
+fila_proto::queue_stats!(statistics);
 
 /// Returns the settings of a key as they are shown.
 pub(super) fn key_settings(key: &FairnessKey, settings: &KeySettings) -> v1::KeySettings {
