@@ -89,12 +89,12 @@ impl<K: Display> FirqStats<K> {
         }
         writeln!(
             text,
-            "# HELP {REFUSED} Requests that did not reach the service, by cause."
+            "# HELP {REFUSED} Requests that did not reach the service, by reason."
         )?;
         writeln!(text, "# TYPE {REFUSED} counter")?;
         for cause in Cause::ALL {
             let (label, count) = (cause.as_str(), self.refused(cause));
-            writeln!(text, "{REFUSED}{{cause=\"{label}\"}} {count}")?;
+            writeln!(text, "{REFUSED}{{reason=\"{label}\"}} {count}")?;
         }
         Ok(())
     }

@@ -202,7 +202,7 @@ async fn a_route_can_show_the_metrics() {
         "firq_in_flight_active 0",
         "firq_in_flight_limit 128",
         "firq_in_flight_saturation_ratio 0",
-        "firq_requests_refused_total{cause=\"tenant_full\"} 0",
+        "firq_requests_refused_total{reason=\"tenant_full\"} 0",
         "firq_tasks_total{outcome=\"dequeued\"} 1",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
@@ -222,10 +222,10 @@ async fn the_alerts_of_the_book_name_series_that_there_are() {
             .any(|line| line.split(['{', ' ']).next() == Some(name));
         assert!(is_there, "{name} in\n{page}");
     }
-    let (_, causes) = alerts.split_once("{cause=~\"").unwrap();
-    let (causes, _) = causes.split_once('"').unwrap();
-    for cause in causes.split('|') {
-        let line = format!("firq_requests_refused_total{{cause=\"{cause}\"}} 0");
+    let (_, reasons) = alerts.split_once("{reason=~\"").unwrap();
+    let (reasons, _) = reasons.split_once('"').unwrap();
+    for reason in reasons.split('|') {
+        let line = format!("firq_requests_refused_total{{reason=\"{reason}\"}} 0");
         assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
     }
 }
