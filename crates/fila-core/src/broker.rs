@@ -20,7 +20,7 @@ pub use self::rounds::ROUNDS_MAX;
 use self::rounds::{Collecting, OPERATIONS_MAX, PendingAnswer, UnderWay};
 use crate::effects::Garbage;
 use crate::memory::Memory;
-use crate::queue::{Context, Dying, Queue, Stores};
+use crate::queue::{Context, DeadLetter, Queue, Stores};
 use crate::throttle::Gates;
 use crate::{
     Answer, BatchId, Buckets, Command, ConsumerId, Definition, Demand, Dismissal, Effects,
@@ -53,8 +53,8 @@ pub struct Broker<T: Tickets> {
     under_way: VecDeque<UnderWay<T>>,
     /// Bytes taken in and not confirmed, of all rounds.
     buffered: usize,
-    /// Messages that are to leave the queue that something is done with for another one.
-    dying: Vec<Dying>,
+    /// Messages that become dead letters, of the queue that is being worked on.
+    dead_letters: Vec<DeadLetter>,
     /// Batches to be used again.
     spare: Vec<Batch>,
     /// Why nothing is stored any more, if so.
@@ -105,7 +105,7 @@ impl<T: Tickets> Broker<T> {
             collecting: Collecting::default(),
             under_way: VecDeque::new(),
             buffered: 0,
-            dying: Vec::new(),
+            dead_letters: Vec::new(),
             spare: Vec::new(),
             failure: None,
             now: Timestamp::from_millis(0),
@@ -298,7 +298,7 @@ impl<T: Tickets> Broker<T> {
                 has_more |= !queue.dispatch(context);
             }
         });
-        self.bury(number);
+        self.move_to_dlq(number);
         if has_more {
             self.touch(number);
         }
@@ -462,7 +462,7 @@ impl<T: Tickets> Broker<T> {
         act: impl FnOnce(&mut Queue, &mut Context<'_, Answer<T>>) -> R,
     ) -> R {
         let result = self.collect(number, act);
-        self.bury(number);
+        self.move_to_dlq(number);
         self.touch(number);
         result
     }
@@ -484,7 +484,7 @@ impl<T: Tickets> Broker<T> {
             buffered: &mut self.buffered,
             room: OPERATIONS_MAX.saturating_sub(self.collecting.operations),
             adopted: &mut self.collecting.adopted,
-            dying: &mut self.dying,
+            dead_letters: &mut self.dead_letters,
         };
         let before = entry.queue.writes.batch.len();
         let acted = act(&mut entry.queue, &mut context);

@@ -1,7 +1,7 @@
-//! What a queue finds of itself when it is opened.
+//! What a queue finds in the store when it is opened.
 //!
 //! Messages stay in the store: a queue that is opened needs to know how many there are of each key, and where they
-//! begin. It reads them back as their turn comes, like any that did not fit into memory.
+//! begin. It reads them back as their turn comes, like any backlog.
 
 use std::num::NonZeroU32;
 
@@ -13,7 +13,7 @@ use fila_store::{
 use crate::Definition;
 use crate::queue::{BatchRow, Batches, ready_since};
 
-/// What is in the store of a queue, gathered from its scan.
+/// What the scan of a queue has found.
 #[derive(Debug)]
 pub struct Recovery {
     pub(crate) queue: QueueId,
@@ -23,17 +23,19 @@ pub struct Recovery {
     pub(crate) keys: Vec<RecoveredKey>,
     pub(crate) remembered: Vec<Remembered>,
     pub(crate) batches: Batches,
-    pub(crate) dead_letters: Option<DeadLetters>,
+    pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
 }
 
 /// Where the dead letters of a queue go.
 #[derive(Clone, Debug)]
-pub(crate) struct DeadLetters {
-    /// Into which queue, of the same broker.
+pub(crate) struct DeadLetterQueue {
+    /// The queue that takes them, of the same broker.
     pub(crate) to: QueueId,
-    /// What people call the queue that they come from.
+    /// The name of the queue that they come from.
     pub(crate) from: QueueName,
 }
+
+/// The messages of one key.
 
 #[derive(Debug)]
 pub(crate) struct RecoveredKey {
@@ -42,12 +44,12 @@ pub(crate) struct RecoveredKey {
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     pub(crate) last: MessageId,
-    /// From when on the first of them could be delivered.
+    /// When the first of them became ready.
     pub(crate) since: Timestamp,
 }
 
 impl Recovery {
-    /// Returns what is known of a queue that is empty. Epoch and generation are those of its shard.
+    /// Describes an empty queue. Epoch and generation are those of its shard.
     pub fn new(
         queue: QueueId,
         epoch: Epoch,
@@ -62,19 +64,19 @@ impl Recovery {
             keys: Vec::new(),
             remembered: Vec::new(),
             batches: Batches::default(),
-            dead_letters: None,
+            dead_letter_queue: None,
         }
     }
 
-    /// Sends messages that are not to be tried again into another queue, which is of the same broker. `name` is what
-    /// people call the queue that is opened here.
+    /// Moves messages that are not tried again to another queue of the same broker. `name` is the name of the queue that
+    /// is opened here.
     ///
-    /// A queue without one tries its messages for ever; a queue of dead letters is such a queue.
+    /// A queue without this retries its messages without end; a queue of dead letters is such a queue.
     pub fn dead_letters(&mut self, to: QueueId, name: QueueName) {
-        self.dead_letters = Some(DeadLetters { to, from: name });
+        self.dead_letter_queue = Some(DeadLetterQueue { to, from: name });
     }
 
-    /// Adds a message that was found. To be called in the order of [`Shard::scan`](fila_store::Shard::scan).
+    /// Adds a message, in the order of [`Shard::scan`](fila_store::Shard::scan).
     pub fn message(&mut self, entry: &StoredMessage) {
         let meta = &entry.meta;
         let bytes = meta.sizes.total();
@@ -96,8 +98,7 @@ impl Recovery {
         }
     }
 
-    /// Adds a deduplication id, of a message or of a batch, that was found by
-    /// [`Shard::remembered`](fila_store::Shard::remembered).
+    /// Adds a deduplication id, of a message or of a batch, from [`Shard::remembered`](fila_store::Shard::remembered).
     pub fn remembered(&mut self, remembered: Remembered) {
         match BatchRow::decode(&remembered.deduplication_id) {
             Some(row) => self

@@ -12,16 +12,16 @@ use crate::{
 };
 
 impl<T: Tickets> Broker<T> {
-    /// Moves what a queue has given up to its queue of dead letters, or lets the queue keep it.
-    pub(super) fn bury(&mut self, number: usize) {
-        if self.dying.is_empty() {
+    /// Moves the messages that a queue has given up to its queue of dead letters, or lets the queue keep them.
+    pub(super) fn move_to_dlq(&mut self, number: usize) {
+        if self.dead_letters.is_empty() {
             return;
         }
         let now = self.now;
-        let mut dying = std::mem::take(&mut self.dying);
-        for dead in dying.drain(..) {
-            let queue = &self.queues[number].queue;
+        let mut dead_letters = std::mem::take(&mut self.dead_letters);
+        for dead in dead_letters.drain(..) {
             let slot = dead.slot;
+            let queue = &self.queues[number].queue;
             let target = queue.dead_letter(now, &dead).and_then(|(to, letter)| {
                 let target = *self.numbers.get(&to)?;
                 Some((target, letter.meta, queue.origin(letter.from)))
@@ -35,7 +35,7 @@ impl<T: Tickets> Broker<T> {
             match adopted {
                 Ok(_) => {
                     self.touch(target);
-                    self.collect(number, |queue, context| queue.bury(context, slot));
+                    self.collect(number, |queue, context| queue.delete_moved(context, slot));
                 }
                 Err(EnqueueError::BufferFull { .. }) => {
                     self.collect(number, |queue, _| queue.keep_for_a_moment(now, slot));
@@ -44,7 +44,7 @@ impl<T: Tickets> Broker<T> {
             }
         }
         self.touch(number);
-        self.dying = dying;
+        self.dead_letters = dead_letters;
     }
 
     /// Moves dead letters into the queue that they are to be in, as far as that takes them.
@@ -94,7 +94,7 @@ impl<T: Tickets> Broker<T> {
     ) -> Result<MessageId, RedriveError> {
         let queue = &self.queues[number].queue;
         let MovedMessage { from, meta: before } = message;
-        let whereabouts = queue.whereabouts(&from, is_fresh)?;
+        let source = queue.redrive_source(&from, is_fresh)?;
         let origin = queue.origin(from.clone());
         let mut meta = Meta::new(before.schedule, self.now);
         meta.deduplication_id = before.deduplication_id;
@@ -102,7 +102,7 @@ impl<T: Tickets> Broker<T> {
         let adopted = self.collect(target, |queue, context| queue.adopt(context, meta, origin));
         let id = adopted.map_err(RedriveError::Refused)?;
         self.collect(number, |queue, context| {
-            queue.take_out(context, from, before.sizes.total(), whereabouts);
+            queue.take_out(context, from, before.sizes.total(), source);
         });
         Ok(id)
     }

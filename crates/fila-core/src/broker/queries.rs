@@ -10,7 +10,7 @@ impl<T: Tickets> Broker<T> {
     ///
     /// # Errors
     /// If there is no such queue.
-    pub fn stats(&self, queue: QueueId) -> Result<QueueStats, Refused> {
+    pub fn stats(&mut self, queue: QueueId) -> Result<QueueStats, Refused> {
         let number = self.find(queue)?;
         Ok(self.queues[number].queue.stats())
     }

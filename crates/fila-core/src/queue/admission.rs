@@ -1,4 +1,4 @@
-//! How messages come in: checked, put into the batch, and let to their lanes once they are durable.
+//! How messages come in: checked, put into the batch, and put into their lanes once they are durable.
 
 use std::time::Duration;
 
@@ -7,31 +7,29 @@ use fila_store::{FairnessKey, MessageId, Meta, StoredMessage, Timestamp};
 
 use super::batch_row::{BatchRow, Part};
 use super::batches::Sent;
-use super::line::Join;
+use super::counts::Stage;
 use super::message::{Message, State, carried, ready_since};
 use super::{Context, Queue};
 use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::{BatchId, EnqueueError, Enqueued, NewMessage, Ordering, Refused, Ttl};
+use crate::{BatchId, EnqueueError, Enqueued, NewMessage, Refused, Ttl};
 
 impl Queue {
-    /// Takes messages, and says what became of each. What is known of their batch is not taken again.
+    /// Takes messages, and returns the result of each. Messages of the batch that are stored already are duplicates.
     ///
     /// # Errors
-    /// If the batch cannot be the one that it says it is. Nothing has changed then.
+    /// If another batch was sent under this id, or it was answered. Nothing has changed then.
     pub(crate) fn admit_all<T>(
         &mut self,
         context: &mut Context<'_, T>,
         batch_id: Option<&BatchId>,
         messages: Vec<NewMessage>,
     ) -> Result<Vec<Result<Enqueued, EnqueueError>>, Refused> {
-        match batch_id {
-            Some(id) => self.admit_batch(context, id, messages),
-            None => {
-                let messages = messages.into_iter();
-                Ok(messages.map(|it| self.admit(context, it)).collect())
-            }
+        if let Some(id) = batch_id {
+            return self.admit_batch(context, id, messages);
         }
+        let admitted = messages.into_iter().map(|it| self.admit(context, it));
+        Ok(admitted.collect())
     }
 
     fn admit_batch<T>(
@@ -77,7 +75,8 @@ impl Queue {
         Ok(results)
     }
 
-    /// Remembers what was stored of a batch: by one entry if that is all of it, since its ids follow one another then.
+    /// Remembers which messages of a batch were stored. One entry is enough for all of them, since their ids follow one
+    /// another then.
     fn remember_batch(
         &mut self,
         id: &BatchId,
@@ -101,12 +100,12 @@ impl Queue {
         }
     }
 
-    /// Returns how much the queue remembers of what it was sent.
+    /// Returns how many deduplication entries the queue has.
     fn remembered(&self) -> usize {
         self.deduplication.len() + self.batches.len()
     }
 
-    /// Takes a message, or says why not. What was refused has changed nothing.
+    /// Takes a message, and counts duplicates and refusals. A message that is refused changes nothing.
     fn admit<T>(
         &mut self,
         context: &mut Context<'_, T>,
@@ -128,18 +127,10 @@ impl Queue {
     ) -> Result<Enqueued, EnqueueError> {
         let limits = &context.settings.limits;
         let weight = check(limits, &message)?;
-        let ttl = match message.ttl {
-            Ttl::Queue => self.definition.message_ttl,
-            Ttl::Forever => None,
-            Ttl::For(time) => Some(time),
-        };
-        self.deduplication.forget_expired(context.now);
-        if let Some(id) = &message.deduplication_id
-            && let Some(known) = self.deduplication.find(id, context.now)
-        {
+        if let Some(known) = self.find_duplicate(context.now, &message) {
             return Ok(Enqueued::Duplicate(known));
         }
-        // What is stored already is not refused, so this comes after the look for it.
+        // A message that is stored already is not refused, so this comes after the look for it.
         if let Some(error) = &message.refusal {
             let error = error.clone();
             return Err(EnqueueError::HookFailed { error });
@@ -151,11 +142,8 @@ impl Queue {
                 return Err(EnqueueError::TooManyDeduplicationIds { max });
             }
         }
-        self.check_room(
-            limits,
-            &message.schedule.fairness_key,
-            !message.delay.is_zero(),
-        )?;
+        let key = &message.schedule.fairness_key;
+        self.check_room(limits, key, !message.delay.is_zero())?;
         let bytes = message.buffered_bytes();
         let max = limits.buffered_bytes;
         // A message alone always fits: its own limits have been checked.
@@ -163,77 +151,79 @@ impl Queue {
             return Err(EnqueueError::BufferFull { max });
         }
         let id = MessageId::new(self.epoch, self.next_message).ok_or(EnqueueError::IdsExhausted)?;
-
         self.next_message += 1;
         *context.buffered += bytes;
         self.writes.bytes += bytes;
-        let number = self.lane_for(limits, &message.schedule.fairness_key, weight);
-        self.books.accept(number);
-        self.books.delayed_uncommitted += u64::from(!message.delay.is_zero());
-        let mut meta = Meta::new(message.schedule, context.now);
-        meta.deliver_after =
-            (!message.delay.is_zero()).then(|| context.now.saturating_add(message.delay));
-        meta.expires_at = ttl.map(|ttl| context.now.saturating_add(ttl));
+        let number = self.lane_for(limits.keys_per_queue, key, weight);
+        self.index.count(number, 1, None, Stage::Uncommitted);
+        self.put(context.now, number, id, message);
+        Ok(Enqueued::Stored(id))
+    }
+
+    fn find_duplicate(&mut self, now: Timestamp, message: &NewMessage) -> Option<MessageId> {
+        self.deduplication.forget_expired(now);
+        let id = message.deduplication_id.as_ref()?;
+        self.deduplication.find(id, now)
+    }
+
+    /// Puts a message that is accepted into the batch.
+    fn put(&mut self, now: Timestamp, number: u32, id: MessageId, message: NewMessage) {
+        let ttl = match message.ttl {
+            Ttl::Queue => self.definition.message_ttl,
+            Ttl::Forever => None,
+            Ttl::For(time) => Some(time),
+        };
+        let is_delayed = !message.delay.is_zero();
+        self.index.delayed_uncommitted += u64::from(is_delayed);
+        let mut meta = Meta::new(message.schedule, now);
+        meta.deliver_after = is_delayed.then(|| now.saturating_add(message.delay));
+        meta.expires_at = ttl.map(|ttl| now.saturating_add(ttl));
         if let Some(name) = message.deduplication_id {
-            let window = self.definition.deduplication_window;
-            let until = context.now.saturating_add(window);
+            let until = now.saturating_add(self.definition.deduplication_window);
             self.deduplication.remember(name.clone(), id, until);
             self.writes.batch.remember(name.clone(), id, until);
             meta.deduplication_id = Some(name);
         }
         self.writes.batch.put(id, meta, message.payload);
         self.writes.lanes.push(number);
-        Ok(Enqueued::Stored(id))
     }
 
-    /// Refuses what the queue or the key has no room for.
+    /// Refuses a message that the queue or the key has no room for.
     pub(super) fn check_room(
-        &self,
+        &mut self,
         limits: &Limits,
         key: &FairnessKey,
         is_delayed: bool,
     ) -> Result<(), EnqueueError> {
         let own = self.definition.depth_max.unwrap_or(u64::MAX);
         let max = limits.depth_per_queue.min(own);
-        if self.books.depth >= max {
+        let counts = self.index.counts();
+        if counts.total() >= max {
             return Err(EnqueueError::QueueFull { max });
         }
         let max = limits.delayed_per_queue;
-        let delayed = self.books.stats.delayed + self.books.delayed_uncommitted;
+        let delayed = counts[Stage::Delayed] + self.index.delayed_uncommitted;
         if is_delayed && delayed >= max {
             return Err(EnqueueError::TooManyDelayed { max });
         }
-        let Some(&number) = self.books.keys.get(key) else {
+        let Some(number) = self.index.lanes.find(key) else {
             let max = limits.keys_per_queue;
-            return if self.books.busy >= max {
+            let is_full = self.index.busy_keys() >= max;
+            return if is_full {
                 Err(EnqueueError::TooManyKeys { max })
             } else {
                 Ok(())
             };
         };
-        let lane = self.books.lane(number);
         let own = self.definition.key_depth_max.unwrap_or(u64::MAX);
         let max = limits.depth_per_key.min(own);
-        if lane.depth() + u64::from(lane.uncommitted) >= max {
+        if self.index.lane(number).counts.total() >= max {
             return Err(EnqueueError::KeyFull { max });
         }
         Ok(())
     }
 
-    /// Returns the lane of a message, which has the message's weight from now on.
-    pub(super) fn lane_for(&mut self, limits: &Limits, key: &FairnessKey, weight: Weight) -> u32 {
-        if let Some(&number) = self.books.keys.get(key) {
-            self.books.reweigh(number, Some(weight), None);
-            return number;
-        }
-        if self.books.keys.len() >= limits.keys_per_queue {
-            self.books.forget_one();
-        }
-        let settings = self.settings_of(key);
-        self.books.find_or_add(key, weight, settings)
-    }
-
-    /// Lets a message that is durable now to its lane.
+    /// Puts a message that is durable now into its lane.
     pub(super) fn confirm<T>(
         &mut self,
         context: &mut Context<'_, T>,
@@ -241,88 +231,65 @@ impl Queue {
         message: StoredMessage,
     ) {
         self.totals.enqueued += 1;
-        let books = &mut self.books;
-        let meta = &message.meta;
-        let bytes = carried(meta);
-        books.stats.bytes += bytes;
-        books.delayed_uncommitted -= u64::from(meta.deliver_after.is_some());
-        let lane = books.lane_mut(number);
-        lane.uncommitted -= 1;
+        let (index, meta) = (&mut self.index, &message.meta);
+        index.add_bytes(carried(meta));
+        index.delayed_uncommitted -= u64::from(meta.deliver_after.is_some());
+        let lane = index.lane_mut(number);
         let is_early = meta.deliver_after.is_some_and(|due| due > context.now);
-        let is_first = lane.depth() == 0;
+        let is_first = lane.counts.durable() == 0;
         let has_room = is_early
             || context
                 .memory
                 .has_room_for_fresh(Memory::whole(meta.sizes), is_first);
-        if message.payload.is_some() && lane.stored.is_none() && has_room {
-            self.take_in(context, number, message);
+        if message.payload.is_some() && lane.backlog.is_none() && has_room {
+            self.take_in(context, number, message, Stage::Uncommitted);
         } else {
             lane.push_stored(message.id, meta);
-            books.stats.ready += 1;
-            books.stats.stored_only += 1;
+            index.count(number, 1, Stage::Uncommitted, Stage::Stored);
         }
-        self.books.refresh(number, &self.definition);
     }
 
     /// Takes a message into memory behind all others of its lane that are there.
     pub(super) fn take_in<T>(
         &mut self,
         context: &mut Context<'_, T>,
-        lane: u32,
+        number: u32,
         message: StoredMessage,
+        from: Stage,
     ) {
         let StoredMessage { id, meta, payload } = message;
         // A dead letter keeps its throttle keys for when it goes back, and takes no tokens until then.
-        let is_dead = meta
-            .history
-            .as_ref()
-            .is_some_and(|history| history.death.is_some());
-        let aisle = match is_dead {
-            true => None,
-            false => self
-                .books
-                .enter_aisle(context.gates, lane, &meta.schedule.throttle_keys),
+        let history = meta.history.as_ref();
+        let set = if history.is_some_and(|history| history.death.is_some()) {
+            None
+        } else {
+            let keys = &meta.schedule.throttle_keys;
+            self.index.enter_set(context.gates, number, keys)
         };
         let since = ready_since(&meta);
         let was_delivered = meta.attempts > 0;
         let mut message = Message {
             id,
-            lane,
-            aisle,
+            lane: number,
+            set,
             meta,
             payload,
             state: State::Ready { since },
             was_delivered,
             timer: None,
         };
-        let is_early = message.is_early(context.now);
-        if is_early {
+        if message.is_early(context.now) {
             message.state = State::Delayed;
-            // Its time may be far, and the store has it.
+            // It may be due much later, and the store has it.
             message.payload = None;
         }
-        let moment = if is_early {
-            earliest(message.meta.deliver_after, message.meta.expires_at)
-        } else {
-            message.meta.expires_at
-        };
-        let books = &mut self.books;
-        let slot = books.insert(context.memory, message);
-        books.arm(slot, moment);
-        // What waits for its time waits outside of the line, unless the line is strict.
-        if !is_early || self.definition.ordering == Ordering::Key {
-            books.line_up(slot, Join::Behind);
-        } else {
-            books.away.insert(id, slot);
-        }
+        let moment = message.next_moment(context.now);
+        let slot = self.index.insert(context.memory, message, from);
+        self.index.arm(slot, moment);
     }
 }
 
-pub(super) fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
-    [one, other].into_iter().flatten().min()
-}
-
-/// Refuses what no queue takes, and returns the weight.
+/// Refuses a message that no queue takes, and returns its weight.
 fn check(limits: &Limits, message: &NewMessage) -> Result<Weight, EnqueueError> {
     let sizes = message.payload.sizes();
     let over = |found: usize, max: usize| (found > max).then_some((found, max));
@@ -358,11 +325,8 @@ fn check(limits: &Limits, message: &NewMessage) -> Result<Weight, EnqueueError> 
 
 /// Returns this weight, if the engine knows it.
 pub(super) fn weight(found: u32) -> Result<Weight, EnqueueError> {
-    let weight = (found <= Weight::MAX.value())
-        .then(|| Weight::new(u64::from(found)))
-        .flatten();
-    weight.ok_or(EnqueueError::InvalidWeight {
-        found,
-        max: Weight::MAX.value(),
-    })
+    let max = Weight::MAX.value();
+    Weight::new(u64::from(found))
+        .filter(|_| found <= max)
+        .ok_or(EnqueueError::InvalidWeight { found, max })
 }

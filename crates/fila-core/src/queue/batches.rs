@@ -1,13 +1,13 @@
-//! Which batches a producer has sent already.
+//! Which batches are stored already.
 //!
-//! A batch that was stored as a whole takes one entry here and one row in the store, however many messages it has; of
-//! one that was stored in part, each stored message has its own. An entry is dropped when its time has passed, or as
-//! soon as its producer says that it has the answer, which is before it sends much more: so there are about as many as
-//! there are batches under way.
+//! A batch that was stored as a whole takes one entry here and one row in the store, however many messages it has. Of a
+//! batch that was stored in part, each stored message has an entry. An entry is dropped when its time has passed, or as
+//! soon as its producer says that it has the answer, which is before it sends much more. So there are about as many
+//! entries as batches under way.
 //!
-//! A copy of a batch can be late: one on a connection that its producer has given up may be read after the copy on the
-//! next connection was answered. So it is remembered for each producer below which batches are answered, for as long
-//! as any of them might come again, and what is below is refused.
+//! A copy of a batch can be late: a copy on a connection that its producer has given up may be read after the copy on the
+//! next connection was answered. So the queue remembers for each producer below which sequence its batches are answered,
+//! for as long as a copy may come, and refuses batches below.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,22 +19,22 @@ use crate::{BatchId, ProducerId, Refused, Sequence};
 
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
-    known: BTreeMap<Entry, Known>,
+    known: BTreeMap<BatchKey, RememberedBatch>,
     producers: HashMap<ProducerId, Producer, RandomState>,
-    /// When to drop what. Holds every entry at its time, and every producer at its time or before.
+    /// When to drop which: every entry at its time, and every producer at its time or before.
     order: BTreeSet<(Timestamp, Due)>,
 }
 
 /// Sorts by the batches of a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct BatchKey {
     producer: ProducerId,
     sequence: Sequence,
     part: Part,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct RememberedBatch {
     /// How many messages the batch has.
     size: u32,
     /// The message, or the first one of the batch.
@@ -45,20 +45,20 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Producer {
     answered_below: Sequence,
-    /// Until when any of its batches might come again.
+    /// Until when a copy of one of its batches may come.
     until: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    Entry(Entry),
+    Batch(BatchKey),
     Producer(ProducerId),
 }
 
-/// What is known of a batch.
+/// How much of a batch is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// Nothing.
+    /// None of it.
     Never,
     /// All its messages are stored, this one first and the others under the ids that follow.
     Whole(MessageId),
@@ -67,15 +67,15 @@ pub(super) enum Sent {
 }
 
 impl Batches {
-    /// Returns how much is remembered: entries, and producers.
+    /// Returns how many entries and producers are remembered.
     pub(super) fn len(&self) -> usize {
         self.known.len() + self.producers.len()
     }
 
-    /// Returns what is known of a batch of so many messages.
+    /// Returns how much of a batch of so many messages is stored.
     ///
     /// # Errors
-    /// If it cannot be what it was before: answered, or of another size.
+    /// If the batch was answered, or had another size before.
     pub(super) fn find(&self, id: &BatchId, size: usize) -> Result<Sent, Refused> {
         let answered_below = self.answered_below(id.producer).max(id.answered_below);
         if id.sequence < answered_below {
@@ -84,7 +84,7 @@ impl Batches {
                 answered_below,
             });
         }
-        let entry = |part| Entry {
+        let entry = |part| BatchKey {
             producer: id.producer,
             sequence: id.sequence,
             part,
@@ -105,7 +105,7 @@ impl Batches {
 
     /// Returns the message at a place of a batch that was stored in part, if that one was.
     pub(super) fn message(&self, id: &BatchId, place: u32) -> Option<MessageId> {
-        let entry = Entry {
+        let entry = BatchKey {
             producer: id.producer,
             sequence: id.sequence,
             part: Part::Message(place),
@@ -127,33 +127,33 @@ impl Batches {
         if row.sequence < self.answered_below(row.producer) {
             return;
         }
-        let entry = Entry {
+        let entry = BatchKey {
             producer: row.producer,
             sequence: row.sequence,
             part: row.part,
         };
         let size = row.size;
-        let known = Known {
+        let known = RememberedBatch {
             size,
             message,
             until,
         };
         if let Some(before) = self.known.insert(entry, known) {
-            self.order.remove(&(before.until, Due::Entry(entry)));
+            self.order.remove(&(before.until, Due::Batch(entry)));
         }
-        self.order.insert((until, Due::Entry(entry)));
+        self.order.insert((until, Due::Batch(entry)));
     }
 
     /// Drops the batches of a producer below this one, and refuses them from now on.
     pub(super) fn forget_answered(&mut self, producer: ProducerId, below: Sequence) {
-        // Nothing can come again of a producer of whom nothing is known.
+        // An unknown producer cannot have an earlier batch.
         let Some(known) = self.producers.get_mut(&producer) else {
             return;
         };
         if below <= known.answered_below {
             return;
         }
-        let entry = |sequence| Entry {
+        let entry = |sequence| BatchKey {
             producer,
             sequence,
             part: Part::Whole,
@@ -161,12 +161,12 @@ impl Batches {
         let answered = entry(known.answered_below)..entry(below);
         known.answered_below = below;
         while let Some((&entry, known)) = self.known.range(answered.clone()).next() {
-            self.order.remove(&(known.until, Due::Entry(entry)));
+            self.order.remove(&(known.until, Due::Batch(entry)));
             self.known.remove(&entry);
         }
     }
 
-    /// Drops what no longer counts.
+    /// Drops entries and producers whose time is over.
     pub(super) fn forget_expired(&mut self, now: Timestamp) {
         while let Some(&(moment, due)) = self.order.first() {
             if moment > now {
@@ -174,7 +174,7 @@ impl Batches {
             }
             self.order.pop_first();
             match due {
-                Due::Entry(entry) => {
+                Due::Batch(entry) => {
                     self.known.remove(&entry);
                 }
                 Due::Producer(id) => match self.producers.get(&id) {

@@ -1,4 +1,4 @@
-//! Who takes a queue's messages, in turns.
+//! The consumers of a queue, which are served in turns.
 
 use std::collections::VecDeque;
 
@@ -9,8 +9,8 @@ use crate::{ConsumerId, Demand};
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
     all: Slab<Consumer>,
-    /// Those that may be sent something, in turns. One that may not any more is found out when its turn comes.
-    willing: VecDeque<u32>,
+    /// Consumers that can take a message, in turns. One that cannot any more is dropped when its turn comes.
+    ready: VecDeque<u32>,
 }
 
 #[derive(Debug)]
@@ -18,27 +18,28 @@ pub(super) struct Consumer {
     pub(super) id: ConsumerId,
     credit: u32,
     in_flight_max: u32,
-    mood: Mood,
+    state: ConsumerState,
+    /// It is in the list of consumers that are ready.
     is_listed: bool,
     /// Slots of the messages that are with it.
     leased: Vec<u32>,
-    /// Deliveries that it was promised.
+    /// Deliveries that are owed to it.
     reserved: u32,
 }
 
-/// What a consumer is about.
+/// Where a consumer is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
+enum ConsumerState {
     Working,
-    /// Finishes what it has, and is then dismissed.
+    /// Settles its deliveries, and is then dismissed.
     Draining,
-    /// Is about to be removed.
+    /// Is being removed.
     Leaving,
 }
 
 impl Consumer {
-    fn is_willing(&self) -> bool {
-        self.mood == Mood::Working
+    fn is_ready(&self) -> bool {
+        self.state == ConsumerState::Working
             && self.credit > 0
             && self.leased.len() + (self.reserved as usize) < self.in_flight_max as usize
     }
@@ -54,7 +55,7 @@ impl Consumers {
             id,
             credit: demand.credit,
             in_flight_max: demand.in_flight_max,
-            mood: Mood::Working,
+            state: ConsumerState::Working,
             is_listed: false,
             leased: Vec::new(),
             reserved: 0,
@@ -70,32 +71,32 @@ impl Consumers {
         self.enlist(slot);
     }
 
-    /// Returns the consumer whose turn it is. It stays so until it is sent something.
+    /// Returns the consumer whose turn it is. It keeps the turn until a delivery is reserved for it.
     pub(super) fn next(&mut self) -> Option<u32> {
-        while let Some(&slot) = self.willing.front() {
+        while let Some(&slot) = self.ready.front() {
             match self.all.get_mut(slot as usize) {
-                Some(consumer) if consumer.is_willing() => return Some(slot),
+                Some(consumer) if consumer.is_ready() => return Some(slot),
                 Some(consumer) => consumer.is_listed = false,
                 None => {}
             }
-            self.willing.pop_front();
+            self.ready.pop_front();
         }
         None
     }
 
-    /// Tells whether some consumer may be sent something. One that may not any more is perhaps still listed.
-    pub(super) fn has_willing(&self) -> bool {
-        let is_willing = |&slot: &u32| {
+    /// Tells whether the consumer whose turn it is can take a message.
+    pub(super) fn has_ready(&self) -> bool {
+        let is_ready = |&slot: &u32| {
             let consumer = self.all.get(slot as usize);
-            consumer.is_some_and(Consumer::is_willing)
+            consumer.is_some_and(Consumer::is_ready)
         };
-        self.willing.front().is_some_and(is_willing)
+        self.ready.front().is_some_and(is_ready)
     }
 
-    /// Promises a delivery to the consumer whose turn it is, and returns its name.
-    pub(super) fn promise(&mut self, slot: u32) -> ConsumerId {
-        debug_assert_eq!(self.willing.front(), Some(&slot));
-        self.willing.pop_front();
+    /// Reserves a delivery for the consumer whose turn it is, and returns its id.
+    pub(super) fn reserve(&mut self, slot: u32) -> ConsumerId {
+        debug_assert_eq!(self.ready.front(), Some(&slot));
+        self.ready.pop_front();
         let consumer = &mut self.all[slot as usize];
         consumer.is_listed = false;
         consumer.credit -= 1;
@@ -105,13 +106,14 @@ impl Consumers {
         id
     }
 
-    /// Tells whether whoever was promised a delivery is still there and wants it.
+    /// Tells whether the consumer that a delivery is owed to is still there and wants it.
     pub(super) fn awaits(&self, slot: u32, id: ConsumerId) -> bool {
         let consumer = self.all.get(slot as usize);
-        consumer.is_some_and(|consumer| consumer.id == id && consumer.mood == Mood::Working)
+        consumer
+            .is_some_and(|consumer| consumer.id == id && consumer.state == ConsumerState::Working)
     }
 
-    /// Gives a consumer a message that it was promised, and returns the message's place in its list.
+    /// Gives a consumer a message that was reserved for it, and returns the message's place in its list.
     pub(super) fn give(&mut self, slot: u32, message: u32) -> u32 {
         let consumer = &mut self.all[slot as usize];
         consumer.reserved -= 1;
@@ -119,15 +121,15 @@ impl Consumers {
         consumer.leased.len() as u32 - 1
     }
 
-    /// Takes a promise back from a consumer that is still there.
-    pub(super) fn disappoint(&mut self, slot: u32) {
+    /// Cancels a reserved delivery of a consumer that is still there, and gives back the credit.
+    pub(super) fn refund(&mut self, slot: u32) {
         let consumer = &mut self.all[slot as usize];
         consumer.reserved -= 1;
         consumer.credit = consumer.credit.saturating_add(1);
         self.enlist(slot);
     }
 
-    /// Takes a message from a consumer, and returns which other one has moved to its place in the list.
+    /// Takes a message from a consumer, and returns the one that has moved to its place in the list.
     pub(super) fn take(&mut self, slot: u32, position: u32) -> Option<u32> {
         let leased = &mut self.all[slot as usize].leased;
         leased.swap_remove(position as usize);
@@ -142,26 +144,27 @@ impl Consumers {
     }
 
     pub(super) fn drain(&mut self, slot: u32) {
-        self.all[slot as usize].mood = Mood::Draining;
+        self.all[slot as usize].state = ConsumerState::Draining;
     }
 
     pub(super) fn leave(&mut self, slot: u32) {
-        self.all[slot as usize].mood = Mood::Leaving;
+        self.all[slot as usize].state = ConsumerState::Leaving;
     }
 
-    /// Returns the name of a consumer that is to be drained and has nothing left.
+    /// Returns the id of a consumer that is draining and has no message left.
     pub(super) fn drained(&self, slot: u32) -> Option<ConsumerId> {
         let consumer = &self.all[slot as usize];
-        (consumer.mood == Mood::Draining && consumer.leased.is_empty()).then_some(consumer.id)
+        (consumer.state == ConsumerState::Draining && consumer.leased.is_empty())
+            .then_some(consumer.id)
     }
 
     pub(super) fn remove(&mut self, slot: u32) {
         self.all.remove(slot as usize);
         // A later consumer may get the slot, and must not be served twice a turn.
-        self.willing.retain(|&listed| listed != slot);
+        self.ready.retain(|&listed| listed != slot);
     }
 
-    /// Forgets all messages that are with consumers or promised to them, and returns who these are.
+    /// Forgets all messages that are with consumers or owed to them, and returns all consumers.
     pub(super) fn forget_leases(&mut self) -> Vec<u32> {
         let slots: Vec<u32> = self.all.iter().map(|(slot, _)| slot as u32).collect();
         for &slot in &slots {
@@ -180,9 +183,9 @@ impl Consumers {
 
     fn enlist(&mut self, slot: u32) {
         let consumer = &mut self.all[slot as usize];
-        if !consumer.is_listed && consumer.is_willing() {
+        if !consumer.is_listed && consumer.is_ready() {
             consumer.is_listed = true;
-            self.willing.push_back(slot);
+            self.ready.push_back(slot);
         }
     }
 }

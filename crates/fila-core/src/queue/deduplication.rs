@@ -1,8 +1,7 @@
-//! Which messages with ids of their own a producer has sent already.
+//! Which messages with deduplication ids are stored already.
 //!
-//! A producer that does not know whether a message was stored sends it again under the same id. All ids of the
-//! queue's window are in memory, up to a limit, and in the store beside their messages; a message and its id are
-//! stored together.
+//! A producer that does not know whether a message was stored sends it again under the same id. All ids of the queue's
+//! window are in memory, up to a limit, and in the store beside their messages. One round stores a message and its id.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,13 +10,13 @@ use foldhash::fast::RandomState;
 
 #[derive(Debug, Default)]
 pub(super) struct Deduplication {
-    known: HashMap<DeduplicationId, Known, RandomState>,
+    known: HashMap<DeduplicationId, RememberedId, RandomState>,
     /// In the order in which they came. If the window was shortened, some are kept longer than they count.
     order: VecDeque<(Timestamp, DeduplicationId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct RememberedId {
     message: MessageId,
     until: Timestamp,
 }
@@ -34,11 +33,12 @@ impl Deduplication {
     }
 
     pub(super) fn remember(&mut self, id: DeduplicationId, message: MessageId, until: Timestamp) {
-        self.known.insert(id.clone(), Known { message, until });
+        self.known
+            .insert(id.clone(), RememberedId { message, until });
         self.order.push_back((until, id));
     }
 
-    /// Drops what no longer counts.
+    /// Drops ids whose time is over.
     pub(super) fn forget_expired(&mut self, now: Timestamp) {
         while let Some((until, _)) = self.order.front() {
             if *until > now {

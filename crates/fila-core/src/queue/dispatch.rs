@@ -1,56 +1,61 @@
-//! How messages go out: while somebody wants one, the engine names a lane, and its head is leased.
+//! How messages go out: while a consumer wants one, the engine names a lane, and its first message is leased.
+
+use std::time::Duration;
 
 use drr::Cost;
 use fila_store::Timestamp;
 
-use super::aisle::Take;
+use super::blocked::BlockReason;
+use super::counts::Stage;
 use super::failing::Cause;
-use super::lane::{Loading, Promise};
-use super::line::Join;
+use super::lane::{Loading, OwedDelivery};
 use super::message::{Handle, State};
 use super::redriving::room_for_moves;
+use super::throttle_sets::Take;
 use super::{Context, Queue};
 use crate::memory::Memory;
 use crate::throttle::Waiter;
-use crate::{Charge, Delivering, Delivery, LeaseId, Ordering};
+use crate::{Charge, Delivering, Delivery, LeaseId};
 
 /// What a message costs if every message costs the same: thousandths of a message.
 pub(super) const MESSAGE: u64 = 1000;
 
-/// How many may be found to lack a token in one go.
+/// How many lanes may be found to lack a token in one call of [`Queue::dispatch`].
 pub(crate) const TURNED_AWAY_MAX: usize = 1024;
 
-/// What stands between a lane and its next delivery.
-enum Outlook {
-    /// Nothing: this message is in memory.
-    Ready(Handle),
-    /// It has to be read first: this message, or whatever comes next in the store.
-    Stored(Option<Handle>),
-    /// It waits for its time, in a strict line.
-    Blocked,
-    /// There is none.
-    Empty,
+/// Where the next message of a lane is.
+enum NextMessage {
+    InMemory(Handle),
+    /// Its payload, or all of it, has to be read first.
+    InStore(Option<Handle>),
+}
+
+/// How a lane has used its turn.
+enum Served {
+    /// It delivered a message, or owes the delivery now.
+    Charged,
+    /// It lacks a token, and was not charged.
+    Throttled,
+    /// Too many reads are under way. It keeps its turn.
+    MustWait,
 }
 
 impl Queue {
-    /// Does what is due: messages whose time has come, leases that have run out, lives that have ended. Tells whether
-    /// all of it was done: what is to be stored of it may be more than a round takes.
+    /// Does what is due: messages that become ready, leases that end, messages that expire. Tells whether all of it was
+    /// done: a round takes only so many changes.
     pub(crate) fn fire<T>(&mut self, context: &mut Context<'_, T>) -> bool {
         let most = self.writes.batch.len().saturating_add(context.room);
-        // Whoever is to leave and finds no room comes again in a moment: that is for one, and not for all of them.
+        // A dead letter that finds no room comes again in a moment: that is for one, and not for all of them.
         let moves = room_for_moves(*context.adopted).max(1);
         loop {
-            if self.writes.batch.len() >= most || context.dying.len() >= moves {
-                return self
-                    .books
-                    .wheel
-                    .next_wake()
-                    .is_none_or(|wake| wake > context.now);
+            if self.writes.batch.len() >= most || context.dead_letters.len() >= moves {
+                let next = self.index.wheel.next_wake();
+                return next.is_none_or(|wake| wake > context.now);
             }
-            let Some(slot) = self.books.wheel.next_due(context.now) else {
+            let Some(slot) = self.index.wheel.next_due(context.now) else {
                 break;
             };
-            let message = &mut self.books.messages[slot as usize];
+            let message = &mut self.index.messages[slot as usize];
             message.timer = None;
             let is_expired = message.is_expired(context.now);
             match message.state {
@@ -61,52 +66,36 @@ impl Queue {
                 State::Ready { .. } | State::Delayed | State::Failing { .. } if is_expired => {
                     self.expire(context, slot);
                 }
-                State::Failing { sentence, .. } => self.judge_late(context, slot, sentence),
+                State::Failing { death, .. } => self.decide_late(context, slot, death),
                 State::Delayed => self.become_ready(context.now, slot),
                 State::Ready { .. } => {}
             }
         }
-        self.books
-            .release_held(context.settings.limits.delayed_per_queue, &self.definition);
-        self.retry_failed_loads(context.now);
+        let delayed_max = context.settings.limits.delayed_per_queue;
+        self.index.resume_suspended(delayed_max);
+        self.index.retry_reads(context.now);
         true
     }
 
-    /// Takes a message whose time has come to its place in the line.
+    /// Makes a message ready whose time has come.
     fn become_ready(&mut self, now: Timestamp, slot: u32) {
-        let message = &mut self.books.messages[slot as usize];
-        let since = message.meta.deliver_after.unwrap_or(now);
-        message.state = State::Ready { since };
-        let number = message.lane;
-        let expires_at = message.meta.expires_at;
-        self.books.stats.delayed -= 1;
-        self.books.stats.ready += 1;
-        let lane = self.books.lane_mut(number);
-        lane.delayed -= 1;
-        lane.ready_count += 1;
-        match self.definition.ordering {
-            Ordering::None => self.books.line_up(slot, Join::Between),
-            // It stands in line, perhaps at the head.
-            Ordering::Key => lane.is_blocked = false,
-        }
-        self.books.arm(slot, expires_at);
-        self.books.refresh(number, &self.definition);
+        let meta = &self.index.messages[slot as usize].meta;
+        let (since, expires_at) = (meta.deliver_after.unwrap_or(now), meta.expires_at);
+        self.index.set_state(slot, State::Ready { since });
+        self.index.arm(slot, expires_at);
     }
 
-    /// Deletes a message that is no longer worth delivering.
+    /// Deletes a message that has expired.
     pub(super) fn expire<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
-        let message = self.books.remove(context.memory, slot);
+        let message = self.index.remove(context.memory, slot);
         self.writes.batch.delete(message.locator());
         self.totals.expired += 1;
-        // If it held up a strict line, the next one is to be looked at.
-        self.books.lane_mut(message.lane).is_blocked = false;
-        self.books.refresh(message.lane, &self.definition);
     }
 
-    /// Delivers while there is somebody to deliver to, and something that may be delivered.
+    /// Delivers while a consumer wants a message, and a lane may deliver one.
     ///
-    /// A lane whose message is not in memory pays for its turn all the same, and owes the delivery: who is next does
-    /// not depend on what has to be read.
+    /// A lane whose message is not in memory pays for its turn all the same, and owes the delivery. So the order of
+    /// lanes does not depend on what has to be read.
     ///
     /// Tells whether it has come to its end: if very many lanes lack a token at the same time, the rest is for later.
     pub(crate) fn dispatch<T>(&mut self, context: &mut Context<'_, T>) -> bool {
@@ -115,53 +104,59 @@ impl Queue {
         }
         let mut turned_away = 0;
         while let Some(consumer) = self.consumers.next() {
-            let Some(key) = self.books.engine.next_key() else {
+            let Some(number) = self.index.next_lane() else {
                 return true;
             };
             if turned_away >= TURNED_AWAY_MAX {
                 return false;
             }
-            let number = key.index() as u32;
-            match self.outlook(number) {
-                Outlook::Ready(head) => {
-                    if !self.pass(context, number, head, Take::Tokens) {
-                        turned_away += 1;
-                        continue; // somebody else's turn, or another message's
-                    }
-                    let promise = self.promise(context.now, number, consumer, Some(head));
-                    self.deliver(context, number, head, promise);
-                    self.load_ahead(context, number);
-                }
-                Outlook::Blocked => {
-                    self.books.lane_mut(number).is_blocked = true;
-                    self.books.refresh(number, &self.definition);
-                }
-                Outlook::Empty => self.books.refresh(number, &self.definition),
-                Outlook::Stored(head) => {
-                    if head.is_some_and(|it| !self.pass(context, number, it, Take::Nothing)) {
-                        turned_away += 1;
-                        continue;
-                    }
-                    if !self.ensure_load(context, number, head) {
-                        if self.books.lane(number).loading == Loading::Failed {
-                            continue; // it is out of the ring for a while
-                        }
-                        return true; // until some of what is being read is there
-                    }
-                    let promise = self.promise(context.now, number, consumer, head);
-                    let lane = self.books.lane_mut(number);
-                    lane.promises.push_back(promise);
-                    // What comes may lack a token: then all that were promised would be broken.
-                    lane.is_slow = lane.aisles.is_some();
-                    self.books.refresh(number, &self.definition);
-                }
+            match self.serve(context, number, consumer) {
+                Served::Charged => {}
+                Served::Throttled => turned_away += 1,
+                Served::MustWait => return true,
             }
         }
         true
     }
 
+    /// Gives a lane its turn.
+    fn serve<T>(&mut self, context: &mut Context<'_, T>, number: u32, consumer: u32) -> Served {
+        let head = match self.next_message(number) {
+            // The deliveries that the lane owes come before this one.
+            Some(NextMessage::InMemory(head)) if self.index.lane(number).owed.is_empty() => {
+                if !self.pass(context, number, head, Take::Tokens) {
+                    return Served::Throttled;
+                }
+                let owed = self.charge(context.now, number, consumer, Some(head));
+                self.deliver(context, number, head, owed);
+                self.load_ahead(context, number);
+                return Served::Charged;
+            }
+            Some(NextMessage::InMemory(head)) => Some(head),
+            Some(NextMessage::InStore(head)) => head,
+            None => {
+                debug_assert!(false, "a lane in the ring has a message");
+                return Served::MustWait;
+            }
+        };
+        if head.is_some_and(|head| !self.pass(context, number, head, Take::Nothing)) {
+            return Served::Throttled;
+        }
+        if !self.ensure_load(context, number, head) {
+            return Served::MustWait;
+        }
+        let owed = self.charge(context.now, number, consumer, head);
+        let lane = self.index.lane_mut(number);
+        lane.owed.push_back(owed);
+        if let Loading::UnderWay(read) = &mut lane.loading {
+            // If the message lacks a token, none of the deliveries that are owed can be made.
+            read.is_last_owed = lane.sets.is_some();
+        }
+        Served::Charged
+    }
+
     /// Tells whether there are tokens for a delivery of this message, and takes them if asked to. If there are none, its
-    /// aisle waits for them from now on.
+    /// throttle set waits for them from now on.
     fn pass<T>(
         &mut self,
         context: &mut Context<'_, T>,
@@ -169,168 +164,143 @@ impl Queue {
         head: Handle,
         take: Take,
     ) -> bool {
-        let Some(aisle) = self.books.messages[head.slot as usize].aisle else {
+        let Some(set) = self.index.messages[head.slot as usize].set else {
             return true;
         };
         let queue = self.id;
-        let lane = self.books.lane_mut(number);
+        let lane = self.index.lanes.get_unmarked(number);
         let weight = lane.weight_in_force();
-        let aisles = lane.aisles.as_mut().expect("its aisle is there");
-        let passed = aisles.try_pass(context.gates, context.now, aisle, take, |seat, stamp| {
+        let Some(sets) = &mut lane.sets else {
+            return true;
+        };
+        let waiter = |seat, stamp| {
             let waiter = Waiter {
                 queue,
                 lane: number,
-                aisle,
+                set,
                 seat,
                 stamp,
             };
             (waiter, weight)
-        });
-        let Err(count) = passed else {
+        };
+        let (gates, now) = (&mut *context.gates, context.now);
+        let Err(count) = sets.try_pass(gates, now, (set, head.id), take, waiter) else {
             return true;
         };
-        let count = match self.definition.ordering {
-            Ordering::None => count,
-            Ordering::Key => {
-                lane.held = Some(aisle);
-                1
-            }
-        };
-        lane.throttled += count;
-        self.books.stats.throttled += count;
-        self.books.refresh(number, &self.definition);
+        self.index
+            .count(number, count, Stage::Ready, Stage::Throttled);
         false
     }
 
-    /// Returns what stands between a lane and its next delivery.
-    fn outlook(&mut self, number: u32) -> Outlook {
-        let head = self.books.head(number);
-        let lane = self.books.lane(number);
-        let Some(head) = head else {
-            return if lane.stored.is_some() && !lane.is_full {
-                Outlook::Stored(None)
-            } else {
-                Outlook::Empty
-            };
+    /// Returns where the next message of a lane is, if it has one.
+    fn next_message(&mut self, number: u32) -> Option<NextMessage> {
+        let Some(head) = self.index.head(number) else {
+            let backlog = self.index.lane(number).backlog?;
+            return (!backlog.is_parked).then_some(NextMessage::InStore(None));
         };
-        let message = &self.books.messages[head.slot as usize];
-        match (&message.state, &message.payload) {
-            // Only strict lines have such a head; its timer is set.
-            (State::Delayed | State::Failing { .. }, _) => Outlook::Blocked,
-            (_, None) => Outlook::Stored(Some(head)),
-            // Whoever was promised something before is served first.
-            (_, Some(_)) if !lane.promises.is_empty() => Outlook::Stored(Some(head)),
-            (_, Some(_)) => Outlook::Ready(head),
-        }
+        let is_loaded = self.index.messages[head.slot as usize].payload.is_some();
+        Some(if is_loaded {
+            NextMessage::InMemory(head)
+        } else {
+            NextMessage::InStore(Some(head))
+        })
     }
 
-    /// Charges a lane whose turn it is, and promises its message to a consumer.
-    fn promise(
+    /// Charges a lane whose turn it is. From now on it owes its message to the consumer.
+    fn charge(
         &mut self,
         now: Timestamp,
         number: u32,
         consumer: u32,
         head: Option<Handle>,
-    ) -> Promise {
-        let lane = self.books.lane(number);
-        let bytes = match (head, lane.stored) {
-            (Some(head), _) => self.books.messages[head.slot as usize].carried(),
-            // The mean of what is there: corrected when the message is.
-            (None, Some(stored)) => stored.bytes / stored.count.max(1),
-            (None, None) => 0,
+    ) -> OwedDelivery {
+        let lane = self.index.lane(number);
+        let bytes = match head {
+            Some(head) => self.index.messages[head.slot as usize].carried(),
+            // Corrected when the message is read.
+            None => lane.mean_stored_bytes().unwrap_or(0),
         };
         let charged = cost(self.definition.charge, bytes, lane.expected);
-        let key = lane.engine;
-        let known = self.books.engine.charge(key, charged);
-        known.expect("the engine has just named it");
-        self.books.count(now, number, charged);
-        Promise {
+        self.index.charge(now, number, charged);
+        OwedDelivery {
             consumer,
-            name: self.consumers.promise(consumer),
+            name: self.consumers.reserve(consumer),
             charged,
         }
     }
 
-    /// Delivers what a lane owes, as far as it is in memory now.
-    pub(super) fn keep_promises<T>(
+    /// Makes the deliveries that a lane owes, as far as their messages are in memory now.
+    pub(super) fn deliver_owed<T>(
         &mut self,
         context: &mut Context<'_, T>,
         number: u32,
         may_deliver: bool,
     ) {
-        while let Some(&promise) = self.books.lane(number).promises.front() {
-            let lane = self.books.lane(number);
-            let is_wanted = self.consumers.awaits(promise.consumer, promise.name);
-            let may_deliver = may_deliver
+        while let Some(&owed) = self.index.lane(number).owed.front() {
+            let is_wanted = self.consumers.awaits(owed.consumer, owed.name);
+            let may_deliver = is_wanted
+                && may_deliver
                 && self.definition.delivery == Delivering::Running
-                && lane.may_deliver(lane.cap(&self.definition));
-            let outlook = if is_wanted && may_deliver {
-                // Without the promises, that is.
-                let promises = std::mem::take(&mut self.books.lane_mut(number).promises);
-                let outlook = self.outlook(number);
-                self.books.lane_mut(number).promises = promises;
-                outlook
+                && self
+                    .index
+                    .blocked(number, 0)
+                    .without(BlockReason::ReadFailed)
+                    .is_empty();
+            let next = if may_deliver {
+                self.next_message(number)
             } else {
-                Outlook::Empty
+                None
             };
-            match outlook {
-                // Otherwise it waits for a token, and perhaps another one does not.
-                Outlook::Ready(head) => {
+            match next {
+                // Otherwise it waits for a token, and perhaps another message does not.
+                Some(NextMessage::InMemory(head)) => {
                     if self.pass(context, number, head, Take::Tokens) {
-                        self.books.lane_mut(number).promises.pop_front();
-                        self.deliver(context, number, head, promise);
+                        self.index.lane_mut(number).owed.pop_front();
+                        self.deliver(context, number, head, owed);
                     }
                 }
-                Outlook::Stored(head) if self.ensure_load(context, number, head) => return,
-                Outlook::Stored(_) | Outlook::Blocked | Outlook::Empty => {
-                    self.break_promise(number, is_wanted);
+                Some(NextMessage::InStore(head)) if self.ensure_load(context, number, head) => {
+                    return;
                 }
+                Some(NextMessage::InStore(_)) | None => self.cancel_owed(number, is_wanted),
             }
         }
     }
 
-    /// Takes back the first promise of a lane. The turn is paid for: like a delivery to a consumer that has gone, it
-    /// comes to nothing, and a lane that got it back could save turns up. What was read only to wait for a token is
-    /// another matter: nobody could know.
-    fn break_promise(&mut self, number: u32, is_wanted: bool) {
-        let lane = self.books.lane_mut(number);
-        let Some(promise) = lane.promises.pop_front() else {
+    /// Cancels the first delivery that a lane owes. The lane has still used its turn: one that got it back could save
+    /// turns up. The exception is a message that turned out to lack a token when it was read.
+    fn cancel_owed(&mut self, number: u32, is_wanted: bool) {
+        let lane = self.index.lane_mut(number);
+        let is_throttled = lane.counts[Stage::Throttled] > 0;
+        let Some(owed) = lane.owed.pop_front() else {
             return;
         };
-        let (engine, is_throttled) = (lane.engine, lane.throttled > 0);
         if is_wanted {
-            self.consumers.disappoint(promise.consumer);
+            self.consumers.refund(owed.consumer);
             if is_throttled {
-                let nothing = Cost::new(0);
-                let known = self.books.engine.settle(engine, promise.charged, nothing);
-                known.expect("a lane's key is registered");
+                let lanes = &mut self.index.lanes;
+                lanes.settle_charge(number, owed.charged, Cost::new(0));
             }
         }
     }
 
-    /// Leases a message that is in memory to whom it was promised.
+    /// Leases a message that is in memory to its consumer.
     fn deliver<T>(
         &mut self,
         context: &mut Context<'_, T>,
         number: u32,
         head: Handle,
-        promise: Promise,
+        owed: OwedDelivery,
     ) {
         let now = context.now;
         let lease = self.new_lease();
-        let position = self.consumers.give(promise.consumer, head.slot);
-        let books = &mut self.books;
-        books.pop(number, head);
-        let message = &mut books.messages[head.slot as usize];
-        let charged = match self.definition.charge {
-            // How long it will take is known no better now.
-            Charge::Time => promise.charged,
-            charge => cost(charge, message.carried(), promise.charged),
-        };
+        let index = &mut self.index;
+        let weight = index.lane(number).weight_in_force().value();
+        let message = &mut index.messages[head.slot as usize];
         let payload = message
             .payload
             .take()
-            .expect("only what is in memory is delivered");
+            .expect("a message is in memory when it is delivered");
         let waited = match message.state {
             State::Ready { since } if !message.was_delivered => Some(now.since(since)),
             State::Ready { .. } | State::Delayed | State::Failing { .. } | State::Leased { .. } => {
@@ -338,86 +308,67 @@ impl Queue {
             }
         };
         message.was_delivered = true;
-        message.state = State::Leased {
+        let charged = match self.definition.charge {
+            // How long it will take is not known better now.
+            Charge::Time => owed.charged,
+            charge => cost(charge, message.carried(), owed.charged),
+        };
+        let delivery = Delivery {
+            message: message.id,
             lease,
-            consumer: promise.consumer,
-            position,
+            fairness_key: message.meta.schedule.fairness_key.clone(),
+            payload,
+            attempt: message.meta.attempts.saturating_add(1),
+            weight,
+            enqueued_at: message.meta.enqueued_at,
+            lease_time: self.definition.visibility_timeout,
+            history: message.meta.history.clone(),
+        };
+        let (whole, bare) = (Memory::whole(message.meta.sizes), Memory::bare());
+        index.resize(context.memory, whole, bare);
+        context.effects.deliveries.push((owed.name, delivery));
+        let leased = State::Leased {
+            lease,
+            consumer: owed.consumer,
+            position: self.consumers.give(owed.consumer, head.slot),
             since: now,
             charged,
         };
-        let (whole, bare) = (Memory::whole(message.meta.sizes), Memory::bare());
-        let lane = books.lanes[number as usize]
-            .as_mut()
-            .expect("the engine names lanes that exist");
-        context.effects.deliveries.push((
-            promise.name,
-            Delivery {
-                message: message.id,
-                lease,
-                fairness_key: message.meta.schedule.fairness_key.clone(),
-                payload,
-                attempt: message.meta.attempts.saturating_add(1),
-                weight: lane.weight_in_force().value(),
-                enqueued_at: message.meta.enqueued_at,
-                lease_time: self.definition.visibility_timeout,
-                history: message.meta.history.clone(),
-            },
-        ));
-        lane.ready_count -= 1;
-        lane.leased += 1;
-        lane.delivered += 1;
+        index.set_state(head.slot, leased);
+        index.leases.insert(lease, head.slot);
+        let deadline = now.saturating_add(self.definition.visibility_timeout);
+        index.arm(head.slot, Some(deadline));
+        if charged != owed.charged {
+            index.lanes.settle_charge(number, owed.charged, charged);
+        }
+        self.count_delivery(number, waited);
+    }
+
+    /// Counts a delivery; `waited` is how long the message has waited for its first.
+    fn count_delivery(&mut self, number: u32, waited: Option<Duration>) {
+        let of_lane = &mut self.index.lanes.get_unmarked(number).totals;
+        of_lane.delivered += 1;
+        self.totals.delivered += 1;
         if let Some(waited) = waited {
-            lane.first_delivered += 1;
-            lane.waited += waited;
+            of_lane.first_delivered += 1;
+            of_lane.waited += waited;
             self.totals.first_delivered += 1;
             self.totals.waited += waited;
         }
-        let key = lane.engine;
-        books.stats.ready -= 1;
-        books.stats.leased += 1;
-        self.totals.delivered += 1;
-        books.resize(context.memory, whole, bare);
-        books.leases.insert(lease, head.slot);
-        let deadline = now.saturating_add(self.definition.visibility_timeout);
-        books.arm(head.slot, Some(deadline));
-        if charged != promise.charged {
-            let known = books.engine.settle(key, promise.charged, charged);
-            known.expect("a lane's key is registered");
-        }
-        books.refresh(number, &self.definition);
     }
 
     fn new_lease(&mut self) -> LeaseId {
-        // Numbers of another owner of the queue begin elsewhere; no owner lives to give 2^40.
+        // Leases of another owner of the queue have another epoch; no owner lives to give 2^40 of them.
         let number = u64::from(self.epoch.get()) << 40 | self.next_lease;
         self.next_lease += 1;
         LeaseId::from_number(number)
-    }
-
-    /// Lets lanes whose read has failed try again.
-    fn retry_failed_loads(&mut self, now: Timestamp) {
-        while let Some(&(moment, number)) = self.books.failed_loads.front() {
-            if moment > now {
-                return;
-            }
-            self.books.failed_loads.pop_front();
-            if let Some(lane) = &mut self.books.lanes[number as usize]
-                && (lane.loading == Loading::Failed || lane.is_full)
-            {
-                if lane.loading == Loading::Failed {
-                    lane.loading = Loading::Nothing;
-                }
-                lane.is_full = false;
-                self.books.refresh(number, &self.definition);
-            }
-        }
     }
 }
 
 /// Returns what the delivery of a message that carries so much is charged when it begins.
 ///
-/// Where time is what counts, that is what its key's messages have taken of late. If it were less, a key whose messages
-/// take long would get all places of a consumer before the first of its results shows what they cost.
+/// Where deliveries are charged by time, that is what its key's messages have taken of late. If it were less, a key whose
+/// messages take long would get all places of a consumer before the first of its results shows what they cost.
 pub(super) fn cost(charge: Charge, bytes: u64, expected: Cost) -> Cost {
     match charge {
         Charge::Message => Cost::new(MESSAGE),

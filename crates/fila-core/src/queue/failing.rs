@@ -1,43 +1,42 @@
-//! What becomes of a delivery that has failed: another attempt, or the end.
+//! What becomes of a delivery that has failed: another attempt, or the queue of dead letters.
 //!
 //! # The way of a failure
 //! ```text
-//!                         ┌── judged by somebody else, if the queue says so ──┐
-//! Leased ──▶ Failing ─────┤                                                   ├──▶ Ready, or Delayed first
-//!                         └── by the queue's own policy, else or too late ────┤
-//!                                                                             └──▶ deleted here, adopted there
+//!                         ┌── the driver decides, if the queue asks for it ──┐
+//! Leased ──▶ Failing ─────┤                                                  ├──▶ Ready, or Delayed first
+//!                         └── else, or too late: the queue's own policy ─────┤
+//!                                                                            └──▶ deleted here, adopted there
 //! ```
-//! Failing is no more than a moment, unless somebody else judges. The attempt is part of the round in which it failed,
-//! with the wait that the queue's own policy gives it, so that a crash before the judgement is as good as none.
+//! Without a hook, a message is failing for a moment only. The round in which the delivery failed stores the attempt, with
+//! the delay that the queue's own policy gives it. So a crash before the driver's decision loses nothing.
 //!
 //! # What always holds
-//! - A message that is failing is out of line, and in a strictly ordered queue in the way of those behind it; it counts as
-//!   delayed, and has a timer.
-//! - A message becomes a dead letter in one round with its deletion. If the other queue has no room the message stays,
-//!   and is tried again after the longest wait.
-//! - Whatever waits is in memory, so there is a bound on how many wait. At the bound a message that fails waits all the
-//!   same, and its key delivers nothing until there is room again: so there are never more than the bound and what was
-//!   leased, and keys whose messages do not fail do not notice.
+//! - A failing message is not deliverable. In a strictly ordered queue it stands in line, and those behind it wait. It
+//!   counts as delayed, and has a timer.
+//! - One round stores the dead letter and the deletion of its message. If the other queue has no room, the message stays,
+//!   and is tried again after the longest delay.
+//! - Delayed messages are in memory, so their number has a limit. At the limit a message that fails is delayed all the
+//!   same, and its key is suspended until there is room again. So there are never more delayed messages than the limit and
+//!   the leased ones, and keys whose messages do not fail are not affected.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fila_store::{Death, DeathReason, ErrorText, History, Meta, QueueId, Timestamp};
 
-use super::admission::earliest;
-use super::line::Join;
-use super::message::State;
+use super::counts::Stage;
+use super::message::{Message, State};
 use super::{Context, Queue};
 use crate::{Failure, FailureToken, Judgement, MovedMessage, Ordering};
 
-/// When a message that is to become a dead letter is tried to be moved again, if the round was too full for it.
+/// When to try again to move a dead letter that the round had no room for.
 const NEXT_ROUND: Duration = Duration::from_millis(10);
 
 /// Why a delivery ended without an acknowledgement.
 #[derive(Debug)]
 pub(super) enum Cause {
     Nacked {
-        /// What the consumer has asked for.
+        /// The delay that the consumer has asked for.
         delay: Option<Duration>,
         error: Option<ErrorText>,
     },
@@ -55,9 +54,9 @@ impl Cause {
     }
 }
 
-/// A message that is to leave for another queue.
+/// A message that becomes a dead letter.
 #[derive(Debug)]
-pub(crate) struct Dying {
+pub(crate) struct DeadLetter {
     pub(crate) slot: u32,
     reason: DeathReason,
 }
@@ -67,203 +66,178 @@ impl Queue {
     pub(super) fn fail<T>(&mut self, context: &mut Context<'_, T>, slot: u32, cause: &Cause) {
         self.end_lease(context, slot);
         let now = context.now;
-        let error = cause.text();
-        let wish = match cause {
+        let requested_delay = match cause {
             Cause::Nacked { delay, .. } => *delay,
             // It has waited for the length of its lease; that is enough.
             Cause::LeaseExpired | Cause::ConsumerGone => Some(Duration::ZERO),
         };
-        let books = &mut self.books;
-        let message = &mut books.messages[slot as usize];
+        let error = cause.text();
+        let message = &mut self.index.messages[slot as usize];
         let before = message.footprint();
         message.meta.attempts = message.meta.attempts.saturating_add(1);
+        let earlier = message.meta.history.as_ref();
         message.meta.history = Some(Arc::new(History {
             last_error: error.clone(),
-            first_failed_at: match &message.meta.history {
-                Some(history) => history.first_failed_at,
-                None => now,
-            },
+            first_failed_at: earlier.map_or(now, |history| history.first_failed_at),
             last_failed_at: now,
-            death: match &message.meta.history {
-                Some(history) => history.death.clone(),
-                None => None,
-            },
+            death: earlier.and_then(|history| history.death.clone()),
         }));
-        let attempts = message.meta.attempts;
-        let wait = wish.unwrap_or_else(|| self.definition.retry.delay(message.id, attempts));
-        message.meta.deliver_after = (!wait.is_zero()).then(|| now.saturating_add(wait));
-        message.state = State::Failing {
-            wish,
-            sentence: None,
-        };
+        let delay = requested_delay.unwrap_or_else(|| {
+            self.definition
+                .retry
+                .delay(message.id, message.meta.attempts)
+        });
+        message.meta.deliver_after = (!delay.is_zero()).then(|| now.saturating_add(delay));
         self.writes.batch.update(message.id, message.meta.clone());
-        let after = message.footprint();
-        let number = message.lane;
-        let (locator, is_expired) = (message.locator(), message.is_expired(now));
-        let id = message.id;
-        books.resize(context.memory, before, after);
-        books.stats.leased -= 1;
-        books.stats.delayed += 1;
-        let lane = books.lane_mut(number);
-        lane.leased -= 1;
-        lane.delayed += 1;
-        if self.definition.ordering == Ordering::Key {
-            books.line_up(slot, Join::Between);
-        }
+        let (after, is_expired) = (message.footprint(), message.is_expired(now));
+        self.index.resize(context.memory, before, after);
+        let failing = State::Failing {
+            requested_delay,
+            death: None,
+        };
+        self.index.set_state(slot, failing);
         if is_expired {
-            return self.expire(context, slot);
+            self.expire(context, slot);
+        } else if self.definition.judges_failures() && !matches!(cause, Cause::ConsumerGone) {
+            self.ask_for_judgement(context, slot, error);
+        } else {
+            self.judge_failing(context, slot, Judgement::Default);
         }
-        if !self.definition.judges_failures() || matches!(cause, Cause::ConsumerGone) {
-            return self.pass_judgement(context, slot, Judgement::Default);
-        }
-        self.await_judgement(slot, now.saturating_add(context.settings.judging_time));
+    }
+
+    /// Lets the driver decide what becomes of a failing message, for a while.
+    fn ask_for_judgement<T>(&mut self, context: &mut Context<'_, T>, slot: u32, error: ErrorText) {
+        self.wait_failing(
+            slot,
+            context.now.saturating_add(context.settings.judging_time),
+        );
+        let message = &self.index.messages[slot as usize];
+        let attempts = message.meta.attempts;
         context.effects.failures.push(Failure {
             queue: self.id,
-            locator,
+            locator: message.locator(),
             attempts,
             error,
             token: FailureToken {
-                generation: self.books.serial,
+                generation: self.index.serial,
                 slot,
-                message: id,
+                message: message.id,
                 attempts,
             },
         });
     }
 
-    /// Lets a message that is failing wait until then, or until its life ends.
-    fn await_judgement(&mut self, slot: u32, until: Timestamp) {
-        let message = &self.books.messages[slot as usize];
-        let moment = earliest(Some(until), message.meta.expires_at);
-        let lane = message.lane;
-        self.books.arm(slot, moment);
-        self.books.refresh(lane, &self.definition);
+    /// Lets a failing message wait until then, or until it expires.
+    fn wait_failing(&mut self, slot: u32, until: Timestamp) {
+        let expires_at = self.index.messages[slot as usize].meta.expires_at;
+        let moment = expires_at.map_or(until, |end| end.min(until));
+        self.index.arm(slot, Some(moment));
     }
 
-    /// Takes the judgement on a failure, if that still waits for it.
+    /// Takes the driver's decision on a failure, if the message still waits for it.
     pub(crate) fn judge<T>(
         &mut self,
         context: &mut Context<'_, T>,
         token: FailureToken,
         judgement: Judgement,
     ) {
-        if token.generation != self.books.serial {
-            // Purged since.
-            return;
+        if token.generation != self.index.serial {
+            return; // purged since
         }
-        let awaits = |message: &super::message::Message| {
+        let awaits = |message: &Message| {
             message.id == token.message
                 && message.meta.attempts == token.attempts
-                && matches!(message.state, State::Failing { sentence: None, .. })
+                && matches!(message.state, State::Failing { death: None, .. })
         };
-        let found = self.books.messages.get(token.slot as usize);
+        let found = self.index.messages.get(token.slot as usize);
         if found.is_some_and(awaits) {
-            self.pass_judgement(context, token.slot, judgement);
+            self.judge_failing(context, token.slot, judgement);
         }
     }
 
-    /// Judges a failure whose time to be judged by somebody else is over.
-    pub(super) fn judge_late<T>(
+    /// Decides on a failing message whose time to wait is over.
+    pub(super) fn decide_late<T>(
         &mut self,
         context: &mut Context<'_, T>,
         slot: u32,
-        sentence: Option<DeathReason>,
+        death: Option<DeathReason>,
     ) {
-        match sentence {
-            Some(reason) => self.sentence(context, slot, reason),
-            None => self.pass_judgement(context, slot, Judgement::Default),
+        match death {
+            Some(reason) => self.give_up(context, slot, reason),
+            None => self.judge_failing(context, slot, Judgement::Default),
         }
     }
 
-    fn pass_judgement<T>(&mut self, context: &mut Context<'_, T>, slot: u32, judgement: Judgement) {
-        let message = &self.books.messages[slot as usize];
-        let State::Failing { wish, .. } = message.state else {
+    fn judge_failing<T>(&mut self, context: &mut Context<'_, T>, slot: u32, judgement: Judgement) {
+        let message = &self.index.messages[slot as usize];
+        let State::Failing {
+            requested_delay, ..
+        } = message.state
+        else {
             unreachable!("the caller has looked");
         };
         let (retry, attempts) = (self.definition.retry, message.meta.attempts);
-        let own = wish.unwrap_or_else(|| retry.delay(message.id, attempts));
-        let may_die = self.dead_letters.is_some();
+        let own_delay = requested_delay.unwrap_or_else(|| retry.delay(message.id, attempts));
+        let is_exhausted = retry.is_exhausted(attempts);
+        let may_die = self.dead_letter_queue.is_some();
         match judgement {
             Judgement::Retry { delay } => {
                 let delay = delay.min(context.settings.limits.delay);
-                self.try_again(context, slot, delay);
+                self.retry(context, slot, delay);
             }
-            Judgement::DeadLetter { reason } if may_die => self.sentence(context, slot, reason),
-            Judgement::Default if may_die && retry.is_exhausted(attempts) => {
-                self.sentence(context, slot, DeathReason::AttemptsExhausted);
+            Judgement::DeadLetter { reason } if may_die => self.give_up(context, slot, reason),
+            Judgement::Default if may_die && is_exhausted => {
+                self.give_up(context, slot, DeathReason::AttemptsExhausted);
             }
             Judgement::Default | Judgement::DeadLetter { .. } => {
-                self.try_again(context, slot, own);
+                self.retry(context, slot, own_delay);
             }
         }
     }
 
-    /// Lets a message that has failed be delivered again, after a wait.
-    fn try_again<T>(&mut self, context: &mut Context<'_, T>, slot: u32, wait: Duration) {
+    /// Lets a failing message be delivered again, after a delay.
+    fn retry<T>(&mut self, context: &mut Context<'_, T>, slot: u32, delay: Duration) {
         self.totals.retried += 1;
         let now = context.now;
-        let max = context.settings.limits.delayed_per_queue;
-        let books = &mut self.books;
-        let message = &mut books.messages[slot as usize];
-        let deliver_after = (!wait.is_zero()).then(|| now.saturating_add(wait));
+        let message = &mut self.index.messages[slot as usize];
+        let deliver_after = (!delay.is_zero()).then(|| now.saturating_add(delay));
         if message.meta.deliver_after != deliver_after {
             message.meta.deliver_after = deliver_after;
             self.writes.batch.update(message.id, message.meta.clone());
         }
-        let is_early = message.is_early(now);
-        message.state = if is_early {
-            State::Delayed
-        } else {
-            State::Ready { since: now }
-        };
-        let moment = if is_early {
-            earliest(deliver_after, message.meta.expires_at)
-        } else {
-            message.meta.expires_at
-        };
-        let number = message.lane;
-        let lane = books.lane_mut(number);
-        if is_early {
-            // It was counted as delayed before.
-            if books.stats.delayed > max {
-                books.hold(number);
+        let (number, moment) = (message.lane, message.next_moment(now));
+        if message.is_early(now) {
+            self.index.set_state(slot, State::Delayed);
+            if self.index.counts()[Stage::Delayed] > context.settings.limits.delayed_per_queue {
+                self.index.suspend(number);
             }
         } else {
-            lane.delayed -= 1;
-            lane.ready_count += 1;
-            match self.definition.ordering {
-                Ordering::None => books.line_up(slot, Join::Between),
-                // It stands in line, perhaps at the head.
-                Ordering::Key => lane.is_blocked = false,
-            }
-            books.stats.delayed -= 1;
-            books.stats.ready += 1;
+            self.index.set_state(slot, State::Ready { since: now });
         }
-        books.arm(slot, moment);
-        books.refresh(number, &self.definition);
+        self.index.arm(slot, moment);
     }
 
-    /// Lets a message leave for the other queue, as soon as the broker comes to it.
-    fn sentence<T>(&mut self, context: &mut Context<'_, T>, slot: u32, reason: DeathReason) {
-        if let State::Failing { sentence, .. } = &mut self.books.messages[slot as usize].state {
-            *sentence = Some(reason);
+    /// Makes a failing message a dead letter, which the broker moves next.
+    fn give_up<T>(&mut self, context: &mut Context<'_, T>, slot: u32, reason: DeathReason) {
+        if let State::Failing { death, .. } = &mut self.index.messages[slot as usize].state {
+            *death = Some(reason);
         }
-        self.books.arm(slot, None);
-        context.dying.push(Dying { slot, reason });
+        self.index.arm(slot, None);
+        context.dead_letters.push(DeadLetter { slot, reason });
     }
 
-    /// Returns the dead letter that a message becomes, and the queue that is to take it.
+    /// Returns the dead letter that a message becomes, and the queue that takes it.
     pub(crate) fn dead_letter(
         &self,
         now: Timestamp,
-        dying: &Dying,
+        dead: &DeadLetter,
     ) -> Option<(QueueId, MovedMessage)> {
-        let dead_letters = self.dead_letters.as_ref()?;
-        let message = &self.books.messages[dying.slot as usize];
+        let queue = self.dead_letter_queue.as_ref()?;
+        let message = &self.index.messages[dead.slot as usize];
         let mut history = History::clone(message.meta.history.as_deref()?);
         history.death = Some(Death {
-            reason: dying.reason,
-            queue: dead_letters.from.clone(),
+            reason: dead.reason,
+            queue: queue.from.clone(),
             message: message.id,
             attempts: message.meta.attempts,
             died_at: now,
@@ -274,36 +248,33 @@ impl Queue {
         meta.sizes = message.meta.sizes;
         meta.history = Some(Arc::new(history));
         let from = message.locator();
-        Some((dead_letters.to, MovedMessage { from, meta }))
+        Some((queue.to, MovedMessage { from, meta }))
     }
 
-    /// Deletes a message that the other queue has taken.
-    pub(crate) fn bury<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
+    /// Deletes a message that the queue of dead letters has taken.
+    pub(crate) fn delete_moved<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
         self.totals.dead_lettered += 1;
         self.depart(context, slot);
     }
 
-    /// Keeps a message that the other queue has no room for.
+    /// Keeps a message that the queue of dead letters has no room for.
     pub(crate) fn keep<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
         self.totals.dead_letters_refused += 1;
-        self.try_again(context, slot, self.definition.retry.backoff_max);
+        self.retry(context, slot, self.definition.retry.backoff_max);
     }
 
-    /// Tries to let a message leave in the next round, since this one is full.
+    /// Keeps a message until the next round, since this one is full.
     pub(crate) fn keep_for_a_moment(&mut self, now: Timestamp, slot: u32) {
-        self.await_judgement(slot, now.saturating_add(NEXT_ROUND));
+        self.wait_failing(slot, now.saturating_add(NEXT_ROUND));
     }
 
-    /// Deletes a message, which holds up a strict line until that is durable.
+    /// Deletes a message. A strictly ordered lane waits until that is durable.
     pub(super) fn depart<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
-        let message = self.books.remove(context.memory, slot);
+        let message = self.index.remove(context.memory, slot);
         self.writes.batch.delete(message.locator());
-        let lane = self.books.lane_mut(message.lane);
-        lane.is_blocked = false;
         if self.definition.ordering == Ordering::Key {
-            lane.settling += 1;
+            self.index.lane_mut(message.lane).deletions.strict += 1;
             self.writes.settling.push(message.lane);
         }
-        self.books.refresh(message.lane, &self.definition);
     }
 }

@@ -1,261 +1,438 @@
 //! The messages of one fairness key.
 //!
-//! A lane is a line of messages in the order of their ids, in three stretches:
+//! A lane delivers its messages in the order of their ids. It keeps them in three parts:
 //!
 //! ```text
-//! returned     delivered before, or delayed: known one by one, payloads perhaps in the store only
+//! returned     delivered before, or delayed: in memory, payloads perhaps in the store only
 //! ready        never delivered, in memory
-//! stored       in the store only; begins after all of the above, and is read back from there
+//! backlog      in the store only; begins after all of the above, and is read back from there
 //! ```
 //!
-//! While there is a stored stretch, new messages join it: order needs it, and so does the bound on memory. Messages that
-//! take tokens from buckets stand in lines of their own beside this one, see [`aisle`](super::aisle), unless the queue is
-//! strictly ordered; the first of all lines that are open is the next. When the lane is empty, all handles are dropped.
+//! While there is a backlog, new messages join it: the order needs it, and so does the bound on memory. Messages that
+//! name throttle keys stand in lines of their own, see [`throttle_sets`](super::throttle_sets), unless the queue is
+//! strictly ordered. The next message is the first of all lines that do not wait for a token.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use drr::{Cost, Weight};
 use fila_store::{FairnessKey, MessageId, Meta, Timestamp};
+use slab::Slab;
 
-use super::aisle::Aisles;
+use super::blocked::{BlockReason, Blocked};
+use super::counts::{Counts, Stage};
 use super::dispatch::MESSAGE;
-use super::line::Line;
-use super::message::{Handle, carried, ready_since};
+use super::line::{Join, Line};
+use super::message::{Handle, Message, State, carried, ready_since};
 use super::pace::Share;
-use crate::{ConsumerId, Definition, Delivering, KeySettings, Ordering};
+use super::throttle_sets::ThrottleSets;
+use crate::{ConsumerId, Delivering, KeySettings, Ordering};
+
+/// How many stale entries a lane's list of delayed messages may hold, beside as many as there are live ones.
+const DELAYS_SLACK: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) key: FairnessKey,
     pub(super) engine: drr::Key,
-    /// What producers said last.
+    pub(super) ordering: Ordering,
+    /// The weight that the last message named.
     pub(super) weight: Weight,
     pub(super) settings: KeySettings,
     pub(super) line: Line,
-    /// Messages that take tokens; none if there are none.
-    pub(super) aisles: Option<Box<Aisles>>,
-    pub(super) stored: Option<Stored>,
-    /// Live messages in lines that are ready.
-    pub(super) ready_count: u64,
-    /// Of these, how many stand in aisles that are shut; in a strictly ordered lane the head, if it waits for a token.
-    pub(super) throttled: u64,
-    /// In a strictly ordered lane: the aisle whose head waits for a token, and everybody behind it.
-    pub(super) held: Option<u32>,
-    /// The next message in the store would have to wait for a token, and there is no room for more of those.
-    pub(super) is_full: bool,
-    /// A delivery is owed whose message may lack a token, too: no more are promised until it is read.
-    pub(super) is_slow: bool,
-    pub(super) delayed: u64,
-    pub(super) leased: u32,
-    /// Accepted, and not yet durable.
-    pub(super) uncommitted: u32,
-    /// In a strictly ordered lane: acknowledged, and not yet durably so. What comes next waits for that.
-    pub(super) settling: u32,
-    /// Messages of the stored stretch that are deleted, and not yet durably so. Until then nothing is read.
-    pub(super) removing: u32,
+    /// Messages that name throttle keys; `None` if there are none.
+    pub(super) sets: Option<Box<ThrottleSets>>,
+    pub(super) backlog: Option<Backlog>,
+    /// Messages that wait for their time, the first one on top. An entry may be stale.
+    delays: Option<Box<BinaryHeap<Reverse<(Timestamp, Handle)>>>>,
+    pub(super) counts: Counts,
+    pub(super) deletions: Deletions,
     pub(super) loading: Loading,
-    /// Bytes set apart for what is being read.
-    pub(super) reserved: usize,
-    /// Deliveries that are paid for, and wait for their messages to be read. While there are any, there is a read
-    /// under way.
-    pub(super) promises: VecDeque<Promise>,
-    /// In a strictly ordered lane: the head waits for its time.
-    pub(super) is_blocked: bool,
-    /// A message of it has failed when as many were waiting as may.
-    pub(super) is_held: bool,
-    /// What a delivery takes, where time is what counts: a mean of the last ones.
+    /// Deliveries that are charged, and wait for their messages to be read. While there are any, a read is under way.
+    pub(super) owed: VecDeque<OwedDelivery>,
+    /// A message of it failed when as many messages were delayed as may be. It delivers nothing until there is room.
+    pub(super) is_suspended: bool,
+    /// Where deliveries are charged by time: a mean of the last ones.
     pub(super) expected: Cost,
     /// What it got in the last minute.
     pub(super) share: Share,
+    pub(super) totals: LaneTotals,
+    /// What the table has made of it at the last refresh.
+    pub(super) known: KnownLane,
+}
+
+/// Deletions that are not durable yet, and that the lane waits for.
+#[derive(Debug, Default)]
+pub(super) struct Deletions {
+    /// Strictly ordered lanes only. If the next message went out before, a crash could bring back the one before it.
+    pub(super) strict: u32,
+    /// Messages of the backlog: a read might still find them.
+    pub(super) backlog: u32,
+}
+
+/// What happened since the lane came into memory.
+#[derive(Debug, Default)]
+pub(super) struct LaneTotals {
     pub(super) delivered: u64,
     pub(super) first_delivered: u64,
-    /// How long those that were delivered for the first time have waited for it, together.
+    /// How long the messages of the first deliveries have waited, together.
     pub(super) waited: Duration,
     pub(super) acked: u64,
     pub(super) nacked: u64,
-    /// What the engine was told last.
-    pub(super) is_awake: bool,
-    pub(super) is_parked: bool,
-    /// Whether it is counted among the keys that have messages.
-    pub(super) is_active: bool,
-    /// Whether it is counted among the lanes that cannot be forgotten.
-    pub(super) is_busy: bool,
-    /// Whether it is in the list of lanes that may be forgotten.
-    pub(super) is_listed: bool,
-    /// Whether the books have a list of its messages that wait for their time.
-    pub(super) has_delays: bool,
 }
 
-/// Messages that are in the store only.
+/// What the [table](super::lane_table) has derived from a lane, and refreshes when the lane has changed.
+#[derive(Debug)]
+pub(super) struct KnownLane {
+    /// The lane is in the list of lanes to be refreshed.
+    pub(super) is_changed: bool,
+    /// The engine has it in its ring.
+    pub(super) is_runnable: bool,
+    pub(super) activity: Activity,
+    /// It is in the list of idle lanes. A lane that got messages again stays there until it is looked at.
+    pub(super) is_listed: bool,
+}
+
+/// How much would be lost with a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Activity {
+    /// Nothing but what the engine knows: the lane can be forgotten.
+    Idle,
+    /// It has no durable message, and something is under way.
+    Busy,
+    /// It has durable messages.
+    Active,
+}
+
+/// Messages that are in the store only. How many they are is in the lane's counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stored {
+pub(super) struct Backlog {
     /// They come after this one.
     pub(super) after: MessageId,
-    /// And end with this one. What is in the store behind it is not confirmed yet.
+    /// The last one. What is in the store behind it is not confirmed yet.
     pub(super) last: MessageId,
-    pub(super) count: u64,
     /// What they carry.
     pub(super) bytes: u64,
     /// From when on the first of them can be delivered, or the one before it could.
     pub(super) since: Timestamp,
+    /// The first one would have to wait for a token, and memory has no room for more that do.
+    pub(super) is_parked: bool,
 }
 
 /// Whether something is being read for a lane.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Loading {
-    Nothing,
-    /// What comes after what is in memory.
-    Backlog(Stretch),
+    Idle,
+    UnderWay(PendingRead),
+    /// The last read failed, and is to be tried again; deliveries wait for that.
+    Failed,
+}
+
+#[derive(Debug)]
+pub(super) struct PendingRead {
+    pub(super) wanted: Wanted,
+    /// Bytes of memory set apart for it.
+    pub(super) reserved: usize,
+    /// A delivery is owed whose message may turn out to lack a token: the lane owes no more until it is read.
+    pub(super) is_last_owed: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// The next messages of the backlog.
+    Backlog(ConfirmedBacklog),
     /// The payloads of these, the first of the line among them.
     Payloads(Vec<Handle>),
-    /// It failed, and is to be tried again; deliveries wait for that.
-    Failed,
+}
+
+/// The part of a backlog that was confirmed when a read was asked for: all of it is there to be found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConfirmedBacklog {
+    pub(super) last: MessageId,
+    pub(super) count: u64,
 }
 
 /// A delivery that a lane owes to a consumer: its turn has come, and its message is being read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Promise {
+pub(super) struct OwedDelivery {
     pub(super) consumer: u32,
     /// Tells whether it is still the same consumer.
     pub(super) name: ConsumerId,
     pub(super) charged: Cost,
 }
 
-/// What was confirmed of the stored messages when a read was asked for: all of it is there to be found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stretch {
-    pub(super) last: MessageId,
-    pub(super) count: u64,
+impl Backlog {
+    /// Tells whether a message of this key that is in the store is one of these. An earlier one is gone or in memory; a
+    /// later one is not confirmed.
+    pub(super) fn contains(&self, id: MessageId) -> bool {
+        id > self.after && id <= self.last
+    }
 }
 
 impl Lane {
     pub(super) fn new(
         key: FairnessKey,
         engine: drr::Key,
+        ordering: Ordering,
         weight: Weight,
         settings: KeySettings,
     ) -> Self {
         Self {
             key,
             engine,
+            ordering,
             weight,
             settings,
             line: Line::default(),
-            aisles: None,
-            stored: None,
-            ready_count: 0,
-            throttled: 0,
-            held: None,
-            is_full: false,
-            is_slow: false,
-            delayed: 0,
-            leased: 0,
-            uncommitted: 0,
-            settling: 0,
-            removing: 0,
-            loading: Loading::Nothing,
-            reserved: 0,
-            promises: VecDeque::new(),
-            is_blocked: false,
-            is_held: false,
+            sets: None,
+            backlog: None,
+            delays: None,
+            counts: Counts::default(),
+            deletions: Deletions::default(),
+            loading: Loading::Idle,
+            owed: VecDeque::new(),
+            is_suspended: false,
             expected: Cost::new(MESSAGE),
             share: Share::default(),
-            delivered: 0,
-            first_delivered: 0,
-            waited: Duration::ZERO,
-            acked: 0,
-            nacked: 0,
-            is_awake: false,
-            is_parked: false,
-            is_active: false,
-            is_busy: false,
-            is_listed: false,
-            has_delays: false,
+            totals: LaneTotals::default(),
+            known: KnownLane {
+                is_changed: false,
+                is_runnable: false,
+                activity: Activity::Idle,
+                is_listed: false,
+            },
         }
     }
 
     /// Returns the weight in force.
     pub(super) fn weight_in_force(&self) -> Weight {
-        let fixed = self.settings.weight.and_then(|fixed| {
-            let value = u64::from(fixed.get());
-            Weight::new(value)
-        });
-        fixed.unwrap_or(self.weight)
+        self.settings
+            .weight
+            .and_then(|fixed| Weight::new(u64::from(fixed.get())))
+            .unwrap_or(self.weight)
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        match self.settings.delivery {
-            Delivering::Running => false,
-            Delivering::Paused => true,
-        }
+        self.settings.delivery == Delivering::Paused
     }
 
-    /// Returns how many of its messages may be leased at once.
-    pub(super) fn cap(&self, definition: &Definition) -> u32 {
-        match definition.ordering {
-            Ordering::None => {
-                let cap = self.settings.concurrency.or(definition.key_concurrency);
-                cap.map_or(u32::MAX, NonZeroU32::get)
-            }
+    /// Returns how many of its messages may be leased at once, if the queue says this.
+    pub(super) fn cap(&self, key_concurrency: Option<NonZeroU32>) -> u32 {
+        match self.ordering {
+            Ordering::None => self
+                .settings
+                .concurrency
+                .or(key_concurrency)
+                .map_or(u32::MAX, NonZeroU32::get),
             Ordering::Key => 1,
         }
     }
 
-    /// Tells whether one more may be leased, with this cap.
-    pub(super) fn may_deliver(&self, cap: u32) -> bool {
-        !self.is_paused()
-            && !self.is_blocked
-            && self.held.is_none()
-            && !self.is_held
-            && self.removing == 0
-            && self.leased + self.settling < cap
-    }
-
-    pub(super) fn stored_count(&self) -> u64 {
-        self.stored.map_or(0, |stored| stored.count)
-    }
-
-    /// Returns how many of its messages wait for nothing but its turn.
-    pub(super) fn deliverable(&self) -> u64 {
-        let readable = if self.is_full { 0 } else { self.stored_count() };
-        (self.ready_count + readable).saturating_sub(self.promises.len() as u64 + self.throttled)
-    }
-
-    /// Returns how many messages it has, but for those that are not durable yet.
-    pub(super) fn depth(&self) -> u64 {
-        self.ready_count + self.stored_count() + self.delayed + u64::from(self.leased)
-    }
-
-    /// Tells whether nothing would be lost with it but what the engine knows.
-    pub(super) fn is_idle(&self) -> bool {
-        self.depth() == 0
-            && self.uncommitted == 0
-            && self.settling == 0
-            && self.removing == 0
-            && !self.is_held
-            && self.loading == Loading::Nothing
-            && self.promises.is_empty()
-    }
-
-    /// Adds a message that is in the store behind all others.
-    pub(super) fn push_stored(&mut self, id: MessageId, meta: &Meta) {
-        let bytes = carried(meta);
-        match &mut self.stored {
-            Some(stored) => {
-                stored.last = id;
-                stored.count += 1;
-                stored.bytes += bytes;
+    /// Returns every reason why this lane delivers nothing, if it owes so many deliveries.
+    ///
+    /// This is the one place that says so: the engine's ring, dispatch and [`explain`](super::Queue::explain) follow it.
+    pub(super) fn blocked(
+        &mut self,
+        key_concurrency: Option<NonZeroU32>,
+        messages: &Slab<Message>,
+        owed: u64,
+    ) -> Blocked {
+        let counts = self.counts;
+        let cap = u64::from(self.cap(key_concurrency));
+        let in_use = counts[Stage::Leased] + u64::from(self.deletions.strict);
+        let (is_not_due, is_throttled, has_more) = match self.ordering {
+            Ordering::None => {
+                let is_not_due = counts.ready() == 0 && counts[Stage::Delayed] > 0;
+                let is_parked = self.backlog.is_some_and(|backlog| backlog.is_parked);
+                let has_more = self.deliverable(owed) > 0;
+                let lacks_tokens = counts[Stage::Throttled] > 0 || is_parked;
+                (is_not_due, lacks_tokens && !has_more, has_more)
             }
-            none => {
-                *none = Some(Stored {
-                    after: MessageId::from_number(id.get() - 1),
-                    last: id,
-                    count: 1,
-                    bytes,
-                    since: ready_since(meta),
+            Ordering::Key => {
+                // Messages that wait for their time stand in line, and those behind them wait, too.
+                let head = self.line.head(messages);
+                let is_not_due = head.is_some_and(|head| {
+                    let state = &messages[head.slot as usize].state;
+                    matches!(state, State::Delayed | State::Failing { .. })
                 });
+                let is_throttled = self.sets.as_ref().is_some_and(|sets| sets.holds_up_line());
+                (is_not_due, is_throttled, owed == 0)
+            }
+        };
+        let is_last_owed = match &self.loading {
+            Loading::UnderWay(read) => read.is_last_owed,
+            Loading::Idle | Loading::Failed => false,
+        };
+        Blocked::default()
+            .with(
+                BlockReason::Empty,
+                counts.ready() + counts[Stage::Delayed] == 0,
+            )
+            .with(BlockReason::Paused, self.is_paused())
+            .with(BlockReason::AtCap, in_use >= cap)
+            .with(BlockReason::TooManyDelayed, self.is_suspended)
+            .with(BlockReason::NotDue, is_not_due)
+            .with(BlockReason::Throttled, is_throttled)
+            .with(BlockReason::Removing, self.deletions.backlog > 0)
+            .with(
+                BlockReason::ReadFailed,
+                matches!(self.loading, Loading::Failed),
+            )
+            .with(
+                BlockReason::Owing,
+                is_last_owed || owed > 0 && (!has_more || in_use + owed >= cap),
+            )
+    }
+
+    /// Returns how many of its messages wait for nothing but its turn, if it owes so many deliveries.
+    pub(super) fn deliverable(&self, owed: u64) -> u64 {
+        let readable = match self.backlog {
+            Some(backlog) if !backlog.is_parked => self.counts[Stage::Stored],
+            Some(_) | None => 0,
+        };
+        (self.counts[Stage::Ready] + readable).saturating_sub(owed)
+    }
+
+    pub(super) fn owed(&self) -> u64 {
+        self.owed.len() as u64
+    }
+
+    /// Returns how much would be lost with it.
+    pub(super) fn activity(&self) -> Activity {
+        let is_busy = self.counts[Stage::Uncommitted] > 0
+            || self.deletions.strict + self.deletions.backlog > 0
+            || self.is_suspended
+            || !matches!(self.loading, Loading::Idle)
+            || !self.owed.is_empty();
+        if self.counts.durable() > 0 {
+            Activity::Active
+        } else if is_busy {
+            Activity::Busy
+        } else {
+            Activity::Idle
+        }
+    }
+
+    /// Returns where a message of it counts.
+    pub(super) fn stage(&self, message: &Message) -> Stage {
+        match message.state {
+            State::Ready { .. } => match (message.set, &self.sets) {
+                (Some(set), Some(sets)) if sets.is_throttled(set, message.id) => Stage::Throttled,
+                _ => Stage::Ready,
+            },
+            State::Delayed | State::Failing { .. } => Stage::Delayed,
+            State::Leased { .. } => Stage::Leased,
+        }
+    }
+
+    /// Tells whether a message in this state stands in line.
+    pub(super) fn is_in_line(&self, state: &State) -> bool {
+        match state {
+            State::Ready { .. } => true,
+            State::Delayed | State::Failing { .. } => self.ordering == Ordering::Key,
+            State::Leased { .. } => false,
+        }
+    }
+
+    /// Returns the set in whose own line this message stands, if it does not stand in the lane's.
+    fn set_of(&mut self, message: &Message) -> Option<(&mut ThrottleSets, u32)> {
+        match (self.ordering, message.set, &mut self.sets) {
+            (Ordering::None, Some(set), Some(sets)) => Some((sets, set)),
+            _ => None,
+        }
+    }
+
+    /// Puts a message in line; tells whether in that of its throttle set.
+    pub(super) fn join(&mut self, messages: &Slab<Message>, handle: Handle, join: Join) -> bool {
+        if let Some((sets, set)) = self.set_of(&messages[handle.slot as usize]) {
+            sets.join(messages, set, handle, join);
+            return true;
+        }
+        self.line.join(handle, join);
+        false
+    }
+
+    /// Takes the first message out of its line. It is the one that [`head`](Self::head) has returned.
+    pub(super) fn pop(&mut self, messages: &Slab<Message>, head: Handle) {
+        let Some((sets, set)) = self.set_of(&messages[head.slot as usize]) else {
+            return self.line.pop(head);
+        };
+        sets.pop(messages, set, head);
+        self.unpark_backlog();
+    }
+
+    /// Reads on past messages that wait for a token, now that one of those has left.
+    pub(super) fn unpark_backlog(&mut self) {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.is_parked = false;
+        }
+    }
+
+    /// Returns the first message that is in memory and does not stand in a set that waits for a token.
+    pub(super) fn head(&mut self, messages: &Slab<Message>) -> Option<Handle> {
+        let head = self.line.head(messages);
+        let Some(sets) = &mut self.sets else {
+            return head;
+        };
+        [head, sets.head(messages)].into_iter().flatten().min()
+    }
+
+    /// Adds a message that is in the store behind all others. The caller counts it.
+    pub(super) fn push_stored(&mut self, id: MessageId, meta: &Meta) {
+        let backlog = self.backlog.get_or_insert_with(|| Backlog {
+            after: MessageId::from_number(id.get() - 1),
+            last: id,
+            bytes: 0,
+            since: ready_since(meta),
+            is_parked: false,
+        });
+        backlog.last = id;
+        backlog.bytes += carried(meta);
+    }
+
+    /// Returns the mean of what the messages of the backlog carry.
+    pub(super) fn mean_stored_bytes(&self) -> Option<u64> {
+        let backlog = self.backlog?;
+        Some(backlog.bytes / self.counts[Stage::Stored].max(1))
+    }
+
+    /// Notes when a message that waits for its time is due.
+    pub(super) fn push_delay(&mut self, until: Timestamp, handle: Handle) {
+        let delays = self.delays.get_or_insert_default();
+        delays.push(Reverse((until, handle)));
+    }
+
+    /// Returns when the first of the messages is due that wait for their time.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let Reverse((until, _)) = self.delays.as_ref()?.peek()?;
+        Some(*until)
+    }
+
+    /// Drops handles that find no message any more, as far as that is cheap.
+    pub(super) fn drop_stale(&mut self, messages: &Slab<Message>) {
+        let delayed = self.counts[Stage::Delayed];
+        if delayed + self.counts[Stage::Ready] + self.counts[Stage::Throttled] == 0 {
+            self.line.clear();
+        }
+        let Some(delays) = &mut self.delays else {
+            return;
+        };
+        let is_live = |(until, handle): &(Timestamp, Handle)| {
+            messages.get(handle.slot as usize).is_some_and(|message| {
+                message.id == handle.id
+                    && matches!(message.state, State::Delayed)
+                    && message.meta.deliver_after == Some(*until)
+            })
+        };
+        if delayed == 0 {
+            self.delays = None;
+        } else if delays.len() > 2 * delayed as usize + DELAYS_SLACK {
+            delays.retain(|Reverse(entry)| is_live(entry));
+        } else {
+            while delays.peek().is_some_and(|Reverse(entry)| !is_live(entry)) {
+                delays.pop();
             }
         }
     }

@@ -1,50 +1,49 @@
 //! How messages come back from the store.
 //!
-//! A lane whose next message is not in memory has it read when its turn has come; so what is read is what is about to
-//! be delivered, however many keys have a backlog. The turn is paid for and the consumer's credit taken at once, and
-//! the delivery is owed until the message is there: reading takes time, but nobody's share. While there is room in
-//! memory the next stretch is read ahead, so that a lane that is busy need not wait.
+//! The engine names a lane, and only then its next message is read, if that is not in memory. So what is read is what is
+//! delivered next, however many keys have a backlog. The lane is charged and the consumer's credit taken at once, and the
+//! lane owes the delivery until the message is there: a read takes time, but no key's share. While there is room in
+//! memory, a lane that is being served reads ahead, so that it need not wait.
 
 use std::time::Duration;
 
 use fila_store::record::DecodeError;
-use fila_store::{
-    Damaged, Limit, Loaded, Locator, MessageId, Meta, Page, StoredMessage, Timestamp,
-};
+use fila_store::{Damaged, Limit, Loaded, MessageId, Meta, Page, StoredMessage, Timestamp};
 
-use super::lane::{Loading, Stretch};
+use super::counts::Stage;
+use super::lane::{ConfirmedBacklog, Loading, PendingRead, Wanted};
 use super::message::{Handle, State, carried, ready_since};
 use super::{Context, Queue};
 use crate::effects::{Load, LoadRequest, LoadToken};
 use crate::memory::Memory;
 use crate::{LoadedMessages, Ordering};
 
-/// The most messages to read at once.
+/// The most messages that one read asks for.
 const CHUNK: usize = 512;
 
-/// How many reads may be under way for one queue, before deliveries wait for them.
-const LOADS_MAX: usize = 64;
+/// The most reads of one queue that may be under way at the same time.
+const READS_MAX: usize = 64;
 
-/// When to try again what could not be read.
+/// When to try again after a failed read.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Queue {
-    /// Sees to it that a lane's next message is being read; tells whether it is, or will be.
+    /// Has a lane's next message read; tells whether a read is under way.
     ///
-    /// That is `head`, if it is in memory but for its payload, or else whatever comes next in the store.
+    /// `head` is the next message, if it is in memory but for its payload; else the backlog is read.
     pub(super) fn ensure_load<T>(
         &mut self,
         context: &mut Context<'_, T>,
         number: u32,
         head: Option<Handle>,
     ) -> bool {
-        match self.books.lane(number).loading {
-            // If it is something else that is being read, this comes after it.
-            Loading::Backlog(_) | Loading::Payloads(_) => return true,
+        match self.index.lane(number).loading {
+            // If the message is not part of that read, the next one asks for it.
+            Loading::UnderWay(_) => return true,
             Loading::Failed => return false,
-            Loading::Nothing => {}
+            Loading::Idle => {}
         }
-        if self.books.loads >= LOADS_MAX {
+        if self.index.reads >= READS_MAX {
             return false;
         }
         match head {
@@ -55,19 +54,18 @@ impl Queue {
     }
 
     fn load_later(&mut self, now: Timestamp, number: u32) {
-        self.books.lane_mut(number).loading = Loading::Failed;
-        let moment = now.saturating_add(RETRY);
-        self.books.failed_loads.push_back((moment, number));
+        self.index.lane_mut(number).loading = Loading::Failed;
+        self.index.retry_read_at(now.saturating_add(RETRY), number);
     }
 
-    /// Reads on in a lane that is about to run dry, if there is room for it.
+    /// Reads on in a lane that has few messages left in memory, if there is room.
     pub(super) fn load_ahead<T>(&mut self, context: &mut Context<'_, T>, number: u32) {
-        let lane = self.books.lane(number);
-        if lane.stored.is_some()
-            && lane.loading == Loading::Nothing
-            && lane.ready_count < CHUNK as u64 / 2
-            && !lane.is_full
-            && self.books.loads < LOADS_MAX
+        let lane = self.index.lane(number);
+        let in_memory = lane.counts[Stage::Ready] + lane.counts[Stage::Throttled];
+        if lane.backlog.is_some_and(|backlog| !backlog.is_parked)
+            && matches!(lane.loading, Loading::Idle)
+            && in_memory < CHUNK as u64 / 2
+            && self.index.reads < READS_MAX
             && context.memory.has_room_ahead()
         {
             self.load_backlog(context, number);
@@ -76,75 +74,80 @@ impl Queue {
 
     fn load_backlog<T>(&mut self, context: &mut Context<'_, T>, number: u32) {
         let bytes = context.memory.chunk();
-        let lane = self.books.lane_mut(number);
-        let stored = lane.stored.expect("the caller has looked");
-        let stretch = Stretch {
-            last: stored.last,
-            count: stored.count,
+        let lane = self.index.lane(number);
+        let Some(backlog) = lane.backlog else {
+            return;
+        };
+        let confirmed = ConfirmedBacklog {
+            last: backlog.last,
+            count: lane.counts[Stage::Stored],
         };
         let request = LoadRequest::Backlog {
             key: lane.key.clone(),
-            after: Some(stored.after),
+            after: Some(backlog.after),
             limit: Limit {
                 messages: Memory::messages(bytes).clamp(1, CHUNK),
                 bytes,
             },
         };
-        self.ask(context, number, Loading::Backlog(stretch), bytes, request);
+        self.ask(context, number, Wanted::Backlog(confirmed), bytes, request);
     }
 
-    /// Reads the payload of the head of a lane, and those of some others that have none.
+    /// Reads the payload of the first message of a lane, and those of some others that have none.
     fn load_payloads<T>(&mut self, context: &mut Context<'_, T>, number: u32, head: Handle) {
         let most = context.memory.chunk();
         let mut wanted = vec![head];
         let mut bytes = 0;
-        for other in self.books.beside(number, head).take(CHUNK) {
-            let Some(message) = self.books.messages.get(other.slot as usize) else {
+        for other in self.index.beside(number, head).take(CHUNK) {
+            let Some(message) = self.index.messages.get(other.slot as usize) else {
                 continue;
             };
             let is_wanted = message.id == other.id
                 && other != head
                 && matches!(message.state, State::Ready { .. })
                 && message.payload.is_none();
-            bytes += if is_wanted { message.carried() } else { 0 };
+            if !is_wanted {
+                continue;
+            }
+            bytes += message.carried();
             if bytes > most as u64 {
                 break;
             }
-            if is_wanted {
-                wanted.push(other);
-            }
+            wanted.push(other);
         }
         let locators = wanted
             .iter()
-            .map(|handle| self.books.messages[handle.slot as usize].locator())
+            .map(|handle| self.index.messages[handle.slot as usize].locator())
             .collect();
         let request = LoadRequest::Payloads(locators);
-        self.ask(context, number, Loading::Payloads(wanted), most, request);
+        self.ask(context, number, Wanted::Payloads(wanted), most, request);
     }
 
     fn ask<T>(
         &mut self,
         context: &mut Context<'_, T>,
         number: u32,
-        purpose: Loading,
-        bytes: usize,
+        wanted: Wanted,
+        reserved: usize,
         request: LoadRequest,
     ) {
-        self.books.reserve(context.memory, bytes);
-        let lane = self.books.lane_mut(number);
-        lane.loading = purpose;
-        lane.reserved = bytes;
+        self.index.reserve(context.memory, reserved);
+        self.index.lane_mut(number).loading = Loading::UnderWay(PendingRead {
+            wanted,
+            reserved,
+            is_last_owed: false,
+        });
         context.effects.loads.push(Load {
             queue: self.id,
             request,
             token: LoadToken {
-                generation: self.books.serial,
+                generation: self.index.serial,
                 lane: number,
             },
         });
     }
 
-    /// Takes what was read, and delivers what was promised of it, unless that may not be: then promises are broken.
+    /// Takes what was read, and makes the deliveries that were owed. If `may_deliver` is not given, cancels them.
     pub(crate) fn loaded<T>(
         &mut self,
         context: &mut Context<'_, T>,
@@ -152,40 +155,37 @@ impl Queue {
         found: LoadedMessages,
         may_deliver: bool,
     ) {
-        if token.generation != self.books.serial {
-            // Purged since.
-            return;
+        if token.generation != self.index.serial {
+            return; // purged since
         }
         let number = token.lane;
-        let lane = self.books.lane_mut(number);
-        let purpose = std::mem::replace(&mut lane.loading, Loading::Nothing);
-        lane.is_slow = false;
-        let reserved = std::mem::take(&mut lane.reserved);
-        self.books.release(context.memory, reserved);
-        match (purpose, found) {
+        let loading = &mut self.index.lane_mut(number).loading;
+        let Loading::UnderWay(read) = std::mem::replace(loading, Loading::Idle) else {
+            return;
+        };
+        self.index.release(context.memory, read.reserved);
+        match (read.wanted, found) {
             (_, LoadedMessages::Failed(_)) => self.load_later(context.now, number),
-            (Loading::Payloads(wanted), LoadedMessages::Payloads(payloads)) => {
-                self.take_payloads(context, number, &wanted, payloads);
+            (Wanted::Payloads(wanted), LoadedMessages::Payloads(payloads)) => {
+                self.take_payloads(context, &wanted, payloads);
             }
-            (Loading::Backlog(stretch), LoadedMessages::Backlog(page)) => {
-                self.take_page(context, number, stretch, page);
+            (Wanted::Backlog(confirmed), LoadedMessages::Backlog(page)) => {
+                self.take_page(context, number, confirmed, page);
             }
-            // Nobody has asked for this.
+            // The driver mixed up its answers.
             (_, LoadedMessages::Backlog(_) | LoadedMessages::Payloads(_)) => {}
         }
-        self.keep_promises(context, number, may_deliver);
-        self.books.refresh(number, &self.definition);
+        self.deliver_owed(context, number, may_deliver);
     }
 
     fn take_payloads<T>(
         &mut self,
         context: &mut Context<'_, T>,
-        number: u32,
         wanted: &[Handle],
         payloads: Vec<Loaded>,
     ) {
         for (handle, loaded) in wanted.iter().zip(payloads) {
-            let Some(message) = self.books.messages.get_mut(handle.slot as usize) else {
+            let Some(message) = self.index.messages.get_mut(handle.slot as usize) else {
                 continue;
             };
             if message.id != handle.id || message.payload.is_some() {
@@ -196,26 +196,17 @@ impl Queue {
                     let before = message.footprint();
                     message.payload = Some(payload);
                     let after = message.footprint();
-                    self.books.resize(context.memory, before, after);
+                    self.index.resize(context.memory, before, after);
                 }
-                Loaded::Missing => {
-                    self.lose(context, number, *handle, DecodeError::Missing);
-                }
-                Loaded::Damaged(error) => self.lose(context, number, *handle, error),
+                Loaded::Missing => self.lose(context, *handle, DecodeError::Missing),
+                Loaded::Damaged(error) => self.lose(context, *handle, error),
             }
         }
     }
 
-    /// Lets go of a message that cannot be read. It stays in the store for whoever wants to look.
-    fn lose<T>(
-        &mut self,
-        context: &mut Context<'_, T>,
-        number: u32,
-        handle: Handle,
-        error: DecodeError,
-    ) {
-        let message = self.books.remove(context.memory, handle.slot);
-        self.books.lane_mut(number).is_blocked = false;
+    /// Drops a message that cannot be read. It stays in the store, where it can be examined.
+    fn lose<T>(&mut self, context: &mut Context<'_, T>, handle: Handle, error: DecodeError) {
+        let message = self.index.remove(context.memory, handle.slot);
         self.totals.damaged += 1;
         let damaged = Damaged {
             record: "payload",
@@ -225,111 +216,138 @@ impl Queue {
         context.effects.damaged.push((self.id, damaged));
     }
 
+    /// Takes the next messages of a backlog into memory, as far as there is room.
     fn take_page<T>(
         &mut self,
         context: &mut Context<'_, T>,
         number: u32,
-        stretch: Stretch,
+        confirmed: ConfirmedBacklog,
         page: Page<StoredMessage, MessageId>,
     ) {
-        let Some(mut stored) = self.books.lane(number).stored else {
+        let Some(backlog) = self.index.lane(number).backlog else {
             return;
         };
-        // What lies behind was perhaps not confirmed when this was read.
-        let mut last = stretch.last;
-        let (mut is_stopped, mut is_full) = (false, false);
-        let is_ours = |id: MessageId, last: MessageId| id > stored.after && id <= last;
-        let mut taken = 0;
-        let mut damaged = 0;
+        let mut reader = PageReader {
+            after: backlog.after,
+            last: confirmed.last,
+            taken: 0,
+            stopped: None,
+        };
         for message in page.items {
-            if !is_ours(message.id, last) {
+            if !reader.is_ours(message.id) {
                 continue;
             }
-            if !self.has_room_to_wait(context, &message.meta) {
-                // It stays where it is, and what is behind it, too. Other keys do not notice.
-                last = MessageId::from_number(message.id.get() - 1);
-                is_stopped = true;
+            if let Some(stop) = self.no_room_for(context, number, &message.meta) {
+                reader.stop_before(message.id, stop);
                 break;
             }
-            if !self.has_room_to_park(context, number, &message.meta) {
-                last = MessageId::from_number(message.id.get() - 1);
-                (is_stopped, is_full) = (true, true);
-                break;
-            }
-            taken += 1;
-            self.books.stats.ready -= 1;
-            self.books.stats.stored_only -= 1;
-            let meta = &message.meta;
-            stored.bytes = stored.bytes.saturating_sub(carried(meta));
-            // The one behind it is not older.
-            stored.since = ready_since(meta);
-            if meta.expires_at.is_some_and(|end| end <= context.now) {
-                self.expire_stored(message.locator(), carried(meta));
-            } else {
-                self.take_in(context, number, message);
-            }
+            reader.taken += 1;
+            self.take_stored(context, number, message);
         }
+        let mut damaged = 0;
         for found in page.damaged {
             let id = found.message.as_ref().map(|message| message.id);
-            if id.is_none_or(|id| is_ours(id, last)) {
+            if id.is_none_or(|id| reader.is_ours(id)) {
                 damaged += 1;
                 context.effects.damaged.push((self.id, found));
             }
         }
-        let reached = page.next.map_or(last, |next| next.min(last));
-        if reached == last && !is_stopped {
-            // Whatever was confirmed and not found is lost: the store has been damaged.
-            damaged = stretch.count.saturating_sub(taken);
+        let reached = page.next.map_or(reader.last, |next| next.min(reader.last));
+        let rest = confirmed.count.saturating_sub(reader.taken);
+        if reached == reader.last && reader.stopped.is_none() {
+            // The store is damaged: it has lost confirmed messages without a trace.
+            damaged = rest;
         }
-        let lost = damaged.min(stretch.count.saturating_sub(taken));
-        self.books.depth -= lost;
-        self.books.stats.ready -= lost;
-        self.books.stats.stored_only -= lost;
-        self.totals.damaged += lost;
-        stored.after = reached;
-        stored.count -= taken + lost;
-        if stored.count == 0 {
-            // What is left is what the lost ones carried.
-            self.books.stats.bytes -= stored.bytes;
-        }
-        let lane = self.books.lane_mut(number);
-        lane.stored = (stored.count > 0).then_some(stored);
-        if is_full {
-            self.park(context.now, number);
-        } else if is_stopped && taken == 0 {
-            self.load_later(context.now, number);
+        self.lose_stored(number, damaged.min(rest), reached);
+        match reader.stopped {
+            Some(NoRoom::Throttled) => self.park(context.now, number),
+            Some(NoRoom::Delayed) if reader.taken == 0 => self.load_later(context.now, number),
+            Some(NoRoom::Delayed) | None => {}
         }
     }
 
-    /// Tells whether a message that was read is due, or there is room in memory for one more that waits.
-    fn has_room_to_wait<T>(&self, context: &Context<'_, T>, meta: &Meta) -> bool {
+    /// Takes one message of a backlog into memory, or deletes it if it has expired.
+    fn take_stored<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        message: StoredMessage,
+    ) {
+        let meta = &message.meta;
+        let bytes = carried(meta);
+        if let Some(backlog) = &mut self.index.lane_mut(number).backlog {
+            backlog.bytes = backlog.bytes.saturating_sub(bytes);
+            // The one behind it is not older.
+            backlog.since = ready_since(meta);
+        }
+        if meta.expires_at.is_some_and(|end| end <= context.now) {
+            self.totals.expired += 1;
+            self.index.count(number, 1, Stage::Stored, None);
+            self.index.subtract_bytes(bytes);
+            self.writes.batch.delete(message.locator());
+        } else {
+            self.take_in(context, number, message, Stage::Stored);
+        }
+    }
+
+    /// Drops messages of a backlog that cannot be read. The backlog begins after `reached` now.
+    fn lose_stored(&mut self, number: u32, lost: u64, reached: MessageId) {
+        if let Some(backlog) = &mut self.index.lane_mut(number).backlog {
+            backlog.after = reached;
+            self.totals.damaged += lost;
+            self.index.count(number, lost, Stage::Stored, None);
+        }
+    }
+
+    /// Tells whether memory has no room for a message that was read and cannot be delivered at once. It stays in the
+    /// store, and those behind it do, too. Other keys are not affected.
+    fn no_room_for<T>(&self, context: &Context<'_, T>, number: u32, meta: &Meta) -> Option<NoRoom> {
         let is_early = meta.deliver_after.is_some_and(|due| due > context.now);
-        !is_early || self.books.stats.delayed < context.settings.limits.delayed_per_queue
+        let delayed_max = context.settings.limits.delayed_per_queue;
+        if is_early && self.index.counts()[Stage::Delayed] >= delayed_max {
+            return Some(NoRoom::Delayed);
+        }
+        let lane = self.index.lane(number);
+        let is_throttled = lane.ordering == Ordering::None
+            && lane
+                .sets
+                .as_ref()
+                .is_some_and(|sets| sets.are_throttled(&meta.schedule.throttle_keys));
+        (is_throttled && !context.memory.has_room_to_park()).then_some(NoRoom::Throttled)
     }
 
-    /// Tells whether a message that was read need not wait for a token, as far as that is known, or there is room in
-    /// memory for one more that does.
-    fn has_room_to_park<T>(&self, context: &Context<'_, T>, number: u32, meta: &Meta) -> bool {
-        context.memory.has_room_to_park()
-            || self.definition.ordering == Ordering::Key
-            || match &self.books.lane(number).aisles {
-                Some(aisles) => !aisles.is_shut(&meta.schedule.throttle_keys),
-                None => true,
-            }
-    }
-
-    /// Reads no more of a lane until one of those goes out that wait for a token, or for a while.
+    /// Reads no more of a lane until a message that waits for a token leaves, or for a while.
     fn park(&mut self, now: Timestamp, number: u32) {
-        self.books.lane_mut(number).is_full = true;
-        let moment = now.saturating_add(RETRY);
-        self.books.failed_loads.push_back((moment, number));
+        if let Some(backlog) = &mut self.index.lane_mut(number).backlog {
+            backlog.is_parked = true;
+        }
+        self.index.retry_read_at(now.saturating_add(RETRY), number);
+    }
+}
+
+/// Which messages of a page are taken into memory.
+struct PageReader {
+    after: MessageId,
+    /// What lies behind was perhaps not confirmed when it was read.
+    last: MessageId,
+    taken: u64,
+    stopped: Option<NoRoom>,
+}
+
+/// For which messages there is no room in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoRoom {
+    Delayed,
+    Throttled,
+}
+
+impl PageReader {
+    fn is_ours(&self, id: MessageId) -> bool {
+        id > self.after && id <= self.last
     }
 
-    /// Deletes a message that was read back too late.
-    fn expire_stored(&mut self, locator: Locator, bytes: u64) {
-        self.books.depth -= 1;
-        self.books.stats.bytes -= bytes;
-        self.totals.expired += 1;
-        self.writes.batch.delete(locator);
+    fn stop_before(&mut self, id: MessageId, reason: NoRoom) {
+        self.last = MessageId::from_number(id.get() - 1);
+        self.stopped = Some(reason);
     }
 }

@@ -10,19 +10,19 @@ use crate::LeaseId;
 use crate::memory::Memory;
 use crate::wheel::Timer;
 
-/// A message that the scheduler knows one by one. Its payload may be in the store only.
+/// A message in memory. Its payload may be in the store only.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) id: MessageId,
     pub(super) lane: u32,
-    /// Its aisle in that lane, if it takes tokens.
-    pub(super) aisle: Option<u32>,
+    /// Its throttle set in that lane, if it takes tokens.
+    pub(super) set: Option<u32>,
     pub(super) meta: Meta,
     pub(super) payload: Option<Payload>,
     pub(super) state: State,
     /// Whether it was delivered before, as far as that is known.
     pub(super) was_delivered: bool,
-    /// What it waits for: its time, the end of its lease, or the end of its life, whichever its state is about.
+    /// When it becomes ready, its lease ends or it expires, depending on its state.
     pub(super) timer: Option<Timer>,
 }
 
@@ -36,12 +36,12 @@ pub(super) enum State {
     },
     /// Waits for its time.
     Delayed,
-    /// Has come back from a consumer that failed, and waits to be judged.
+    /// A delivery of it has failed, and it is not decided yet what becomes of it.
     Failing {
-        /// How long the consumer wants it to wait, if it has said so.
-        wish: Option<Duration>,
-        /// Why it is to become a dead letter, if that is decided.
-        sentence: Option<DeathReason>,
+        /// How long it should wait, if the consumer has asked for that.
+        requested_delay: Option<Duration>,
+        /// Why it becomes a dead letter, once that is decided.
+        death: Option<DeathReason>,
     },
     /// With a consumer.
     Leased {
@@ -74,23 +74,28 @@ impl Message {
         self.meta.deliver_after.is_some_and(|due| due > now)
     }
 
+    /// Returns when the state of a message that is not leased changes: when it is due, or when it expires.
+    pub(super) fn next_moment(&self, now: Timestamp) -> Option<Timestamp> {
+        let due = self.meta.deliver_after.filter(|due| *due > now);
+        [due, self.meta.expires_at].into_iter().flatten().min()
+    }
+
     pub(super) fn carried(&self) -> u64 {
         carried(&self.meta)
     }
 
-    /// Returns what it takes in memory.
+    /// Returns the bytes that it takes in memory.
     pub(super) fn footprint(&self) -> usize {
         let history = self.meta.history.as_ref();
-        let history = history.map_or(0, |history| history.bytes());
-        history
-            + match self.payload {
-                Some(_) => Memory::whole(self.meta.sizes),
-                None => Memory::bare(),
-            }
+        let rest = match self.payload {
+            Some(_) => Memory::whole(self.meta.sizes),
+            None => Memory::bare(),
+        };
+        history.map_or(0, |history| history.bytes()) + rest
     }
 }
 
-/// Returns from when on a message that was never delivered can be: from its acceptance, or from when its delay is over.
+/// Returns when a message that was never delivered became ready: when it was accepted, or when its delay was over.
 pub(crate) fn ready_since(meta: &Meta) -> Timestamp {
     meta.deliver_after
         .map_or(meta.enqueued_at, |due| due.max(meta.enqueued_at))
@@ -101,7 +106,7 @@ pub(super) fn carried(meta: &Meta) -> u64 {
     meta.sizes.total()
 }
 
-/// Where a message of this id was put. It may have gone since, and the slot may be another's: ids tell.
+/// Where a message of this id was put. It may be gone, and the slot may be another message's: compare ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle {
     pub(super) id: MessageId,

@@ -1,4 +1,4 @@
-//! One queue: who has messages in it, who takes them, and what is to be stored of that.
+//! One queue: its messages by fairness key, its consumers, and what it wants stored.
 //!
 //! # The states of a message
 //! ```text
@@ -13,7 +13,7 @@
 //!                                            deleted in the batch
 //! ```
 //! A ready message is in memory, in memory without its payload, or in the store only; see [`lane`]. Its payload leaves
-//! memory with its delivery: whoever gets it again gets it from the store.
+//! memory with its delivery: the next delivery reads it from the store.
 //!
 //! # What always holds
 //! - A message is delivered only after it is durable, and at most one lease of it is alive.
@@ -23,16 +23,18 @@
 //! - `depth = ready + delayed + leased + accepted and not yet durable`.
 
 mod admission;
-mod aisle;
 mod batch_row;
 mod batches;
-mod books;
+mod blocked;
 mod consumers;
+mod counts;
 mod deduplication;
 mod dispatch;
 mod explaining;
 mod failing;
+mod index;
 mod lane;
+mod lane_table;
 mod line;
 mod loading;
 mod message;
@@ -40,45 +42,47 @@ mod pace;
 mod peeking;
 mod redriving;
 mod settling;
+mod throttle_sets;
 
 use drr::Weight;
-use fila_store::{Batch, Epoch, Generation, QueueId, Timestamp};
+use fila_store::{Batch, Epoch, FairnessKey, Generation, MessageId, QueueId, Timestamp};
 
 pub(crate) use self::batch_row::BatchRow;
 pub(crate) use self::batches::Batches;
-use self::books::Books;
 use self::consumers::Consumers;
+use self::counts::Stage;
 use self::deduplication::Deduplication;
 #[cfg(test)]
 pub(crate) use self::dispatch::TURNED_AWAY_MAX;
-pub(crate) use self::failing::Dying;
-use self::lane::Stored;
+pub(crate) use self::failing::DeadLetter;
+use self::index::QueueIndex;
+use self::lane::Backlog;
 pub(crate) use self::message::ready_since;
 pub(crate) use self::settling::Stores;
 use crate::effects::Garbage;
 use crate::memory::Memory;
-use crate::recovery::DeadLetters;
+use crate::recovery::{DeadLetterQueue, RecoveredKey};
 use crate::throttle::{Call, Gates, Waiter};
 use crate::{
     ConsumerId, Definition, Demand, Dismissal, Effects, KeySettings, QueueStats, Recovery, Refused,
     Settings, Totals,
 };
 
-/// What a queue needs of the broker to do something.
+/// The parts of the broker that a queue works with.
 pub(crate) struct Context<'a, T> {
     pub(crate) now: Timestamp,
     pub(crate) settings: &'a Settings,
     pub(crate) memory: &'a mut Memory,
     pub(crate) effects: &'a mut Effects<T>,
     pub(crate) gates: &'a mut Gates,
-    /// Bytes that have been taken and are not confirmed.
+    /// Bytes of messages that were accepted and are not durable yet.
     pub(crate) buffered: &'a mut usize,
-    /// How many operations the round that is collected has room for.
+    /// How many more operations the next round takes.
     pub(crate) room: usize,
-    /// Bytes that it copies from queue to queue.
+    /// Bytes that the next round copies from queue to queue.
     pub(crate) adopted: &'a mut usize,
-    /// Messages of this queue that are to leave for another one.
-    pub(crate) dying: &'a mut Vec<Dying>,
+    /// Messages of this queue that become dead letters.
+    pub(crate) dead_letters: &'a mut Vec<DeadLetter>,
 }
 
 /// One queue.
@@ -93,18 +97,18 @@ pub(crate) struct Queue {
     consumers: Consumers,
     deduplication: Deduplication,
     batches: Batches,
-    books: Box<Books>,
-    dead_letters: Option<DeadLetters>,
-    /// How many messages have been taken out of the store by others than their readers.
+    index: Box<QueueIndex>,
+    dead_letter_queue: Option<DeadLetterQueue>,
+    /// How many messages were redriven out of a backlog, that is without being read first.
     redrives: u64,
     totals: Totals,
-    /// What is to be stored next.
+    /// Changes for the next round.
     pub(crate) writes: Writes,
-    /// How far lanes have been looked at since the definition changed for all of them.
-    resync: Option<usize>,
+    /// How many lanes follow the definition already since it changed for all of them.
+    resynced: Option<usize>,
 }
 
-/// What one round stores of a queue, and who waits for it.
+/// What one round stores of a queue, and which lanes wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     pub(crate) batch: Batch,
@@ -114,7 +118,7 @@ pub(crate) struct Writes {
     settling: Vec<u32>,
     /// Lanes of which messages are deleted that are in the store only.
     removing: Vec<u32>,
-    /// The books to which these lanes belong.
+    /// The index to which these lanes belong.
     serial: u64,
     /// Bytes of the messages that were accepted.
     pub(crate) bytes: usize,
@@ -123,7 +127,7 @@ pub(crate) struct Writes {
 
 impl Queue {
     pub(crate) fn open(now: Timestamp, settings: &Settings, mut recovery: Recovery) -> Self {
-        let ordering = recovery.definition.ordering;
+        let index = QueueIndex::new(0, &recovery.definition, settings, now);
         let mut queue = Self {
             id: recovery.queue,
             epoch: recovery.epoch,
@@ -134,30 +138,15 @@ impl Queue {
             consumers: Consumers::default(),
             deduplication: Deduplication::default(),
             batches: recovery.batches,
-            books: Box::new(Books::new(0, ordering, settings, now)),
-            dead_letters: recovery.dead_letters,
+            index: Box::new(index),
+            dead_letter_queue: recovery.dead_letter_queue,
             redrives: 0,
             totals: Totals::default(),
             writes: Writes::default(),
-            resync: None,
+            resynced: None,
         };
-        for found in recovery.keys {
-            let weight = Weight::new(u64::from(found.weight.get())).unwrap_or(Weight::MAX);
-            let settings = queue.settings_of(&found.key);
-            let books = &mut queue.books;
-            let number = books.find_or_add(&found.key, weight, settings);
-            books.lane_mut(number).stored = Some(Stored {
-                after: fila_store::MessageId::from_number(0),
-                last: found.last,
-                count: found.messages,
-                bytes: found.bytes,
-                since: found.since,
-            });
-            books.depth += found.messages;
-            books.stats.ready += found.messages;
-            books.stats.stored_only += found.messages;
-            books.stats.bytes += found.bytes;
-            books.refresh(number, &queue.definition);
+        for found in &recovery.keys {
+            queue.recover_key(found);
         }
         recovery.remembered.sort_by_key(|known| known.expires_at);
         for known in recovery.remembered {
@@ -168,16 +157,38 @@ impl Queue {
         queue
     }
 
-    fn settings_of(&self, key: &fila_store::FairnessKey) -> KeySettings {
+    /// Adds the messages of a key that were found in the store. They stay there until their turn comes.
+    fn recover_key(&mut self, found: &RecoveredKey) {
+        let weight = Weight::new(u64::from(found.weight.get())).unwrap_or(Weight::MAX);
+        let number = self.lane_for(usize::MAX, &found.key, weight);
+        self.index.lane_mut(number).backlog = Some(Backlog {
+            after: MessageId::from_number(0),
+            last: found.last,
+            bytes: found.bytes,
+            since: found.since,
+            is_parked: false,
+        });
+        self.index
+            .count(number, found.messages, None, Stage::Stored);
+        self.index.add_bytes(found.bytes);
+    }
+
+    fn settings_of(&self, key: &FairnessKey) -> KeySettings {
         self.definition.keys.get(key).copied().unwrap_or_default()
     }
 
-    /// Returns how the queue is.
-    pub(crate) fn stats(&self) -> QueueStats {
+    /// Returns the lane of a key, with the weight that its last message names; made if there is none.
+    fn lane_for(&mut self, keys_max: usize, key: &FairnessKey, weight: Weight) -> u32 {
+        let settings = || self.definition.keys.get(key).copied().unwrap_or_default();
+        self.index.lane_for(key, weight, keys_max, settings)
+    }
+
+    /// Returns the gauges and totals of the queue.
+    pub(crate) fn stats(&mut self) -> QueueStats {
         QueueStats {
             consumers: self.consumers.len() as u64,
             totals: self.totals,
-            ..self.books.stats
+            ..self.index.stats()
         }
     }
 
@@ -189,7 +200,7 @@ impl Queue {
         self.consumers.credit(consumer, more);
     }
 
-    /// Sends a consumer no more, and dismisses it once all it has is settled.
+    /// Sends a consumer nothing more, and dismisses it once all its deliveries are settled.
     pub(crate) fn drain<T>(&mut self, context: &mut Context<'_, T>, consumer: u32) {
         self.consumers.drain(consumer);
         self.dismiss_drained(context, consumer);
@@ -202,7 +213,7 @@ impl Queue {
         }
     }
 
-    /// Dismisses all consumers, since the queue is no more.
+    /// Dismisses all consumers, since the queue is deleted.
     pub(crate) fn dismiss_all<T>(&mut self, effects: &mut Effects<T>) {
         let names = self.consumers.names();
         effects
@@ -216,73 +227,58 @@ impl Queue {
         let before = std::mem::replace(&mut self.definition, definition);
         self.definition.ordering = ordering;
         if before.key_concurrency != self.definition.key_concurrency {
-            self.resync = Some(0);
+            self.index.lanes.key_concurrency = self.definition.key_concurrency;
+            self.resynced = Some(0);
         }
-        let named: Vec<_> = before
-            .keys
-            .keys()
-            .chain(self.definition.keys.keys())
-            .filter_map(|key| {
-                let number = self.books.keys.get(key)?;
-                let settings = self.definition.keys.get(key);
-                Some((*number, settings.copied().unwrap_or_default()))
-            })
-            .collect();
-        for (number, settings) in named {
-            self.books.reweigh(number, None, Some(settings));
-            self.books.refresh(number, &self.definition);
+        for key in before.keys.keys().chain(self.definition.keys.keys()) {
+            if let Some(number) = self.index.lanes.find(key) {
+                let settings = self.settings_of(key);
+                self.index.lanes.reweigh(number, None, Some(settings));
+            }
         }
     }
 
     /// Lets some lanes follow a definition that has changed for all of them; tells whether there are more.
     pub(crate) fn resync(&mut self) -> bool {
         const STEP: usize = 1024;
-        let Some(from) = self.resync else {
+        let Some(from) = self.resynced else {
             return false;
         };
-        let to = (from + STEP).min(self.books.lanes.len());
-        for number in from..to {
-            if self.books.lanes[number].is_some() {
-                self.books.refresh(number as u32, &self.definition);
+        let lanes = &mut self.index.lanes;
+        let to = (from + STEP).min(lanes.places());
+        for number in from as u32..to as u32 {
+            if lanes.try_get(number).is_some() {
+                lanes.get_mut(number);
             }
         }
-        self.resync = (to < self.books.lanes.len()).then_some(to);
-        self.resync.is_some()
+        self.resynced = (to < lanes.places()).then_some(to);
+        self.resynced.is_some()
     }
 
-    /// Lets an aisle go on for which there is a token; tells whether it has waited for that.
+    /// Lets a throttle set go on for which there is a token; tells whether it has waited for that.
     pub(crate) fn called(&mut self, gates: &Gates, call: &Call) -> bool {
+        if !self.awaits(&call.waiter) {
+            return false;
+        }
         let number = call.waiter.lane;
-        let Some(Some(lane)) = self.books.lanes.get_mut(number as usize) else {
+        let lane = self.index.lane_mut(number);
+        let Some(count) = lane.sets.as_mut().and_then(|sets| sets.called(gates, call)) else {
             return false;
         };
-        let called = match &mut lane.aisles {
-            Some(aisles) => aisles.called(gates, call),
-            None => None,
-        };
-        let Some(count) = called else {
-            return false;
-        };
-        let count = match lane.held.take() {
-            Some(_) => 1,
-            None => count,
-        };
-        lane.throttled -= count;
-        self.books.stats.throttled -= count;
-        self.books.refresh(number, &self.definition);
+        self.index
+            .count(number, count, Stage::Throttled, Stage::Ready);
         true
     }
 
-    /// Tells whether an aisle still waits for its token.
+    /// Tells whether a throttle set still waits for its token.
     pub(crate) fn awaits(&self, waiter: &Waiter) -> bool {
-        let lane = self.books.lanes.get(waiter.lane as usize);
-        let lane = lane.and_then(Option::as_ref);
-        let aisles = lane.and_then(|lane| lane.aisles.as_ref());
-        aisles.is_some_and(|aisles| aisles.awaits(waiter))
+        let lane = self.index.lanes.try_get(waiter.lane);
+        let sets = lane.and_then(|lane| lane.sets.as_ref());
+        sets.is_some_and(|sets| sets.awaits(waiter))
     }
 
-    /// Empties the queue, and returns how many messages there were. Constant work but for the consumers: the old books
-    /// are for somebody else to throw away.
+    /// Empties the queue, and returns how many messages there were. Constant work but for the consumers: another thread
+    /// drops the old index.
     ///
     /// # Errors
     /// If the queue has been purged too often to be purged again.
@@ -291,10 +287,10 @@ impl Queue {
             self.generation = self.generation.next().ok_or(Refused::PurgesExhausted)?;
             self.writes.is_purge = true;
         }
-        let purged = self.books.depth;
-        let (serial, ordering) = (self.books.serial + 1, self.definition.ordering);
-        let books = Books::new(serial, ordering, context.settings, context.now);
-        let old = std::mem::replace(&mut self.books, Box::new(books));
+        let purged = self.index.counts().total();
+        let serial = self.index.serial + 1;
+        let index = QueueIndex::new(serial, &self.definition, context.settings, context.now);
+        let old = std::mem::replace(&mut self.index, Box::new(index));
         old.leave(context.memory);
         context.effects.garbage.push(Garbage(old));
         let deduplication = std::mem::take(&mut self.deduplication);
@@ -304,66 +300,63 @@ impl Queue {
         for consumer in self.consumers.forget_leases() {
             self.dismiss_drained(context, consumer);
         }
-        self.resync = None;
+        self.resynced = None;
         self.totals.purged += purged;
-        // A purge comes before whatever else is in its batch, so what was accepted earlier must not be in it.
+        // A purge comes before everything else in its batch, so earlier messages must not be in it.
         self.writes.batch.clear();
         self.writes.lanes.clear();
         self.writes.settling.clear();
         self.writes.removing.clear();
         self.writes.batch.purge(self.generation);
-        self.writes.serial = self.books.serial;
+        self.writes.serial = self.index.serial;
         Ok(purged)
     }
 
-    /// Takes what is to be stored now, in exchange for an empty batch to go on with.
+    /// Takes the collected changes, in exchange for an empty batch to go on with.
     pub(crate) fn take_writes(&mut self, spare: Batch) -> Writes {
-        let serial = self.books.serial;
         let fresh = Writes {
             batch: spare,
-            serial,
+            serial: self.index.serial,
             ..Writes::default()
         };
         std::mem::replace(&mut self.writes, fresh)
     }
 
-    /// Takes note that something was stored: its messages can be delivered.
+    /// Follows changes that are durable now: their messages can be delivered.
     pub(crate) fn stored<T>(
         &mut self,
         context: &mut Context<'_, T>,
         writes: &Writes,
         batch: &mut Batch,
     ) {
-        if writes.serial != self.books.serial {
-            // Purged since.
-            return;
+        if writes.serial != self.index.serial {
+            return; // purged since
         }
         for (message, &lane) in batch.take_puts().zip(&writes.lanes) {
             self.confirm(context, lane, message);
         }
         for &lane in &writes.removing {
-            self.books.lane_mut(lane).removing -= 1;
-            self.books.refresh(lane, &self.definition);
+            self.index.lane_mut(lane).deletions.backlog -= 1;
         }
         for &lane in &writes.settling {
-            self.books.lane_mut(lane).settling -= 1;
-            self.books.refresh(lane, &self.definition);
+            self.index.lane_mut(lane).deletions.strict -= 1;
         }
     }
 
     /// Returns when something is due.
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
-        self.books.next_wake()
+        self.index.next_wake()
     }
 
-    /// Returns what the engine has done so far to find who is next.
+    /// Returns what the engine has done so far to find the next lane.
     #[cfg(test)]
-    pub(crate) fn work(&self) -> drr::Work {
-        self.books.engine.work()
+    pub(crate) fn work(&mut self) -> drr::Work {
+        self.index.lanes.refresh(&self.index.messages);
+        self.index.lanes.engine().work()
     }
 
     /// Gives back the memory that its messages take.
     pub(crate) fn leave(&self, memory: &mut Memory) {
-        self.books.leave(memory);
+        self.index.leave(memory);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fila_store::{Meta, StoredMessage, Timestamp};
 
 use super::Queue;
+use super::counts::Stage;
 use super::lane::Lane;
 use super::message::{Message, State};
 use crate::{KeyCursor, KeyStats, MessageState, MessageStatus};
@@ -17,18 +18,15 @@ impl Queue {
         after: KeyCursor,
         limit: usize,
     ) -> (Vec<KeyStats>, Option<KeyCursor>) {
-        let places = self.books.lanes.len();
+        let places = self.index.lanes.places();
         let from = (after.get() as usize).min(places);
         let to = from.saturating_add(limit).min(places);
         let mut keys = Vec::new();
-        for number in from..to {
-            if self.books.lanes[number]
-                .as_ref()
-                .is_some_and(|lane| lane.is_active)
-            {
-                let head_waiting = self.head_waiting(now, number as u32);
-                let lane = self.books.lane(number as u32);
-                keys.push(key_stats(lane, head_waiting));
+        for number in from as u32..to as u32 {
+            let lane = self.index.lanes.try_get(number);
+            if lane.is_some_and(|lane| lane.counts.durable() > 0) {
+                let head_waiting = self.head_waiting(now, number);
+                keys.push(key_stats(self.index.lane(number), head_waiting));
             }
         }
         let next = (to < places).then(|| KeyCursor::from_number(to as u32));
@@ -38,32 +36,28 @@ impl Queue {
     /// Returns for how long the first message of a lane that is ready has been so, as far as that is known without
     /// reading or searching.
     fn head_waiting(&mut self, now: Timestamp, number: u32) -> Option<Duration> {
-        let head = self
-            .books
-            .head(number)
-            .or_else(|| self.books.shut_head(number));
-        let Some(head) = head else {
-            let stored = self.books.lane(number).stored?;
-            return Some(now.since(stored.since));
+        let index = &mut self.index;
+        let head = index.head(number);
+        let Some(head) = head.or_else(|| index.throttled_head(number)) else {
+            let backlog = self.index.lane(number).backlog?;
+            return Some(now.since(backlog.since));
         };
-        match self.books.messages[head.slot as usize].state {
+        match self.index.messages[head.slot as usize].state {
             State::Ready { since } => Some(now.since(since)),
             // In a strict line: those that are ready wait behind it.
             State::Delayed | State::Failing { .. } => None,
-            State::Leased { .. } => unreachable!("what is leased is not in line"),
+            State::Leased { .. } => unreachable!("a leased message is not in line"),
         }
     }
 
-    /// Returns how a message is that was found in the store; nothing if it is gone, or not durable yet.
+    /// Returns the status of a message that was found in the store; `None` if it is gone, or not durable yet.
     pub(crate) fn peek(&self, now: Timestamp, entry: &StoredMessage) -> Option<MessageStatus> {
-        let number = *self.books.keys.get(&entry.meta.schedule.fairness_key)?;
-        let lane = self.books.lane(number);
-        let (state, attempts) = match self.books.find(lane, entry.id) {
+        let number = self.index.lanes.find(&entry.meta.schedule.fairness_key)?;
+        let lane = self.index.lane(number);
+        let (state, attempts) = match self.index.find(lane, entry.id) {
             Some(message) => self.in_memory(now, message)?,
             None => {
-                let stored = lane.stored?;
-                // What comes before is gone; what comes behind is not confirmed.
-                if entry.id <= stored.after || entry.id > stored.last {
+                if !lane.backlog?.contains(entry.id) {
                     return None;
                 }
                 (waiting(now, &entry.meta)?, entry.meta.attempts)
@@ -81,13 +75,13 @@ impl Queue {
         match message.state {
             State::Ready { .. } | State::Delayed => Some((waiting(now, &message.meta)?, attempts)),
             State::Failing { .. } => {
-                // One that is about to leave has no timer, for no longer than this moment.
-                let end = message.timer.map(|timer| self.books.wheel.deadline(timer));
+                // A dead letter has no timer until it is moved, which is at this very moment.
+                let end = message.timer.map(|timer| self.index.wheel.deadline(timer));
                 let until = end.unwrap_or(now);
                 Some((MessageState::Delayed { until }, attempts))
             }
             State::Leased { .. } => {
-                let end = message.timer.map(|timer| self.books.wheel.deadline(timer));
+                let end = message.timer.map(|timer| self.index.wheel.deadline(timer));
                 let until = end.expect("a lease has an end");
                 Some((MessageState::Leased { until }, attempts.saturating_add(1)))
             }
@@ -95,7 +89,7 @@ impl Queue {
     }
 }
 
-/// Returns how a message is that nobody has; nothing if its life has ended, and only nobody has come to delete it.
+/// Returns the state of a message that is with no consumer; `None` if it has expired and is not deleted yet.
 fn waiting(now: Timestamp, meta: &Meta) -> Option<MessageState> {
     if meta.expires_at.is_some_and(|end| end <= now) {
         return None;
@@ -111,15 +105,15 @@ fn key_stats(lane: &Lane, head_waiting: Option<Duration>) -> KeyStats {
         fairness_key: lane.key.clone(),
         weight: lane.weight_in_force().value(),
         is_paused: lane.is_paused(),
-        ready: lane.ready_count + lane.stored_count(),
-        throttled: lane.throttled,
-        delayed: lane.delayed,
-        leased: u64::from(lane.leased),
-        delivered: lane.delivered,
-        first_delivered: lane.first_delivered,
-        waited: lane.waited,
-        acked: lane.acked,
-        nacked: lane.nacked,
+        ready: lane.counts.ready(),
+        throttled: lane.counts[Stage::Throttled],
+        delayed: lane.counts[Stage::Delayed],
+        leased: lane.counts[Stage::Leased],
+        delivered: lane.totals.delivered,
+        first_delivered: lane.totals.first_delivered,
+        waited: lane.totals.waited,
+        acked: lane.totals.acked,
+        nacked: lane.totals.nacked,
         head_waiting,
     }
 }

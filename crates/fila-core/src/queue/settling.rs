@@ -3,12 +3,11 @@
 use drr::Cost;
 
 use super::failing::Cause;
-use super::line::Join;
 use super::message::State;
 use super::{Context, Queue};
 use crate::{Charge, SettleError, Settlement, Verdict};
 
-/// Whether something has to be stored before the answer.
+/// Whether a round has to be stored before the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stores {
     Something,
@@ -22,11 +21,11 @@ impl Queue {
         context: &mut Context<'_, T>,
         settlement: Settlement,
     ) -> Result<Stores, SettleError> {
-        let Some(&slot) = self.books.leases.get(&settlement.lease) else {
+        let Some(&slot) = self.index.leases.get(&settlement.lease) else {
             self.totals.late += 1;
             return Err(SettleError::LeaseNotFound);
         };
-        let message = &self.books.messages[slot as usize];
+        let message = &self.index.messages[slot as usize];
         if settlement.message.is_some_and(|id| id != message.id) {
             return Err(SettleError::AnotherMessage);
         }
@@ -43,7 +42,7 @@ impl Queue {
             Verdict::Nack { delay, error } => {
                 self.totals.nacked += 1;
                 let lane = message.lane;
-                self.books.lane_mut(lane).nacked += 1;
+                self.index.lanes.get_unmarked(lane).totals.nacked += 1;
                 self.fail(context, slot, &Cause::Nacked { delay, error });
                 Ok(Stores::Something)
             }
@@ -53,7 +52,7 @@ impl Queue {
             Verdict::Extend { by } => {
                 let by = by.unwrap_or(self.definition.visibility_timeout);
                 let deadline = context.now.saturating_add(by);
-                self.books.arm(slot, Some(deadline));
+                self.index.arm(slot, Some(deadline));
                 Ok(Stores::Nothing)
             }
             Verdict::Release => {
@@ -72,38 +71,29 @@ impl Queue {
 
     fn acknowledge<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
         self.end_lease(context, slot);
-        let lane = self.books.messages[slot as usize].lane;
-        self.books.lane_mut(lane).acked += 1;
+        let lane = self.index.messages[slot as usize].lane;
+        self.index.lanes.get_unmarked(lane).totals.acked += 1;
         self.depart(context, slot);
     }
 
     /// Ends a lease as if it had never been: the message goes back to its place at once.
     fn give_back<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
         self.end_lease(context, slot);
-        let books = &mut self.books;
-        let message = &mut books.messages[slot as usize];
-        let is_expired = message.is_expired(context.now);
-        let moment = message.meta.expires_at;
+        let message = &self.index.messages[slot as usize];
+        let (is_expired, expires_at) = (message.is_expired(context.now), message.meta.expires_at);
         // Its time had come when it was delivered, and does not go back.
-        message.state = State::Ready { since: context.now };
-        let number = message.lane;
-        books.stats.leased -= 1;
-        books.stats.ready += 1;
-        let lane = books.lane_mut(number);
-        lane.leased -= 1;
-        lane.ready_count += 1;
-        books.line_up(slot, Join::Between);
-        books.arm(slot, moment);
+        let ready = State::Ready { since: context.now };
+        self.index.set_state(slot, ready);
         if is_expired {
             self.expire(context, slot);
         } else {
-            self.books.refresh(number, &self.definition);
+            self.index.arm(slot, expires_at);
         }
     }
 
-    /// Takes a message from its consumer. What it is then is the caller's to say.
+    /// Takes a message from its consumer. The caller moves it to its next state.
     pub(super) fn end_lease<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
-        let message = &mut self.books.messages[slot as usize];
+        let message = &mut self.index.messages[slot as usize];
         let State::Leased {
             lease,
             consumer,
@@ -112,28 +102,27 @@ impl Queue {
             charged,
         } = message.state
         else {
-            unreachable!("the caller knows it by its lease");
+            unreachable!("the caller found it by its lease");
         };
         let lane = message.lane;
         if let Some(timer) = message.timer.take() {
-            self.books.wheel.stop(timer);
+            self.index.wheel.stop(timer);
         }
-        self.books.leases.remove(&lease);
+        self.index.leases.remove(&lease);
         if let Some(moved) = self.consumers.take(consumer, position)
             && let State::Leased {
                 position: place, ..
-            } = &mut self.books.messages[moved as usize].state
+            } = &mut self.index.messages[moved as usize].state
         {
             *place = position;
         }
         if self.definition.charge == Charge::Time {
             let micros = context.now.since(since).as_micros();
             let actual = Cost::new(u64::try_from(micros).unwrap_or(u64::MAX));
-            let lane = self.books.lane_mut(lane);
-            let (key, before) = (lane.engine, lane.expected.value());
-            lane.expected = Cost::new(before - before / 4 + actual.value() / 4);
-            let known = self.books.engine.settle(key, charged, actual);
-            known.expect("a lane's key is registered");
+            let expected = &mut self.index.lanes.get_unmarked(lane).expected;
+            let before = expected.value();
+            *expected = Cost::new(before - before / 4 + actual.value() / 4);
+            self.index.lanes.settle_charge(lane, charged, actual);
         }
         self.dismiss_drained(context, consumer);
     }

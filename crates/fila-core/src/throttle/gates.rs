@@ -87,7 +87,7 @@ struct Hold {
     until: Timestamp,
 }
 
-/// Where an aisle may wait for a token.
+/// Where a throttle set may wait for a token.
 #[derive(Debug)]
 pub(crate) struct Seat {
     gate: Arc<u32>,
@@ -99,12 +99,12 @@ pub(crate) struct Seat {
     has_paid: bool,
 }
 
-/// An aisle that waits.
+/// A throttle set that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) queue: QueueId,
     pub(crate) lane: u32,
-    pub(crate) aisle: u32,
+    pub(crate) set: u32,
     /// At which of its seats.
     pub(crate) seat: usize,
     /// Of this waiting, and no other.
@@ -128,7 +128,7 @@ enum Turn {
     Urgent,
 }
 
-/// Whose token an aisle lacks.
+/// Whose token a throttle set lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lacking {
     pub(crate) seat: usize,
@@ -292,13 +292,13 @@ impl Gates {
         Ok(())
     }
 
-    /// Returns a stamp for an aisle that waits, or waits on.
+    /// Returns a stamp for a throttle set that waits, or waits on.
     pub(crate) fn stamp(&mut self) -> u64 {
         self.stamps += 1;
         self.stamps
     }
 
-    /// Lets an aisle wait at one of its seats. `holder` is the stamp of its waiting before this one.
+    /// Lets a throttle set wait at one of its seats. `holder` is the stamp of its waiting before this one.
     pub(crate) fn wait(
         &mut self,
         now: Timestamp,
@@ -322,7 +322,7 @@ impl Gates {
         self.watch(now, number);
     }
 
-    /// Keeps the tokens apart to which an aisle was called, if the one that it lacks comes sooner than another of them
+    /// Keeps the tokens apart to which a throttle set was called, if the one that it lacks comes sooner than another of them
     /// would; tells whether there are such.
     fn hold(&mut self, now: Timestamp, seats: &mut [Seat], waiter: Waiter, holder: u64) -> bool {
         let lacking = *seats[waiter.seat].gate;
@@ -453,7 +453,7 @@ impl Gates {
         !self.due.is_empty()
     }
 
-    /// Returns the key of the gate at which an aisle waits, and when the token comes that is for it, if those before it
+    /// Returns the key of the gate at which a throttle set waits, and when the token comes that is for it, if those before it
     /// take theirs; never, if none comes.
     pub(crate) fn outlook(
         &mut self,
@@ -565,7 +565,7 @@ impl Gate {
         [token, lapse].into_iter().flatten().min()
     }
 
-    /// Returns how many are called before the aisle with this stamp, if all that are called wait again; all that wait, if
+    /// Returns how many are called before the set with this stamp, if all that are called wait again; all that wait, if
     /// they are too many to be looked at.
     fn before(&self, stamp: u64) -> u64 {
         let mut urgent = self.urgent.iter().take(FORESEEN);
@@ -590,7 +590,7 @@ impl Gate {
         urgent + self.waiting as u64
     }
 
-    /// Takes note that an aisle that was called, if it was, takes its token or passes it on; tells whether it was.
+    /// Takes note that a throttle set that was called, if it was, takes its token or passes it on; tells whether it was.
     fn answer(&mut self, seat: &mut Seat, poll: u64) -> bool {
         let called = seat.called.take();
         if called == Some(poll) {

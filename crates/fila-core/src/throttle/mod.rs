@@ -9,7 +9,7 @@
 //!   holds more than its burst, and nothing else puts tokens into it.
 //! - Nobody polls a bucket. It knows when its next token comes, and the gate is looked at then, or when its throttle is
 //!   changed.
-//! - Who waits is an *aisle*: all messages of one fairness key with the same throttle keys. However many messages wait in
+//! - Who waits is a *throttle set*: all messages of one fairness key with the same throttle keys. However many messages wait in
 //!   it, it waits once, and costs nothing until it is called.
 //! - Who is called first is decided by `drr`, by the weights of the fairness keys: one that has a million messages for a
 //!   bucket does not keep one out that has a single one.

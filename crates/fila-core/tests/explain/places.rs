@@ -211,26 +211,24 @@ fn a_debt_is_told_and_paid_by_waiting() {
 }
 
 #[test]
-fn a_place_behind_many_strict_lines_that_are_not_due_is_told_without_a_look_at_all_of_them() {
+fn strict_lines_that_are_not_due_come_before_no_other() {
     let mut definition = Definition::default();
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition);
     let consumer = shell.subscribe(queue, 0);
     shell.enqueue(queue, message("before", ""));
     serve(&mut shell, queue, consumer);
-    // Nobody is asked yet who of these is due.
     let later = (0..5_000).map(|number| fila_core::NewMessage {
         delay: Duration::from_secs(60),
         ..message(&format!("later {number}"), "")
     });
     shell.enqueue_all(queue, later.collect());
-    shell.enqueue(queue, message("now", ""));
-    let said = position(&shell.explain(queue, "now"));
-    assert!(matches!(said, Position::About(_)), "{said:?}");
-    assert_eq!(serve(&mut shell, queue, consumer), "now");
-    shell.enqueue(queue, message("now", ""));
-    let said = position(&shell.explain(queue, "now"));
-    assert_eq!(said, Position::Exactly(0), "once they have been asked");
+    for _ in 0..2 {
+        shell.enqueue(queue, message("now", ""));
+        let said = position(&shell.explain(queue, "now"));
+        assert_eq!(said, Position::Exactly(0));
+        assert_eq!(serve(&mut shell, queue, consumer), "now");
+    }
 }
 
 #[test]

@@ -29,13 +29,13 @@ fn tokens(buckets: &Buckets, key: &str, now: u64) -> u64 {
     buckets.find(&name(key)).unwrap().lock().tokens(at(now))
 }
 
-/// Lets an aisle wait, and returns its stamp.
+/// Lets a throttle set wait, and returns its stamp.
 fn wait(gates: &mut Gates, now: u64, seats: &mut [Seat], seat: usize, holder: u64) -> u64 {
     let stamp = gates.stamp();
     let waiter = Waiter {
         queue: QueueId::new(1),
         lane: 0,
-        aisle: 0,
+        set: 0,
         seat,
         stamp,
     };
