@@ -33,6 +33,8 @@ use crate::{ConsumerId, Delivering, KeySettings, Ordering};
 /// How many stale entries a lane's list of delayed messages may hold, beside as many as there are live ones.
 const DELAYS_SLACK: usize = 16;
 
+type Delays = BinaryHeap<Reverse<(Timestamp, Handle)>>;
+
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) key: FairnessKey,
@@ -46,7 +48,7 @@ pub(super) struct Lane {
     pub(super) sets: Option<Box<ThrottleSets>>,
     pub(super) backlog: Option<Backlog>,
     /// Messages that wait for their time, the first one on top. An entry may be stale.
-    delays: Option<Box<BinaryHeap<Reverse<(Timestamp, Handle)>>>>,
+    delays: Option<Box<Delays>>,
     pub(super) counts: Counts,
     pub(super) deletions: Deletions,
     pub(super) loading: Loading,
