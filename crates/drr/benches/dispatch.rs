@@ -1,4 +1,4 @@
-//! Nanoseconds per dispatch beside a plain `VecDeque` that holds the same items and is fair to nobody.
+//! Nanoseconds per dispatch, compared with a plain, unfair `VecDeque` of the same items.
 //!
 //! A dispatch is `next_key` + `charge` with every key backlogged, or, where items arrive for random keys,
 //! what it takes besides: counting them, and `wake` and `sleep` when a key gets its first or loses its last.
@@ -32,7 +32,7 @@ enum Load {
     Uniform,
     /// Equal weights, eight pieces of work to a quantum: a turn is eight dispatches.
     Turns,
-    /// Weights 1 to 16, costs 1 to 16 quanta: nobody's visits line up.
+    /// Weights 1 to 16, costs 1 to 16 quanta: no two keys' visits line up.
     Mixed,
     /// Weights by a Zipf law of exponent 1.1: a few keys get most of the visits.
     ZipfWeights,

@@ -93,7 +93,7 @@ impl Model {
                 parent,
                 weight: value,
             } => {
-                // One in so many is put at the top.
+                // Some are put at the top.
                 let parent = pick(self.groups.len() + 1, parent).and_then(|at| self.groups.get(at));
                 let key = match parent {
                     Some(&(group, _)) => self.engine.register_in(group, weight(value)).unwrap(),
@@ -159,7 +159,7 @@ impl Model {
                 } else {
                     assert!(
                         !self.keys.iter().any(|&(key, _)| self.may_run(key)),
-                        "somebody may run"
+                        "a key may run"
                     );
                 }
             }

@@ -1,4 +1,4 @@
-//! Visits filed by tick: who comes next is found without walking through the ticks between.
+//! Visits filed by tick: the next one is found without walking through the ticks between.
 //!
 //! Level `e` has 64 buckets of `4ᵉ` ticks. A visit that is `d` ticks ahead of the hand goes to the level
 //! where it is between 8 and 32 buckets ahead, so a bucket is never wider than `d/8`, and a key stays where

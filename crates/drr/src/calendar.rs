@@ -35,7 +35,7 @@ const COUNTED_MAX: u32 = 1024;
 enum Wait {
     /// Nothing: it is being served, and no other child is served before it.
     Guest,
-    /// Newcomers that came before it, so many.
+    /// The number of newcomers that came before it.
     Newcomer(u32),
     /// Its tick, so far ahead of the present.
     Ring(u64),
@@ -163,9 +163,9 @@ impl Calendar {
         work: &mut Work,
     ) -> Option<u32> {
         // Within a turn there is nothing to decide, unless a newcomer has come.
-        let nobody_new = self.guest & self.fresh.head() == NIL;
+        let no_newcomer = self.guest & self.fresh.head() == NIL;
         match slots.find(self.turn) {
-            Some(slot) if slot.credit > 0 && nobody_new => Some(self.turn),
+            Some(slot) if slot.credit > 0 && no_newcomer => Some(self.turn),
             _ => self.next_turn(slots, scale, work),
         }
     }
@@ -248,7 +248,7 @@ impl Calendar {
     /// Moves the clock for `amount` of scaled cost that went to the guest.
     ///
     /// Ring turns move the clock by themselves, guests would not: an endless row of newcomers could hold
-    /// the ring back for ever. So a guest moves it as if its service had been spread over everyone's
+    /// the ring back forever. So a guest moves it as if its service had been spread over everyone's
     /// share, until the ring's next visit is overdue and the two take turns.
     pub(crate) fn guest_served<S: Slots + ?Sized>(
         &mut self,
@@ -432,7 +432,7 @@ impl Calendar {
         sum
     }
 
-    /// Returns how many newcomers came before one of them; at most so many if that takes too long to count.
+    /// Returns how many newcomers came before one of them, up to a limit on the count.
     fn newcomers_before(&self, slots: &[Slot], index: u32) -> u32 {
         let mut index = index;
         for before in 0..COUNTED_MAX {

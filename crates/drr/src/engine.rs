@@ -88,6 +88,29 @@ impl Drr {
 
     /// Adds a group without children.
     ///
+    /// A group competes with its siblings as one key, however many keys it has:
+    ///
+    /// ```
+    /// use drr::{Cost, Drr, Quantum, Weight};
+    ///
+    /// let mut engine = Drr::new(Quantum::new(1).unwrap());
+    /// let alone = engine.register(Weight::ONE);
+    /// engine.wake(alone)?;
+    /// let group = engine.register_group(Weight::ONE);
+    /// for _ in 0..9 {
+    ///     let key = engine.register_in(group, Weight::ONE)?;
+    ///     engine.wake(key)?;
+    /// }
+    /// let mut served = 0;
+    /// for _ in 0..100 {
+    ///     let key = engine.next_key().unwrap();
+    ///     engine.charge(key, Cost::ONE)?;
+    ///     served += usize::from(key == alone);
+    /// }
+    /// assert!((49..=51).contains(&served)); // half, not a tenth
+    /// # Ok::<(), drr::Unknown>(())
+    /// ```
+    ///
     /// # Panics
     /// As [`register`](Self::register).
     pub fn register_group(&mut self, weight: Weight) -> Group {
@@ -190,7 +213,7 @@ impl Drr {
         }))
     }
 
-    /// Goes down from a group whose turn it is to the key whose turn it is in there.
+    /// Goes down from the chosen group to the chosen key in it.
     fn next_in_group(&mut self, group: u32) -> Key {
         let mut index = group;
         while self.slots[index as usize].has(Flag::Group) {
@@ -217,6 +240,20 @@ impl Drr {
     }
 
     /// Corrects a charge once the true cost is known: the key pays the difference, or gets it back.
+    ///
+    /// ```
+    /// use drr::{Cost, Drr, Quantum, Weight};
+    ///
+    /// let mut engine = Drr::new(Quantum::new(10).unwrap());
+    /// let key = engine.register(Weight::ONE);
+    /// engine.wake(key)?;
+    /// let (guess, truth) = (Cost::new(10), Cost::new(25));
+    /// assert_eq!(engine.next_key(), Some(key));
+    /// engine.charge(key, guess)?; // when the work starts
+    /// engine.settle(key, guess, truth)?; // when it is done
+    /// assert_eq!(engine.debt(key)?, 15);
+    /// # Ok::<(), drr::Unknown>(())
+    /// ```
     ///
     /// # Errors
     /// If the key was forgotten.

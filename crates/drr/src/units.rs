@@ -74,7 +74,7 @@ impl Default for Weight {
 /// ```
 /// use drr::Cost;
 /// assert_eq!(Cost::new(250).value(), 250);
-/// assert_eq!(Cost::new(0), Cost::ONE); // free work could be dispatched for ever
+/// assert_eq!(Cost::new(0), Cost::ONE); // free work could be dispatched forever
 /// assert_eq!(Cost::new(u64::MAX), Cost::MAX);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 /// A piece of work that was dispatched and is not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dispatched {
-    /// Whose work it is.
+    /// The key of the work.
     pub key: u32,
     /// Its place among all that was enqueued for this key, counted from zero.
     pub sequence: u64,
@@ -35,7 +35,7 @@ pub trait Driver {
     /// Changes the weight of a key and of all its work that waits.
     fn set_weight(&mut self, key: u32, weight: u32);
 
-    /// Drops whatever the scheduler remembers of a key that has no work, as eviction would.
+    /// Forgets a key that has no work, as eviction would.
     fn evict(&mut self, key: u32);
 
     /// Returns by how much the bounds of this scheduler are wider than those of one serial engine.

@@ -36,7 +36,7 @@ macro_rules! conformance {
     (core: $make:expr) => {
         $crate::conformance! { @core (1) $make }
     };
-    // In one of so many worlds, for schedulers that are slow to talk to.
+    // In a fraction of the worlds, for slow schedulers.
     (core, one world in $n:literal: $make:expr) => {
         $crate::conformance! { @core ($n) $make }
     };

@@ -35,7 +35,7 @@ pub struct Enqueue<'a, T, K = TenantKey> {
     wait: Option<Box<Wait>>,
 }
 
-/// What only those need who could not be admitted at once.
+/// Parts of a future that was not admitted at once.
 struct Wait {
     /// When patience ends, if the policy sets a limit.
     until: Option<Instant>,

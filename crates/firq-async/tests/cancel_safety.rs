@@ -29,7 +29,7 @@ fn tenant(id: u64) -> TenantKey {
     TenantKey::from(id)
 }
 
-/// Polls once, with a waker that nobody hears.
+/// Polls once, with a waker that does nothing.
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }

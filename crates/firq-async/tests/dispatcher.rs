@@ -70,7 +70,7 @@ async fn a_task_stays_queued_until_somebody_can_run_it() {
             }
         }
     }));
-    tokio::time::sleep(MILLI).await; // everybody has come as far as it gets
+    tokio::time::sleep(MILLI).await; // all tasks have come as far as they get
     assert_eq!(scheduler.stats().queue_len_estimate, 8);
     for _ in 0..5 {
         gate.wait().await;

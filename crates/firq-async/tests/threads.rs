@@ -4,7 +4,7 @@
 
 use firq_async::{AsyncScheduler, SchedulerConfig, Task, TenantKey};
 
-/// The threads of this process. There is one test here, so nobody else starts any.
+/// The threads of this process. There is one test here, so no other test starts any.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }

@@ -122,7 +122,7 @@ async fn room_that_comes_from_expiry_is_found_in_time() {
         .try_enqueue(tenant(1), Task::new(0).with_deadline(deadline))
         .unwrap();
     let begun = Instant::now();
-    // Nobody dequeues: the producer's own timer finds the room.
+    // There is no consumer: the producer's own timer finds the room.
     scheduler
         .enqueue_async(tenant(2), Task::new(1))
         .await

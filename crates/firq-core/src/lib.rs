@@ -3,10 +3,10 @@
 //! # How it is built
 //!
 //! ```text
-//! Scheduler ── ring      whose turn it is: one engine for all tenants        1 lock
+//! Scheduler ── ring      the order of service: one engine for all tenants    1 lock
 //!           ├─ shards    tenants, their tasks, deadlines, statistics         1 lock each
-//!           ├─ capacity  how much room there is, and who waits for it        1 atomic word
-//!           └─ consumers who waits for work
+//!           ├─ capacity  the room that is left, and producers waiting for it 1 atomic word
+//!           └─ consumers consumers waiting for work
 //! ```
 //!
 //! A task is enqueued under the lock of its tenant's shard; the ring is needed only if the tenant had no

@@ -134,7 +134,7 @@ impl<T> Error for Rejected<T> {}
 pub enum DequeueResult<T, K = TenantKey> {
     /// A task to do.
     Task {
-        /// Whose task it is.
+        /// The task's tenant.
         tenant: K,
         /// The task.
         task: Task<T>,
@@ -182,7 +182,7 @@ pub enum DropReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Dropped<T, K = TenantKey> {
-    /// Whose task it was.
+    /// The task's tenant.
     pub tenant: K,
     /// The task.
     pub task: Task<T>,

@@ -1,7 +1,8 @@
 //! Statistics in the text format that Prometheus scrapes.
 //!
-//! Names are constants, times are in seconds, and the only label whose values come from outside is the
-//! tenant, of which there are at most `top_tenants_capacity`.
+//! Names are constants, and times are in seconds. The only label with values from outside is the tenant; there are
+//! at most `top_tenants_capacity` of them. Written by hand, because `prometheus-client` writes OpenMetrics only: it
+//! ends the text with `# EOF`, so that it could not be joined with the metrics of others.
 
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
@@ -165,7 +166,7 @@ fn family<L: Display, V: Display>(
     Ok(())
 }
 
-/// Writes a label's value: whatever a tenant is called, it stays one label.
+/// Writes a label's value with its special characters escaped.
 struct Escaped<'a>(&'a mut String);
 
 impl Write for Escaped<'_> {

@@ -117,8 +117,8 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         let lane = self.lanes.claim();
         self.lanes[lane].occupy(tenant, weight);
         let (lanes, hasher) = (&self.lanes, &self.common.hasher);
-        let rehash = |&lane: &u32| hasher.hash_one(lanes[lane].tenant.as_ref().expect(LIVES));
-        self.table.insert_unique(hash, lane, rehash);
+        self.table
+            .insert_unique(hash, lane, |&lane| tenant_hash(lanes, hasher, lane));
         lane
     }
 
@@ -405,8 +405,9 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     fn shrink_table(&mut self) {
         if self.table.capacity() > 1024 && self.table.len() < self.table.capacity() / 8 {
             let (lanes, hasher) = (&self.lanes, &self.common.hasher);
-            let rehash = |&lane: &u32| hasher.hash_one(lanes[lane].tenant.as_ref().expect(LIVES));
-            self.table.shrink_to(self.table.len() * 2, rehash);
+            self.table.shrink_to(self.table.len() * 2, |&lane| {
+                tenant_hash(lanes, hasher, lane)
+            });
         }
     }
 
@@ -521,7 +522,11 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     }
 }
 
-/// Why a tenant's key is there.
+/// Returns the hash of the tenant of a lane in the table.
+fn tenant_hash<K: Hash>(lanes: &Slab<Lane<K>>, hasher: &RandomState, lane: u32) -> u64 {
+    hasher.hash_one(lanes[lane].tenant.as_ref().expect(LIVES))
+}
+
 const LIVES: &str = "a lane in the table has a tenant";
 
 /// Returns the nanoseconds from `epoch` to `moment`.

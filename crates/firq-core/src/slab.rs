@@ -26,7 +26,7 @@ pub(crate) trait Slot {
     /// Returns a slot that nothing lives in, of this generation.
     fn vacant(generation: u64) -> Self;
 
-    /// Returns how many have lived in the slot, for those that care.
+    /// Returns how many values have lived in the slot, if the type counts them.
     fn generation(&self) -> u64;
 
     /// Returns the next released slot of the chunk, as it was set.

@@ -77,7 +77,7 @@ pub struct QueueTime {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopTenant<K = TenantKey> {
-    /// Who it is.
+    /// The tenant.
     pub tenant: K,
     /// Tasks accepted since the tenant was last without work for long; stops at four billion.
     pub enqueued: u64,
@@ -137,7 +137,7 @@ impl<K> SchedulerStats<K> {
         self.waits.add(waits);
     }
 
-    /// Adds a candidate to the busiest tenants, of which `max` are kept.
+    /// Adds a candidate to the `max` busiest tenants.
     pub(crate) fn offer_top(&mut self, candidate: TopTenant<K>, max: usize) {
         let at = self
             .top_tenants

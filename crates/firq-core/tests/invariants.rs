@@ -211,7 +211,7 @@ fn a_flood_starves_nobody() {
     }
 }
 
-/// 5: closing at once wakes everybody, and everything queued is accounted for.
+/// 5: closing at once wakes all consumers, and every queued task is accounted for.
 #[test]
 fn closing_at_once_wakes_everybody() {
     for shards in SHARDS {

@@ -193,7 +193,7 @@ fn check(shards: usize, policy: BackpressurePolicy, verbs: Vec<Verb>) -> Result<
                         *counts.entry("dequeued").or_default() += 1;
                     }
                     DequeueResult::Empty => prop_assert!(model.queued.is_empty()),
-                    DequeueResult::Closed => prop_assert!(false, "nobody has closed it"),
+                    DequeueResult::Closed => prop_assert!(false, "it is open"),
                 }
             }
             Verb::Batch(max) => {
@@ -208,7 +208,7 @@ fn check(shards: usize, policy: BackpressurePolicy, verbs: Vec<Verb>) -> Result<
                 }
             }
             Verb::Cancel(pick) if !handles.is_empty() => {
-                // Whether an expired task that nobody has come across yet can be cancelled is not said.
+                // It is not specified whether an expired task that no call has met yet can be cancelled.
                 model.expire(clock.now());
                 prop_assert_eq!(scheduler.stats().queue_len_estimate, model.queued.len());
                 let (number, handle) = handles[pick % handles.len()];

@@ -13,7 +13,7 @@
 //! explores in proportion; when they take longer it shrinks, at most by a tenth per window.
 //!
 //! # Reset
-//! A baseline is the least mean seen, so it would stay too low for ever if the service became slower for good,
+//! A baseline is the least mean seen, so it would stay too low forever if the service became slower for good,
 //! by a larger database for example. Every `reset_every` it is forgotten: for one window the limit is halved,
 //! so that the service is seen without the load that the limit itself allows, the mean of that window is the new
 //! baseline, and the limit continues where it was.

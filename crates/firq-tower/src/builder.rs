@@ -153,7 +153,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
         self
     }
 
-    /// Sets who says what weight a tenant has, if it was given none of its own; by its plan, for example. Asked
+    /// Sets the function that returns the weight of a tenant without one of its own, for example by its plan. Asked
     /// when a tenant comes that is not known yet.
     pub fn with_weights(mut self, weigh: impl Fn(&K) -> u32 + Send + Sync + 'static) -> Self {
         self.weigh = Some(Arc::new(weigh));
@@ -175,7 +175,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
         self
     }
 
-    /// Sets who says when a request is no longer worth serving. If its turn has not come by then, it is answered
+    /// Sets the function that returns the deadline of a request. If its turn has not come by then, it is answered
     /// at once, and never served.
     pub fn with_deadline_extractor<Req, F>(self, extractor: F) -> Firq<K, Extractors<Req>, A>
     where
@@ -185,7 +185,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
         self.extract(|extractors| extractors.deadline = Some(Arc::new(extractor)))
     }
 
-    /// Sets who says how urgent a request is among those of its own tenant.
+    /// Sets the function that returns the priority of a request among those of its own tenant.
     pub fn with_priority_extractor<Req, F>(self, extractor: F) -> Firq<K, Extractors<Req>, A>
     where
         E: IntoExtractors<Req>,
@@ -217,7 +217,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
         self.change(|extractors, _| (extractors, answer))
     }
 
-    /// Returns the layer. `tenant` says whose a request is: who competes for the service, and nothing finer.
+    /// Returns the layer. `tenant` returns the tenant of a request: the party that competes for the service.
     pub fn build<Req, F>(self, tenant: F) -> FirqLayer<Req, K, A>
     where
         E: IntoExtractors<Req>,

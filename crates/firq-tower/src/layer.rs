@@ -93,7 +93,7 @@ impl<Req, K: Tenant, A> FirqLayer<Req, K, A> {
         self.gate().close(CloseMode::Immediate);
     }
 
-    /// Takes no more requests; those that are queued have their turn and complete.
+    /// Takes no more requests; queued requests have their turn and complete.
     pub fn close_drain(&self) {
         self.gate().close(CloseMode::Drain);
     }

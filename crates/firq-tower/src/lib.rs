@@ -5,7 +5,7 @@
 //! ```text
 //! FirqLayer ─ makes ─> FirqService ─ call ─> ResponseFuture:  Entering → Queued → Running → done
 //!      └── Gate, shared by all           (room in the queue)  (one's turn)  (permit held)
-//!           ├─ scheduler   who is next: firq-async
+//!           ├─ scheduler   the order of service: firq-async
 //!           ├─ limit       how many may run, fixed or adaptive
 //!           └─ lines       when refused clients had best come back
 //! ```

@@ -20,7 +20,7 @@
 //!
 //! The pace is measured, from the first refusal on and over the last seconds; until there is one, half a queue of
 //! clients is told to come with each second. When every moment of the next minute
-//! is taken, because there is a flood of clients who do not listen, moments are given out in turn.
+//! is taken, because many clients ignore the header, moments are given out in turn.
 //!
 //! A tenant has a line only while it is being refused. Their number is bounded; tenants beyond it are told to
 //! come back in a second, and are not refused early.
@@ -41,7 +41,7 @@ const MEMORY: Duration = Duration::from_secs(4);
 const FILL_MEMORY: f64 = 64.0;
 /// The most tenants that have a line at the same time.
 const LINES_MAX: usize = 1024;
-/// How often lines are looked through for those that have ended.
+/// How often the lines that have ended are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// The lines of all tenants that are being refused.
@@ -122,7 +122,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         // But a request that finds it half empty is admitted, though it was full a while ago.
         let fill = fill();
         line.fill += (fill - line.fill) / FILL_MEMORY;
-        // Every so many requests one, rather than by chance: refusals are spread evenly.
+        // At a steady rate rather than by chance: refusals are spread evenly.
         line.early += (2.0 * line.fill.min(fill) - 1.0).clamp(0.0, 1.0);
         let refuses = line.early >= 1.0;
         if refuses {
@@ -443,7 +443,7 @@ mod tests {
         let lines = Lines::new(now);
         assert!(
             !lines.refuses_early(&1, || 1.0),
-            "nobody has been refused yet"
+            "no request has been refused yet"
         );
         lines.join(&1, crowd(0), now);
         for (fill, refused) in [(1.0, 100), (0.75, 50), (0.6, 20), (0.5, 0), (0.0, 0)] {

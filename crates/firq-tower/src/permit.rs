@@ -16,7 +16,7 @@ use crate::gate::{Gate, Tenant};
 pub(crate) struct Permit<K: Tenant> {
     /// None if the permit has been given back already.
     gate: Option<Arc<Gate<K>>>,
-    /// Whose it is, and with how much it has been charged so far.
+    /// Its tenant, and the cost that was charged so far.
     tenant: K,
     charged: u64,
     /// When the permit was granted, if that is measured.

@@ -98,7 +98,7 @@ mod tests {
         }
         assert!(
             quota.lock().is_empty(),
-            "nobody is remembered who holds nothing"
+            "a tenant that holds nothing is forgotten"
         );
     }
 

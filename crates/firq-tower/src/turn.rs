@@ -121,7 +121,7 @@ impl<K: Tenant> fmt::Debug for Turn<K> {
 
 type Submission<K> = Pin<Box<dyn Future<Output = Submitted<K>> + Send>>;
 
-/// How a submission ended, and whose it was.
+/// How a submission ended, and its tenant.
 type Submitted<K> = (Result<TaskHandle, Rejected<Seat<K>>>, K);
 
 /// A request that waits for room in the queue.

@@ -107,7 +107,7 @@ async fn no_more_run_than_may_and_none_waits_while_one_could_run() {
     assert_eq!(
         timed.ids().len(),
         3,
-        "nobody is dispatched without a permit"
+        "no request is dispatched without a permit"
     );
     assert_eq!(stats.queue.dequeued, 3);
     for request in requests {
@@ -257,7 +257,7 @@ async fn nobody_is_left_waiting_while_a_permit_is_free() {
             .collect();
         for sender in senders {
             let done = tokio::time::timeout(60_000 * MILLI, sender).await;
-            done.expect("somebody waits for ever").unwrap();
+            done.expect("a request waits forever").unwrap();
         }
         assert_eq!(layer.stats().queue.dequeued, 8 * 3_000);
     }

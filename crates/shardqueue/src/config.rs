@@ -91,7 +91,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Sets who is told of jobs that have failed for good.
+    /// Sets the handler that is called when a job has failed for good.
     #[must_use]
     pub fn with_error_handler(
         mut self,
@@ -101,7 +101,7 @@ impl Config {
         self
     }
 
-    /// Sets who is given jobs that have failed for good.
+    /// Sets the hook that receives jobs that have failed for good.
     #[must_use]
     pub fn with_dead_job_hook(mut self, hook: impl Fn(DeadJob) + Send + Sync + 'static) -> Self {
         self.dead_job_hook = Some(Arc::new(hook));

@@ -69,7 +69,7 @@ fn accepted(submitted: &Submitted) -> JobId {
     }
 }
 
-/// Runs jobs until so many have run, or until the shard has ended. Returns how many have run.
+/// Runs jobs until this many have run, or until the shard has ended. Returns how many have run.
 fn work(shard: &Shard, jobs: usize) -> usize {
     let mut report = None;
     for ran in 0..=jobs {

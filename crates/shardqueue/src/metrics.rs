@@ -12,7 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use crate::core::BOUNDS;
+use crate::core::BOUNDS_MS;
 use crate::shard::{Shard, Snapshot};
 
 const SUBSYSTEM: &str = "shardqueue";
@@ -80,7 +80,8 @@ impl Collector for ShardCollector {
         let kind = MetricType::Histogram;
         let mut family = encoder.encode_descriptor(&name, RUN_DURATION.1, Some(&unit), kind)?;
         for (shard, snapshot) in snapshots.iter().enumerate() {
-            let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
+            let bounds = BOUNDS_MS.map(|bound| f64::from(bound) / 1000.0);
+            let bounds = bounds.into_iter().chain([f64::INFINITY]);
             let buckets: Vec<(f64, u64)> = bounds.zip(snapshot.runs.buckets).collect();
             let (sum, count) = (snapshot.runs.sum.as_secs_f64(), snapshot.runs.count());
             let labels = [("shard", shard.to_string())];

@@ -81,7 +81,7 @@ impl ExponentialBackoff {
         }
     }
 
-    /// Changes waits by up to so many percent (at most 100), as decided by a generator of this seed.
+    /// Changes waits by up to this percentage (at most 100), drawn from a generator with this seed.
     #[must_use]
     pub const fn with_jitter(mut self, percent: u8, seed: u64) -> Self {
         self.jitter = if percent > 100 { 100 } else { percent };

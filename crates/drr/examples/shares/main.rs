@@ -1,4 +1,4 @@
-//! What four situations give to whom, under three schedulers: first in first out, a round robin that
+//! The service of each tenant in four situations, under three schedulers: first in first out, a round robin that
 //! serves one task per visit, and `drr`. All figures are counted in the run, none is made up.
 //!
 //! `cargo run --release -p drr --example shares` draws them in the terminal;

@@ -30,7 +30,7 @@ pub(crate) fn all(quantum: u64, members: &[Member]) -> Vec<Box<dyn Scheduler>> {
     ]
 }
 
-/// One queue for everybody.
+/// One queue for all tenants.
 #[derive(Default)]
 struct Fifo(VecDeque<Task>);
 

@@ -57,7 +57,7 @@ fn wait(bar: &Bar) -> (String, String, bool) {
     (cells, format!("{:>5}", bar.value), bar.value <= 10.0)
 }
 
-/// Colour, where somebody wants to see it.
+/// Colour, if the terminal shows it.
 struct Paint {
     colour: bool,
 }

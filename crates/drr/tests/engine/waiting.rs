@@ -204,7 +204,7 @@ struct Watch {
     key: Key,
     bound: u64,
     others: u64,
-    /// Who was in the ring; nobody, if that does not matter.
+    /// The keys in the ring; empty, if they do not matter.
     ring: Option<BTreeSet<Key>>,
 }
 
@@ -229,7 +229,7 @@ proptest! {
             match what {
                 0 => {
                     if !in_ring(&engine, key) {
-                        // To those who did not count on it, it may come before its share.
+                        // Other keys may see it come before its share.
                         watches.retain(|watch| watch.ring.as_ref().is_none_or(|ring| ring.contains(&key)));
                     }
                     engine.wake(key).unwrap();

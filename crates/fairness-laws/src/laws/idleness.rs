@@ -12,7 +12,7 @@ use crate::trace::{Tenant, World};
 enum Exit {
     /// It runs out of work.
     Idle,
-    /// It runs out of work, and whatever was known of it is dropped.
+    /// It runs out of work, and the scheduler forgets it.
     Evicted,
     /// It has work, but is parked.
     Parked,

@@ -1,4 +1,4 @@
-//! B1: who gets how much.
+//! B1: how much service a key gets.
 
 use proptest::prelude::*;
 

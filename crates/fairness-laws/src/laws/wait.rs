@@ -1,4 +1,4 @@
-//! B2: who waits how long.
+//! B2: how long a key waits.
 
 use proptest::prelude::*;
 

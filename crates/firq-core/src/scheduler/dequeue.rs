@@ -72,6 +72,16 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     /// Takes a task out of the queue, wherever it is, in constant time. Its payload is dropped and its room
     /// is free when this returns.
+    ///
+    /// ```
+    /// use firq_core::{CancelResult, Scheduler, SchedulerConfig, Task, TenantKey};
+    ///
+    /// let scheduler = Scheduler::new(SchedulerConfig::default())?;
+    /// let handle = scheduler.submit(TenantKey::from(7), Task::new("work")).unwrap();
+    /// assert_eq!(scheduler.cancel(handle), CancelResult::Cancelled);
+    /// assert_eq!(scheduler.cancel(handle), CancelResult::NotFound);
+    /// # Ok::<(), firq_core::ConfigError>(())
+    /// ```
     pub fn cancel(&self, handle: TaskHandle) -> CancelResult {
         match self.cancel_and_return(handle) {
             Some(_) => CancelResult::Cancelled,

@@ -119,6 +119,17 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     /// Queues a task as [`enqueue`](Self::enqueue) does, and gives it back if it is not accepted.
     ///
+    /// ```
+    /// use firq_core::{Scheduler, SchedulerConfig, Task, TenantKey};
+    ///
+    /// let scheduler = Scheduler::new(SchedulerConfig { max_global: 1, ..Default::default() })?;
+    /// let tenant = TenantKey::from(7);
+    /// assert!(scheduler.submit(tenant, Task::new("first")).is_ok());
+    /// let rejected = scheduler.submit(tenant, Task::new("second")).unwrap_err();
+    /// assert_eq!(rejected.into_task().payload, "second");
+    /// # Ok::<(), firq_core::ConfigError>(())
+    /// ```
+    ///
     /// # Errors
     /// If there is no room, or the scheduler is closed; the task is in the error.
     #[expect(clippy::needless_pass_by_value, reason = "a key goes with its task")]

@@ -89,6 +89,18 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     ///
     /// The tenant was charged `charged`, the task's declared cost. It pays the difference, or gets it back,
     /// in its next turns.
+    ///
+    /// ```
+    /// use firq_core::{Scheduler, SchedulerConfig, Task, TenantKey};
+    ///
+    /// let scheduler = Scheduler::new(SchedulerConfig::default())?;
+    /// let guess = Task::new("scan a table").with_cost(10);
+    /// assert!(scheduler.submit(TenantKey::from(7), guess).is_ok());
+    /// let (tenant, task) = scheduler.try_dequeue().into_task().unwrap();
+    /// let rows = 340; // known when the work is done
+    /// scheduler.settle(&tenant, task.cost, rows);
+    /// # Ok::<(), firq_core::ConfigError>(())
+    /// ```
     pub fn settle(&self, tenant: &K, charged: u64, actual: u64) {
         let (hash, number) = self.locate(tenant);
         let (charged, actual) = (Cost::new(charged), Cost::new(actual));
@@ -108,7 +120,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         });
     }
 
-    /// Keeps a tenant from running, whatever it has queued or gets. Its tasks still expire.
+    /// Pauses a tenant: none of its tasks is handed out until it is resumed. Its tasks still expire.
     pub fn pause_tenant(&self, tenant: &K) {
         let (hash, number) = self.locate(tenant);
         let weight = self.weight(tenant);

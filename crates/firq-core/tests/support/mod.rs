@@ -59,7 +59,7 @@ impl Driver for Firq {
                 ticket: 0,
             }),
             DequeueResult::Empty => None,
-            DequeueResult::Closed => panic!("nobody has closed the scheduler"),
+            DequeueResult::Closed => panic!("the scheduler is open"),
         }
     }
 

@@ -153,7 +153,7 @@ impl<S> TestService for S where
 {
 }
 
-/// Lets everybody come as far as they get while the time stands still.
+/// Lets all tasks come as far as they get while the time stands still.
 pub(crate) async fn settle() {
     for _ in 0..32 {
         tokio::task::yield_now().await;

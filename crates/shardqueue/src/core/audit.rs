@@ -20,7 +20,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
                 Stage::Waiting => {
                     waiting += 1;
                     *awaited.entry(node.lane).or_default() += 1;
-                    assert!(lane.is_awaited, "the lane knows that somebody waits");
+                    assert!(lane.is_awaited, "the lane knows that a submission waits");
                 }
                 Stage::Queued => {
                     queued += 1;
@@ -91,11 +91,11 @@ impl<J, T: Clone, B> Core<J, T, B> {
         if self.has_room() {
             assert!(
                 !self.line.has_eligible(),
-                "nobody waits for room that there is"
+                "no submission waits while there is room"
             );
         }
         if self.is_stopping {
-            assert_eq!(waiting, 0, "nobody waits for a core that stops");
+            assert_eq!(waiting, 0, "no submission waits for a core that stops");
         }
     }
 

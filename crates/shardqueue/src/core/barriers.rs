@@ -66,7 +66,7 @@ impl<B> Barriers<B> {
         }
     }
 
-    /// Takes one job off every barrier that it counts for; those that are left with none ring.
+    /// Takes one job off every barrier that counts it, and rings those that have none left.
     #[inline]
     pub(crate) fn ended(&mut self, lane: u32, order: u64, ring: impl FnMut(B)) {
         if !self.scopes.is_empty() {

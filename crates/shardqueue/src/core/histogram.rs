@@ -2,25 +2,8 @@
 
 use std::time::Duration;
 
-/// Upper bounds of the buckets, in seconds; the last bucket has none.
-pub(crate) const BOUNDS: [f64; 11] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-];
-
-/// The same bounds, as durations.
-const BOUNDS_EXACT: [Duration; 11] = [
-    Duration::from_millis(5),
-    Duration::from_millis(10),
-    Duration::from_millis(25),
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(250),
-    Duration::from_millis(500),
-    Duration::from_millis(1_000),
-    Duration::from_millis(2_500),
-    Duration::from_millis(5_000),
-    Duration::from_millis(10_000),
-];
+/// Upper bounds of the buckets, in milliseconds; the last bucket has none.
+pub(crate) const BOUNDS_MS: [u32; 11] = [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000];
 
 /// A histogram of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,8 +17,9 @@ impl Histogram {
     #[inline]
     pub(crate) fn record(&mut self, duration: Duration) {
         // Most attempts are short, so the search begins there. A bound belongs to the bucket below it.
-        let bucket = BOUNDS_EXACT.iter().position(|&bound| duration <= bound);
-        self.buckets[bucket.unwrap_or(BOUNDS.len())] += 1;
+        let is_above = |&bound: &u32| duration <= Duration::from_millis(u64::from(bound));
+        let bucket = BOUNDS_MS.iter().position(is_above);
+        self.buckets[bucket.unwrap_or(BOUNDS_MS.len())] += 1;
         self.sum = self.sum.saturating_add(duration);
     }
 
@@ -50,13 +34,13 @@ mod tests {
 
     #[test]
     fn a_duration_at_a_bound_is_in_the_bucket_below_it() {
-        for (bucket, seconds) in BOUNDS.into_iter().enumerate() {
+        for (bucket, millis) in BOUNDS_MS.into_iter().enumerate() {
             let mut histogram = Histogram::default();
-            let bound = Duration::from_secs_f64(seconds);
+            let bound = Duration::from_millis(u64::from(millis));
             histogram.record(bound);
             histogram.record(bound + Duration::from_nanos(1));
-            assert_eq!(histogram.buckets[bucket], 1, "{seconds} s");
-            assert_eq!(histogram.buckets[bucket + 1], 1, "{seconds} s");
+            assert_eq!(histogram.buckets[bucket], 1, "{millis} ms");
+            assert_eq!(histogram.buckets[bucket + 1], 1, "{millis} ms");
             assert_eq!(histogram.count(), 2);
         }
     }

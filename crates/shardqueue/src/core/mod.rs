@@ -68,7 +68,7 @@ use drr::Quantum;
 use foldhash::fast::RandomState;
 
 pub(crate) use barriers::BarrierId;
-pub(crate) use histogram::{BOUNDS, Histogram};
+pub(crate) use histogram::{BOUNDS_MS, Histogram};
 pub(crate) use node::JobSlot;
 pub(crate) use stopping::{HandedBack, RemovedJob};
 pub(crate) use time::Timestamp;

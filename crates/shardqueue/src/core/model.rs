@@ -1,6 +1,6 @@
 //! The core against a model that is too simple to be wrong, in random histories.
 //!
-//! The model keeps, per key, a queue for each priority, one job that has begun, and a line of those who wait. It
+//! The model keeps, per key, a queue for each priority, one job that has begun, and a line of waiting submissions. It
 //! does not know fairness, so it lets the core choose the key, and then knows which job must come.
 
 use std::collections::{BTreeMap, VecDeque};

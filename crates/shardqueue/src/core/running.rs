@@ -72,7 +72,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         Next::Idle(self.timers.keys().next().map(|&(until, _)| until))
     }
 
-    /// Lets lanes back into the ring whose jobs are due; all of them when the executor stops.
+    /// Unparks lanes with due jobs; all lanes when the executor stops.
     fn fire_timers(&mut self, now: Timestamp) {
         while let Some(entry) = self.timers.first_entry() {
             if entry.key().0 > now && !self.is_stopping {

@@ -9,9 +9,22 @@ use crate::core::BarrierId;
 use crate::shard::Shard;
 
 impl ShardExecutor {
-    /// Waits until every job of a key that was accepted before has ended, in whatever way.
+    /// Waits until every job of a key that was accepted before has ended, with any outcome.
     ///
     /// It is no job itself: it takes no room, delays nothing, and does not wait for jobs that are accepted later.
+    ///
+    /// ```
+    /// use shardqueue::{Config, JobContext, ShardExecutor};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let executor = ShardExecutor::new(Config::default())?;
+    /// let handle = executor.submit("user-7", async |_: JobContext| {}).await?;
+    /// executor.barrier("user-7").await;
+    /// assert!(handle.await.is_done());
+    /// # Ok(())
+    /// # }
+    /// ```
     /// A job must not wait for its own key: it would wait for itself.
     pub async fn barrier(&self, key: impl AsRef<str>) {
         let key = key.as_ref();
@@ -21,7 +34,7 @@ impl ShardExecutor {
         }
     }
 
-    /// Waits until every job that was accepted before has ended, in whatever way.
+    /// Waits until every job that was accepted before has ended, with any outcome.
     ///
     /// A job must not wait for it: it would wait for itself.
     pub async fn flush(&self) {

@@ -95,7 +95,7 @@ impl Drop for Submission {
     }
 }
 
-/// Waits until a token is cancelled: for ever, if there is none.
+/// Waits until a token is cancelled; without a token, forever.
 async fn cancelled(token: Option<&CancellationToken>) {
     match token {
         Some(token) => token.cancelled().await,

@@ -93,7 +93,7 @@ impl ShardExecutor {
     /// Submits many jobs, taking each shard's lock once. Returns an answer for each job, in the order given.
     ///
     /// Those that find no room wait for it, all together for up to `enqueue_timeout`; then those that still wait
-    /// are refused. Of one key, those that are accepted come before those that are not.
+    /// are refused. Among the jobs of one key, the accepted ones come before the refused ones.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, none of the jobs runs that has not begun.

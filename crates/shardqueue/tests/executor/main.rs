@@ -1,4 +1,4 @@
-//! What an executor does, by subject. Time is paused: it passes when everybody waits, and nothing sleeps.
+//! The behaviour of an executor, by subject. Time is paused: it passes when all tasks wait.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod backoff;

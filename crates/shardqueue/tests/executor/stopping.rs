@@ -73,7 +73,7 @@ async fn many_tasks_may_stop_at_once() {
         assert_eq!(
             (stats.accepted, stats.ran),
             (100, 100),
-            "nobody returns early"
+            "no call returns early"
         );
     }
 }
