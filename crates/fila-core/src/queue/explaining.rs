@@ -64,7 +64,6 @@ impl Queue {
         (recent.served, recent.ideal) = index.lanes.recent(number);
         let waiting = self.waiting(now, gates, number);
         let lane = self.index.lane(number);
-        let debt = self.index.lanes.engine().debt(lane.engine);
         Explanation {
             now,
             estimate: self.estimate(now, &waiting, recent),
@@ -74,8 +73,8 @@ impl Queue {
             delayed: lane.counts[Stage::Delayed],
             leased: lane.counts[Stage::Leased],
             recent,
-            debt: debt.unwrap_or(0),
-            bound: self.bound(lane),
+            debt: self.index.lanes.refreshed().debt(number),
+            bound: Some(self.bound(number)),
         }
     }
 
@@ -166,7 +165,7 @@ impl Queue {
     /// Returns how many deliveries to others come before the next one to a lane that may run.
     fn position(&self, number: u32) -> Position {
         let lanes = &self.index.lanes;
-        let mut forecast = lanes.engine().forecast();
+        let mut forecast = lanes.refreshed().engine().forecast();
         let mut served: HashMap<u32, u64, RandomState> = HashMap::default();
         let mut deliveries = 0;
         // A lane that has nothing to deliver takes a step as well, and there may be many of them.
@@ -219,12 +218,13 @@ impl Queue {
     /// that was never served waits behind all newcomers, at most.
     fn distance(&self, number: u32) -> u64 {
         let (lanes, lane) = (&self.index.lanes, self.index.lane(number));
-        let (engine, pace) = (lanes.engine(), &lanes.pace);
+        let (engine, pace) = (lanes.refreshed().engine(), &lanes.pace);
         let mean = match pace.deliveries() {
             0 => MESSAGE,
             deliveries => (pace.total() / deliveries).max(1),
         };
-        if engine.state(lane.engine) == Ok(Engine::Fresh) || lane.totals.delivered == 0 {
+        let is_fresh = lanes.refreshed().state(number) == Engine::Fresh;
+        if is_fresh || lane.totals.delivered == 0 {
             return engine.runnable().saturating_sub(1) as u64;
         }
         let weight = u64::from(lane.weight_in_force().value());
@@ -235,17 +235,16 @@ impl Queue {
     }
 
     /// Returns how much others get at most before a lane, in messages or what they are worth.
-    fn bound(&self, lane: &Lane) -> Option<u64> {
+    fn bound(&self, number: u32) -> u64 {
+        let lanes = &self.index.lanes;
         let (largest, costs) = match self.definition.charge {
             Charge::Message => (Cost::new(MESSAGE), Costs::Equal),
             Charge::Bytes | Charge::Time => {
-                let largest = self.index.lanes.pace.largest().max(Cost::new(MESSAGE));
-                (largest.max(lane.expected), Costs::Mixed)
+                let largest = lanes.pace.largest().max(Cost::new(MESSAGE));
+                (largest.max(lanes.get(number).expected), Costs::Mixed)
             }
         };
-        let engine = self.index.lanes.engine();
-        let bound = engine.bound(lane.engine, largest, costs).ok()?;
-        Some(bound / MESSAGE)
+        lanes.refreshed().bound(number, largest, costs) / MESSAGE
     }
 
     /// Returns when the next message of a key that waits for this will be delivered, if that can be told.

@@ -18,7 +18,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use drr::{Cost, Weight};
-use fila_store::{FairnessKey, MessageId, Meta, Timestamp};
+use fila_store::{MessageId, Meta, Timestamp};
 use slab::Slab;
 
 use super::blocked::{BlockReason, Blocked};
@@ -37,8 +37,6 @@ type Delays = BinaryHeap<Reverse<(Timestamp, Handle)>>;
 
 #[derive(Debug)]
 pub(super) struct Lane {
-    pub(super) key: FairnessKey,
-    pub(super) engine: drr::Key,
     pub(super) ordering: Ordering,
     /// The weight that the last message named.
     pub(super) weight: Weight,
@@ -93,8 +91,6 @@ pub(super) struct KnownLane {
     /// The engine has it in its ring.
     pub(super) is_runnable: bool,
     pub(super) activity: Activity,
-    /// It is in the list of idle lanes. A lane that got messages again stays there until it is looked at.
-    pub(super) is_listed: bool,
 }
 
 /// How much would be lost with a lane.
@@ -174,16 +170,8 @@ impl Backlog {
 }
 
 impl Lane {
-    pub(super) fn new(
-        key: FairnessKey,
-        engine: drr::Key,
-        ordering: Ordering,
-        weight: Weight,
-        settings: KeySettings,
-    ) -> Self {
+    pub(super) fn new(ordering: Ordering, weight: Weight, settings: KeySettings) -> Self {
         Self {
-            key,
-            engine,
             ordering,
             weight,
             settings,
@@ -203,7 +191,6 @@ impl Lane {
                 is_changed: false,
                 is_runnable: false,
                 activity: Activity::Idle,
-                is_listed: false,
             },
         }
     }

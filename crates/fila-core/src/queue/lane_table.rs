@@ -7,10 +7,9 @@
 //!
 //! Nothing here walks over keys.
 
-use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 
-use drr::{Cost, Drr, Quantum, Weight};
+use drr::{Cost, Keyed, Quantum, Weight};
 use fila_store::{FairnessKey, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
@@ -20,28 +19,21 @@ use super::message::Message;
 use super::pace::Pace;
 use crate::{KeySettings, Ordering};
 
-/// How many idle lanes are looked at when a new lane comes.
-const FORGET_STEPS: usize = 2;
+/// Lanes by fairness key, over the engine.
+type Lanes = Keyed<FairnessKey, Lane, RandomState>;
 
 #[derive(Debug)]
 pub(super) struct LaneTable {
     ordering: Ordering,
     /// The queue's setting for keys without one of their own.
     pub(super) key_concurrency: Option<NonZeroU32>,
-    engine: Drr,
+    lanes: Lanes,
     /// What was delivered in the last minute.
     pub(super) pace: Pace,
-    /// At the index of their engine keys.
-    lanes: Vec<Option<Lane>>,
-    numbers: HashMap<FairnessKey, u32, RandomState>,
     /// Lanes that have changed since the last refresh.
     changed: Vec<u32>,
     /// Lanes that have durable messages.
     active: usize,
-    /// Lanes that cannot be forgotten.
-    busy: usize,
-    /// Lanes that perhaps can.
-    idle: VecDeque<u32>,
 }
 
 impl LaneTable {
@@ -54,34 +46,34 @@ impl LaneTable {
         Self {
             ordering,
             key_concurrency,
-            engine: Drr::new(quantum),
+            lanes: Lanes::new(quantum, RandomState::default()),
             pace: Pace::new(now),
-            lanes: Vec::new(),
-            numbers: HashMap::default(),
             changed: Vec::new(),
             active: 0,
-            busy: 0,
-            idle: VecDeque::new(),
         }
     }
 
     /// Returns the number of a key's lane.
     pub(super) fn find(&self, key: &FairnessKey) -> Option<u32> {
-        self.numbers.get(key).copied()
+        self.lanes.find(key)
     }
 
     /// Returns a lane that may have been forgotten.
     pub(super) fn try_get(&self, number: u32) -> Option<&Lane> {
-        self.lanes.get(number as usize)?.as_ref()
+        self.lanes.get(number)
     }
 
     pub(super) fn get(&self, number: u32) -> &Lane {
-        self.try_get(number).expect(IS_KEPT)
+        &self.lanes[number]
+    }
+
+    pub(super) fn key(&self, number: u32) -> &FairnessKey {
+        self.lanes.name(number)
     }
 
     /// Returns a lane to be changed.
     pub(super) fn get_mut(&mut self, number: u32) -> &mut Lane {
-        let lane = self.lanes[number as usize].as_mut().expect(IS_KEPT);
+        let lane = &mut self.lanes[number];
         if !lane.known.is_changed {
             lane.known.is_changed = true;
             self.changed.push(number);
@@ -91,12 +83,12 @@ impl LaneTable {
 
     /// Returns a lane to be changed in something that nothing is derived from: totals, stale handles, tokens.
     pub(super) fn get_unmarked(&mut self, number: u32) -> &mut Lane {
-        self.lanes[number as usize].as_mut().expect(IS_KEPT)
+        &mut self.lanes[number]
     }
 
     /// Returns how many places there are for lanes, some perhaps empty.
     pub(super) fn places(&self) -> usize {
-        self.lanes.len()
+        self.lanes.extent()
     }
 
     /// Adds the lane of a key that has none. Lanes must be refreshed; if there are `max` already, one is forgotten.
@@ -108,23 +100,15 @@ impl LaneTable {
         max: usize,
     ) -> u32 {
         debug_assert!(self.changed.is_empty());
-        if self.numbers.len() >= max {
-            self.forget_one();
+        if self.lanes.len() >= max {
+            self.lanes.forget_oldest();
         }
-        self.forget_some();
-        let engine = self.engine.register(weight);
-        let index = engine.index();
-        if self.lanes.len() <= index {
-            self.lanes.resize_with(index + 1, || None);
-        }
-        let lane = Lane::new(key.clone(), engine, self.ordering, weight, settings);
-        if lane.weight_in_force() != weight {
-            let known = self.engine.set_weight(engine, lane.weight_in_force());
-            known.expect(IS_REGISTERED);
-        }
-        self.lanes[index] = Some(lane);
-        let number = index as u32;
-        self.numbers.insert(key.clone(), number);
+        let lane = Lane::new(self.ordering, weight, settings);
+        let weight = lane.weight_in_force();
+        let new = || (key.clone(), lane);
+        let number = self.lanes.find_or_insert_with(key, weight, new);
+        // It is idle until something is counted.
+        self.get_mut(number);
         number
     }
 
@@ -135,7 +119,7 @@ impl LaneTable {
         weight: Option<Weight>,
         settings: Option<KeySettings>,
     ) {
-        let lane = self.lanes[number as usize].as_mut().expect(IS_KEPT);
+        let lane = &mut self.lanes[number];
         let before = lane.weight_in_force();
         lane.weight = weight.unwrap_or(lane.weight);
         lane.settings = settings.unwrap_or(lane.settings);
@@ -144,8 +128,7 @@ impl LaneTable {
             if lane.known.is_runnable {
                 lane.share.settle(&self.pace, before);
             }
-            let known = self.engine.set_weight(lane.engine, after);
-            known.expect(IS_REGISTERED);
+            self.lanes.set_weight(number, after);
         }
         if settings.is_some() {
             self.get_mut(number);
@@ -163,71 +146,66 @@ impl LaneTable {
     }
 
     fn refresh_one(&mut self, number: u32, messages: &Slab<Message>) {
-        let lane = self.lanes[number as usize].as_mut().expect(IS_KEPT);
+        let lane = &mut self.lanes[number];
         lane.known.is_changed = false;
         let blocked = lane.blocked(self.key_concurrency, messages, lane.owed());
-        let is_runnable = blocked.is_empty();
-        if is_runnable != lane.known.is_runnable {
-            lane.known.is_runnable = is_runnable;
-            let known = if is_runnable {
-                lane.share.join(&self.pace);
-                self.engine.wake(lane.engine)
-            } else {
-                let weight = lane.weight_in_force();
-                lane.share.settle(&self.pace, weight);
-                self.engine.sleep(lane.engine)
-            };
-            known.expect(IS_REGISTERED);
-        }
         lane.drop_stale(messages);
         let activity = lane.activity();
         let before = std::mem::replace(&mut lane.known.activity, activity);
-        let is = |activity, least| usize::from(activity >= least);
-        self.active = self.active + is(activity, Activity::Active) - is(before, Activity::Active);
-        self.busy = self.busy + is(activity, Activity::Busy) - is(before, Activity::Busy);
-        if activity == Activity::Idle && !lane.known.is_listed {
-            lane.known.is_listed = true;
-            self.idle.push_back(number);
+        self.active += usize::from(activity == Activity::Active);
+        self.active -= usize::from(before == Activity::Active);
+        let is_runnable = blocked.is_empty();
+        if is_runnable != lane.known.is_runnable {
+            lane.known.is_runnable = is_runnable;
+            if is_runnable {
+                lane.share.join(&self.pace);
+                self.lanes.wake(number);
+            } else {
+                let weight = lane.weight_in_force();
+                lane.share.settle(&self.pace, weight);
+                self.lanes.sleep(number);
+            }
+        }
+        match activity {
+            Activity::Idle => self.lanes.set_idle(number),
+            Activity::Busy | Activity::Active => self.lanes.set_busy(number),
         }
     }
 
-    /// Returns the engine, which must be up to date.
-    pub(super) fn engine(&self) -> &Drr {
+    /// Returns the lanes with their engine, which must be up to date.
+    pub(super) fn refreshed(&self) -> &Lanes {
         debug_assert!(self.changed.is_empty());
-        &self.engine
+        &self.lanes
     }
 
     /// Returns the lane whose turn it is.
     pub(super) fn next(&mut self, messages: &Slab<Message>) -> Option<u32> {
         self.refresh(messages);
-        let key = self.engine.next_key()?;
-        Some(key.index() as u32)
+        self.lanes.next_lane()
     }
 
     /// Returns how many lanes have durable messages, and how many cannot be forgotten.
     pub(super) fn active_and_busy(&mut self, messages: &Slab<Message>) -> (usize, usize) {
         self.refresh(messages);
-        (self.active, self.busy)
+        (self.active, self.lanes.busy())
     }
 
     /// Charges the lane whose turn it is for a delivery.
     pub(super) fn charge(&mut self, now: Timestamp, number: u32, cost: Cost) {
-        let lane = self.lanes[number as usize].as_mut().expect(IS_KEPT);
-        let known = self.engine.charge(lane.engine, cost);
-        known.expect(IS_REGISTERED);
-        self.pace.charge(now, cost, self.engine.runnable_weight());
-        lane.share.charge(&self.pace, cost);
+        self.lanes.charge(number, cost);
+        let weight = self.lanes.engine().runnable_weight();
+        self.pace.charge(now, cost, weight);
+        self.lanes[number].share.charge(&self.pace, cost);
     }
 
     /// Corrects a charge.
     pub(super) fn settle_charge(&mut self, number: u32, charged: Cost, actual: Cost) {
-        let known = self.engine.settle(self.get(number).engine, charged, actual);
-        known.expect(IS_REGISTERED);
+        self.lanes.settle(number, charged, actual);
     }
 
     /// Returns what a lane got in the last minute, and what it should have got.
     pub(super) fn recent(&mut self, number: u32) -> (u64, u64) {
-        let lane = self.lanes[number as usize].as_mut().expect(IS_KEPT);
+        let lane = &mut self.lanes[number];
         if lane.known.is_runnable {
             let weight = lane.weight_in_force();
             lane.share.settle(&self.pace, weight);
@@ -236,47 +214,4 @@ impl LaneTable {
         }
         (lane.share.served(), lane.share.ideal())
     }
-
-    /// Forgets some lanes that have nothing and owe nothing.
-    fn forget_some(&mut self) {
-        for _ in 0..FORGET_STEPS {
-            let Some(number) = self.next_idle() else {
-                return;
-            };
-            if self.engine.is_settled(self.get(number).engine) == Ok(true) {
-                self.forget(number);
-            } else {
-                self.idle.push_back(number);
-            }
-        }
-    }
-
-    /// Forgets the lane that has been idle for longest, whatever it owes: less than a round's worth.
-    fn forget_one(&mut self) {
-        if let Some(number) = self.next_idle() {
-            self.forget(number);
-        }
-    }
-
-    /// Takes the first lane that is idle off the list. Drops those that are not from it on the way.
-    fn next_idle(&mut self) -> Option<u32> {
-        while let Some(number) = self.idle.pop_front() {
-            let lane = self.lanes[number as usize].as_mut().expect(IS_KEPT);
-            if lane.known.activity == Activity::Idle {
-                return Some(number);
-            }
-            lane.known.is_listed = false;
-        }
-        None
-    }
-
-    fn forget(&mut self, number: u32) {
-        if let Some(lane) = self.lanes[number as usize].take() {
-            self.numbers.remove(&lane.key);
-            let _ = self.engine.forget(lane.engine);
-        }
-    }
 }
-
-const IS_KEPT: &str = "a lane is kept while something refers to it by its number";
-const IS_REGISTERED: &str = "a lane's key is registered";

@@ -83,7 +83,7 @@ impl Queue {
             count: lane.counts[Stage::Stored],
         };
         let request = LoadRequest::Backlog {
-            key: lane.key.clone(),
+            key: self.index.lanes.key(number).clone(),
             after: Some(backlog.after),
             limit: Limit {
                 messages: Memory::messages(bytes).clamp(1, CHUNK),

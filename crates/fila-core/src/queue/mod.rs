@@ -352,7 +352,7 @@ impl Queue {
     #[cfg(test)]
     pub(crate) fn work(&mut self) -> drr::Work {
         self.index.lanes.refresh(&self.index.messages);
-        self.index.lanes.engine().work()
+        self.index.lanes.refreshed().engine().work()
     }
 
     /// Gives back the memory that its messages take.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fila_store::{Meta, StoredMessage, Timestamp};
+use fila_store::{FairnessKey, Meta, StoredMessage, Timestamp};
 
 use super::Queue;
 use super::counts::Stage;
@@ -26,7 +26,8 @@ impl Queue {
             let lane = self.index.lanes.try_get(number);
             if lane.is_some_and(|lane| lane.counts.durable() > 0) {
                 let head_waiting = self.head_waiting(now, number);
-                keys.push(key_stats(self.index.lane(number), head_waiting));
+                let key = self.index.lanes.key(number).clone();
+                keys.push(key_stats(key, self.index.lane(number), head_waiting));
             }
         }
         let next = (to < places).then(|| KeyCursor::from_number(to as u32));
@@ -100,9 +101,9 @@ fn waiting(now: Timestamp, meta: &Meta) -> Option<MessageState> {
     })
 }
 
-fn key_stats(lane: &Lane, head_waiting: Option<Duration>) -> KeyStats {
+fn key_stats(fairness_key: FairnessKey, lane: &Lane, head_waiting: Option<Duration>) -> KeyStats {
     KeyStats {
-        fairness_key: lane.key.clone(),
+        fairness_key,
         weight: lane.weight_in_force().value(),
         is_paused: lane.is_paused(),
         ready: lane.counts.ready(),
