@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use fila_store::{ThrottleKey, Timestamp};
 
-/// How a fairness key is, and why its next message has not been delivered yet.
+/// The state of a fairness key, and why its next message has not been delivered yet.
 ///
 /// Costs are in thousandths of a message: a message costs 1000, or what it is worth where a queue charges for bytes or
 /// for time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// When this was so.
+    /// The moment that it describes.
     pub now: Timestamp,
-    /// What its next message waits for. Of several things that hold it up, the first to be named in [`Waiting`].
+    /// What its next message waits for: of several reasons, the first in the order of [`Waiting`].
     pub waiting: Waiting,
     /// The weight in force.
     pub weight: u32,
@@ -23,22 +23,22 @@ pub struct Explanation {
     pub delayed: u64,
     /// Messages that are with a consumer.
     pub leased: u64,
-    /// What it got of late, and what it should have got.
+    /// What the key got in the last minute, and what it should have got.
     pub recent: Recent,
     /// By how much cost the key is ahead of its share: what it pays off by waiting.
     pub debt: u64,
-    /// How much others get at most before its next message, once nothing holds it up: in messages, rounded down, or in
-    /// what messages are worth. It counts the keys that may run now; each that joins them adds to it what it gets. None
-    /// if the key is not known.
+    /// How much other keys get at most before its next message, once nothing holds it up: in messages, rounded down, or
+    /// in what messages are worth. It counts the keys that may run now; a key that joins them adds what it gets. `None`
+    /// if the key is unknown.
     pub bound: Option<u64>,
-    /// When its next message will be delivered, if there is something to go by.
+    /// When its next message is expected to be delivered, if that can be told.
     pub estimate: Option<Estimate>,
 }
 
 /// What a key's next message waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// Nothing: no message of the key waits. Some may be with consumers.
+    /// No message of the key waits. Some may be with consumers.
     Empty,
     /// Its messages are being stored, or others of it are being removed from the store first.
     Storing,
@@ -51,8 +51,7 @@ pub enum Waiting {
         /// How many that is. In a strictly ordered queue it is one, until its acknowledgement is stored.
         cap: u32,
     },
-    /// A message of it has failed when as many of the queue's messages waited for their time as may, and has to be given
-    /// a place first.
+    /// One of its messages failed when as many of the queue's messages were delayed as may be. The key waits for room.
     TooManyDelayed,
     /// Its messages wait for their time: a delay they were sent with, or one after a failed delivery. In a strictly
     /// ordered queue it is the first one that does.
@@ -60,31 +59,30 @@ pub enum Waiting {
         /// When the first of them is due.
         until: Timestamp,
     },
-    /// Its messages have failed, and it is being decided what becomes of them.
+    /// Deliveries of its messages have failed, and a hook decides what becomes of them.
     Judging,
-    /// All that it has wait for tokens of throttle keys; in a strictly ordered queue, its first message does.
+    /// All its messages wait for tokens of throttle keys; in a strictly ordered queue, its first message does.
     Throttled {
-        /// Which one the message lacks that is let through first.
+        /// The throttle key of the token that comes first.
         key: ThrottleKey,
-        /// When the token comes that is for it. If others wait for the same key, it may be one or two tokens earlier or
-        /// later. None if none comes, since the rate is zero.
+        /// When that token comes. If others wait for the same throttle key, it may be one or two tokens earlier or later.
+        /// `None` if it never comes, since the rate is zero.
         until: Option<Timestamp>,
     },
     /// Its messages could not be read from the store.
     ReadFailed {
-        /// When that is tried again.
+        /// When the broker tries again.
         until: Timestamp,
     },
     /// Its turn has come, and its message is being read from the store.
     Reading,
-    /// Nobody consumes from the queue.
+    /// The queue has no consumers.
     NoConsumers,
-    /// The consumers that are there have been sent nothing for a minute and ask for nothing: all have what they can
-    /// take, or are going.
+    /// The consumers got nothing for a minute and ask for nothing: each has as much as it can take, or is leaving.
     NoCredit,
-    /// Its turn: it is delivered when a consumer asks for more and those before it have had theirs.
+    /// Nothing holds it up: it is delivered when a consumer asks for more and the deliveries before it are made.
     Runnable {
-        /// How many come before.
+        /// How many deliveries come before.
         position: Position,
     },
 }
@@ -92,9 +90,9 @@ pub enum Waiting {
 /// How many deliveries to other keys come before one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Exactly so many, unless other keys come, go, or change before.
+    /// This many, unless other keys come, go, or change before.
     Exactly(u64),
-    /// About so many: too many to be foreseen one by one.
+    /// About this many: too many to be foreseen one by one.
     About(u64),
 }
 
@@ -107,39 +105,39 @@ impl Position {
     }
 }
 
-/// What was delivered of late, by cost; what was charged when a delivery began is what counts.
+/// The deliveries of the last minute by cost, as it was charged when each began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recent {
-    /// How long that is: from 50 to 60 seconds, or less if the queue has been there for less.
+    /// The time that is covered: from 50 to 60 seconds, or less if the queue was opened later.
     pub over: Duration,
     /// What all keys got.
     pub total: u64,
     /// What this key got.
     pub served: u64,
-    /// What it should have got: of every delivery that was made while the key could run, to whomever it was, its weight
-    /// out of the weights of all that could run at that moment. What all keys should have got comes to what they got.
+    /// What this key should have got: of every delivery that was made while the key could run, its weight divided by the
+    /// weights of all keys that could run at that moment. The sum over all keys is what all keys got.
     pub ideal: u64,
 }
 
-/// When a message will be delivered, as far as one can tell.
+/// When a message is expected to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Estimate {
     /// When.
     pub at: Timestamp,
-    /// What tells.
+    /// What the estimate rests on.
     pub basis: Basis,
 }
 
-/// What an estimate goes by.
+/// What an estimate rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// How many come before, and how fast the queue has delivered of late.
+    /// How many deliveries come before, and how fast the queue delivers.
     QueuePace,
-    /// How fast the key itself has been delivered of late.
+    /// How fast this key is delivered.
     KeyPace,
-    /// When what it waits for is over.
+    /// When the delay, the throttle or the retry that it waits for is due.
     Due,
     /// It is being read, which takes as long as the store takes.
     Store,

@@ -2,35 +2,34 @@
 
 use fila_store::Sizes;
 
-/// What a message takes in memory on top of what it carries: itself, its places in tables that are half full, what
-/// the allocator needs.
+/// Bytes that a message takes in memory beside its headers and body: the message itself, its places in tables that are
+/// half full, and the allocator's overhead.
 const OVERHEAD: usize = 512;
 
-/// What all queues of a broker hold in memory, and may hold.
+/// How many bytes the messages of all queues of a broker take, and may take.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) used: usize,
-    /// What reads that are under way may bring.
+    /// Bytes that reads under way may bring.
     pub(crate) reserved: usize,
     pub(crate) budget: usize,
 }
 
 impl Memory {
-    /// Returns what a message takes whose payload is in memory.
+    /// Returns the bytes of a message whose payload is in memory.
     pub(crate) const fn whole(sizes: Sizes) -> usize {
         OVERHEAD + sizes.headers as usize + sizes.body as usize
     }
 
-    /// Returns what a message takes whose payload is in the store only.
+    /// Returns the bytes of a message whose payload is in the store only.
     pub(crate) const fn bare() -> usize {
         OVERHEAD
     }
 
     /// Tells whether a message that was just stored may stay in memory.
     ///
-    /// Half of the budget is for them, so that a producer who is ahead of his consumers does not take the room in
-    /// which backlogs are read back. A key that has nothing else may use all of it: a quiet key is served from memory
-    /// beside a noisy one.
+    /// Such messages get half of the budget, so that a producer that is faster than the consumers leaves room to read
+    /// backlogs. A key without other messages may use all of it: a quiet key is served from memory beside a noisy one.
     pub(crate) const fn has_room_for_fresh(&self, size: usize, is_first: bool) -> bool {
         let room = if is_first {
             self.budget
@@ -40,18 +39,18 @@ impl Memory {
         self.used + size <= room
     }
 
-    /// Tells whether to read ahead of demand: up to five eighths, so that there is always room for what is demanded.
+    /// Tells whether to read ahead of demand: up to five eighths, which leaves room for reads on demand.
     pub(crate) const fn has_room_ahead(&self) -> bool {
         self.used + self.reserved < self.budget / 8 * 5
     }
 
-    /// Tells whether to read on past messages that wait for tokens: up to a quarter, so that they keep nobody else's out.
+    /// Tells whether to read on past messages that wait for tokens: up to a quarter, which leaves room for other keys.
     pub(crate) const fn has_room_to_park(&self) -> bool {
         self.used + self.reserved < self.budget / 4
     }
 
-    /// Returns how many bytes to read at once. However little room there is, a lane whose turn has come gets a handful of
-    /// messages, or every one of them would be a read of its own.
+    /// Returns how many bytes to read at once. Even without room, a lane whose turn has come reads a handful of messages,
+    /// or each message would take a read of its own.
     pub(crate) fn chunk(&self) -> usize {
         const LEAST: usize = 4 * OVERHEAD;
         const MOST: usize = 1 << 20;
@@ -59,7 +58,7 @@ impl Memory {
         (room / 8).clamp(LEAST, MOST)
     }
 
-    /// Returns how many messages take this much, if they carry nothing.
+    /// Returns how many messages without headers and body take this many bytes.
     pub(crate) const fn messages(bytes: usize) -> usize {
         bytes / OVERHEAD
     }

@@ -1,4 +1,4 @@
-//! What a queue does with a delivery that has failed, when nobody else has a say in it.
+//! What a queue does with a failed delivery by itself.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 /// How often a message is tried, and how long it waits in between.
 ///
 /// The wait doubles with every attempt, from `backoff` up to `backoff_max`, and is then longer or shorter by up to
-/// `jitter_percent`, so that what has failed together does not come back together. It is the same for the same
-/// message and attempt: nothing here is left to chance.
+/// `jitter_percent`, so that messages that fail together do not come back together. The same message and attempt always
+/// give the same wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// How many deliveries may end badly before the message is a dead letter; any number, if none is given.
+    /// How many failed deliveries make a message a dead letter; without a number, it is retried without end.
     pub attempts_max: Option<NonZeroU32>,
-    /// How long to wait after the first.
+    /// The wait after the first failure.
     #[serde(rename = "backoff_ms", with = "crate::definition::millis")]
     pub backoff: Duration,
-    /// The longest to wait.
+    /// The longest wait.
     #[serde(rename = "backoff_max_ms", with = "crate::definition::millis")]
     pub backoff_max: Duration,
-    /// By how much a wait may differ, in hundredths of it.
+    /// By how many percent a wait may differ.
     pub jitter_percent: u8,
 }
 
 impl Default for RetryPolicy {
-    /// Ten attempts over some eight minutes: long enough for whatever is restarted to be back.
+    /// Ten attempts over some eight minutes: long enough for a restart of what failed.
     fn default() -> Self {
         Self {
             attempts_max: NonZeroU32::new(10),
@@ -40,20 +40,18 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Tells whether a message that has failed so often is not tried again.
+    /// Tells whether a message that has failed this often is given up.
     pub fn is_exhausted(&self, attempts: u32) -> bool {
         self.attempts_max.is_some_and(|max| attempts >= max.get())
     }
 
-    /// Returns how long a message waits after it has failed so often, in whole milliseconds.
+    /// Returns how long a message waits after it has failed this often, in whole milliseconds.
     pub fn delay(&self, message: MessageId, attempts: u32) -> Duration {
         let max = millis(self.backoff_max);
         let doublings = attempts.saturating_sub(1).min(63);
-        let base = millis(self.backoff).saturating_mul(1 << doublings);
-        let base = base.min(max);
-        let spread = u128::from(base) * u128::from(self.jitter_percent.min(100)) / 100;
-        // No more than `base`, and so no less than zero, nor more than the longest.
-        let spread = spread as u64;
+        let base = millis(self.backoff).saturating_mul(1 << doublings).min(max);
+        // At most `base`, since the percentage is at most 100.
+        let spread = (u128::from(base) * u128::from(self.jitter_percent.min(100)) / 100) as u64;
         let (least, most) = (base - spread, base.saturating_add(spread).min(max));
         let chosen = mix(message.get() ^ u64::from(attempts).rotate_right(16)) % (most - least + 1);
         Duration::from_millis(least + chosen)
@@ -61,11 +59,11 @@ impl RetryPolicy {
 }
 
 fn millis(duration: Duration) -> u64 {
-    // Far beyond any delay that is allowed, and far enough from the end of the numbers.
+    // Longer than any delay that is allowed, and small enough to calculate with.
     u64::try_from(duration.as_millis()).map_or(1 << 48, |millis| millis.min(1 << 48))
 }
 
-/// Returns a number that looks like any other: the last steps of SplitMix64.
+/// Mixes the bits of a number: the last steps of SplitMix64.
 fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! When to be woken for what: a hierarchical timer wheel ([Varghese and Lauck,
+//! Timers, in a hierarchical timer wheel ([Varghese and Lauck,
 //! SOSP 1987](https://doi.org/10.1145/37499.37504)).
 //!
 //! Level `l` has 64 slots of 64^l milliseconds. A timer lies on the level of the highest digit in which its deadline
@@ -14,7 +14,7 @@ const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const NIL: u32 = u32::MAX;
 
-/// A timer that is set. Good for one [`Wheel::stop`], until it goes off.
+/// A timer that is set: can be stopped once, until it goes off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timer(u32);
 
@@ -98,7 +98,7 @@ impl Wheel {
         self.release(timer.0);
     }
 
-    /// Returns what the next timer carries that is due at `now`.
+    /// Returns the number of the next timer that is due at `now`.
     pub(crate) fn next_due(&mut self, now: Timestamp) -> Option<u32> {
         let target = now.as_millis().saturating_sub(self.origin).max(self.now);
         while let Some((level, slot, start)) = self.first() {
@@ -124,8 +124,8 @@ impl Wheel {
         Some(Timestamp::from_millis(self.origin.saturating_add(start)))
     }
 
-    /// Returns the first slot with timers, and when it begins. Lower levels come before higher ones: whatever lies
-    /// there shares more digits with the present.
+    /// Returns the first slot with timers, and when it begins. Lower levels come before higher ones: their timers share
+    /// more digits with the present.
     fn first(&self) -> Option<(usize, usize, u64)> {
         self.levels.iter().enumerate().find_map(|(level, filed)| {
             if filed.occupied == 0 {
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         /// Against a sorted map: the same timers, in the order of their deadlines, whatever is set, stopped and
-        /// jumped over; and whoever sleeps until the wheel wakes him misses none.
+        /// jumped over; and a driver that sleeps until the next wake misses none.
         #[test]
         fn the_wheel_is_a_sorted_map(steps in prop::collection::vec((0..4u8, 0..1u64 << 20, 0..40u32), 1..200)) {
             let mut wheel = Wheel::new(at(0));

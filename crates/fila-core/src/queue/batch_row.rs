@@ -1,12 +1,12 @@
-//! What is stored of a batch beside its messages, in the form of a deduplication id.
+//! The row that is stored for a batch beside its messages, in the form of a deduplication id.
 //!
 //! ```text
 //! ff ‖ producer: 16 bytes ‖ sequence: u64 ‖ answered below: u64 ‖ size: u32                all messages of a batch
 //! ff ‖ producer: 16 bytes ‖ sequence: u64 ‖ answered below: u64 ‖ size: u32 ‖ place: u32   one message of a batch
 //! ```
 //! Text in UTF-8 has no byte `ff`, so no id that a user gives as text is one of these. Rows are in the order of their
-//! producers' batches. What a producer has said to be answered is in the row so that a broker which reads the rows
-//! back need not keep more of them than the one that wrote them.
+//! producers' batches. A row says which batches its producer has the answers of, so that a broker that reads the rows
+//! back keeps no more of them than the broker that wrote them.
 
 use fila_store::DeduplicationId;
 

@@ -1,7 +1,6 @@
 //! Messages that stand in line, in the order of their ids.
 //!
-//! A message that leaves the line for another reason than its turn leaves a handle behind that no longer finds it; handles
-//! are looked at when their turn comes.
+//! A message that leaves the line before its turn leaves a stale handle behind, which is dropped when its turn comes.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -23,7 +22,7 @@ pub(super) struct Line {
 pub(super) enum Join {
     /// Behind all others: its id is the greatest.
     Behind,
-    /// Wherever its id belongs.
+    /// At the place of its id.
     Between,
 }
 
@@ -38,7 +37,7 @@ impl Line {
         }
     }
 
-    /// Returns the first message, and drops what is in front of it and gone.
+    /// Returns the first message, and drops stale handles in front of it.
     pub(super) fn head(&mut self, messages: &Slab<Message>) -> Option<Handle> {
         let is_live = |handle: &Handle| {
             let message = messages.get(handle.slot as usize);
@@ -64,7 +63,7 @@ impl Line {
         }
     }
 
-    /// Drops handles that find nothing any more.
+    /// Drops all handles, which are stale.
     pub(super) fn clear(&mut self) {
         self.ready.clear();
         self.returned.clear();

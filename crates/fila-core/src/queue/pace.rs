@@ -1,18 +1,18 @@
-//! What was delivered in the last minute, to whom, and to whom it should have been.
+//! What each lane got in the last minute, and what it should have got.
 //!
 //! Time is cut into slots of ten seconds, and six of them are kept: the present one and the five before it. A delivery
 //! adds its cost to the present slot of its queue and of its lane.
 //!
 //! What a lane *should* have got is what a fluid server would have given it: of each delivery, its weight out of the
-//! weights of all lanes in the ring. Nobody adds that up lane by lane. The queue has a *virtual time* that each delivery
+//! weights of all lanes in the ring. That is not added up lane by lane. The queue has a *virtual time* that each delivery
 //! moves on by `cost / Σ weights`; a lane of weight `w` that was in the ring while it went from `a` to `b` should have
-//! got `w · (b − a)`. So a lane notes when it joins, and settles when it leaves, when its weight changes, or when
-//! somebody asks. (The same idea carries weighted fair queueing: [Parekh and Gallager, *A Generalized Processor Sharing
+//! got `w · (b − a)`. So a lane notes when it joins, and settles when it leaves, when its weight changes, or when it is
+//! explained. (The same idea carries weighted fair queueing: [Parekh and Gallager, *A Generalized Processor Sharing
 //! Approach to Flow Control*, 1993](https://doi.org/10.1109/90.234856).)
 //!
 //! # What always holds
-//! - Virtual time is exact but for its last bit: what a division leaves over is carried on.
-//! - What lanes should have got comes to what was delivered while any was in the ring.
+//! - Virtual time is exact but for its last bit: the remainder of a division is carried on.
+//! - The sum of what lanes should have got is what was delivered while any lane was in the ring.
 //! - A delivery costs the same however many lanes there are, and allocates nothing. A lane takes 80 bytes for this.
 
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Pace {
         }
     }
 
-    /// Takes note of a delivery to a lane of the ring, all lanes of which together have `weight`.
+    /// Counts a delivery to a lane of a ring whose lanes have this weight together.
     pub(super) fn charge(&mut self, now: Timestamp, cost: Cost, weight: u64) {
         self.advance(now);
         let slot = &mut self.slots[place(self.slot)];
@@ -167,7 +167,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Takes note of a delivery, which the queue's pace has taken note of.
+    /// Counts a delivery that the queue's pace has counted.
     pub(super) fn charge(&mut self, pace: &Pace, cost: Cost) {
         self.advance(pace);
         let cost = cost.value() + u64::from(self.served_rest);
@@ -177,12 +177,12 @@ impl Share {
         self.delivered = pace.virtual_time;
     }
 
-    /// Takes note that the lane has joined the ring.
+    /// Begins to count what a lane should get that has joined the ring.
     pub(super) fn join(&mut self, pace: &Pace) {
         self.settled = pace.virtual_time;
     }
 
-    /// Takes note of what a lane that is in the ring should have got up to now.
+    /// Counts what a lane that is in the ring should have got up to now.
     pub(super) fn settle(&mut self, pace: &Pace, weight: Weight) {
         self.advance(pace);
         // How long ago something was, in virtual time; all that counts is within a minute.
@@ -202,7 +202,7 @@ impl Share {
         self.settled = pace.virtual_time;
     }
 
-    /// Forgets what is more than a minute ago.
+    /// Forgets slots that are more than a minute old.
     pub(super) fn advance(&mut self, pace: &Pace) {
         let passed = (pace.slot - self.slot).min(SLOTS);
         for number in 0..passed {
