@@ -167,6 +167,7 @@ impl Queue {
     }
 
     /// Puts a message that is accepted into the batch.
+    #[inline]
     fn put(&mut self, now: Timestamp, number: u32, id: MessageId, message: NewMessage) {
         let ttl = match message.ttl {
             Ttl::Queue => self.definition.message_ttl,
@@ -250,6 +251,7 @@ impl Queue {
     }
 
     /// Takes a message into memory behind all others of its lane that are there.
+    #[inline]
     pub(super) fn take_in<T>(
         &mut self,
         context: &mut Context<'_, T>,

@@ -120,6 +120,7 @@ impl Queue {
     }
 
     /// Gives a lane its turn.
+    #[inline]
     fn serve<T>(&mut self, context: &mut Context<'_, T>, number: u32, consumer: u32) -> Served {
         let head = match self.next_message(number) {
             // The deliveries that the lane owes come before this one.

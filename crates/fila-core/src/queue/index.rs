@@ -148,9 +148,8 @@ impl QueueIndex {
         to: impl Into<Option<Stage>>,
     ) {
         let (from, to) = (from.into(), to.into());
-        self.counts.shift(count, from, to);
         let lane = self.lanes.get_mut(number);
-        lane.counts.shift(count, from, to);
+        shift(&mut self.counts, lane, count, from, to);
         if from == Some(Stage::Stored)
             && lane.counts[Stage::Stored] == 0
             && let Some(backlog) = lane.backlog.take()
@@ -171,6 +170,7 @@ impl QueueIndex {
     }
 
     /// Takes a message into memory that was in the store only, or is durable since a moment; returns its slot.
+    #[inline]
     pub(super) fn insert(&mut self, memory: &mut Memory, message: Message, from: Stage) -> u32 {
         let size = message.footprint();
         memory.used += size;
@@ -192,6 +192,7 @@ impl QueueIndex {
     }
 
     /// Moves a message to another state.
+    #[inline]
     pub(super) fn set_state(&mut self, slot: u32, state: State) {
         let message = &mut self.messages[slot as usize];
         let (number, handle) = (message.lane, message.handle(slot));
@@ -210,7 +211,7 @@ impl QueueIndex {
             }
             (true, true) | (false, false) => {}
         }
-        self.count(number, 1, from, to);
+        shift(&mut self.counts, lane, 1, Some(from), Some(to));
     }
 
     /// Drops a message from memory and from the queue.
@@ -413,4 +414,10 @@ impl QueueIndex {
     pub(super) fn charge(&mut self, now: Timestamp, number: u32, cost: Cost) {
         self.lanes.charge(now, number, cost);
     }
+}
+
+/// Counts messages that move from one stage to another: of their lane, and of the queue.
+fn shift(queue: &mut Counts, lane: &mut Lane, count: u64, from: Option<Stage>, to: Option<Stage>) {
+    queue.shift(count, from, to);
+    lane.counts.shift(count, from, to);
 }
