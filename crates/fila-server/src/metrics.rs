@@ -1,9 +1,9 @@
 //! What the server counts, and under which names it shows it.
 //!
-//! Numbers are counted as things happen and read when somebody scrapes. Figures of queues are those that their
-//! scheduler threads have published last. The only labels are the queue's name, of which `limits.queues` bounds how many
-//! there are, and which of the two hooks it is; fairness keys, tenants and messages are never labels. The client library adds `_total` to the names of
-//! counters and the unit to the names of all.
+//! Threads count as things happen; a scrape reads the numbers. Figures of queues are those that their scheduler threads
+//! published last. The labels are `queue`, whose values `limits.queues` bounds, and `hook`, which has two values. Fairness
+//! keys, tenants and messages are never labels. The client library adds `_total` to the names of counters, and the unit to
+//! all names.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,284 +13,164 @@ use std::time::Duration;
 use fila_core::QueueStats;
 use fila_store::{Health, Writes};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::runtime::{Handle, HookFigures, HookState, QueueEntry, State};
+use crate::runtime::{Handle, HookFigures, HookState, Info, QueueEntry, State};
+use crate::runtime_config::Entries;
 
-/// A metric's name, and its help text.
-type Metric = (&'static str, &'static str);
+/// A metric that is read from a `T` at the scrape.
+struct Figure<T> {
+    kind: MetricType,
+    name: &'static str,
+    unit: Option<Unit>,
+    help: &'static str,
+    value: fn(&T) -> Value,
+}
 
-const COMMIT_DURATION: Metric = ("fila_commit_duration", "How long storing a round took");
-const COMMIT_OPERATIONS: Metric = (
-    "fila_commit_operations",
-    "Changes of messages that were stored in one round",
-);
-const SWEPT_ROWS: Metric = (
-    "fila_store_swept_rows",
-    "Rows of purged and deleted messages that were removed",
-);
-const CONNECTIONS: Metric = ("fila_connections", "Connections that are open");
-const CONNECTIONS_REFUSED: Metric = (
-    "fila_connections_refused",
-    "Connections closed at once because limits.connections was reached",
-);
-const CONSUMERS: Metric = ("fila_consumers", "Consumers of all queues");
-const QUEUES: Metric = ("fila_queues", "Queues");
-const CONFIG_ENTRIES: Metric = (
-    "fila_config_entries",
-    "Entries of the runtime configuration",
-);
-const CONFIG_SIZE: Metric = (
-    "fila_config_size",
-    "Keys and values of the runtime configuration",
-);
-const CONFIG_CHANGES: Metric = (
-    "fila_config_changes",
-    "Entries of the runtime configuration that were set or deleted",
-);
-const MEMORY_USED: Metric = ("fila_memory_used", "Messages that are kept in memory");
-const MEMORY_BUDGET: Metric = (
-    "fila_memory_budget",
-    "Messages that may be kept in memory, by storage.memory_budget",
-);
-const READY: Metric = ("fila_ready", "1 if the server can be used, else 0");
-const STORE_WRITABLE: Metric = ("fila_store_writable", "1 if the store takes writes, else 0");
-const STORE_SIZE: Metric = ("fila_store_size", "What the store takes on the disk");
-const STORE_JOURNALS: Metric = (
-    "fila_store_journals",
-    "Journals whose contents are not flushed yet; more than a handful means that the disk fills",
-);
-const STORE_LEFTOVERS: Metric = (
-    "fila_store_leftovers",
-    "Purged generations and deleted queues that are not swept yet",
-);
+enum Value {
+    Whole(u64),
+    Seconds(Duration),
+}
 
-const WAITED: Metric = (
-    "fila_messages_waited",
-    "How long messages have waited for their first deliveries, together",
-);
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Self::Whole(value)
+    }
+}
 
-const HOOK_SANDBOXES: Metric = (
-    "fila_hook_sandboxes",
-    "Sandboxes in which scripts are ready to run",
-);
-const HOOK_BUSY: Metric = ("fila_hook_busy", "How long calls of hooks took, together");
+impl From<usize> for Value {
+    fn from(value: usize) -> Self {
+        Self::Whole(value as u64)
+    }
+}
 
-type HookFigure = (Metric, MetricType, fn(&HookFigures) -> u64);
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Whole(value.into())
+    }
+}
 
-/// What is shown of each hook of each queue.
-const HOOK_FIGURES: [HookFigure; 4] = [
-    (
-        (
-            "fila_hook_open",
-            "1 if the hook is not asked, because it keeps failing or its script does not load, else 0",
-        ),
-        MetricType::Gauge,
-        |hook| {
-            u64::from(matches!(
-                hook.state,
-                HookState::Open { .. } | HookState::Broken
-            ))
-        },
-    ),
-    (
-        ("fila_hook_calls", "Calls of hooks"),
-        MetricType::Counter,
-        |hook| hook.calls,
-    ),
-    (
-        ("fila_hook_failures", "Calls of hooks that gave no answer"),
-        MetricType::Counter,
-        |hook| hook.failures,
-    ),
-    (
-        (
-            "fila_hook_fallbacks",
-            "Messages that got what stands in for a hook's answer",
-        ),
-        MetricType::Counter,
-        |hook| hook.fallbacks,
-    ),
-];
+impl From<Duration> for Value {
+    fn from(value: Duration) -> Self {
+        Self::Seconds(value)
+    }
+}
 
-type Figure = (Metric, Option<Unit>, fn(&QueueStats) -> u64);
+/// Declares metrics, one row each: kind, name, unit if there is one, help text, value.
+macro_rules! figures {
+    ($($kind:ident $name:literal $($unit:ident)?, $help:literal, |$it:ident| $value:expr;)+) => {
+        &[$(Figure {
+            kind: MetricType::$kind,
+            name: $name,
+            unit: figures!(@unit $($unit)?),
+            help: $help,
+            value: |$it| Value::from($value),
+        }),+]
+    };
+    (@unit) => { None };
+    (@unit $unit:ident) => { Some(Unit::$unit) };
+}
 
-/// What is so now, for each queue.
-const QUEUE_GAUGES: [Figure; 8] = [
-    (
-        (
-            "fila_queue_ready_messages",
-            "Messages that may be delivered",
-        ),
-        None,
-        |s| s.ready,
-    ),
-    (
-        (
-            "fila_queue_delayed_messages",
-            "Messages that wait for their time",
-        ),
-        None,
-        |s| s.delayed,
-    ),
-    (
-        (
-            "fila_queue_throttled_messages",
-            "Ready messages that wait for a token of a throttle",
-        ),
-        None,
-        |s| s.throttled,
-    ),
-    (
-        (
-            "fila_queue_leased_messages",
-            "Messages that are with a consumer",
-        ),
-        None,
-        |s| s.leased,
-    ),
-    (
-        (
-            "fila_queue_stored_only_messages",
-            "Ready messages that are in the store only",
-        ),
-        None,
-        |s| s.stored_only,
-    ),
-    (
-        ("fila_queue_size", "Headers and payloads of all messages"),
-        Some(Unit::Bytes),
-        |s| s.bytes,
-    ),
-    (
-        ("fila_queue_active_keys", "Fairness keys that have messages"),
-        None,
-        |s| s.active_keys,
-    ),
-    (("fila_queue_consumers", "Consumers"), None, |s| s.consumers),
-];
+/// The server at the moment of a scrape.
+struct ServerView {
+    info: Info,
+    metrics: Arc<Metrics>,
+    config: Arc<Entries>,
+    sandboxes: usize,
+}
 
-/// What has happened since the server was started, for each queue.
-const QUEUE_COUNTERS: [Figure; 17] = [
-    (("fila_messages_enqueued", "Messages stored"), None, |s| {
-        s.totals.enqueued
-    }),
-    (
-        ("fila_messages_deduplicated", "Messages not stored again"),
-        None,
-        |s| s.totals.deduplicated,
-    ),
-    (("fila_messages_refused", "Messages refused"), None, |s| {
-        s.totals.refused
-    }),
-    (("fila_messages_delivered", "Deliveries"), None, |s| {
-        s.totals.delivered
-    }),
-    (
-        (
-            "fila_messages_first_delivered",
-            "Deliveries that were a message's first",
-        ),
-        None,
-        |s| s.totals.first_delivered,
-    ),
-    (
-        ("fila_messages_acked", "Deliveries that ended well"),
-        None,
-        |s| s.totals.acked,
-    ),
-    (
-        ("fila_messages_nacked", "Deliveries that ended badly"),
-        None,
-        |s| s.totals.nacked,
-    ),
-    (
-        ("fila_leases_expired", "Deliveries without a result in time"),
-        None,
-        |s| s.totals.lease_expired,
-    ),
-    (
-        ("fila_leases_released", "Deliveries that were given back"),
-        None,
-        |s| s.totals.released,
-    ),
-    (
-        ("fila_results_late", "Results that came too late"),
-        None,
-        |s| s.totals.late,
-    ),
-    (
-        (
-            "fila_messages_expired",
-            "Messages whose time to live passed",
-        ),
-        None,
-        |s| s.totals.expired,
-    ),
-    (("fila_messages_purged", "Messages purged"), None, |s| {
-        s.totals.purged
-    }),
-    (
-        (
-            "fila_messages_damaged",
-            "Messages that could not be read back",
-        ),
-        None,
-        |s| s.totals.damaged,
-    ),
-    (
-        (
-            "fila_messages_retried",
-            "Deliveries that ended badly, after which the message was to be delivered again",
-        ),
-        None,
-        |s| s.totals.retried,
-    ),
-    (
-        (
-            "fila_messages_dead_lettered",
-            "Messages that became dead letters",
-        ),
-        None,
-        |s| s.totals.dead_lettered,
-    ),
-    (
-        (
-            "fila_dead_letters_refused",
-            "Times that a message was kept, and tried again, because there was no room for one more dead letter",
-        ),
-        None,
-        |s| s.totals.dead_letters_refused,
-    ),
-    (
-        (
-            "fila_messages_redriven",
-            "Dead letters that went back to the queue that they had come from",
-        ),
-        None,
-        |s| s.totals.redriven,
-    ),
-];
+const SERVER: &[Figure<ServerView>] = figures! {
+    Gauge "fila_ready", "1 if the server can be used, else 0", |s| s.info.state == State::Ready;
+    Gauge "fila_queues", "Queues", |s| s.info.queues;
+    Gauge "fila_consumers", "Consumers of all queues", |s| s.info.consumers;
+    Gauge "fila_memory_used" Bytes, "Messages in memory", |s| s.info.memory_used;
+    Gauge "fila_memory_budget" Bytes, "Most bytes of messages in memory, by storage.memory_budget", |s| s.info.memory_budget;
+    Gauge "fila_connections", "Open connections", |s| s.metrics.connections();
+    Counter "fila_connections_refused", "Connections closed at once because limits.connections was reached",
+        |s| s.metrics.connections_refused();
+    Gauge "fila_config_entries", "Entries of the runtime configuration", |s| s.config.len();
+    Gauge "fila_config_size" Bytes, "Keys and values of the runtime configuration", |s| s.config.bytes();
+    Counter "fila_config_changes", "Entries of the runtime configuration that were set or deleted",
+        |s| s.metrics.config_changes.load(Ordering::Relaxed);
+    Gauge "fila_hook_sandboxes", "Sandboxes in which scripts are ready to run", |s| s.sandboxes;
+    Counter "fila_store_swept_rows", "Removed rows of purged and deleted messages",
+        |s| s.metrics.swept_rows.load(Ordering::Relaxed);
+};
+
+/// The store at its last report, and the state of the server.
+type StoreView = (Health, State);
+
+const STORE: &[Figure<StoreView>] = figures! {
+    Gauge "fila_store_writable", "1 if the store takes writes, else 0",
+        |s| s.0.writes == Writes::Taken && s.1 != State::Failed;
+    Gauge "fila_store_size" Bytes, "Size of the store on the disk", |s| s.0.bytes;
+    Gauge "fila_store_journals", "Journals that are not flushed yet; more than a handful means that the disk fills",
+        |s| s.0.journals;
+    Gauge "fila_store_leftovers", "Purged generations and deleted queues that are not swept yet", |s| s.0.leftovers;
+};
+
+/// The figures of each queue. Counters start at zero with the server.
+const QUEUE: &[Figure<QueueStats>] = figures! {
+    Gauge "fila_queue_ready_messages", "Messages that may be delivered", |s| s.ready;
+    Gauge "fila_queue_delayed_messages", "Messages that wait for their time", |s| s.delayed;
+    Gauge "fila_queue_throttled_messages", "Ready messages that wait for a token of a throttle", |s| s.throttled;
+    Gauge "fila_queue_leased_messages", "Messages that are with a consumer", |s| s.leased;
+    Gauge "fila_queue_stored_only_messages", "Ready messages that are in the store only", |s| s.stored_only;
+    Gauge "fila_queue_size" Bytes, "Headers and payloads of all messages", |s| s.bytes;
+    Gauge "fila_queue_active_keys", "Fairness keys that have messages", |s| s.active_keys;
+    Gauge "fila_queue_consumers", "Consumers", |s| s.consumers;
+    Counter "fila_messages_enqueued", "Messages stored", |s| s.totals.enqueued;
+    Counter "fila_messages_deduplicated", "Messages not stored again", |s| s.totals.deduplicated;
+    Counter "fila_messages_refused", "Messages rejected", |s| s.totals.refused;
+    Counter "fila_messages_delivered", "Deliveries", |s| s.totals.delivered;
+    Counter "fila_messages_first_delivered", "First deliveries of a message", |s| s.totals.first_delivered;
+    Counter "fila_messages_acked", "Deliveries that were acknowledged", |s| s.totals.acked;
+    Counter "fila_messages_nacked", "Deliveries that failed by a nack", |s| s.totals.nacked;
+    Counter "fila_leases_expired", "Deliveries without a result in time", |s| s.totals.lease_expired;
+    Counter "fila_leases_released", "Deliveries that were given back", |s| s.totals.released;
+    Counter "fila_results_late", "Results that came too late", |s| s.totals.late;
+    Counter "fila_messages_expired", "Messages whose time to live passed", |s| s.totals.expired;
+    Counter "fila_messages_purged", "Messages purged", |s| s.totals.purged;
+    Counter "fila_messages_damaged", "Messages that could not be read back", |s| s.totals.damaged;
+    Counter "fila_messages_retried", "Failed deliveries after which the message was to be delivered again",
+        |s| s.totals.retried;
+    Counter "fila_messages_dead_lettered", "Messages that became dead letters", |s| s.totals.dead_lettered;
+    Counter "fila_dead_letters_refused", "Times that a message stayed in its queue because its queue of dead letters was full",
+        |s| s.totals.dead_letters_refused;
+    Counter "fila_messages_redriven", "Dead letters that returned to their queue", |s| s.totals.redriven;
+    Counter "fila_messages_waited" Seconds, "Waits of all messages for their first deliveries, together",
+        |s| s.totals.waited;
+};
+
+/// The figures of each hook of each queue.
+const HOOK: &[Figure<HookFigures>] = figures! {
+    Gauge "fila_hook_open", "1 if the broker does not call the hook, because it keeps failing or its script does not load, else 0",
+        |hook| matches!(hook.state, HookState::Open { .. } | HookState::Broken);
+    Counter "fila_hook_calls", "Calls of hooks", |hook| hook.calls;
+    Counter "fila_hook_failures", "Failed calls of hooks", |hook| hook.failures;
+    Counter "fila_hook_fallbacks", "Messages that got the fallback in place of a hook's answer", |hook| hook.fallbacks;
+    Counter "fila_hook_busy" Seconds, "Duration of all calls of hooks, together", |hook| hook.busy;
+};
 
 /// The connections of one port.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounts {
     pub(crate) open: AtomicUsize,
-    /// Closed at once, because there were too many.
+    /// Connections closed at once, because there were too many.
     pub(crate) refused: AtomicU64,
 }
 
-/// What is counted by the threads and tasks of one server.
+/// The counts of the threads and tasks of one server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     commit_duration: Histogram,
     commit_operations: Histogram,
     swept_rows: AtomicU64,
     config_changes: AtomicU64,
-    /// There are none in a runtime without a port.
+    /// Absent in a runtime without a port.
     connections: OnceLock<Arc<ConnectionCounts>>,
     /// By scheduler thread.
     memory: OnceLock<Box<[AtomicUsize]>>,
@@ -311,12 +191,12 @@ impl Metrics {
         }
     }
 
-    /// Takes over the counts of a port, which is open before there is anything else.
+    /// Takes over the counts of a port, which opens before the runtime starts.
     pub(crate) fn count_connections(&self, counts: Arc<ConnectionCounts>) {
         let _ = self.connections.set(counts);
     }
 
-    /// Returns how many connections are open.
+    /// Returns the number of open connections.
     pub(crate) fn connections(&self) -> u64 {
         let counts = self.connections.get();
         counts.map_or(0, |counts| counts.open.load(Ordering::Relaxed) as u64)
@@ -327,7 +207,7 @@ impl Metrics {
         counts.map_or(0, |counts| counts.refused.load(Ordering::Relaxed))
     }
 
-    /// Says how many scheduler threads there are.
+    /// Sets the number of scheduler threads.
     pub(crate) fn schedulers(&self, count: usize) {
         let _ = self
             .memory
@@ -368,167 +248,105 @@ impl Metrics {
     }
 }
 
-/// Returns a registry of everything that a server shows.
+/// Returns a registry of all metrics of a server.
 pub(crate) fn registry(handle: Handle) -> Registry {
     let mut registry = Registry::default();
     let metrics = handle.metrics();
-    let (name, help) = COMMIT_DURATION;
-    let histogram = metrics.commit_duration.clone();
-    registry.register_with_unit(name, help, Unit::Seconds, histogram);
-    let (name, help) = COMMIT_OPERATIONS;
-    registry.register(name, help, metrics.commit_operations.clone());
+    registry.register_with_unit(
+        "fila_commit_duration",
+        "How long storing a round took",
+        Unit::Seconds,
+        metrics.commit_duration.clone(),
+    );
+    registry.register(
+        "fila_commit_operations",
+        "Changes of messages stored in one round",
+        metrics.commit_operations.clone(),
+    );
     registry.register_collector(Box::new(ServerCollector(handle)));
     registry
 }
 
-/// Reads what the server is and what its queues are, at the moment of the scrape.
+/// Reads the server and its queues at the moment of the scrape.
 #[derive(Debug)]
 struct ServerCollector(Handle);
 
 impl Collector for ServerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.encode_server(&mut encoder)?;
-        self.encode_store(&mut encoder)?;
+        let server = ServerView {
+            info: self.0.info(),
+            metrics: self.0.metrics().clone(),
+            config: self.0.config(),
+            sandboxes: self.0.sandboxes(),
+        };
+        for figure in SERVER {
+            figure.encode_alone(&mut encoder, &server)?;
+        }
+        if let Some(health) = server.metrics.health() {
+            let store = (health, server.info.state);
+            for figure in STORE {
+                figure.encode_alone(&mut encoder, &store)?;
+            }
+        }
         let queues = self.0.queues("", "", usize::MAX);
-        let queues: Vec<(Arc<QueueEntry>, QueueStats)> = queues
-            .into_iter()
-            .map(|queue| (queue.clone(), queue.stats()))
+        let stats: Vec<_> = queues
+            .iter()
+            .map(|queue| ([label(queue)], queue.stats()))
             .collect();
-        for figure in QUEUE_GAUGES {
-            encode_queues(&mut encoder, figure, MetricType::Gauge, &queues)?;
+        for figure in QUEUE {
+            figure.encode_each(&mut encoder, &stats)?;
         }
-        for figure in QUEUE_COUNTERS {
-            encode_queues(&mut encoder, figure, MetricType::Counter, &queues)?;
+        let hooks: Vec<_> = queues
+            .iter()
+            .flat_map(|queue| queue.hooks().into_iter().map(move |hook| (queue, hook)))
+            .map(|(queue, hook)| ([label(queue), ("hook", hook.name)], hook))
+            .collect();
+        for figure in HOOK {
+            figure.encode_each(&mut encoder, &hooks)?;
         }
-        encode_waited(&mut encoder, &queues)?;
-        encode_hooks(&mut encoder, &queues)
+        Ok(())
     }
 }
 
-impl ServerCollector {
-    fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let (info, metrics) = (self.0.info(), self.0.metrics());
-        let bytes = Some(&Unit::Bytes);
-        let ready = u64::from(info.state == State::Ready);
-        gauge(encoder, READY, None, ready)?;
-        gauge(encoder, QUEUES, None, info.queues as u64)?;
-        gauge(encoder, CONSUMERS, None, info.consumers as u64)?;
-        gauge(encoder, MEMORY_USED, bytes, info.memory_used)?;
-        gauge(encoder, MEMORY_BUDGET, bytes, info.memory_budget)?;
-        gauge(encoder, CONNECTIONS, None, metrics.connections())?;
-        let refused = metrics.connections_refused();
-        counter(encoder, CONNECTIONS_REFUSED, refused)?;
-        let config = self.0.config();
-        gauge(encoder, CONFIG_ENTRIES, None, config.len() as u64)?;
-        gauge(encoder, CONFIG_SIZE, bytes, config.bytes() as u64)?;
-        let changes = metrics.config_changes.load(Ordering::Relaxed);
-        counter(encoder, CONFIG_CHANGES, changes)?;
-        gauge(encoder, HOOK_SANDBOXES, None, self.0.sandboxes() as u64)?;
-        let swept = metrics.swept_rows.load(Ordering::Relaxed);
-        counter(encoder, SWEPT_ROWS, swept)
+fn label(queue: &QueueEntry) -> (&'static str, &str) {
+    ("queue", queue.name.as_str())
+}
+
+impl<T> Figure<T> {
+    /// Encodes the metric of an item that there is one of.
+    fn encode_alone(&self, encoder: &mut DescriptorEncoder<'_>, item: &T) -> fmt::Result {
+        let (name, help, unit) = (self.name, self.help, self.unit.as_ref());
+        let metric = encoder.encode_descriptor(name, help, unit, self.kind)?;
+        self.encode_value(metric, item)
     }
 
-    fn encode_store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(health) = self.0.metrics().health() else {
-            return Ok(());
-        };
-        let writable = match (health.writes, self.0.info().state) {
-            (Writes::Poisoned, _) | (Writes::Taken, State::Failed) => 0,
-            (Writes::Taken, _) => 1,
-        };
-        gauge(encoder, STORE_WRITABLE, None, writable)?;
-        gauge(encoder, STORE_SIZE, Some(&Unit::Bytes), health.bytes)?;
-        gauge(encoder, STORE_JOURNALS, None, health.journals as u64)?;
-        gauge(encoder, STORE_LEFTOVERS, None, health.leftovers as u64)
+    /// Encodes the metric of each item, with its labels.
+    fn encode_each<const N: usize>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        items: &[([(&str, &str); N], T)],
+    ) -> fmt::Result {
+        let (name, help, unit) = (self.name, self.help, self.unit.as_ref());
+        let mut family = encoder.encode_descriptor(name, help, unit, self.kind)?;
+        for (labels, item) in items {
+            self.encode_value(family.encode_family(labels)?, item)?;
+        }
+        Ok(())
     }
-}
 
-fn gauge(
-    encoder: &mut DescriptorEncoder<'_>,
-    (name, help): Metric,
-    unit: Option<&Unit>,
-    value: u64,
-) -> fmt::Result {
-    let metric = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-    let value = i64::try_from(value).unwrap_or(i64::MAX);
-    prometheus_client::metrics::gauge::ConstGauge::new(value).encode(metric)
-}
-
-fn counter(encoder: &mut DescriptorEncoder<'_>, (name, help): Metric, value: u64) -> fmt::Result {
-    let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    prometheus_client::metrics::counter::ConstCounter::new(value).encode(metric)
-}
-
-fn encode_waited(
-    encoder: &mut DescriptorEncoder<'_>,
-    queues: &[(Arc<QueueEntry>, QueueStats)],
-) -> fmt::Result {
-    let (name, help) = WAITED;
-    let unit = Some(&Unit::Seconds);
-    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
-    for (queue, stats) in queues {
-        let labels = [("queue", queue.name.as_str())];
-        let waited = stats.totals.waited.as_secs_f64();
-        let mut metric = family.encode_family(&labels)?;
-        metric.encode_counter::<NoLabelSet, _, u64>(&waited, None)?;
-    }
-    Ok(())
-}
-
-fn encode_hooks(
-    encoder: &mut DescriptorEncoder<'_>,
-    queues: &[(Arc<QueueEntry>, QueueStats)],
-) -> fmt::Result {
-    let hooks: Vec<(&str, HookFigures)> = queues
-        .iter()
-        .flat_map(|(queue, _)| {
-            let hooks = queue.hooks().into_iter();
-            hooks.map(|hook| (queue.name.as_str(), hook))
-        })
-        .collect();
-    for ((name, help), kind, value) in HOOK_FIGURES {
-        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for (queue, hook) in &hooks {
-            let labels = [("queue", *queue), ("hook", hook.name)];
-            let mut metric = family.encode_family(&labels)?;
-            match kind {
-                MetricType::Counter => {
-                    metric.encode_counter::<NoLabelSet, _, u64>(&value(hook), None)?;
-                }
-                _ => metric.encode_gauge(&i64::try_from(value(hook)).unwrap_or(i64::MAX))?,
+    fn encode_value(&self, mut metric: MetricEncoder<'_>, item: &T) -> fmt::Result {
+        let value = (self.value)(item);
+        match (self.kind, value) {
+            (MetricType::Counter, Value::Whole(value)) => {
+                metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
             }
+            (MetricType::Counter, Value::Seconds(value)) => {
+                metric.encode_counter::<NoLabelSet, _, u64>(&value.as_secs_f64(), None)
+            }
+            (_, Value::Whole(value)) => {
+                metric.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
+            }
+            (_, Value::Seconds(value)) => metric.encode_gauge(&value.as_secs_f64()),
         }
     }
-    let (name, help) = HOOK_BUSY;
-    let unit = Some(&Unit::Seconds);
-    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
-    for (queue, hook) in &hooks {
-        let labels = [("queue", *queue), ("hook", hook.name)];
-        let mut metric = family.encode_family(&labels)?;
-        metric.encode_counter::<NoLabelSet, _, u64>(&hook.busy.as_secs_f64(), None)?;
-    }
-    Ok(())
-}
-
-fn encode_queues(
-    encoder: &mut DescriptorEncoder<'_>,
-    ((name, help), unit, value): Figure,
-    kind: MetricType,
-    queues: &[(Arc<QueueEntry>, QueueStats)],
-) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
-    for (queue, stats) in queues {
-        let labels = [("queue", queue.name.as_str())];
-        let mut metric = family.encode_family(&labels)?;
-        match kind {
-            MetricType::Counter => {
-                metric.encode_counter::<NoLabelSet, _, u64>(&value(stats), None)?;
-            }
-            _ => {
-                let value = i64::try_from(value(stats)).unwrap_or(i64::MAX);
-                metric.encode_gauge(&value)?;
-            }
-        }
-    }
-    Ok(())
 }

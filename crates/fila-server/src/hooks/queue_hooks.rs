@@ -1,8 +1,8 @@
-//! The hooks of one queue: its script, what stands in for answers, and how all that fares.
+//! The hooks of one queue: its script, its fallback, its statistics, and the permits of its jobs.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fila_core::{Definition, HookFallback, Judgement, NewMessage};
@@ -21,22 +21,22 @@ use super::last_good::LastGood;
 use super::stats::{BreakerChange, HookFigures, HookState, HookStats};
 use crate::config::Config;
 
-/// How many calls may wait for the hook of one queue. At a limit of 10 ms for each message that is half a minute.
+/// Calls that may wait for the hook of one queue. At 10 ms for each message that is half a minute.
 const CALLS_MAX: usize = 4_096;
 
-/// How many failures of one queue may wait to be judged. What waits longer than the core does is judged for nothing.
+/// Failures of one queue that may wait for `on_failure`. The core waits for a bounded time, so more would be in vain.
 pub(super) const FAILURES_MAX: usize = 4_096;
 
-/// What is the same for the hooks of all queues.
+/// Settings of the hooks of all queues.
 #[derive(Clone, Debug)]
 pub(crate) struct HookSettings {
     limits: Limits,
     breaker: Breaker,
-    /// What the core refuses anyway is not shown to scripts: it might make them fail.
+    /// Scripts do not see a message with more headers, which might make them fail: the core rejects it.
     headers_max: usize,
     header_bytes_max: usize,
-    /// KiB of messages that may be in the line of one queue.
-    room: usize,
+    /// KiB of messages that may wait for the hook of one queue.
+    waiting_kib: u32,
 }
 
 impl HookSettings {
@@ -56,11 +56,13 @@ impl HookSettings {
             ),
             headers_max: config.limits.message.headers,
             header_bytes_max: config.limits.message.header_bytes.as_usize(),
-            room: (config.limits.buffered_bytes.as_usize() / 4) >> 10,
+            waiting_kib: u32::try_from(config.limits.buffered_bytes.bytes() >> 12)
+                .unwrap_or(u32::MAX)
+                .max(64),
         }
     }
 
-    /// Returns how long a call may at most take by the clock on the wall, if its sandbox does what it promises.
+    /// Returns how long a call may run.
     pub(crate) fn timeout(&self) -> Duration {
         self.limits.timeout
     }
@@ -76,7 +78,7 @@ impl HookSettings {
         })))
     }
 
-    /// Takes a script as the store has it. One that does not load does not keep the server from starting.
+    /// Compiles a script of the store. The server starts even if a script does not load.
     pub(crate) fn recover(&self, queue: &QueueName, source: &str) -> Program {
         self.compile(source).unwrap_or_else(|error| {
             error!(queue = %queue, %error, "the script of the queue's hooks does not load; its fallback is in effect");
@@ -85,20 +87,20 @@ impl HookSettings {
     }
 }
 
-/// A script, or why there is none.
+/// A script, or why it does not load.
 #[derive(Clone, Debug)]
 pub(crate) enum Program {
     Loaded(Arc<Loaded>),
     Broken(Arc<str>),
 }
 
-/// A script that can be run.
+/// A script that can run.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(super) script: Script,
-    /// Tells it apart from all others of this process.
+    /// Identifies the script in this process.
     pub(super) number: u64,
-    /// Set when the queue has another script, or is gone: then its sandboxes go, too.
+    /// Set when the queue gets another script or is deleted: workers then drop the sandboxes.
     is_retired: AtomicBool,
 }
 
@@ -108,7 +110,7 @@ impl Loaded {
     }
 }
 
-/// The hooks of a queue, as they are set now. Another is made when that changes.
+/// The hooks of a queue as they are set. A change of the settings makes a new value.
 #[derive(Debug)]
 pub(crate) struct QueueHooks {
     pub(super) queue: QueueId,
@@ -116,10 +118,10 @@ pub(crate) struct QueueHooks {
     program: Program,
     fallback: HookFallback,
     settings: Arc<HookSettings>,
-    /// Kept as long as the script is.
+    /// Kept as long as the script.
     records: Arc<Records>,
-    /// Kept as long as the queue has one.
-    entrance: Arc<Entrance>,
+    /// Kept as long as the queue has a script.
+    permits: Arc<Permits>,
 }
 
 #[derive(Debug)]
@@ -129,15 +131,12 @@ struct Records {
     last_good: LastGood,
 }
 
-/// Who may wait in the line.
+/// Bounds on the jobs of a queue, those that run included.
 #[derive(Debug)]
-struct Entrance {
-    calls: Arc<AtomicUsize>,
-    /// Failures that wait to be judged.
-    failures: Arc<AtomicUsize>,
-    room: Arc<Semaphore>,
-    /// All there is, in KiB.
-    capacity: u32,
+struct Permits {
+    calls: Arc<Semaphore>,
+    failures: Arc<Semaphore>,
+    kib: Arc<Semaphore>,
 }
 
 /// Converts the answer of `on_enqueue`, which `fila-lua` has checked. An empty key is the default one, as on the wire.
@@ -161,19 +160,19 @@ fn schedule_of(answer: Scheduling) -> Result<Schedule, OutOfRange> {
     })
 }
 
-/// What `on_enqueue`, or what stands in for it, says of a message.
+/// The answer of `on_enqueue`, or of the fallback, about a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The message gets this schedule.
     Scheduled(Schedule),
-    /// It is not taken.
+    /// The broker rejects the message.
     Refused(Arc<str>),
-    /// Nothing: it is refused for something else.
+    /// The hook was not called: the broker rejects the message for another reason.
     Unasked,
 }
 
 impl Verdict {
-    /// Makes it so. What the producer said of scheduling counts no more.
+    /// Applies the verdict, in place of the schedule that the producer gave.
     pub(crate) fn apply(self, message: &mut NewMessage) {
         match self {
             Self::Scheduled(schedule) => message.schedule = schedule,
@@ -183,7 +182,7 @@ impl Verdict {
     }
 }
 
-/// A message that is to be scheduled, as `on_enqueue` sees it.
+/// A message as `on_enqueue` sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     pub(crate) headers: &'a [(String, String)],
@@ -200,7 +199,7 @@ impl<'a> From<&'a NewMessage> for About<'a> {
 }
 
 impl About<'_> {
-    /// Returns how many bytes the message keeps in memory while it waits, about.
+    /// Returns about how many bytes of memory the message takes while it waits.
     pub(crate) fn bytes(&self) -> usize {
         const ITSELF: usize = 256;
         ITSELF + self.sizes.headers as usize + self.sizes.body as usize
@@ -217,32 +216,31 @@ impl<'a> From<&'a StoredMessage> for About<'a> {
     }
 }
 
-/// A message that has failed, as `on_failure` sees it.
+/// A failed message as `on_failure` sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) headers: Vec<(String, String)>,
-    /// As users see it.
+    /// In the form that users see.
     pub(crate) id: String,
     pub(crate) attempts: u32,
     pub(crate) error: Arc<str>,
 }
 
-/// Counts a call in the line, until it is dropped. It goes with the job: one whose caller is gone is in the line all the
-/// same.
+/// The permit of a call. It belongs to the job, which may outlive its caller.
 #[derive(Debug)]
-pub(crate) struct Place {
-    _call: Counted,
-    _room: OwnedSemaphorePermit,
+pub(crate) struct CallPermit {
+    _call: OwnedSemaphorePermit,
+    _kib: OwnedSemaphorePermit,
 }
 
-/// As many calls as may be in the line of a queue are.
+/// As many calls wait for the hook of a queue as may.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Crowded {
+pub(crate) struct TooManyCalls {
     pub(crate) max: usize,
 }
 
 impl QueueHooks {
-    /// Makes the hooks of a queue of what is set for it, and keeps what it can of those before.
+    /// Makes the hooks of a queue from its settings, and takes over statistics and permits of the hooks before.
     pub(crate) fn new(
         queue: QueueId,
         name: QueueName,
@@ -265,16 +263,14 @@ impl QueueHooks {
                 last_good: LastGood::default(),
             }),
         };
-        let capacity = u32::try_from(settings.room).unwrap_or(u32::MAX).max(64);
-        let entrance = before.map(|before| before.entrance.clone());
-        let entrance = entrance.unwrap_or_else(|| {
-            Arc::new(Entrance {
-                calls: Arc::default(),
-                failures: Arc::default(),
-                room: Arc::new(Semaphore::new(capacity as usize)),
-                capacity,
-            })
-        });
+        let permits = match before {
+            Some(before) => before.permits.clone(),
+            None => Arc::new(Permits {
+                calls: Arc::new(Semaphore::new(CALLS_MAX)),
+                failures: Arc::new(Semaphore::new(FAILURES_MAX)),
+                kib: Arc::new(Semaphore::new(settings.waiting_kib as usize)),
+            }),
+        };
         Self {
             queue,
             name,
@@ -282,7 +278,7 @@ impl QueueHooks {
             fallback,
             settings: settings.clone(),
             records,
-            entrance,
+            permits,
         }
     }
 
@@ -296,11 +292,11 @@ impl QueueHooks {
         }
     }
 
-    /// Returns what makes the hooks that a changed definition asks for; none if it has no script. Says in the definition
-    /// whether they judge failures.
+    /// Returns the program of a changed definition; `None` if it has no script. Sets in the definition whether the hooks
+    /// decide about failures.
     ///
     /// # Errors
-    /// If the script is another one, and does not load.
+    /// If the script is new and does not load.
     pub(crate) fn program_of(
         definition: &mut Definition,
         before: Option<(&Self, &Definition)>,
@@ -308,7 +304,7 @@ impl QueueHooks {
     ) -> Result<Option<Program>, ScriptError> {
         let program = match (&definition.script, before) {
             (None, _) => None,
-            // Also one that is broken: a queue can be paused, whatever its script is.
+            // A broken script stays: a queue can be paused although its script does not load.
             (Some(source), Some((hooks, old))) if old.script.as_ref() == Some(source) => {
                 Some(hooks.program.clone())
             }
@@ -319,13 +315,13 @@ impl QueueHooks {
             Some(Program::Loaded(loaded)) => {
                 definition.failure_hook = loaded.script.defines(Hook::OnFailure);
             }
-            // What it would define is not known; it was when it was set.
+            // The definition still has what the script defined when it was set.
             Some(Program::Broken(_)) => {}
         }
         Ok(program)
     }
 
-    /// Says that the queue is gone, or has another script: `next`, if it has any.
+    /// Retires the script if the queue is gone or its `next` hooks have another script.
     pub(crate) fn retire(&self, next: Option<&Self>) {
         if let Program::Loaded(loaded) = &self.program
             && !next.is_some_and(|next| next.has(&self.program))
@@ -334,11 +330,10 @@ impl QueueHooks {
         }
     }
 
-    /// Tells whether the script has this hook, as far as that is known.
+    /// Returns whether the script defines this hook. A broken script counts as one with `on_enqueue`.
     pub(crate) fn defines(&self, hook: Hook) -> bool {
         match &self.program {
             Program::Loaded(loaded) => loaded.script.defines(hook),
-            // Of what it would define nothing is known. That it schedules is the more careful guess.
             Program::Broken(_) => hook == Hook::OnEnqueue,
         }
     }
@@ -350,7 +345,7 @@ impl QueueHooks {
         }
     }
 
-    /// Returns how each hook fares that the script defines.
+    /// Returns the figures of each hook that the script defines.
     pub(crate) fn figures(&self, now: Instant) -> Vec<HookFigures> {
         let of = |hook: Hook| {
             let mut figures = self.stats(hook).read(hook.name(), now);
@@ -371,35 +366,35 @@ impl QueueHooks {
         }
     }
 
-    /// Waits for room in the line for messages of so many bytes.
+    /// Waits for the permit of a call with this many bytes of messages.
     ///
     /// # Errors
-    /// If too many wait.
-    pub(crate) async fn enter(&self, bytes: usize) -> Result<Place, Crowded> {
-        let entrance = &*self.entrance;
-        let crowded = Crowded { max: CALLS_MAX };
-        let call = Counted::of(&entrance.calls, CALLS_MAX).ok_or(crowded)?;
-        let room = u32::try_from(1 + (bytes >> 10)).unwrap_or(u32::MAX);
-        // What is larger than all room there is waits until it is alone.
-        let waiting = entrance.room.clone();
-        let room = waiting.acquire_many_owned(room.min(entrance.capacity));
-        Ok(Place {
-            _room: room.await.map_err(|_| crowded)?,
+    /// If too many calls wait.
+    pub(crate) async fn enter(&self, bytes: usize) -> Result<CallPermit, TooManyCalls> {
+        let full = TooManyCalls { max: CALLS_MAX };
+        let call = self.permits.calls.clone().try_acquire_owned();
+        let call = call.map_err(|_| full)?;
+        let kib = u32::try_from(1 + (bytes >> 10)).unwrap_or(u32::MAX);
+        // A call that is larger than the bound waits until it is alone.
+        let kib = kib.min(self.settings.waiting_kib);
+        let kib = self.permits.kib.clone().acquire_many_owned(kib).await;
+        Ok(CallPermit {
             _call: call,
+            _kib: kib.map_err(|_| full)?,
         })
     }
 
-    /// Returns a place in the line for a failure that is to be judged; none if as many wait as may. Then it is left to
-    /// its queue, and counted.
-    pub(crate) fn enter_failure(&self) -> Option<Counted> {
-        let place = Counted::of(&self.entrance.failures, FAILURES_MAX);
-        if place.is_none() {
+    /// Returns the permit of a failure; `None` if too many wait. Then the queue decides without the hook, and the failure
+    /// counts as a fallback.
+    pub(crate) fn enter_failure(&self) -> Option<OwnedSemaphorePermit> {
+        let permit = self.permits.failures.clone().try_acquire_owned().ok();
+        if permit.is_none() {
             self.records.on_failure.stood_in_for(1);
         }
-        place
+        permit
     }
 
-    /// Returns what stands in for the answers about these messages, if the hook would not be asked about any.
+    /// Returns the fallback for each of these messages if the hook would not be called for any.
     pub(crate) fn without_asking<'a, M>(
         &self,
         messages: &'a [M],
@@ -415,7 +410,7 @@ impl QueueHooks {
         })
     }
 
-    /// Asks how a message is to be scheduled, or says what stands in for the answer.
+    /// Calls `on_enqueue` for a message, or returns the fallback.
     pub(super) fn schedule(
         &self,
         sandbox: &mut Sandbox,
@@ -456,8 +451,8 @@ impl QueueHooks {
         }
     }
 
-    /// Asks what becomes of a message that has failed. If there is no answer, it is what the queue does without a hook:
-    /// to refuse a failure would be to lose the message.
+    /// Calls `on_failure` for a message. Without an answer the queue decides as without a hook: rejecting a failure would
+    /// lose the message.
     pub(super) fn judge(&self, sandbox: &mut Sandbox, failed: &Failed, now: Instant) -> Judgement {
         let stats = &self.records.on_failure;
         if !stats.admits(now) {
@@ -491,7 +486,7 @@ impl QueueHooks {
         }
     }
 
-    /// Tells that judging would not ask the hook now.
+    /// Returns whether `on_failure` would not be called now, and counts a fallback if so.
     pub(crate) fn judges_without_asking(&self, now: Instant) -> bool {
         let is_shut = self.loaded().is_none() || self.records.on_failure.is_shut(now);
         if is_shut {
@@ -500,7 +495,7 @@ impl QueueHooks {
         is_shut
     }
 
-    /// Takes a call that does not end for one that has failed.
+    /// Counts a call that does not end as failed.
     pub(super) fn given_up(&self, hook: Hook, now: Instant, waited: Duration) {
         let error = format!("the hook did not end within {waited:?}; its thread was given up");
         self.failed(hook, now, waited, &error);
@@ -527,7 +522,7 @@ impl QueueHooks {
         self.changed(hook, change, Some(error));
     }
 
-    /// Says in the log what has changed, once for each change and not once for each message.
+    /// Logs a change of the breaker: once for each change, not for each message.
     fn changed(&self, hook: Hook, change: BreakerChange, error: Option<&str>) {
         let hook = hook.name();
         match change {
@@ -538,23 +533,5 @@ impl QueueHooks {
             ),
             BreakerChange::Closed => info!(queue = %self.name, hook, "the hook is asked again"),
         }
-    }
-}
-
-/// One of a number that has a bound, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    fn of(count: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
-        let counted = Self(count.clone());
-        // One too many is taken back by its end.
-        (counted.0.fetch_add(1, Ordering::AcqRel) < max).then_some(counted)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -12,13 +12,12 @@ use super::throttle::{self, Throttles};
 
 /// An entry of the runtime configuration.
 #[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Entry {
-    /// What it is set under.
+    /// The key.
     pub key: ConfigKey,
-    /// What it is set to. It may be a secret, and is in no log.
+    /// The value. It may be a secret, so no log contains it.
     pub value: String,
-    /// Its state.
+    /// The version, which every change raises.
     pub version: Version,
 }
 
@@ -31,7 +30,7 @@ impl Entry {
         }
     }
 
-    /// Reads an entry as the store has it.
+    /// Reads an entry of the store.
     pub(crate) fn from_stored(stored: &ConfigEntry) -> Result<Self, Utf8Error> {
         let value = std::str::from_utf8(&stored.value)?;
         Ok(Self::new(
@@ -41,7 +40,7 @@ impl Entry {
         ))
     }
 
-    /// Returns how many bytes its key and its value have.
+    /// Returns the size of its key and its value in bytes.
     pub fn bytes(&self) -> usize {
         self.key.as_str().len() + self.value.len()
     }
@@ -63,12 +62,12 @@ impl fmt::Debug for Entry {
 pub struct Entries {
     by_key: BTreeMap<ConfigKey, Arc<Entry>>,
     bytes: usize,
-    /// The same in the next state, if the change was about something else.
+    /// Shared with the next state if the change concerns something else.
     throttles: Arc<Throttles>,
 }
 
 impl Entries {
-    /// Returns what is set under a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.entry(key).map(|entry| entry.value.as_str())
     }
@@ -94,27 +93,27 @@ impl Entries {
         found.map(|(_, entry)| entry)
     }
 
-    /// Returns what is set for throttles. As long as nothing of it changes, later states return the same.
+    /// Returns the throttles. Later states return the same value until a throttle changes.
     pub fn throttles(&self) -> &Arc<Throttles> {
         &self.throttles
     }
 
-    /// Returns how many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Tells whether there are none.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// Returns how many bytes all keys and values have.
+    /// Returns the size of all keys and values in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the state in which this entry is set.
+    /// Returns the state with this entry.
     pub(crate) fn with(&self, entry: Arc<Entry>) -> Self {
         let mut next = self.clone();
         let key = entry.key.clone();
@@ -125,7 +124,7 @@ impl Entries {
         next.after_change_of(&key)
     }
 
-    /// Returns the state in which there is no such entry.
+    /// Returns the state without the entry of this key.
     pub(crate) fn without(&self, key: &ConfigKey) -> Self {
         let mut next = self.clone();
         if let Some(old) = next.by_key.remove(key) {

@@ -1,44 +1,43 @@
-//! What may be set in the runtime configuration.
+//! The rules of the runtime configuration.
 
 use super::throttle;
 
-/// How much of a refused value is shown, in characters.
+/// How much of a rejected value an error shows, in characters.
 const SHOWN: usize = 40;
 
-/// Why an entry was refused: what was found, and what is allowed.
+/// Why the server rejects an entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum InvalidEntry {
     /// The key is empty.
     #[error("the key is empty; name what is to be set, as `feature:new_flow`")]
     NoKey,
-    /// The key could not stand in a log line.
+    /// The key does not fit into a log line.
     #[error("the key {0:?} has control characters, or spaces at its ends; leave them out")]
     OddKey(String),
-    /// A setting of a throttle without its last part.
+    /// A key of a throttle without the name of a setting.
     #[error(
         "`{0}` names no setting of a throttle; set `throttle:<key>:rate` or `throttle:<key>:burst`"
     )]
     NoField(String),
-    /// A setting of no throttle.
+    /// A key of a throttle without a throttle key.
     #[error("`{0}` names no throttle key; write it as `throttle:<key>:rate`")]
     NoThrottleKey(String),
-    /// Something that throttles do not have.
+    /// A setting that throttles do not have.
     #[error("`{field}` is no setting of a throttle; {}", advice(.suggestion.as_deref()))]
     UnknownField {
-        /// What was written after the last colon.
+        /// The text after the last colon.
         field: String,
-        /// The whole key that may be meant.
+        /// The whole key that the user may mean.
         suggestion: Option<String>,
     },
     /// A value that the setting does not take.
     #[error("`{key}` takes {allowed}; got `{found}`")]
     Value {
-        /// Which setting.
+        /// The setting.
         key: String,
         /// What it takes.
         allowed: &'static str,
-        /// What was given, or how it begins.
+        /// The value, or its beginning.
         found: String,
     },
 }
@@ -64,7 +63,7 @@ fn advice(suggestion: Option<&str>) -> String {
     }
 }
 
-/// Checks that this key may be set to this value. How long both are is not looked at.
+/// Checks that this key may have this value. The caller checks their sizes.
 pub(crate) fn check(key: &str, value: &str) -> Result<(), InvalidEntry> {
     if key.is_empty() {
         return Err(InvalidEntry::NoKey);

@@ -1,24 +1,24 @@
-//! What the runtime configuration says of throttles.
+//! The throttles of the runtime configuration.
 //!
-//! `throttle:<key>:rate` is how many tokens come per second, `throttle:<key>:burst` how many there are at most. What
-//! follows the last colon is the setting, and what is between the first and the last is the throttle key: it may have
-//! colons itself, as `throttle:api:eu:rate` of the key `api:eu`.
+//! `throttle:<key>:rate` is the number of tokens per second, `throttle:<key>:burst` the most tokens at a time. The setting
+//! follows the last colon. The throttle key is between the first colon and the last, and may contain colons itself:
+//! `throttle:api:eu:rate` belongs to the key `api:eu`.
 //!
-//! - A rate without a burst: the burst is what comes in a second, and 1 at least. With less, a fast throttle would lose
-//!   tokens whenever somebody looks a moment late.
-//! - A burst without a rate: no throttle. A bucket that is never filled again would hold its messages for ever, and the
-//!   two settings can be made in any order.
-//! - A rate of 0: nothing passes, whatever the burst is. It is how to stop what a key stands for.
+//! - A rate without a burst: the burst is the tokens of one second, and at least 1. With less, a fast throttle would lose
+//!   tokens when the broker is a moment late.
+//! - A burst without a rate: no throttle. Operators can make the two settings in any order, and a bucket without a rate
+//!   would hold its messages forever.
+//! - A rate of 0: nothing passes, for any burst. Operators stop a throttle key that way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::InvalidEntry;
 
-/// What keys of settings of throttles begin with.
+/// The start of the keys of throttles.
 pub(super) const PREFIX: &str = "throttle:";
 
-/// From which likeness on a setting is worth suggesting, between 0 and 1.
+/// The least likeness of a suggestion, between 0 and 1.
 const LIKENESS_MIN: f64 = 0.7;
 
 /// Tokens per second: finite, and not negative.
@@ -28,10 +28,10 @@ pub struct Rate(f64);
 impl Rate {
     const ALLOWED: &str = "a finite number of at least 0, in messages per second, as `10` or `0.5`";
 
-    /// Takes this number, if it is a rate.
+    /// Returns the rate; `None` if the number is negative or not finite.
     pub fn new(per_second: f64) -> Option<Self> {
         let is_rate = per_second.is_finite() && per_second >= 0.0;
-        // A negative zero is none.
+        // Negative zero becomes zero.
         is_rate.then_some(Self(per_second.abs()))
     }
 
@@ -41,14 +41,14 @@ impl Rate {
     }
 }
 
-/// The most tokens at a time: finite, and at least one, since a message takes one.
+/// The most tokens at a time: finite, and at least the one that a message takes.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Burst(f64);
 
 impl Burst {
     const ALLOWED: &str = "a finite number of at least 1, in messages, as `20`";
 
-    /// Takes this number, if it is a burst.
+    /// Returns the burst; `None` if the number is below 1 or not finite.
     pub fn new(tokens: f64) -> Option<Self> {
         (tokens.is_finite() && tokens >= 1.0).then_some(Self(tokens))
     }
@@ -58,24 +58,23 @@ impl Burst {
         self.0
     }
 
-    /// Returns the burst of a throttle for which only a rate is set: what comes in a second.
+    /// Returns the burst of a throttle with a rate alone: the tokens of one second.
     fn of_rate(rate: Rate) -> Self {
         Self(rate.0.max(1.0))
     }
 }
 
-/// How fast messages of one throttle key may be delivered.
+/// How fast the broker may deliver messages of one throttle key.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct ThrottleSetting {
-    /// How many tokens come per second.
+    /// Tokens per second.
     pub rate: Rate,
-    /// How many there are at most.
+    /// The most tokens at a time.
     pub burst: Burst,
 }
 
 impl ThrottleSetting {
-    /// Tells whether nothing passes, tokens or not: the rate is 0.
+    /// Returns whether nothing passes: the rate is 0.
     pub fn is_closed(self) -> bool {
         self.rate.0 == 0.0
     }
@@ -86,8 +85,7 @@ impl ThrottleSetting {
 pub struct Throttles(BTreeMap<Arc<str>, ThrottleSetting>);
 
 impl Throttles {
-    /// Reads all throttles that these entries, whose keys begin with [`PREFIX`], are about. What is not allowed is passed
-    /// over.
+    /// Reads the throttles from entries whose keys begin with [`PREFIX`]. Ignores invalid settings.
     pub(super) fn read<'a>(
         keys: impl Iterator<Item = &'a str>,
         value_of: impl Fn(&str) -> Option<&'a str>,
@@ -116,7 +114,7 @@ impl Throttles {
         next
     }
 
-    /// Returns what is set for a throttle key; none if it is not throttled.
+    /// Returns the setting of a throttle key; `None` if it is not throttled.
     pub fn get(&self, key: &str) -> Option<ThrottleSetting> {
         self.0.get(key).copied()
     }
@@ -126,24 +124,24 @@ impl Throttles {
         self.0.iter().map(|(key, setting)| (key, *setting))
     }
 
-    /// Returns how many there are.
+    /// Returns the number of throttles.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Tells whether there are none.
+    /// Returns whether there are no throttles.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Returns the throttle key that an entry is about.
+/// Returns the throttle key of an entry.
 fn throttle_of(key: &str) -> Option<&str> {
     let (throttle, _) = key.strip_prefix(PREFIX)?.rsplit_once(':')?;
     (!throttle.is_empty()).then_some(throttle)
 }
 
-/// Returns what the values of two entries make of a throttle.
+/// Returns the setting of a throttle from the values of its entries.
 fn setting_of<'a>(
     throttle: &str,
     value_of: impl Fn(&str) -> Option<&'a str>,
@@ -159,7 +157,7 @@ fn setting_of<'a>(
     Some(ThrottleSetting { rate, burst })
 }
 
-/// Checks that this may be set, if it is a setting of a throttle.
+/// Checks an entry if it is a setting of a throttle.
 pub(super) fn check(key: &str, value: &str) -> Result<(), InvalidEntry> {
     let Some(rest) = key.strip_prefix(PREFIX) else {
         return Ok(());

@@ -1,11 +1,10 @@
-//! Why there is no telemetry.
+//! Errors of telemetry.
 
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::error::OTelSdkError;
 
-/// Why telemetry could not be started, or not be ended in time.
+/// Why telemetry did not start, or did not end in time.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum TelemetryError {
     /// Log lines already go elsewhere.
     #[error(
@@ -15,10 +14,10 @@ pub enum TelemetryError {
     /// An export needs a runtime for its connection.
     #[error("traces are exported from within a Tokio runtime; start telemetry inside of one")]
     NoRuntime,
-    /// The exporter cannot be made of the endpoint.
+    /// The endpoint does not make an exporter.
     #[error("traces cannot be exported; check telemetry.otlp_endpoint")]
     Exporter(#[from] ExporterBuildError),
-    /// The last spans did not get through, or not in time.
+    /// The last spans were not exported in time.
     #[error("the last traces were not exported; check that the collector is up")]
     Unflushed(#[source] OTelSdkError),
 }

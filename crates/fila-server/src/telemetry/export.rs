@@ -15,7 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::error::TelemetryError;
 use crate::config::TelemetryConfig;
 
-/// Returns what exports spans to an endpoint, in batches, from a thread of its own.
+/// Returns a provider that exports spans to an endpoint in batches, from its own thread.
 pub(super) fn provider(
     config: &TelemetryConfig,
     endpoint: &Uri,
@@ -29,18 +29,17 @@ pub(super) fn provider(
         .with_service_name(config.service_name.clone())
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
         .build();
-    let of_our_own = Sampler::TraceIdRatioBased(config.trace_ratio);
+    let own_traces = Sampler::TraceIdRatioBased(config.trace_ratio);
     Ok(SdkTracerProvider::builder()
         .with_batch_exporter(exporter)
         .with_resource(resource)
-        .with_sampler(Sampler::ParentBased(Box::new(of_our_own)))
+        .with_sampler(Sampler::ParentBased(Box::new(own_traces)))
         .build())
 }
 
-/// Returns the layer that makes traces of spans.
+/// Returns the layer that turns spans into traces.
 ///
-/// Only our own spans: the export itself runs on libraries with spans, and would never come to an end of exporting
-/// those of its last export.
+/// It takes only our own spans: the libraries of the export have spans too, and exporting those would never end.
 pub(super) fn layer<S>(provider: &SdkTracerProvider) -> impl Layer<S> + use<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

@@ -30,7 +30,7 @@ where
     }
 }
 
-/// Whether somebody looks who can see colours and has not declined them, see <https://no-color.org>.
+/// Returns whether a terminal shows the lines and the user has not declined colours, see <https://no-color.org>.
 fn is_colour_wanted() -> bool {
     let is_declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !is_declined

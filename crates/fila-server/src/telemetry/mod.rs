@@ -1,11 +1,11 @@
-//! What a server says of itself: log lines on the standard error, and traces by OTLP.
+//! Log lines on standard error, and traces by OTLP.
 //!
-//! Log lines and spans name queues, counts, sizes and times. They never hold a payload or the value of a header: those
-//! are the users', and logs travel further than messages do.
+//! Log lines and spans name queues, counts, sizes and times. They never contain a payload or the value of a header, which
+//! may be secret: logs travel further than messages.
 //!
-//! A message carries the trace that it belongs to in two headers of its own, `traceparent` and `tracestate`, as [W3C
-//! Trace Context] has them. [`TraceContext`] reads and writes them. They come from strangers, so they are read strictly
-//! and within bounds; one that is malformed is treated as absent and is nobody's error.
+//! A message carries its trace in the headers `traceparent` and `tracestate` of [W3C Trace Context]. [`TraceContext`] reads
+//! and writes them. Clients send them, so the parser is strict and bounded, and treats a malformed context as absent. The
+//! propagator of `opentelemetry` is neither: it takes ids of other lengths, spaces, and lists without a bound.
 //!
 //! [W3C Trace Context]: https://www.w3.org/TR/trace-context-1/
 

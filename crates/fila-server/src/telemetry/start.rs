@@ -10,8 +10,7 @@ use super::error::TelemetryError;
 use super::{export, log};
 use crate::config::TelemetryConfig;
 
-/// The telemetry of this process. Spans that have not been exported yet are lost without a
-/// [`shutdown`](Self::shutdown).
+/// The telemetry of this process. Without a [`shutdown`](Self::shutdown) the last spans are lost.
 #[derive(Debug)]
 #[must_use]
 pub struct Telemetry {
@@ -19,12 +18,12 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Sends what this process logs to the standard error and, if there is an endpoint, its spans to a collector.
+    /// Sends the log lines of this process to standard error and, if there is an endpoint, its spans to a collector.
     ///
-    /// A collector that cannot be reached delays nothing and stops nothing; it is logged when an export fails.
+    /// An unreachable collector delays and stops nothing; a failed export is logged.
     ///
     /// # Errors
-    /// If the process has a logger already; if there is an endpoint, and no Tokio runtime or no way to use the endpoint.
+    /// If the process has a logger already, or there is an endpoint without a Tokio runtime, or the endpoint is invalid.
     pub fn start(config: &TelemetryConfig) -> Result<Self, TelemetryError> {
         let provider = match &config.otlp_endpoint {
             Some(endpoint) => Some(export::provider(config, endpoint)?),
@@ -38,18 +37,18 @@ impl Telemetry {
         Ok(Self { provider })
     }
 
-    /// Exports what has not been exported yet, and ends the export, within a time. Log lines go on.
+    /// Exports the last spans and ends the export, within a time. Log lines go on.
     ///
     /// # Errors
-    /// If something was not exported, or not in time.
+    /// If spans were not exported in time.
     ///
     /// # Cancel safety
-    /// The export goes on to its end, or to the end of its time, if this future is dropped.
+    /// If this future is dropped, the export still goes on until it ends or its time is over.
     pub async fn shutdown(self, timeout: Duration) -> Result<(), TelemetryError> {
         let Some(provider) = self.provider else {
             return Ok(());
         };
-        // The provider blocks until its thread has exported, which needs this runtime to move bytes.
+        // The provider blocks until its thread has exported, which needs this runtime for its connection.
         let ended = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(timeout));
         match ended.await {
             Ok(result) => result.map_err(TelemetryError::Unflushed),

@@ -1,4 +1,4 @@
-//! Which trace, and which span of it, a piece of work belongs to.
+//! The trace context: the trace and the span that a call or a message belongs to.
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId};
@@ -10,16 +10,16 @@ use super::trace_state;
 /// The header that names the trace and the span.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The header of what tracing systems add.
+/// The header with the data of tracing systems.
 pub const TRACESTATE: &str = "tracestate";
 
-/// The length of a `traceparent`, and of the part of a future one that can be understood.
+/// The length of a `traceparent` of version 00, and of the part of a later version that we understand.
 const LENGTH: usize = 55;
 
-/// The longest `traceparent` of a future version that is looked at.
+/// The longest `traceparent` of a later version that we accept.
 const LENGTH_MAX: usize = 512;
 
-/// A place in a trace, as it travels in the headers of a call or of a message.
+/// A position in a trace, as the headers of a call or a message carry it.
 ///
 /// ```
 /// use fila_server::telemetry::TraceContext;
@@ -35,7 +35,7 @@ pub struct TraceContext(SpanContext);
 impl TraceContext {
     /// Reads a context from the values of its two headers; the second is empty if there is none.
     ///
-    /// Returns `None` for a malformed `traceparent`. A malformed `tracestate` is dropped, and the rest counts.
+    /// Returns `None` for a malformed `traceparent`. A malformed `tracestate` counts as absent.
     #[must_use]
     pub fn parse(traceparent: &str, tracestate: &str) -> Option<Self> {
         let (trace, span, flags) = parse_traceparent(traceparent)?;
@@ -65,32 +65,27 @@ impl TraceContext {
         Self::parse(traceparent?, tracestate.as_deref().unwrap_or_default())
     }
 
-    /// Returns where the current span is, or `None` if there is none or spans are not exported.
+    /// Returns the context of the current span; `None` if there is no span or spans are not exported.
     #[must_use]
     pub fn current() -> Option<Self> {
         Self::of(&Span::current())
     }
 
-    /// Returns where a span is, or `None` if spans are not exported. The span's parent is fixed from then on.
+    /// Returns the context of a span; `None` if spans are not exported. Fixes the span's parent.
     #[must_use]
     pub fn of(span: &Span) -> Option<Self> {
         let context = span.context().span().span_context().clone();
         context.is_valid().then_some(Self(context))
     }
 
-    /// Makes a span part of this trace. Without effect if spans are not exported, or if it is part of one already.
+    /// Makes a span part of this trace. Has no effect if spans are not exported, or if the span is part of a trace.
     pub fn set_parent_of(&self, span: &Span) {
         let parent = Context::new().with_remote_span_context(self.0.clone());
-        // A span that nobody exports has no parent, and misses none.
+        // It fails only for a span that is not exported.
         drop(span.set_parent(parent));
     }
 
-    /// Links a span to this place, as one that has several causes: a batch, of messages from different traces.
-    pub fn link_to(&self, span: &Span) {
-        span.add_link(self.0.clone());
-    }
-
-    /// Returns whether the trace is recorded where it comes from.
+    /// Returns whether the caller records the trace.
     #[must_use]
     pub fn is_sampled(&self) -> bool {
         self.0.is_sampled()
@@ -100,18 +95,18 @@ impl TraceContext {
     #[must_use]
     pub fn traceparent(&self) -> String {
         let (trace, span) = (self.0.trace_id(), self.0.span_id());
-        // Sampled is the only flag that version 00 knows.
+        // Version 00 has no other flag.
         format!("00-{trace}-{span}-{:02x}", u8::from(self.is_sampled()))
     }
 
-    /// Returns the value of `tracestate`, or `None` if nobody has added anything.
+    /// Returns the value of `tracestate`; `None` if it is empty.
     #[must_use]
     pub fn tracestate(&self) -> Option<String> {
         let list = self.0.trace_state().header();
         (!list.is_empty()).then_some(list)
     }
 
-    /// Returns the headers that carry the context on, to be put in the place of those that brought it.
+    /// Returns the headers of the context, to replace those of the caller.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
         let state = self.tracestate().map(|list| (TRACESTATE, list));
         std::iter::once((TRACEPARENT, self.traceparent())).chain(state)
@@ -129,7 +124,7 @@ fn parse_traceparent(text: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
     let is_version = match version {
         [0x00] => rest.is_empty(),
         [0xff] => false,
-        // A later version may say more, behind another dash.
+        // A later version may have more fields.
         _ => rest.is_empty() || rest.starts_with('-') && text.len() <= LENGTH_MAX,
     };
     let is_valid = is_version
@@ -139,7 +134,7 @@ fn parse_traceparent(text: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
     is_valid.then(|| (trace, span, TraceFlags::new(flags) & TraceFlags::SAMPLED))
 }
 
-/// Reads exactly so many bytes in lower-case hexadecimal digits.
+/// Reads exactly `N` bytes in lower-case hexadecimal digits.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

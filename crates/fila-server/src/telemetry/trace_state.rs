@@ -1,14 +1,14 @@
-//! The second header of a trace context: a list of `key=value`, one per tracing system that has something to add.
+//! The header `tracestate`: a list of `key=value`, one for each tracing system.
 
 use opentelemetry::trace::TraceState;
 
-/// The longest list that is carried on. W3C asks for at least this much.
+/// The longest list that we pass on. W3C requires at least this much.
 const LENGTH_MAX: usize = 512;
 
 /// The most members of a list, by W3C.
 const MEMBERS_MAX: usize = 32;
 
-/// Returns what a list says, or the empty list if it is malformed, too long, or has too many members.
+/// Parses a list. Returns the empty list if it is malformed, too long, or has too many members.
 pub(super) fn parse(text: &str) -> TraceState {
     members(text)
         .and_then(|members| TraceState::from_key_value(members).ok())
@@ -25,7 +25,7 @@ fn members(text: &str) -> Option<Vec<(&str, &str)>> {
         .map(|member| member.trim_matches([' ', '\t']))
     {
         if member.is_empty() {
-            continue; // W3C allows for it.
+            continue; // W3C allows it.
         }
         let (key, value) = member.split_once('=')?;
         let is_new = members.iter().all(|(other, _)| *other != key);
@@ -37,7 +37,7 @@ fn members(text: &str) -> Option<Vec<(&str, &str)>> {
     Some(members)
 }
 
-/// Whether a text is `name`, or `tenant@system`.
+/// Returns whether a text is `name` or `tenant@system`.
 fn is_key(key: &str) -> bool {
     let is_rest = |text: &str, max: usize| {
         let is_fit = |byte: u8| {
@@ -56,7 +56,7 @@ fn is_key(key: &str) -> bool {
     }
 }
 
-/// Whether a text is printable, without the two separators, and does not end in a space.
+/// Returns whether a text is printable, without separators, and without a space at its end.
 fn is_value(value: &str) -> bool {
     let is_fit = |byte: u8| matches!(byte, b' '..=b'~') && byte != b',' && byte != b'=';
     (1..=256).contains(&value.len()) && value.bytes().all(is_fit) && !value.ends_with(' ')
