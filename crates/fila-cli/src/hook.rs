@@ -312,7 +312,7 @@ fn ask(sandbox: &mut Sandbox, hook: Hook, message: &Message) -> Result<Answer, H
                     action: "retry",
                     delay_ms: Some(values::millis(delay)),
                 },
-                _ => Answer::Action {
+                FailureAction::DeadLetter => Answer::Action {
                     action: "dlq",
                     delay_ms: None,
                 },

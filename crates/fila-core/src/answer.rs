@@ -58,7 +58,6 @@ pub struct RedriveStamp {
 
 /// Why a dead letter was not moved. It is where it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum RedriveError {
     /// It is not in the queue, or no longer.
     #[error("the message is no longer in the queue")]
@@ -88,7 +87,6 @@ pub enum Enqueued {
 
 /// Why a command was refused as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Refused {
     /// There is no such queue here, or no longer.
     #[error("the queue was deleted; create it again, or use another")]
@@ -132,7 +130,6 @@ pub enum Refused {
 
 /// Why a message was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum EnqueueError {
     /// The payload is too large.
     #[error("the payload has {found} bytes, {max} are allowed; send a reference to it instead")]
@@ -244,7 +241,6 @@ pub enum EnqueueError {
 
 /// Why a result was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum SettleError {
     /// There is no such lease, or no longer: it ran out, was settled, or went with its queue. The message belongs
     /// to nobody or to somebody else.

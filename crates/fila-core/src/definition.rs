@@ -18,7 +18,6 @@ use crate::RetryPolicy;
 /// The settings of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[non_exhaustive]
 pub struct Definition {
     /// How long a message is leased.
     #[serde(rename = "visibility_timeout_ms", with = "millis")]

@@ -9,7 +9,6 @@ use fila_store::{ThrottleKey, Timestamp};
 /// Costs are in thousandths of a message: a message costs 1000, or what it is worth where a queue charges for bytes or
 /// for time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Explanation {
     /// The moment that it describes.
     pub now: Timestamp,
@@ -107,7 +106,6 @@ impl Position {
 
 /// The deliveries of the last minute by cost, as it was charged when each began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Recent {
     /// The time that is covered: from 50 to 60 seconds, or less if the queue was opened later.
     pub over: Duration,
@@ -122,7 +120,6 @@ pub struct Recent {
 
 /// When a message is expected to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Estimate {
     /// When.
     pub at: Timestamp,

@@ -6,7 +6,6 @@ use drr::Quantum;
 
 /// How a broker schedules, and what it takes at most.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Settings {
     /// Credit that a key of weight 1 gets in a round, in thousandths of a message.
     pub quantum: Quantum,
@@ -31,7 +30,6 @@ impl Default for Settings {
 
 /// What producers and consumers may use.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Limits {
     /// Bytes of one message's payload.
     pub payload_bytes: usize,

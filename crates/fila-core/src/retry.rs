@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 /// give the same wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[non_exhaustive]
 pub struct RetryPolicy {
     /// How many failed deliveries make a message a dead letter; without a number, it is retried without end.
     pub attempts_max: Option<NonZeroU32>,

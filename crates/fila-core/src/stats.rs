@@ -6,7 +6,6 @@ use fila_store::FairnessKey;
 
 /// How a queue is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct QueueStats {
     /// Messages that may be delivered now, or when their key may run.
     pub ready: u64,
@@ -37,7 +36,6 @@ impl QueueStats {
 
 /// What happened since the queue was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Totals {
     /// Messages stored.
     pub enqueued: u64,
@@ -81,7 +79,6 @@ pub struct Totals {
 
 /// How a fairness key is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct KeyStats {
     /// Which one.
     pub fairness_key: FairnessKey,

@@ -4,7 +4,6 @@ use fila_store::Timestamp;
 
 /// How a message is that was found in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct MessageStatus {
     /// Where it is in its life.
     pub state: MessageState,

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 /// Whether calls are made, and if not, until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum BreakerState {
     /// Calls are made.
     Closed {

@@ -7,7 +7,6 @@ use crate::Hook;
 
 /// Why a script was refused when it was set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum ScriptError {
     /// The source is too long.
     #[error("the script has {bytes} bytes; at most {bytes_max} are allowed")]
@@ -46,7 +45,6 @@ pub enum ScriptError {
 
 /// Why a call of a hook gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum HookError {
     /// It ran for too long.
     #[error(
@@ -83,7 +81,6 @@ pub enum HookError {
 /// What is wrong with the answer of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found} as {field}; {allowed}")]
-#[non_exhaustive]
 pub struct AnswerError {
     /// The field, in backticks, or a word for the whole answer.
     pub field: String,
@@ -95,7 +92,6 @@ pub struct AnswerError {
 
 /// A mistake in a script: where, and what Lua says about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Fault {
     /// The line of the script, counted from one, if it is known.
     pub line: Option<u32>,

@@ -84,7 +84,6 @@ impl Default for Scheduling {
 
 /// What becomes of a message that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum FailureAction {
     /// It is delivered again.
     Retry {

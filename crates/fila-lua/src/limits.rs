@@ -4,7 +4,6 @@ use std::time::Duration;
 
 /// Bounds of one script. The defaults are the broker's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Limits {
     /// How long one call may run, in time of its thread; also how long the script may take to be loaded.
     pub timeout: Duration,

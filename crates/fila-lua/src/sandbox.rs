@@ -32,7 +32,6 @@ impl<F: Fn(&str) -> Option<String> + 'static> Settings for F {
 
 /// What a call took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Cost {
     /// The time from its beginning to its end.
     pub elapsed: Duration,

@@ -138,7 +138,6 @@ impl Script {
 
 /// What came of trying a hook.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Trial<T> {
     /// Its answer.
     pub result: Result<T, HookError>,

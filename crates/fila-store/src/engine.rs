@@ -344,7 +344,6 @@ pub struct Swept {
 
 /// How an engine is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Health {
     /// How far a confirmed commit gets.
     pub durability: Durability,

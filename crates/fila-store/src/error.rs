@@ -37,7 +37,6 @@ impl Error for Fault {
 
 /// Why a store was not opened.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum OpenError {
     /// Another process, or another engine of this one, has it open.
     #[error("`{}` is in use; stop the other server, or give this one a directory of its own", .0.display())]
@@ -95,7 +94,6 @@ pub enum OpenError {
 
 /// Why a commit was not confirmed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CommitError {
     /// Nothing happened, nor will it: the queue has another owner, or none because it was deleted.
     #[error("queue {queue} is no longer ours; stop serving it")]
@@ -119,7 +117,6 @@ pub enum CommitError {
 
 /// Why a commit was refused before anything was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Rejected {
     /// An earlier write has failed, and what it has left on the disk is not known.
     #[error("a write has failed, so no more are taken; check the disk, then open the store again")]
@@ -159,7 +156,6 @@ pub enum Rejected {
 
 /// Why something could not be read.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ReadError {
     /// The queue has another owner, or none because it was deleted.
     #[error("queue {queue} is no longer ours; stop serving it")]
@@ -182,7 +178,6 @@ pub enum ReadError {
 
 /// Why the catalogue of queues, the runtime configuration or the leftovers were not changed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum EngineError {
     /// There is a queue of this name.
     #[error("queue `{0}` exists; choose another name, or update it")]

@@ -52,7 +52,6 @@ pub struct Death {
 
 /// Why a message is not tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum DeathReason {
     /// All attempts that its queue allows have failed.
     AttemptsExhausted,

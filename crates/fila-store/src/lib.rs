@@ -54,6 +54,6 @@ pub use history::{Death, DeathReason, ErrorText, History};
 pub use ids::{Epoch, Generation, MessageId, QueueId, Version};
 pub use log::{FlushTarget, Logged, LoggedView};
 pub use memory::{Accident, MemoryDisk, MemoryEngine, MemoryRows, MemoryView};
-pub use message::{Locator, Meta, Payload, Schedule, Sizes, StoredMessage};
+pub use message::{Locator, Meta, Payload, PayloadError, Schedule, Sizes, StoredMessage};
 pub use names::{ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName, ThrottleKey};
 pub use timestamp::Timestamp;

@@ -110,6 +110,16 @@ impl Meta {
     }
 }
 
+/// Why a payload is larger than the storage format allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub enum PayloadError {
+    /// There are too many headers, or too many bytes of them.
+    Headers(OutOfRange),
+    /// The body is too large.
+    Body(OutOfRange),
+}
+
 /// What a message carries. Printing it shows how much that is, and nothing of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload {
@@ -129,16 +139,16 @@ impl Payload {
     ///
     /// # Errors
     /// If there is more of one of them than the storage format holds.
-    pub fn new(headers: Vec<(String, String)>, body: impl Into<Bytes>) -> Result<Self, OutOfRange> {
+    pub fn new(
+        headers: Vec<(String, String)>,
+        body: impl Into<Bytes>,
+    ) -> Result<Self, PayloadError> {
         let body = body.into();
-        within("headers", headers.len(), 0, Self::HEADERS_MAX)?;
-        within(
-            "bytes of headers",
-            header_bytes(&headers),
-            0,
-            Self::HEADER_BYTES_MAX,
-        )?;
-        within("bytes of a body", body.len(), 0, Self::BODY_MAX)?;
+        let bytes = header_bytes(&headers);
+        within("headers", headers.len(), 0, Self::HEADERS_MAX)
+            .and_then(|()| within("bytes of headers", bytes, 0, Self::HEADER_BYTES_MAX))
+            .map_err(PayloadError::Headers)?;
+        within("bytes of a body", body.len(), 0, Self::BODY_MAX).map_err(PayloadError::Body)?;
         Ok(Self { headers, body })
     }
 
@@ -225,11 +235,13 @@ mod tests {
     fn more_than_the_format_holds_is_refused() {
         let one = ("a".to_owned(), String::new());
         let many = vec![one; Payload::HEADERS_MAX + 1];
-        assert_eq!(Payload::new(many, "").unwrap_err().what, "headers");
+        let refused = Payload::new(many, "").unwrap_err();
+        assert!(matches!(refused, PayloadError::Headers(it) if it.what == "headers"));
         let long = vec![("a".to_owned(), "b".repeat(Payload::HEADER_BYTES_MAX))];
-        assert_eq!(Payload::new(long, "").unwrap_err().what, "bytes of headers");
+        let refused = Payload::new(long, "").unwrap_err();
+        assert!(matches!(refused, PayloadError::Headers(it) if it.what == "bytes of headers"));
         let body = vec![0; Payload::BODY_MAX + 1];
         let refused = Payload::new(Vec::new(), body).unwrap_err();
-        assert_eq!(refused.what, "bytes of a body");
+        assert!(matches!(refused, PayloadError::Body(_)));
     }
 }

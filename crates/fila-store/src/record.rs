@@ -14,7 +14,8 @@ use bytes::Bytes;
 
 use crate::{
     Death, DeathReason, DeduplicationId, ErrorText, FairnessKey, History, MessageId, Meta,
-    OutOfRange, Payload, QueueName, Schedule, Sizes, ThrottleKey, Timestamp, Version, keys,
+    OutOfRange, Payload, PayloadError, QueueName, Schedule, Sizes, ThrottleKey, Timestamp, Version,
+    keys,
 };
 
 /// Kind and version.
@@ -34,7 +35,6 @@ const FLAGS: u8 = DELIVER_AFTER | EXPIRES_AT | DEDUPLICATION_ID | THROTTLE_KEYS 
 
 /// What is wrong with a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum DecodeError {
     /// It ends too early.
     #[error("record ends after {found} bytes where {needed} are needed")]
@@ -107,7 +107,6 @@ impl Kind {
 
 /// A record that has been believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Record {
     /// A number of the catalogue: schema, epoch, counters, generations, ids by name.
     Number(u64),
@@ -493,7 +492,9 @@ pub(crate) fn decode_payload(key: &[u8], record: &Bytes) -> Result<Payload, Deco
         let value = text(&reader.long()?, "text of a header's value")?;
         headers.push((name, value));
     }
-    Payload::new(headers, reader.rest()).map_err(out_of_range)
+    Payload::new(headers, reader.rest()).map_err(|error| match error {
+        PayloadError::Headers(error) | PayloadError::Body(error) => out_of_range(error),
+    })
 }
 
 fn text(bytes: &[u8], what: &'static str) -> Result<String, DecodeError> {

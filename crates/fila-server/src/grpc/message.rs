@@ -10,7 +10,8 @@ use bytes::Bytes;
 use fila_core::{BatchId, Delivery, Enqueued, NewMessage, ProducerId, Sequence, Ttl};
 use fila_proto::v1::{self, EnqueueResult, ErrorCode};
 use fila_store::{
-    DeathReason, DeduplicationId, FairnessKey, History, Payload, QueueId, Schedule, ThrottleKey,
+    DeathReason, DeduplicationId, FairnessKey, History, Payload, PayloadError, QueueId, Schedule,
+    ThrottleKey,
 };
 
 use super::id;
@@ -65,12 +66,9 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
     } = message;
     let mut headers: Vec<(String, String)> = headers.into_iter().collect();
     trace.add_to(&mut headers);
-    let payload = Payload::new(headers, payload).map_err(|error| {
-        let code = match error.what {
-            "bytes of a body" => ErrorCode::PayloadTooLarge,
-            _ => ErrorCode::HeadersTooLarge,
-        };
-        out_of_range(code)(error)
+    let payload = Payload::new(headers, payload).map_err(|error| match error {
+        PayloadError::Headers(error) => out_of_range(ErrorCode::HeadersTooLarge)(error),
+        PayloadError::Body(error) => out_of_range(ErrorCode::PayloadTooLarge)(error),
     })?;
     let deduplication_id = match deduplication_id.is_empty() {
         true => None,
@@ -123,7 +121,6 @@ pub(super) fn history(source: Option<QueueId>, history: &History) -> v1::History
         reason: match death.reason {
             DeathReason::AttemptsExhausted => v1::DeathReason::AttemptsExhausted,
             DeathReason::Hook => v1::DeathReason::Hook,
-            _ => v1::DeathReason::Unspecified,
         }
         .into(),
         queue: death.queue.to_string(),

@@ -90,7 +90,9 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::BufferFull
         | ErrorCode::TooManyKeySettings
         | ErrorCode::ConfigFull => Code::ResourceExhausted,
-        ErrorCode::LeaseNotFound | ErrorCode::HookFailed => Code::FailedPrecondition,
+        ErrorCode::LeaseNotFound | ErrorCode::PurgesExhausted | ErrorCode::HookFailed => {
+            Code::FailedPrecondition
+        }
         ErrorCode::StoreUnavailable | ErrorCode::ShuttingDown => Code::Unavailable,
         ErrorCode::OutcomeUnknown => Code::Unknown,
     }
@@ -145,11 +147,11 @@ impl From<Refused> for Refusal {
             Refused::QueueGone => ErrorCode::QueueDeleted,
             Refused::StoreFailed => ErrorCode::StoreUnavailable,
             Refused::OutcomeUnknown => ErrorCode::OutcomeUnknown,
+            Refused::PurgesExhausted => ErrorCode::PurgesExhausted,
             Refused::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
             Refused::BatchChanged { .. } | Refused::BatchAnswered { .. } => {
                 ErrorCode::InvalidArgument
             }
-            _ => ErrorCode::Unspecified,
         };
         Self::new(code, refused.to_string())
     }
@@ -174,7 +176,6 @@ impl From<EnqueueError> for Refusal {
             EnqueueError::BufferFull { .. } => ErrorCode::BufferFull,
             EnqueueError::HookFailed { .. } => ErrorCode::HookFailed,
             EnqueueError::IdsExhausted => ErrorCode::StoreUnavailable,
-            _ => ErrorCode::Unspecified,
         };
         Self::new(code, error.to_string())
     }
@@ -186,7 +187,6 @@ impl From<SettleError> for Refusal {
             SettleError::LeaseNotFound => ErrorCode::LeaseNotFound,
             SettleError::AnotherMessage => ErrorCode::InvalidArgument,
             SettleError::TooLong { .. } => ErrorCode::DelayTooLong,
-            _ => ErrorCode::Unspecified,
         };
         Self::new(code, error.to_string())
     }
@@ -230,6 +230,14 @@ mod tests {
             status.message(),
             "there is no queue `orders`; create it first"
         );
+    }
+
+    #[test]
+    fn a_queue_that_cannot_be_purged_again_says_so() {
+        let status = Status::from(CallError::Refused(Refused::PurgesExhausted));
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        let code = status.metadata().get(ERROR_METADATA).unwrap();
+        assert_eq!(code, "PURGES_EXHAUSTED");
     }
 
     fn codes() -> impl Iterator<Item = ErrorCode> {

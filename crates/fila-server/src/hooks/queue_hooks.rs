@@ -475,7 +475,6 @@ impl QueueHooks {
                     FailureAction::DeadLetter => Judgement::DeadLetter {
                         reason: DeathReason::Hook,
                     },
-                    _ => Judgement::Default,
                 }
             }
             Err(error) => {

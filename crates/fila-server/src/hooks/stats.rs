@@ -98,7 +98,7 @@ impl HookStats {
     pub(super) fn is_shut(&self, now: Instant) -> bool {
         self.with(|state| match state.breaker.state() {
             BreakerState::Open { until } | BreakerState::HalfOpen { until } => now < until,
-            _ => false,
+            BreakerState::Closed { .. } => false,
         })
     }
 
@@ -150,7 +150,7 @@ impl HookStats {
                 },
                 // The broker tries the next message.
                 BreakerState::Open { .. } | BreakerState::HalfOpen { .. } => HookState::HalfOpen,
-                _ => HookState::Closed,
+                BreakerState::Closed { .. } => HookState::Closed,
             },
             failures_in_a_row: state.failures_in_a_row,
             calls: state.totals.calls,

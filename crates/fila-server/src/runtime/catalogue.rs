@@ -16,7 +16,6 @@ use crate::hooks::{HookFigures, QueueHooks};
 
 /// A queue as it is being served.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct QueueEntry {
     /// The queue, for ever.
     pub id: QueueId,

@@ -172,7 +172,9 @@ impl<E: Engine> Committer<E> {
         self.status.fail("the store takes no more writes");
         match failure {
             CommitError::Unknown(_) => Committed::Unknown,
-            _ => Committed::Failed,
+            CommitError::Fenced { .. } | CommitError::Unreadable(_) | CommitError::Rejected(_) => {
+                Committed::Failed
+            }
         }
     }
 }

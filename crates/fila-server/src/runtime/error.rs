@@ -11,7 +11,6 @@ use crate::runtime_config::InvalidEntry;
 
 /// Why a call was refused as a whole.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CallError {
     /// There is no queue of this name.
     #[error("there is no queue `{0}`; create it first")]
@@ -159,9 +158,18 @@ impl CallError {
             EngineError::OutOfRange(error) => Self::Invalid(format!(
                 "the queue's settings are too large: {error}; take back settings of fairness keys"
             )),
-            EngineError::Commit(CommitError::Unknown(_)) => Self::OutcomeUnknown,
-            // Whatever else it is, nothing was changed, and the log says why.
-            _ => Self::StoreUnavailable,
+            EngineError::Exhausted(_) | EngineError::Read(_) => Self::StoreUnavailable,
+            EngineError::Commit(error) => Self::of_commit(&error),
+        }
+    }
+
+    fn of_commit(error: &CommitError) -> Self {
+        match error {
+            CommitError::Unknown(_) => Self::OutcomeUnknown,
+            // Nothing was changed, and the log says why.
+            CommitError::Fenced { .. } | CommitError::Unreadable(_) | CommitError::Rejected(_) => {
+                Self::StoreUnavailable
+            }
         }
     }
 
@@ -174,9 +182,12 @@ impl CallError {
     pub(super) fn of_config(error: &EngineError) -> Self {
         match error {
             EngineError::OutOfRange(error) => Self::Invalid(error.to_string()),
-            EngineError::Commit(CommitError::Unknown(_)) => Self::OutcomeUnknown,
-            // Whatever else it is, nothing was changed, and the log says why.
-            _ => Self::StoreUnavailable,
+            EngineError::Commit(error) => Self::of_commit(error),
+            EngineError::AlreadyExists(_)
+            | EngineError::UnknownQueue(_)
+            | EngineError::Conflict { .. }
+            | EngineError::Exhausted(_)
+            | EngineError::Read(_) => Self::StoreUnavailable,
         }
     }
 }
@@ -190,7 +201,6 @@ fn now_at(found: Option<Version>) -> String {
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum StartError {
     /// The store was not opened.
     #[error("the store was not opened")]

@@ -77,7 +77,6 @@ pub(super) struct Offices {
 
 /// How the server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Info {
     /// How far a confirmed message has got.
     pub durability: Durability,

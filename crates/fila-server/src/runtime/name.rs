@@ -25,7 +25,6 @@ pub(super) fn dead_letters_of(name: &QueueName) -> Option<QueueName> {
 
 /// Why a name was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum NameError {
     /// It has no characters, or too many.
     #[error("the queue's name has {found} bytes; 1 to {} are allowed", LONGEST)]

@@ -49,7 +49,6 @@ pub struct PeekQuery {
 
 /// Some of the messages of a queue, by fairness key, and within a key in the order in which they were accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Peeked {
     /// Those that are there.
     pub messages: Vec<PeekedMessage>,
@@ -61,7 +60,6 @@ pub struct Peeked {
 
 /// A message that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PeekedMessage {
     /// What is stored of it beside its payload.
     pub entry: StoredMessage,
