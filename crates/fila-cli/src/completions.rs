@@ -11,16 +11,16 @@ use crate::output;
   fila completions bash > ~/.local/share/bash-completion/completions/fila
   fila completions zsh > ~/.zfunc/_fila
   fila completions fish > ~/.config/fish/completions/fila.fish")]
-pub(crate) struct Arguments {
+pub(crate) struct CompletionsArguments {
     /// For which shell
     shell: Shell,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
     let mut script = Vec::new();
     generate(
         arguments.shell,
-        &mut crate::Arguments::command(),
+        &mut crate::FilaArguments::command(),
         "fila",
         &mut script,
     );

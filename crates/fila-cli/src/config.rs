@@ -14,13 +14,13 @@ const PREVIEW: usize = 60;
 
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Arguments {
+pub(crate) struct ConfigArguments {
     #[command(subcommand)]
-    command: Command,
+    command: ConfigCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum ConfigCommand {
     /// Set an entry; it is stored and in effect when the command ends
     #[command(after_help = "Examples:
   fila config set feature:new_flow enabled
@@ -70,17 +70,17 @@ enum Command {
 
 /// What was done to an entry, for programs.
 #[derive(Debug, Serialize)]
-struct Done<'a> {
+struct EntryDone<'a> {
     key: &'a str,
     done: &'static str,
 }
 
-pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: ConfigArguments) -> Result<(), Failure> {
     general.talk(None, async |session| {
         let admin = session.client.admin();
         let output = session.output;
         match arguments.command {
-            Command::Set {
+            ConfigCommand::Set {
                 key,
                 value,
                 version,
@@ -96,19 +96,19 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
                     format!("set `{key}`, at version {}", entry.version)
                 })
             }
-            Command::Get { key } => match admin.config(&key).await? {
+            ConfigCommand::Get { key } => match admin.config(&key).await? {
                 Some(entry) => print(output, &entry),
                 None => Err(missing(&admin, &key).await),
             },
-            Command::List { prefix } => list(&admin, output, &prefix).await,
-            Command::Delete { key, version } => {
+            ConfigCommand::List { prefix } => list(&admin, output, &prefix).await,
+            ConfigCommand::Delete { key, version } => {
                 match admin.delete_config(&key, version).await {
                     Err(error) if error.code() == Some(ErrorCode::ConfigNotFound) => {
                         return Err(missing(&admin, &key).await);
                     }
                     deleted => deleted?,
                 }
-                let json = Done {
+                let json = EntryDone {
                     key: &key,
                     done: "deleted",
                 };

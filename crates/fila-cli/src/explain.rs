@@ -20,7 +20,7 @@ use crate::units::percent;
   fila explain orders acme --json | jq .reason
 
 It asks, and changes nothing. A key without messages is no error: it waits for nothing.")]
-pub(crate) struct Arguments {
+pub(crate) struct ExplainArguments {
     /// Which queue
     queue: String,
     /// Which fairness key
@@ -51,8 +51,8 @@ struct ExplanationJson<'a> {
     estimate_basis: Option<&'static str>,
 }
 
-pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
-    let Arguments { queue, key } = arguments;
+pub(crate) fn run(general: &General, arguments: &ExplainArguments) -> Result<(), Failure> {
+    let ExplainArguments { queue, key } = arguments;
     general.talk(Some(queue), async |session| {
         let explanation = session.client.admin().explain(queue, key).await?;
         let json = ExplanationJson::new(key, &explanation);
@@ -101,17 +101,8 @@ fn why(queue: &str, key: &str, explanation: &Explanation) -> String {
                 left(*until)
             )
         }
-        Waiting::Throttled { key, until } => match until {
-            Some(until) => {
-                let (key, left) = (printable(key), left(*until));
-                format!("waits for throttle `{key}`: there is a token for it {left}")
-            }
-            None => {
-                let key = printable(key);
-                format!("waits for throttle `{key}`, whose rate is 0; `fila config set throttle:{key}:rate` raises it")
-            }
-        },
-        Waiting::Judging => "waits for its failure hook to say what becomes of what has failed".to_owned(),
+        Waiting::Throttled { key, until } => throttled(&printable(key), until.map(left)),
+        Waiting::Judging => "waits for the failure hook to decide about its failed messages".to_owned(),
         Waiting::TooManyDelayed => "waits until fewer messages of the queue wait for their time; limits.delayed_per_queue raises how many may".to_owned(),
         Waiting::ReadFailed { until } => {
             let left = left(*until);
@@ -121,23 +112,34 @@ fn why(queue: &str, key: &str, explanation: &Explanation) -> String {
             )
         }
         Waiting::Reading => "has its turn: its message is being read from the store".to_owned(),
-        Waiting::NoConsumers => "waits because nobody consumes from the queue".to_owned(),
+        Waiting::NoConsumers => "waits because the queue has no consumer".to_owned(),
         Waiting::NoCredit => {
             "waits because no consumer takes more: they have been sent nothing for \
                               a minute"
                 .to_owned()
         }
         Waiting::Runnable { position: 0, .. } => "is next".to_owned(),
-        Waiting::Runnable { position, is_exact } => {
-            let about = if *is_exact { "" } else { "about " };
-            let (position, come) = match position {
-                1 => ("1 delivery".to_owned(), "comes"),
-                more => (format!("{} deliveries", count(*more)), "come"),
-            };
-            format!("waits for its turn: {about}{position} to other keys {come} before it")
-        }
+        Waiting::Runnable { position, is_exact } => in_line(*position, *is_exact),
         _ => "waits for something that this version does not know; use a newer `fila`".to_owned(),
     }
+}
+
+fn throttled(throttle: &str, left: Option<String>) -> String {
+    match left {
+        Some(left) => format!("waits for throttle `{throttle}`: there is a token for it {left}"),
+        None => format!(
+            "waits for throttle `{throttle}`, whose rate is 0; `fila config set throttle:{throttle}:rate` raises it"
+        ),
+    }
+}
+
+fn in_line(position: u64, is_exact: bool) -> String {
+    let about = if is_exact { "" } else { "about " };
+    let (position, come) = match position {
+        1 => ("1 delivery".to_owned(), "comes"),
+        more => (format!("{} deliveries", count(more)), "come"),
+    };
+    format!("waits for its turn: {about}{position} to other keys {come} before it")
 }
 
 /// Returns the lines below.

@@ -26,13 +26,13 @@ const MEASURE_FOR: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Arguments {
+pub(crate) struct HookArguments {
     #[command(subcommand)]
-    command: Command,
+    command: HookCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum HookCommand {
     /// Compile a script, call its hooks for a message, and print what they answer and what that costs
     #[command(after_help = "Examples:
   fila hook test hooks.lua --message msg.json
@@ -203,8 +203,8 @@ enum Answer {
     },
 }
 
-pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
-    let Command::Test(test) = arguments.command;
+pub(crate) fn run(general: &General, arguments: HookArguments) -> Result<(), Failure> {
+    let HookCommand::Test(test) = arguments.command;
     let is_stdin = |path: &Path| path.as_os_str() == "-";
     if is_stdin(&test.script) && test.message.as_deref().is_some_and(is_stdin) {
         let text = "the script and the message cannot both be the standard input";

@@ -10,13 +10,13 @@ use crate::queue::{mean_wait, state};
 
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Arguments {
+pub(crate) struct KeyArguments {
     #[command(subcommand)]
-    command: Command,
+    command: KeyCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum KeyCommand {
     /// List the fairness keys of a queue that have messages
     #[command(after_help = "Examples:
   fila key list orders
@@ -72,28 +72,28 @@ struct Which {
     key: String,
 }
 
-pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: KeyArguments) -> Result<(), Failure> {
     let command = arguments.command;
     let about = command.queue().to_owned();
     general.talk(Some(&about), async |session| {
         let admin = session.client.admin();
         let output = session.output;
         match command {
-            Command::List { queue, limit } => list(&admin, output, &queue, limit).await,
-            Command::Pause { which } => {
+            KeyCommand::List { queue, limit } => list(&admin, output, &queue, limit).await,
+            KeyCommand::Pause { which } => {
                 change(&admin, output, &which, KeyChange::pause(), "is paused").await
             }
-            Command::Resume { which } => {
+            KeyCommand::Resume { which } => {
                 change(&admin, output, &which, KeyChange::resume(), "goes on").await
             }
-            Command::Weight { which, weight } => {
+            KeyCommand::Weight { which, weight } => {
                 let said = match weight {
                     0 => "has the weight that its producers say".to_owned(),
                     weight => format!("has weight {weight}"),
                 };
                 change(&admin, output, &which, KeyChange::weight(weight), &said).await
             }
-            Command::Concurrency { which, messages } => {
+            KeyCommand::Concurrency { which, messages } => {
                 let said = match messages {
                     0 => "is capped as its queue says".to_owned(),
                     messages => format!("has at most {messages} messages leased at once"),
@@ -105,7 +105,7 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
     })
 }
 
-impl Command {
+impl KeyCommand {
     fn queue(&self) -> &str {
         match self {
             Self::List { queue, .. } => queue,

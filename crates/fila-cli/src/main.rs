@@ -64,73 +64,73 @@ Exit codes:
   4  there is no such queue, or nothing is set under that key
   130  stopped by Ctrl-C before the end"
 )]
-struct Arguments {
+struct FilaArguments {
     #[command(flatten)]
     general: General,
     #[command(subcommand)]
-    command: Command,
+    command: FilaCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum FilaCommand {
     /// Run the server
-    Server(server::Arguments),
+    Server(server::ServerArguments),
     /// Create, watch and change queues
-    Queue(queue::Arguments),
+    Queue(queue::QueueArguments),
     /// Watch and steer the fairness keys of a queue
-    Key(key::Arguments),
+    Key(key::KeyArguments),
     /// Change what can change while the server runs: throttles, feature flags
-    Config(config::Arguments),
+    Config(config::ConfigArguments),
     /// Try the hooks of a queue, without a server
-    Hook(hook::Arguments),
+    Hook(hook::HookArguments),
     /// Put messages into a queue
-    Enqueue(enqueue::Arguments),
+    Enqueue(enqueue::EnqueueArguments),
     /// Take messages out of a queue, or run a command for each
-    Consume(consume::Arguments),
+    Consume(consume::ConsumeArguments),
     /// Look at messages without taking them
-    Peek(peek::Arguments),
+    Peek(peek::PeekArguments),
     /// Tell why a fairness key waits, and when its next message will come
-    Explain(explain::Arguments),
+    Explain(explain::ExplainArguments),
     /// Move dead letters back to the queue that they come from
-    Redrive(redrive::Arguments),
+    Redrive(redrive::RedriveArguments),
     /// Watch the queues and fairness keys of a server, live
-    Top(top::Arguments),
+    Top(top::TopArguments),
     /// See what fairness is, in under a minute: FIFO beside Fila, on a broker of its own
-    Demo(demo::Arguments),
+    Demo(demo::DemoArguments),
     /// Measure how fast a server is
-    Bench(bench::Arguments),
+    Bench(bench::BenchArguments),
     /// Print a script that completes commands in a shell
-    Completions(completions::Arguments),
+    Completions(completions::CompletionsArguments),
 }
 
 fn main() -> ExitCode {
     // Clap prints what is wrong with a command by itself, and ends with 2.
-    let mut command = Arguments::command();
+    let mut command = FilaArguments::command();
     if std::env::args_os().len() <= 1 {
         // Clap would count a variable as an argument, and say that a command is missing.
         return usage(&mut command);
     }
     let matches = command.get_matches();
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let arguments = FilaArguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let general = arguments.general;
     general.choose_colors();
     let ended = match arguments.command {
-        Command::Server(server) => {
+        FilaCommand::Server(server) => {
             general::refuse_with_server(&matches).and_then(|()| server::run(server))
         }
-        Command::Queue(queue) => queue::run(&general, queue),
-        Command::Key(key) => key::run(&general, key),
-        Command::Config(config) => config::run(&general, config),
-        Command::Hook(hook) => hook::run(&general, hook),
-        Command::Enqueue(enqueue) => enqueue::run(&general, &enqueue),
-        Command::Consume(consume) => consume::run(&general, consume),
-        Command::Peek(peek) => peek::run(&general, &peek),
-        Command::Explain(explain) => explain::run(&general, &explain),
-        Command::Redrive(redrive) => redrive::run(&general, &redrive),
-        Command::Top(top) => top::run(&general, &top),
-        Command::Demo(demo) => demo::run(&general, &demo),
-        Command::Bench(bench) => bench::run(&general, &bench),
-        Command::Completions(completions) => completions::run(&completions),
+        FilaCommand::Queue(queue) => queue::run(&general, queue),
+        FilaCommand::Key(key) => key::run(&general, key),
+        FilaCommand::Config(config) => config::run(&general, config),
+        FilaCommand::Hook(hook) => hook::run(&general, hook),
+        FilaCommand::Enqueue(enqueue) => enqueue::run(&general, &enqueue),
+        FilaCommand::Consume(consume) => consume::run(&general, consume),
+        FilaCommand::Peek(peek) => peek::run(&general, &peek),
+        FilaCommand::Explain(explain) => explain::run(&general, &explain),
+        FilaCommand::Redrive(redrive) => redrive::run(&general, &redrive),
+        FilaCommand::Top(top) => top::run(&general, &top),
+        FilaCommand::Demo(demo) => demo::run(&general, &demo),
+        FilaCommand::Bench(bench) => bench::run(&general, &bench),
+        FilaCommand::Completions(completions) => completions::run(&completions),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn the_commands_are_consistent() {
-        Arguments::command().debug_assert();
+        FilaArguments::command().debug_assert();
     }
 
     #[test]
     fn the_book_describes_every_command_and_every_flag() {
-        let mut root = Arguments::command();
+        let mut root = FilaArguments::command();
         root.build();
         let mut missing = Vec::new();
         look_up(&root, "fila", &mut missing);

@@ -198,7 +198,7 @@ impl LineJson {
             message = message.delay(Duration::from_millis(delay));
         }
         match self.ttl_ms {
-            Some(0) => message = message.imperishable(),
+            Some(0) => message = message.without_ttl(),
             Some(ttl) => message = message.time_to_live(Duration::from_millis(ttl)),
             None => {}
         }

@@ -26,7 +26,7 @@ const PAGE: u64 = 100;
 
 Nothing is leased and no attempt is counted; messages that consumers have are shown, too. They come by
 fairness key, and within a key in the order in which they were accepted. JSON has payloads as a whole.")]
-pub(crate) struct Arguments {
+pub(crate) struct PeekArguments {
     /// Which queue
     queue: String,
 
@@ -60,7 +60,7 @@ struct PeekedJson<'a> {
     payload: PayloadJson<'a>,
 }
 
-pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: &PeekArguments) -> Result<(), Failure> {
     general.talk(Some(&arguments.queue), async |session| {
         let mut peek = session.client.queue(&arguments.queue).peek();
         if let Some(key) = &arguments.key {

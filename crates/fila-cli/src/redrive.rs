@@ -20,7 +20,7 @@ use crate::{signals, values};
 Messages go through what every message goes through that is enqueued, the queue's hook too, and begin with
 their first attempt. Those that a consumer has are left. What was moved stays moved when this is stopped.")]
 #[command(group(clap::ArgGroup::new("amount").required(true)))]
-pub(crate) struct Arguments {
+pub(crate) struct RedriveArguments {
     /// Which queue of dead letters
     queue: String,
 
@@ -55,7 +55,7 @@ struct RedrivenJson<'a> {
     total: u64,
 }
 
-pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: &RedriveArguments) -> Result<(), Failure> {
     general.talk(Some(&arguments.queue), async |session| {
         let mut redrive = session.client.admin().redrive(&arguments.queue);
         if let Some(count) = arguments.count {
@@ -100,7 +100,7 @@ pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failur
     })
 }
 
-impl Arguments {
+impl RedriveArguments {
     fn json(&self, progress: RedriveProgress) -> RedrivenJson<'_> {
         RedrivenJson {
             queue: &self.queue,

@@ -25,7 +25,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(5);
     after_help = "Every value is described in docs/configuration.md, and by --print-config.\n\
     Values are also read from the environment, as FILA_SERVER__ADDRESS=127.0.0.1:5555."
 )]
-pub(crate) struct Arguments {
+pub(crate) struct ServerArguments {
     /// The configuration's file [default: what FILA_CONFIG names, else ./fila.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs the server until it is told to end.
-pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: ServerArguments) -> Result<(), Failure> {
     let is_to_print = arguments.print_config;
     let config = arguments.load()?;
     if is_to_print {
@@ -129,7 +129,7 @@ fn runtime(config: &Config) -> io::Result<Runtime> {
     builder.build()
 }
 
-impl Arguments {
+impl ServerArguments {
     fn load(self) -> Result<Config, ConfigError> {
         // Beside the working directory, so that the file's name is printed as people write it.
         let mut loader = Loader::new().directory("").variables(std::env::vars_os());

@@ -82,7 +82,7 @@ impl Message {
     }
 
     /// Lets it live for ever, whatever the queue's setting is.
-    pub fn imperishable(mut self) -> Self {
+    pub fn without_ttl(mut self) -> Self {
         self.wire.ttl_ms = Some(0);
         self
     }

@@ -236,9 +236,9 @@ where
     fn begin(&mut self, delivery: Delivery) {
         let handler = self.handler.clone();
         self.running.spawn(async move {
-            let (received, mut grip) = delivery.split();
+            let (received, mut handle) = delivery.split();
             let verdict = attempt(handler, received).await;
-            let stored = grip.settle(verdict.clone()).await;
+            let stored = handle.settle(verdict.clone()).await;
             Ended { verdict, stored }
         });
     }

@@ -26,7 +26,7 @@ Makes a queue of its own and deletes it at the end, also after Ctrl-C. Three pha
   drain     all are consumed and acknowledged, by --consumers consumers
   through   both at once
 p50 and p99 are how long a send took, until the message was stored.")]
-pub(crate) struct Arguments {
+pub(crate) struct BenchArguments {
     /// How many messages each phase has
     #[arg(long, value_name = "NUMBER", default_value = "100000")]
     messages: NonZeroU64,
@@ -72,7 +72,7 @@ struct PhaseJson {
     send_p99_ms: Option<f64>,
 }
 
-pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: &BenchArguments) -> Result<(), Failure> {
     general.talk(None, async |session| {
         let admin = session.client.admin();
         let name = name();
@@ -109,7 +109,7 @@ pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failur
 async fn measure(
     session: &Session,
     name: &str,
-    arguments: &Arguments,
+    arguments: &BenchArguments,
 ) -> Result<[Measured; 3], Failure> {
     let load = Load {
         queue: session.client.queue(name),
@@ -125,7 +125,7 @@ async fn measure(
     Ok([produce, drain, through])
 }
 
-fn table(arguments: &Arguments, results: &[(&str, &Measured)]) -> Table {
+fn table(arguments: &BenchArguments, results: &[(&str, &Measured)]) -> Table {
     let mut table = Table::new([
         ("PHASE", Align::Left),
         ("MESSAGES", Align::Right),
@@ -153,7 +153,7 @@ fn table(arguments: &Arguments, results: &[(&str, &Measured)]) -> Table {
 }
 
 impl PhaseJson {
-    fn new(arguments: &Arguments, measured: &Measured) -> Self {
+    fn new(arguments: &BenchArguments, measured: &Measured) -> Self {
         let seconds = measured.time.as_secs_f64();
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
         Self {

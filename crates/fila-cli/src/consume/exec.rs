@@ -29,7 +29,7 @@ pub(super) struct Exec {
 
 /// What became of the messages.
 #[derive(Debug, Default, Serialize)]
-struct Tally {
+struct ExecTally {
     acked: u64,
     nacked: u64,
     lost: u64,
@@ -49,7 +49,7 @@ struct Ended {
 impl Exec {
     /// Runs the command for what comes.
     pub(super) async fn run(&self, feed: &mut Feed, output: Output) -> Result<(), Failure> {
-        let mut tally = Tally::default();
+        let mut tally = ExecTally::default();
         let mut running: JoinSet<Result<Ended, Failure>> = JoinSet::new();
         let mut failed = None;
         let mut is_open = true;
@@ -124,7 +124,7 @@ impl Exec {
     }
 }
 
-impl Tally {
+impl ExecTally {
     fn add(&mut self, ended: Ended) {
         match (ended.stored, ended.reason) {
             (Ok(()), None) => self.acked += 1,

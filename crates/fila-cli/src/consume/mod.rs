@@ -47,7 +47,7 @@ the message; any other gives it back to be tried again, with the last line of it
 
 Ends when nothing has come for a while (--idle); with --follow, when it is told to by Ctrl-C: what is in work
 is then finished, and a second Ctrl-C ends it at once.")]
-pub(crate) struct Arguments {
+pub(crate) struct ConsumeArguments {
     /// Which queue
     queue: String,
 
@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
     raw: bool,
 }
 
-pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: ConsumeArguments) -> Result<(), Failure> {
     if arguments.follow {
         show_warnings();
     }
@@ -111,7 +111,7 @@ fn show_warnings() {
         .init();
 }
 
-impl Arguments {
+impl ConsumeArguments {
     async fn consume(&self, session: &Session) -> (Result<(), Failure>, Ending) {
         let mut feed = self.feed(session);
         let ended = match &self.exec {

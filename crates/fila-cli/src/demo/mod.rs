@@ -46,7 +46,7 @@ const LAST_LOOK: Duration = Duration::from_millis(1500);
 
 Nothing is left behind: the broker runs within this process, on a free port of the loopback interface and in a
 temporary directory that is removed at the end. docs/demo.md says what is seen.")]
-pub(crate) struct Arguments {
+pub(crate) struct DemoArguments {
     /// How long it lasts, from 4 to 60
     #[arg(long, value_name = "SECONDS", default_value_t = 45, value_parser = clap::value_parser!(u64).range(4..=60))]
     seconds: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
 }
 
 /// Plays all scenes, and says what was measured.
-pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: &DemoArguments) -> Result<(), Failure> {
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .thread_name("fila-demo")
@@ -179,7 +179,7 @@ enum Audience {
 }
 
 impl Audience {
-    fn welcome(format: Format, arguments: &Arguments) -> anyhow::Result<Self> {
+    fn welcome(format: Format, arguments: &DemoArguments) -> anyhow::Result<Self> {
         if format == Format::Json {
             return Ok(Self::Program);
         }
@@ -237,7 +237,7 @@ impl Audience {
             Self::Terminal {
                 screen, palette, ..
             } => {
-                let shown = view::Shown {
+                let shown = view::DemoFrame {
                     number,
                     of,
                     scene,

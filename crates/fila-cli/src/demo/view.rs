@@ -24,7 +24,7 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// What is on the screen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct DemoFrame<'a> {
     /// Which scene, counted from 1.
     pub(crate) number: usize,
     pub(crate) of: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Shown<'a> {
     pub(crate) sides: &'a [Figures; 2],
 }
 
-pub(crate) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, palette: Palette) {
+pub(crate) fn draw(frame: &mut Frame<'_>, shown: &DemoFrame<'_>, palette: Palette) {
     let area = frame.area();
     if area.width < COLUMNS_MIN || area.height < ROWS_MIN {
         let text = format!("This needs {COLUMNS_MIN} columns and {ROWS_MIN} rows; q quits.");
@@ -69,8 +69,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, palette: Palette) {
     );
 }
 
-fn header(shown: &Shown<'_>, width: u16, palette: Palette) -> Line<'static> {
-    let Shown {
+fn header(shown: &DemoFrame<'_>, width: u16, palette: Palette) -> Line<'static> {
+    let DemoFrame {
         number, of, scene, ..
     } = shown;
     let left = format!("fila demo  {number}/{of}  {}", scene.title);
@@ -248,7 +248,7 @@ mod tests {
     fn screen(columns: u16, rows: u16, now: Duration) -> String {
         let [scene, ..] = scenes(Duration::from_secs(45));
         let sides = sides();
-        let shown = Shown {
+        let shown = DemoFrame {
             number: 1,
             of: 4,
             scene: &scene,

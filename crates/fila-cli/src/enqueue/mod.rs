@@ -36,7 +36,7 @@ const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
 
 Prints the id of every message, or, with --lines, --json-lines and --count, how many there were.
 Messages that are refused are counted and explained, the others are sent, and the exit code is 1.")]
-pub(crate) struct Arguments {
+pub(crate) struct EnqueueArguments {
     /// Which queue
     queue: String,
 
@@ -101,7 +101,7 @@ struct SentJson<'a> {
     deduplicated: bool,
 }
 
-pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: &EnqueueArguments) -> Result<(), Failure> {
     let source = arguments.source()?;
     general.talk(Some(&arguments.queue), async |session| {
         let queue = session.client.queue(&arguments.queue);
@@ -109,7 +109,7 @@ pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failur
     })
 }
 
-impl Arguments {
+impl EnqueueArguments {
     /// Finds out where messages come from, and checks it.
     fn source(&self) -> Result<Source, Failure> {
         let is_stdin = |path: &PathBuf| path.as_os_str() == "-";
@@ -176,7 +176,7 @@ impl Arguments {
             message = message.delay(delay);
         }
         match self.ttl {
-            Some(Duration::ZERO) => message = message.imperishable(),
+            Some(Duration::ZERO) => message = message.without_ttl(),
             Some(ttl) => message = message.time_to_live(ttl),
             None => {}
         }
@@ -194,7 +194,7 @@ impl Arguments {
 async fn send_all(
     output: Output,
     queue: &Queue,
-    arguments: &Arguments,
+    arguments: &EnqueueArguments,
     mut source: Source,
 ) -> Result<(), Failure> {
     let began = Instant::now();
@@ -214,14 +214,10 @@ async fn send_all(
                 in_flight_bytes -= size;
                 if let Some(progress) = &progress {
                     progress.advance(1);
-                }
-                if let Ok(sent) = &sent && !is_many {
+                } else if let Ok(sent) = &sent {
                     print(output, sent)?;
                 }
-                if let Err(error) = &sent && is_final(error) {
-                    return Err(tally.given_up(error.clone()));
-                }
-                tally.add(sent.map_err(|error| error.to_string()));
+                count_sent(&mut tally, sent)?;
             }
             piece = source.next(), if is_open && has_room => match piece {
                 None => is_open = false,
@@ -237,7 +233,7 @@ async fn send_all(
                 }
             },
             () = &mut stop, if !interrupted => {
-                // What was handed over is seen to its end.
+                // The messages that are under way are still sent.
                 is_open = false;
                 interrupted = true;
             }
@@ -245,14 +241,24 @@ async fn send_all(
     }
     drop(progress);
     if is_many {
-        output.result(&tally.json(), || {
-            tally.summary(queue.name(), began.elapsed())
-        })?;
+        let took = began.elapsed();
+        output.result(&tally.json(), || tally.summary(queue.name(), took))?;
     }
     if interrupted {
         return Err(Failure::Interrupted);
     }
     tally.into_result()
+}
+
+/// Counts a result, or gives up if every further message would fail like this one.
+fn count_sent(tally: &mut Tally, sent: Result<Sent, Error>) -> Result<(), Failure> {
+    match sent {
+        Err(error) if is_final(&error) => Err(tally.given_up(error)),
+        sent => {
+            tally.add(sent.map_err(|error| error.to_string()));
+            Ok(())
+        }
+    }
 }
 
 fn print(output: Output, sent: &Sent) -> Result<(), Failure> {
@@ -266,7 +272,7 @@ fn print(output: Output, sent: &Sent) -> Result<(), Failure> {
     }
 }
 
-/// Whether all others would fail like this one.
+/// Tells whether every further message would fail like this one.
 fn is_final(error: &Error) -> bool {
     match error {
         Error::Refused(refusal) => matches!(

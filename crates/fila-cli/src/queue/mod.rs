@@ -16,13 +16,13 @@ use crate::output::{self, Format, Output, count};
 
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Arguments {
+pub(crate) struct QueueArguments {
     #[command(subcommand)]
-    command: Command,
+    command: QueueCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum QueueCommand {
     /// Create a queue
     #[command(after_help = "Examples:
   fila queue create orders
@@ -122,17 +122,17 @@ struct Consent {
 
 /// What was done to a queue, for programs.
 #[derive(Debug, Serialize)]
-struct Done<'a> {
+struct QueueDone<'a> {
     name: &'a str,
     done: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     purged: Option<u64>,
 }
 
-pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: QueueArguments) -> Result<(), Failure> {
     let command = arguments.command;
     // What is wrong with a command is said before the server is asked for anything.
-    if let Command::Update {
+    if let QueueCommand::Update {
         settings,
         no_script: false,
         ..
@@ -148,16 +148,16 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
         let admin = session.client.admin();
         let output = session.output;
         match command {
-            Command::Create { name, settings } => {
+            QueueCommand::Create { name, settings } => {
                 let queue = admin.create_queue(&name.name, settings.read()?).await?;
                 output.result(&queue, || format!("created queue `{}`", queue.name))
             }
-            Command::List { prefix } => list(&admin, output, &prefix).await,
-            Command::Inspect { name } => {
+            QueueCommand::List { prefix } => list(&admin, output, &prefix).await,
+            QueueCommand::Inspect { name } => {
                 let queue = admin.queue(&name.name).await?;
                 output.result(&queue, || text::inspect(&queue))
             }
-            Command::Update {
+            QueueCommand::Update {
                 name,
                 settings,
                 no_script,
@@ -172,21 +172,25 @@ pub(crate) fn run(general: &General, arguments: Arguments) -> Result<(), Failure
                     format!("queue `{}` is at version {}", queue.name, queue.version)
                 })
             }
-            Command::Pause { name } => {
+            QueueCommand::Pause { name } => {
                 admin.pause_queue(&name.name).await?;
                 done(output, &name.name, "paused")
             }
-            Command::Resume { name } => {
+            QueueCommand::Resume { name } => {
                 admin.resume_queue(&name.name).await?;
                 done(output, &name.name, "resumed")
             }
-            Command::Purge { name, consent } => purge(&admin, output, &name.name, consent).await,
-            Command::Delete { name, consent } => delete(&admin, output, &name.name, consent).await,
+            QueueCommand::Purge { name, consent } => {
+                purge(&admin, output, &name.name, consent).await
+            }
+            QueueCommand::Delete { name, consent } => {
+                delete(&admin, output, &name.name, consent).await
+            }
         }
     })
 }
 
-impl Command {
+impl QueueCommand {
     /// Which queue must exist for it.
     fn queue(&self) -> Option<&str> {
         match self {
@@ -218,7 +222,7 @@ async fn purge(admin: &Admin, output: Output, name: &str, consent: Consent) -> R
         consent.yes,
     )?;
     let purged = admin.purge_queue(name).await?;
-    let json = Done {
+    let json = QueueDone {
         name,
         done: "purged",
         purged: Some(purged),
@@ -247,7 +251,7 @@ async fn delete(
 }
 
 fn done(output: Output, name: &str, done: &'static str) -> Result<(), Failure> {
-    let json = Done {
+    let json = QueueDone {
         name,
         done,
         purged: None,

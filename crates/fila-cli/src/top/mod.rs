@@ -29,7 +29,7 @@ use crate::units;
 use crate::values;
 use sample::{KEYS_MAX, KeyRow, Keys, QueueRow, Sample, ServerLine, key_rows, queue_rows};
 use state::{Reaction, Refresh, State};
-use view::Shown;
+use view::TopFrame;
 
 /// How long an answer may take before the server counts as away.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
   fila top --once --json | jq '.queues[] | {name, depth}'
 
 Every column and every key is described in docs/demo.md.")]
-pub(crate) struct Arguments {
+pub(crate) struct TopArguments {
     /// The queue to begin with
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
@@ -67,7 +67,7 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Shows a server until somebody has seen enough.
-pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(general: &General, arguments: &TopArguments) -> Result<(), Failure> {
     let is_for_programs = general.output().format == Format::Json;
     if arguments.once || is_for_programs || !terminal::is_watched() {
         let queue = arguments.queue.as_deref();
@@ -85,7 +85,7 @@ pub(crate) fn run(general: &General, arguments: &Arguments) -> Result<(), Failur
     ended
 }
 
-async fn look_once(session: &Session, arguments: &Arguments) -> Result<(), Failure> {
+async fn look_once(session: &Session, arguments: &TopArguments) -> Result<(), Failure> {
     let client = &session.client;
     let eye = Eye::new(client);
     let queue = match &arguments.queue {
@@ -181,7 +181,7 @@ struct Live {
 }
 
 impl Live {
-    fn start(general: &General, arguments: &Arguments) -> Result<Self, Failure> {
+    fn start(general: &General, arguments: &TopArguments) -> Result<Self, Failure> {
         // Connected when it is first used: a server that is not there yet is waited for like one that has gone.
         let client = Client::builder(general.address())
             .connect_timeout(ANSWER_MAX)
@@ -295,7 +295,7 @@ impl Live {
 
     fn draw(&self, screen: &mut Screen) -> io::Result<()> {
         let (queues, keys) = self.rows();
-        let shown = Shown {
+        let shown = TopFrame {
             address: &self.address,
             sample: self.now.as_ref(),
             state: &self.state,

@@ -21,7 +21,7 @@ const COLUMNS_WITH_BARS: u16 = 104;
 
 /// What is on the screen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct TopFrame<'a> {
     pub(crate) address: &'a str,
     /// The last that was seen; none before the first.
     pub(crate) sample: Option<&'a Sample>,
@@ -33,7 +33,7 @@ pub(crate) struct Shown<'a> {
     pub(crate) trouble: Option<&'a str>,
 }
 
-pub(crate) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, palette: Palette) {
+pub(crate) fn draw(frame: &mut Frame<'_>, shown: &TopFrame<'_>, palette: Palette) {
     let queues = u16::try_from(shown.queues.len()).unwrap_or(u16::MAX);
     let (text, style) = header(shown, palette);
     let lines = wrap(&text, frame.area().width.into());
@@ -55,7 +55,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, palette: Palette) {
     frame.render_widget(footer(shown.state, palette), foot);
 }
 
-fn header(shown: &Shown<'_>, palette: Palette) -> (String, Style) {
+fn header(shown: &TopFrame<'_>, palette: Palette) -> (String, Style) {
     let address = shown.address;
     match (shown.trouble, shown.sample) {
         (Some(trouble), _) => {
@@ -68,7 +68,7 @@ fn header(shown: &Shown<'_>, palette: Palette) -> (String, Style) {
     }
 }
 
-fn draw_queues(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>, palette: Palette) {
+fn draw_queues(frame: &mut Frame<'_>, area: Rect, shown: &TopFrame<'_>, palette: Palette) {
     let pane = &shown.state.queues;
     let is_focused = shown.state.focus == Focus::Queues;
     let title = match shown.sample {
@@ -90,7 +90,7 @@ fn draw_queues(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>, palette: Pa
     frame.render_stateful_widget(table, area, &mut chosen);
 }
 
-fn draw_keys(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>, palette: Palette) {
+fn draw_keys(frame: &mut Frame<'_>, area: Rect, shown: &TopFrame<'_>, palette: Palette) {
     let pane = &shown.state.keys;
     let is_focused = shown.state.focus == Focus::Keys;
     let title = shown.sample.map_or_else(|| "keys".to_owned(), keys_title);
@@ -264,7 +264,7 @@ mod tests {
             state.press(key, &queues, &keys);
         }
         let (queues, keys) = all(&state);
-        let shown = Shown {
+        let shown = TopFrame {
             address: "http://127.0.0.1:5555",
             sample: Some(&now),
             state: &state,

@@ -18,7 +18,7 @@ fn operating_goes_as_the_book_says() {
     let whose_messages_wait = sheet([
         prints("orders 1 1 0 0"),
         prints("acme 1 1"),
-        prints("waits because nobody consumes from the queue"),
+        prints("waits because the queue has no consumer"),
     ]);
     let backup = sheet([
         prints(""),

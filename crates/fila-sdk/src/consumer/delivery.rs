@@ -82,21 +82,21 @@ impl fmt::Debug for Received {
 #[must_use = "a delivery that is dropped is nacked; say what became of it"]
 pub struct Delivery {
     received: Received,
-    grip: Grip,
+    handle: LeaseHandle,
 }
 
 /// The hold on a message, without the message.
 #[derive(Debug)]
-pub(crate) struct Grip {
+pub(crate) struct LeaseHandle {
     pub(crate) session: u64,
     pub(crate) lease_id: u64,
     pub(crate) lease: Arc<Lease>,
-    pub(crate) reports: mpsc::UnboundedSender<Report>,
+    pub(crate) reports: mpsc::UnboundedSender<DeliveryReport>,
     pub(crate) deadline: Duration,
     pub(crate) hold: Hold,
 }
 
-/// What dropping a grip means.
+/// What dropping a handle means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     /// Nobody has seen the message yet: it goes back as if it had never been here.
@@ -109,7 +109,7 @@ pub(crate) enum Hold {
 
 /// A result on its way to the task that sends it.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct DeliveryReport {
     pub(crate) session: u64,
     pub(crate) lease_id: u64,
     pub(crate) verdict: Verdict,
@@ -136,8 +136,8 @@ pub enum Verdict {
 }
 
 impl Delivery {
-    pub(crate) fn new(received: Received, grip: Grip) -> Self {
-        Self { received, grip }
+    pub(crate) fn new(received: Received, handle: LeaseHandle) -> Self {
+        Self { received, handle }
     }
 
     /// Says that the message was processed: it is deleted for ever.
@@ -195,12 +195,12 @@ impl Delivery {
         &self,
         time: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        self.grip.report(Verdict::Extend(time))
+        self.handle.report(Verdict::Extend(time))
     }
 
     /// Whether the lease has ended: another consumer may have the message by now.
     pub fn is_lost(&self) -> bool {
-        self.grip.lease.is_lost()
+        self.handle.lease.is_lost()
     }
 
     /// Waits until the lease has ended: for handlers that want to stop then.
@@ -208,7 +208,7 @@ impl Delivery {
     /// # Cancel safety
     /// May be dropped at any time.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
-        let lease = self.grip.lease.clone();
+        let lease = self.handle.lease.clone();
         async move { lease.lost().await }
     }
 
@@ -216,20 +216,20 @@ impl Delivery {
         mut self,
         verdict: Verdict,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        self.grip.settle(verdict)
+        self.handle.settle(verdict)
     }
 
     pub(crate) fn see(&mut self) {
-        self.grip.hold = Hold::Seen;
+        self.handle.hold = Hold::Seen;
     }
 
-    /// Takes the message out of its grip.
-    pub(crate) fn split(self) -> (Received, Grip) {
-        (self.received, self.grip)
+    /// Takes the message out of its handle.
+    pub(crate) fn split(self) -> (Received, LeaseHandle) {
+        (self.received, self.handle)
     }
 }
 
-impl Grip {
+impl LeaseHandle {
     /// Says what became of the message. Dropping it means nothing any more.
     pub(crate) fn settle(
         &mut self,
@@ -244,7 +244,7 @@ impl Grip {
         verdict: Verdict,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static + use<> {
         let (answer, answered) = oneshot::channel();
-        let handed = self.reports.send(Report {
+        let handed = self.reports.send(DeliveryReport {
             session: self.session,
             lease_id: self.lease_id,
             verdict,
@@ -268,7 +268,7 @@ impl Grip {
     }
 }
 
-impl Drop for Grip {
+impl Drop for LeaseHandle {
     fn drop(&mut self) {
         let verdict = match self.hold {
             Hold::Unseen => Verdict::Release,
@@ -279,7 +279,7 @@ impl Drop for Grip {
             Hold::Over => return,
         };
         // If the task has ended, so have the leases.
-        let _ = self.reports.send(Report {
+        let _ = self.reports.send(DeliveryReport {
             session: self.session,
             lease_id: self.lease_id,
             verdict,

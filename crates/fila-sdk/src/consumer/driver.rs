@@ -14,7 +14,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::delivery::{Delivery, Grip, Hold, Received, Report, Verdict};
+use super::delivery::{Delivery, DeliveryReport, Hold, LeaseHandle, Received, Verdict};
 use super::lease::Lease;
 use crate::backoff::Backoff;
 use crate::error::{Broken, Refusal};
@@ -34,7 +34,7 @@ const LOOK_MIN: Duration = Duration::from_millis(5);
 /// How long the server may take to end a stream on which nothing is left to do.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-pub(super) struct Driver {
+pub(super) struct ConsumerDriver {
     service: FilaServiceClient<Channel>,
     queue: Arc<str>,
     prefetch: u32,
@@ -44,9 +44,9 @@ pub(super) struct Driver {
     backoff: Backoff,
     /// Closed when the consumer is gone.
     deliveries: mpsc::UnboundedSender<Result<Delivery, Error>>,
-    to_reports: mpsc::UnboundedSender<Report>,
-    reports: mpsc::UnboundedReceiver<Report>,
-    taken: Vec<Report>,
+    to_reports: mpsc::UnboundedSender<DeliveryReport>,
+    reports: mpsc::UnboundedReceiver<DeliveryReport>,
+    taken: Vec<DeliveryReport>,
     /// Counts the streams. Leases are of one of them.
     session: u64,
     /// Deliveries that have no result yet, of this stream and of those before.
@@ -71,15 +71,15 @@ struct Held {
     extend_at: Instant,
     /// Until when it is extended by itself.
     keep_until: Instant,
-    /// What we have said of it, in the order in which the server confirms it.
-    said: VecDeque<Said>,
-    /// When the last of it was said.
-    said_at: Instant,
+    /// Reports that the server has not confirmed, in the order in which it will.
+    unconfirmed: VecDeque<Unconfirmed>,
+    /// When the last report was made.
+    reported_at: Instant,
 }
 
-/// What we have said of a lease, and who wants to know whether it is stored.
+/// A report that the server has not confirmed, with the caller that waits for the confirmation.
 #[derive(Debug)]
-enum Said {
+enum Unconfirmed {
     Result(Option<oneshot::Sender<Result<(), Error>>>),
     Extension(Option<oneshot::Sender<Result<(), Error>>>),
 }
@@ -91,17 +91,17 @@ enum Phase {
     Draining,
 }
 
-enum End {
+enum ConsumeEnd {
     Done,
     Broken(Broken),
 }
 
-struct Stream {
+struct WorkStream {
     requests: mpsc::UnboundedSender<WorkRequest>,
     responses: Streaming<WorkResponse>,
 }
 
-impl Driver {
+impl ConsumerDriver {
     pub(super) fn new(
         client: &Client,
         queue: Arc<str>,
@@ -137,8 +137,8 @@ impl Driver {
         loop {
             let broken = match self.open().await {
                 Ok(mut stream) => match self.serve(&mut stream).await {
-                    End::Done => return,
-                    End::Broken(broken) => {
+                    ConsumeEnd::Done => return,
+                    ConsumeEnd::Broken(broken) => {
                         // Had it not been subscribed, it would have been refused.
                         self.was_subscribed |= matches!(broken, Broken::Away(_));
                         broken
@@ -189,7 +189,7 @@ impl Driver {
         }
     }
 
-    async fn open(&mut self) -> Result<Stream, Broken> {
+    async fn open(&mut self) -> Result<WorkStream, Broken> {
         self.session += 1;
         let (requests, outgoing) = mpsc::unbounded_channel();
         let first = WorkRequest {
@@ -204,19 +204,19 @@ impl Driver {
         let opened = timeout(self.open_timeout, call).await;
         let opened = opened
             .map_err(|_| Broken::Away(format!("no answer within {:?}", self.open_timeout)))?;
-        Ok(Stream {
+        Ok(WorkStream {
             requests,
             responses: opened?.into_inner(),
         })
     }
 
-    async fn serve(&mut self, stream: &mut Stream) -> End {
+    async fn serve(&mut self, stream: &mut WorkStream) -> ConsumeEnd {
         let mut farewell = None;
         loop {
             if self.phase == Phase::Draining && self.in_hands == 0 {
                 let time = match self.held.is_empty() {
                     true => FAREWELL,
-                    // Nobody waits longer than this for what is said but not answered.
+                    // No caller waits longer than this for a report that is sent and not confirmed.
                     false => self.deadline,
                 };
                 let ends = after(Instant::now(), time);
@@ -226,12 +226,12 @@ impl Driver {
             tokio::select! {
                 response = stream.responses.message() => match response {
                     Ok(Some(response)) => self.heard(response),
-                    Ok(None) if self.phase == Phase::Draining => return End::Done,
+                    Ok(None) if self.phase == Phase::Draining => return ConsumeEnd::Done,
                     Ok(None) => {
                         let cause = "the server has ended the stream".to_owned();
-                        return End::Broken(Broken::Away(cause));
+                        return ConsumeEnd::Broken(Broken::Away(cause));
                     }
-                    Err(status) => return End::Broken(status.into()),
+                    Err(status) => return ConsumeEnd::Broken(status.into()),
                 },
                 count = self.reports.recv_many(&mut self.taken, REPORTS_MAX) => {
                     debug_assert!(count > 0, "we have a sender of our own");
@@ -249,7 +249,7 @@ impl Driver {
                     });
                 }
                 // Ending the stream gives back whatever the server still counts as ours.
-                () = until(farewell) => return End::Done,
+                () = until(farewell) => return ConsumeEnd::Done,
             }
         }
     }
@@ -279,8 +279,8 @@ impl Driver {
             time,
             extend_at: after(now, time / 2),
             keep_until: after(now, self.keep),
-            said: VecDeque::new(),
-            said_at: now,
+            unconfirmed: VecDeque::new(),
+            reported_at: now,
         };
         self.held.insert(lease_id, held);
         self.in_hands += 1;
@@ -290,7 +290,7 @@ impl Driver {
             let look_at = after(now, every);
             self.look_at = Some(self.look_at.map_or(look_at, |at| at.min(look_at)));
         }
-        let grip = Grip {
+        let handle = LeaseHandle {
             session: self.session,
             lease_id,
             lease,
@@ -298,7 +298,7 @@ impl Driver {
             deadline: self.deadline,
             hold: Hold::Unseen,
         };
-        let delivery = Delivery::new(Received::from_wire(wire), grip);
+        let delivery = Delivery::new(Received::from_wire(wire), handle);
         // If the consumer is gone, its drop gives it back.
         let _ = self.deliveries.send(Ok(delivery));
     }
@@ -307,12 +307,12 @@ impl Driver {
         let Some(held) = self.held.get_mut(&lease_id) else {
             return;
         };
-        match held.said.pop_front() {
-            Some(Said::Result(answer)) => {
+        match held.unconfirmed.pop_front() {
+            Some(Unconfirmed::Result(answer)) => {
                 self.held.remove(&lease_id);
                 tell(answer, Ok(()));
             }
-            Some(Said::Extension(answer)) => tell(answer, Ok(())),
+            Some(Unconfirmed::Extension(answer)) => tell(answer, Ok(())),
             None => {}
         }
     }
@@ -328,25 +328,25 @@ impl Driver {
             Some(refusal) if !is_over => Error::Refused(refusal),
             _ => Error::LeaseLost,
         };
-        let said = held.said.pop_front();
+        let report = held.unconfirmed.pop_front();
         if is_over {
             held.lease.lose();
         } else {
             // It lasts no longer than before, whatever was asked for.
             held.extend_at = Instant::now();
         }
-        match said {
-            Some(Said::Result(answer)) => {
+        match report {
+            Some(Unconfirmed::Result(answer)) => {
                 self.held.remove(&lease_id);
                 tell(answer, Err(error));
             }
-            Some(Said::Extension(answer)) => tell(answer, Err(error)),
+            Some(Unconfirmed::Extension(answer)) => tell(answer, Err(error)),
             None => {}
         }
     }
 
-    /// Sends what was said of deliveries, and credit for as many as are out of our hands.
-    fn report(&mut self, stream: &Stream) {
+    /// Sends the reports on deliveries, and credit for those that have left our hands.
+    fn report(&mut self, stream: &WorkStream) {
         let mut request = WorkRequest::default();
         let reports = std::mem::take(&mut self.taken);
         for report in reports {
@@ -360,47 +360,22 @@ impl Driver {
                 .iter()
                 .any(|one| one.lease_id == lease_id)
             {
-                // Within one request the server takes results first; an extension was said before.
+                // Within one request the server takes results first, and the extension came before.
                 let _ = stream.requests.send(std::mem::take(&mut request));
             }
-            let said = match report.verdict {
-                Verdict::Extend(time) => {
-                    request.extensions.push(LeaseExtension {
-                        lease_id,
-                        lease_ms: millis(time).max(1),
-                    });
-                    self.extended(lease_id, time);
-                    Said::Extension(report.answer)
-                }
-                Verdict::Ack => {
-                    request.acks.push(lease_id);
-                    Said::Result(report.answer)
-                }
-                Verdict::Nack { error, delay } => {
-                    request.nacks.push(LeaseNack {
-                        lease_id,
-                        error,
-                        delay_ms: delay.map(millis),
-                    });
-                    Said::Result(report.answer)
-                }
-                Verdict::Release => {
-                    request.releases.push(lease_id);
-                    Said::Result(report.answer)
-                }
-            };
-            if let Said::Result(_) = said {
+            let reported = self.add(&mut request, report);
+            if let Unconfirmed::Result(_) = reported {
                 self.in_hands -= 1;
                 request.credit += 1;
             }
             match self.held.get_mut(&lease_id) {
                 Some(held) => {
-                    held.said.push_back(said);
-                    held.said_at = Instant::now();
+                    held.unconfirmed.push_back(reported);
+                    held.reported_at = Instant::now();
                 }
-                // Refused before, and told so.
-                None => match said {
-                    Said::Result(answer) | Said::Extension(answer) => {
+                // The server refused it before, and the caller was told.
+                None => match reported {
+                    Unconfirmed::Result(answer) | Unconfirmed::Extension(answer) => {
                         tell(answer, Err(Error::LeaseLost));
                     }
                 },
@@ -410,6 +385,29 @@ impl Driver {
             request.credit = 0;
         }
         let _ = stream.requests.send(request);
+    }
+
+    /// Adds a report to a request, and returns what the server has to confirm.
+    fn add(&mut self, request: &mut WorkRequest, report: DeliveryReport) -> Unconfirmed {
+        let lease_id = report.lease_id;
+        match report.verdict {
+            Verdict::Extend(time) => {
+                request.extensions.push(LeaseExtension {
+                    lease_id,
+                    lease_ms: millis(time).max(1),
+                });
+                self.extended(lease_id, time);
+                return Unconfirmed::Extension(report.answer);
+            }
+            Verdict::Ack => request.acks.push(lease_id),
+            Verdict::Nack { error, delay } => request.nacks.push(LeaseNack {
+                lease_id,
+                error,
+                delay_ms: delay.map(millis),
+            }),
+            Verdict::Release => request.releases.push(lease_id),
+        }
+        Unconfirmed::Result(report.answer)
     }
 
     /// Sees to it that a lease is kept which lasts as long as its holder said. It is extended no earlier than others
@@ -424,8 +422,8 @@ impl Driver {
         }
     }
 
-    /// Takes what is said of a delivery of an earlier stream, and returns whether it has left our hands by it.
-    fn too_late(&mut self, report: Report) -> bool {
+    /// Takes a report on a delivery of an earlier stream, and returns whether the delivery has left our hands with it.
+    fn too_late(&mut self, report: DeliveryReport) -> bool {
         tell(report.answer, Err(Error::LeaseLost));
         let is_result = !matches!(report.verdict, Verdict::Extend(_));
         if is_result {
@@ -435,17 +433,17 @@ impl Driver {
     }
 
     /// Extends leases of which more than half is over.
-    fn look(&mut self, stream: &Stream) {
+    fn look(&mut self, stream: &WorkStream) {
         let now = Instant::now();
         let mut request = WorkRequest::default();
         for (&lease_id, held) in &mut self.held {
             // One at a time: whoever does not answer one extension is not sent more of them.
-            let is_said = !held.said.is_empty();
+            let is_said = !held.unconfirmed.is_empty();
             if is_said || held.extend_at > now || held.keep_until <= now || held.lease.is_lost() {
                 continue;
             }
             held.extend_at = after(now, held.time / 2);
-            held.said.push_back(Said::Extension(None));
+            held.unconfirmed.push_back(Unconfirmed::Extension(None));
             request.extensions.push(LeaseExtension {
                 lease_id,
                 lease_ms: millis(held.time).max(1),
@@ -466,14 +464,14 @@ impl Driver {
         self.look_every = Duration::MAX;
         for (_, held) in self.held.drain() {
             held.lease.lose();
-            for said in held.said {
-                match said {
-                    Said::Extension(answer) => tell(answer, Err(Error::LeaseLost)),
+            for report in held.unconfirmed {
+                match report {
+                    Unconfirmed::Extension(answer) => tell(answer, Err(Error::LeaseLost)),
                     // It was on its way: nobody can tell whether it is stored.
-                    Said::Result(answer) => tell(
+                    Unconfirmed::Result(answer) => tell(
                         answer,
                         Err(Error::NoAnswer {
-                            after: held.said_at.elapsed(),
+                            after: held.reported_at.elapsed(),
                             cause: Some("the connection broke".to_owned()),
                         }),
                     ),
@@ -484,7 +482,7 @@ impl Driver {
 }
 
 /// However the task ends, its leases do not outlast it.
-impl Drop for Driver {
+impl Drop for ConsumerDriver {
     fn drop(&mut self) {
         self.lose_all();
     }

@@ -27,8 +27,8 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::delivery::{Delivery, Received, Verdict};
 #[cfg(feature = "testing")]
-pub(crate) use self::delivery::{Grip, Hold, Report};
-use self::driver::Driver;
+pub(crate) use self::delivery::{DeliveryReport, Hold, LeaseHandle};
+use self::driver::ConsumerDriver;
 #[cfg(feature = "testing")]
 pub(crate) use self::lease::Lease;
 use crate::{Client, Error};
@@ -76,7 +76,7 @@ impl ConsumerBuilder {
     pub fn subscribe(self) -> Consumer {
         let (to_consumer, deliveries) = mpsc::unbounded_channel();
         let (ended, end) = oneshot::channel();
-        let driver = Driver::new(
+        let driver = ConsumerDriver::new(
             &self.client,
             self.queue,
             self.prefetch,

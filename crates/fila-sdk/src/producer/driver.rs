@@ -30,7 +30,7 @@ const FRAMES_MAX: usize = 8;
 const TAKE_MAX: usize = 4096;
 
 #[derive(Debug)]
-pub(super) struct Driver {
+pub(super) struct ProducerDriver {
     service: FilaServiceClient<Channel>,
     puts: mpsc::UnboundedReceiver<Put>,
     taken: Vec<Put>,
@@ -50,7 +50,7 @@ pub(super) struct Driver {
     unanswered: BTreeMap<u64, Frame>,
     unanswered_messages: usize,
     /// Frames that are refused for now, and when to send them again.
-    put_off: BTreeSet<u64>,
+    deferred: BTreeSet<u64>,
     again_at: Option<Instant>,
     pace: Pace,
 }
@@ -64,21 +64,21 @@ enum Pace {
 }
 
 /// Why a stream is over.
-enum End {
+enum ProduceEnd {
     /// Nothing is left to do, and nothing can come.
     Done,
     Broken(Broken),
 }
 
 /// One stream.
-struct Stream {
+struct ProduceStream {
     frames: mpsc::UnboundedSender<ProduceRequest>,
     responses: Streaming<ProduceResponse>,
     /// How many messages may be unanswered.
     window: usize,
 }
 
-impl Driver {
+impl ProducerDriver {
     pub(super) fn new(
         service: FilaServiceClient<Channel>,
         options: &Options,
@@ -101,7 +101,7 @@ impl Driver {
             next_sequence: 0,
             unanswered: BTreeMap::new(),
             unanswered_messages: 0,
-            put_off: BTreeSet::new(),
+            deferred: BTreeSet::new(),
             again_at: None,
             pace: Pace::Full,
         }
@@ -119,8 +119,8 @@ impl Driver {
             }
             let broken = match self.open().await {
                 Ok(mut stream) => match self.serve(&mut stream).await {
-                    End::Done => return,
-                    End::Broken(broken) => broken,
+                    ProduceEnd::Done => return,
+                    ProduceEnd::Broken(broken) => broken,
                 },
                 Err(broken) => broken,
             };
@@ -164,7 +164,7 @@ impl Driver {
         }
     }
 
-    async fn open(&mut self) -> Result<Stream, Broken> {
+    async fn open(&mut self) -> Result<ProduceStream, Broken> {
         let (frames, requests) = mpsc::unbounded_channel();
         let mut service = self.service.clone();
         let opened = async {
@@ -179,15 +179,15 @@ impl Driver {
         let Some(first) = first else {
             return Err(Broken::Away("the server has ended the stream".to_owned()));
         };
-        Ok(Stream {
+        Ok(ProduceStream {
             frames,
             responses,
             window: first.window.max(1) as usize,
         })
     }
 
-    async fn serve(&mut self, stream: &mut Stream) -> End {
-        self.put_off.clear();
+    async fn serve(&mut self, stream: &mut ProduceStream) -> ProduceEnd {
+        self.deferred.clear();
         self.again_at = None;
         self.resend(stream);
         let mut heard_at = Instant::now();
@@ -205,21 +205,21 @@ impl Driver {
                     Ok(Some(response)) => {
                         heard_at = Instant::now();
                         if let Err(broken) = self.answered(response) {
-                            return End::Broken(broken);
+                            return ProduceEnd::Broken(broken);
                         }
-                        if self.pace == Pace::OneByOne && self.put_off.is_empty() {
+                        if self.pace == Pace::OneByOne && self.deferred.is_empty() {
                             self.resend(stream);
                         }
                     }
                     Ok(None) => {
                         let cause = "the server has ended the stream".to_owned();
-                        return End::Broken(Broken::Away(cause));
+                        return ProduceEnd::Broken(Broken::Away(cause));
                     }
-                    Err(status) => return End::Broken(status.into()),
+                    Err(status) => return ProduceEnd::Broken(status.into()),
                 },
                 count = self.puts.recv_many(&mut self.taken, TAKE_MAX), if self.puts_may_come() => {
                     if count == 0 && self.is_idle() {
-                        return End::Done;
+                        return ProduceEnd::Done;
                     }
                     self.sort();
                 }
@@ -230,7 +230,7 @@ impl Driver {
                 // Nobody waits any more for what was under way then; on this stream it would hold its place for ever.
                 () = sleep_until(Some(silent_at)), if is_answer_due => {
                     let cause = format!("no answer within {:?}", self.silence_max);
-                    return End::Broken(Broken::Away(cause));
+                    return ProduceEnd::Broken(Broken::Away(cause));
                 }
             }
         }
@@ -238,7 +238,7 @@ impl Driver {
 
     /// Whether frames are under way.
     fn is_answer_due(&self) -> bool {
-        self.unanswered.len() > self.put_off.len()
+        self.unanswered.len() > self.deferred.len()
     }
 
     /// Nobody is left to send once the line is closed; what is under way is seen to its end.
@@ -247,7 +247,7 @@ impl Driver {
     }
 
     /// Sends all unanswered frames, on a new stream. If they are to go one by one, the first alone.
-    fn resend(&self, stream: &Stream) {
+    fn resend(&self, stream: &ProduceStream) {
         let frames = match self.pace {
             Pace::Full => usize::MAX,
             Pace::OneByOne => 1,
@@ -258,8 +258,8 @@ impl Driver {
     }
 
     /// Makes frames of what waits, as long as there is room on the way.
-    fn fill(&mut self, stream: &Stream) {
-        if !self.put_off.is_empty() {
+    fn fill(&mut self, stream: &ProduceStream) {
+        if !self.deferred.is_empty() {
             // Others would overtake what was put off.
             return;
         }
@@ -280,7 +280,7 @@ impl Driver {
         }
     }
 
-    fn send(&self, stream: &Stream, sequence: u64) {
+    fn send(&self, stream: &ProduceStream, sequence: u64) {
         let Some(frame) = self.unanswered.get(&sequence) else {
             return;
         };
@@ -315,7 +315,7 @@ impl Driver {
             if error.code() != ErrorCode::BufferFull {
                 return Err(Broken::Away(error.message));
             }
-            self.put_off.insert(sequence);
+            self.deferred.insert(sequence);
             if self.again_at.is_none() {
                 self.again_at = Some(after(Instant::now(), self.backoff.next(fastrand::f64())));
             }
@@ -334,19 +334,19 @@ impl Driver {
 
     fn remove(&mut self, sequence: u64) -> Option<Frame> {
         let frame = self.unanswered.remove(&sequence)?;
-        self.put_off.remove(&sequence);
+        self.deferred.remove(&sequence);
         self.unanswered_messages -= frame.messages.len();
         Some(frame)
     }
 
     /// Sends what was put off.
-    fn send_again(&mut self, stream: &Stream) {
+    fn send_again(&mut self, stream: &ProduceStream) {
         self.again_at = None;
         self.forget_expired();
-        let put_off = std::mem::take(&mut self.put_off);
+        let deferred = std::mem::take(&mut self.deferred);
         match self.pace {
             Pace::Full => {
-                for sequence in put_off {
+                for sequence in deferred {
                     self.send(stream, sequence);
                 }
             }

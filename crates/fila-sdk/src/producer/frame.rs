@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-use super::Waiting;
+use super::QueuedMessage;
 use crate::error::Refusal;
 use crate::message::MessageId;
 use crate::{Error, Sent};
@@ -49,7 +49,7 @@ impl Frame {
         }
     }
 
-    fn push(&mut self, number: u64, waiting: Waiting) {
+    fn push(&mut self, number: u64, waiting: QueuedMessage) {
         self.first = self.first.min(number);
         self.messages.push(waiting.message);
         self.ends = self.ends.max(waiting.ends);
@@ -97,7 +97,7 @@ fn result_of(result: v1::EnqueueResult, is_named: bool) -> Result<Sent, Error> {
 /// Messages that wait to be sent: a line for each queue, and the lines in the order of their turns.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    lines: HashMap<Arc<str>, VecDeque<(u64, Waiting)>, RandomState>,
+    lines: HashMap<Arc<str>, VecDeque<(u64, QueuedMessage)>, RandomState>,
     turns: VecDeque<Arc<str>>,
     len: usize,
     /// How many have ever come: the number of the next.
@@ -120,7 +120,7 @@ impl Lines {
         fronts.map(|(number, _)| *number).min()
     }
 
-    pub(super) fn push(&mut self, waiting: Waiting) {
+    pub(super) fn push(&mut self, waiting: QueuedMessage) {
         self.len += 1;
         let number = self.ever;
         self.ever += 1;

@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
-use self::driver::Driver;
+use self::driver::ProducerDriver;
 use crate::client::Options;
 use crate::{Error, Message, Sent};
 
@@ -44,14 +44,14 @@ pub(crate) struct Producer {
 #[expect(clippy::large_enum_variant, reason = "nearly all are messages")]
 #[derive(Debug)]
 pub(crate) enum Put {
-    Message(Waiting),
+    Message(QueuedMessage),
     /// To be answered when all before it are.
     Flush(oneshot::Sender<()>),
 }
 
 /// A message that is not answered yet.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedMessage {
     pub(crate) queue: Arc<str>,
     pub(crate) message: v1::Message,
     pub(crate) size: usize,
@@ -77,7 +77,7 @@ impl Producer {
         let units = units.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         let (line, puts) = mpsc::unbounded_channel();
         let trouble = Trouble::default();
-        let driver = Driver::new(service, options, puts, trouble.clone());
+        let driver = ProducerDriver::new(service, options, puts, trouble.clone());
         tokio::spawn(driver.run());
         Self {
             line,
@@ -104,7 +104,7 @@ impl Producer {
         room: OwnedSemaphorePermit,
     ) -> Result<Handed, Error> {
         let (answer, handed) = oneshot::channel();
-        let waiting = Waiting {
+        let waiting = QueuedMessage {
             queue: queue.clone(),
             size: message.size(),
             message: message.wire,

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Server;
 
-use super::queue::Queue;
+use super::queue::TestQueue;
 use super::service::Service;
 use super::streams::StreamsOnly;
 use crate::{Client, ClientBuilder, QueueSettings};
@@ -33,11 +33,11 @@ const PIPE: usize = 1 << 20;
 /// are one broker.
 #[derive(Clone)]
 pub struct Broker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBroker>,
     pipes: mpsc::UnboundedSender<io::Result<DuplexStream>>,
 }
 
-pub(super) struct Shared {
+pub(super) struct SharedBroker {
     state: Mutex<State>,
     /// Something has changed that the clock should know.
     changed: Notify,
@@ -45,7 +45,7 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) queues: BTreeMap<String, Queue>,
+    pub(super) queues: BTreeMap<String, TestQueue>,
     /// The runtime configuration: values, and the versions at which they were set.
     pub(super) config: BTreeMap<String, (String, u64)>,
     pub(super) config_version: u64,
@@ -63,7 +63,7 @@ pub(super) struct State {
 impl Broker {
     /// Starts a broker without queues. Must be called within a Tokio runtime; it ends with it.
     pub fn new() -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedBroker {
             state: Mutex::default(),
             changed: Notify::new(),
         });
@@ -200,7 +200,7 @@ impl fmt::Debug for Broker {
     }
 }
 
-impl Shared {
+impl SharedBroker {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,7 +216,7 @@ impl Shared {
 impl State {
     pub(super) fn create(&mut self, name: &str, settings: v1::QueueSettings) {
         self.queues_ever += 1;
-        let queue = Queue::new(name, self.queues_ever, settings);
+        let queue = TestQueue::new(name, self.queues_ever, settings);
         self.queues.insert(name.to_owned(), queue);
     }
 
@@ -265,7 +265,7 @@ pub(super) fn not_found(queue: &str) -> String {
 }
 
 /// Lets leases end and delayed messages come when their time is there.
-async fn keep_time(shared: Arc<Shared>) {
+async fn keep_time(shared: Arc<SharedBroker>) {
     loop {
         let now = Instant::now();
         let next = {

@@ -63,7 +63,7 @@ pub use self::broker::Broker;
 pub use self::broker::client_over;
 #[doc(hidden)]
 pub use self::streams::{Answer, Responses, Streams, StreamsOnly};
-use crate::consumer::{Grip, Hold, Lease, Report};
+use crate::consumer::{DeliveryReport, Hold, Lease, LeaseHandle};
 use crate::message::MessageId;
 use crate::{Delivery, Error, Message, Received, Verdict};
 
@@ -97,10 +97,10 @@ pub fn delivery(message: impl Into<Message>) -> (Delivery, Outcome) {
 
 /// As [`delivery`], of a message that is made by hand: one of a later attempt, say.
 pub fn deliver(received: Received) -> (Delivery, Outcome) {
-    let (reports, mut incoming) = mpsc::unbounded_channel::<Report>();
+    let (reports, mut incoming) = mpsc::unbounded_channel::<DeliveryReport>();
     let (said, verdicts) = mpsc::unbounded_channel();
     let lease = Arc::new(Lease::default());
-    let grip = Grip {
+    let handle = LeaseHandle {
         session: 0,
         lease_id: 0,
         lease: lease.clone(),
@@ -120,14 +120,13 @@ pub fn deliver(received: Received) -> (Delivery, Outcome) {
             let _ = report.answer.map(|answer| answer.send(result));
         }
     });
-    (Delivery::new(received, grip), Outcome { verdicts, lease })
+    (Delivery::new(received, handle), Outcome { verdicts })
 }
 
 /// What the code under test does with a delivery.
 #[derive(Debug)]
 pub struct Outcome {
     verdicts: mpsc::UnboundedReceiver<Verdict>,
-    lease: Arc<Lease>,
 }
 
 impl Outcome {
@@ -135,11 +134,5 @@ impl Outcome {
     /// delivery that is dropped is nacked.
     pub async fn verdict(&mut self) -> Option<Verdict> {
         self.verdicts.recv().await
-    }
-
-    /// Lets the lease of the delivery end, as if its connection had broken: what is said of it from now on is answered
-    /// with [`Error::LeaseLost`].
-    pub fn lose_lease(&self) {
-        self.lease.lose();
     }
 }

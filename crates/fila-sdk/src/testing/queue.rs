@@ -17,10 +17,10 @@ use crate::moment::after;
 /// What a queue leases for if nothing else is set.
 pub(super) const VISIBILITY: Duration = Duration::from_secs(30);
 
-pub(super) type Responses = mpsc::UnboundedSender<Result<v1::WorkResponse, Status>>;
+pub(super) type WorkResponses = mpsc::UnboundedSender<Result<v1::WorkResponse, Status>>;
 
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct TestQueue {
     name: String,
     pub(super) settings: v1::QueueSettings,
     pub(super) paused: bool,
@@ -35,7 +35,7 @@ pub(super) struct Queue {
     /// Messages by their own deduplication ids, and results by the names of their batches.
     known: HashMap<String, String>,
     batches: HashMap<(Vec<u8>, u64), Vec<v1::EnqueueResult>>,
-    consumers: Vec<Consumer>,
+    consumers: Vec<TestConsumer>,
     next_message: u64,
     pub(super) stats: v1::QueueStats,
 }
@@ -56,23 +56,23 @@ struct Leased {
 }
 
 #[derive(Debug)]
-struct Consumer {
+struct TestConsumer {
     id: u64,
     credit: u64,
-    responses: Responses,
+    responses: WorkResponses,
     is_draining: bool,
 }
 
 /// What is said of a lease.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Said {
+pub(super) enum TestReport {
     Ack,
     Nack(Duration),
     Extend(Duration),
     Release,
 }
 
-impl Queue {
+impl TestQueue {
     pub(super) fn new(name: &str, number: u64, settings: v1::QueueSettings) -> Self {
         Self {
             name: name.to_owned(),
@@ -199,8 +199,14 @@ impl Queue {
         lane.push_back(stored);
     }
 
-    pub(super) fn subscribe(&mut self, now: Instant, id: u64, credit: u64, responses: Responses) {
-        self.consumers.push(Consumer {
+    pub(super) fn subscribe(
+        &mut self,
+        now: Instant,
+        id: u64,
+        credit: u64,
+        responses: WorkResponses,
+    ) {
+        self.consumers.push(TestConsumer {
             id,
             credit,
             responses,
@@ -244,7 +250,12 @@ impl Queue {
         self.dispatch(now);
     }
 
-    pub(super) fn settle(&mut self, now: Instant, lease: u64, said: Said) -> Result<(), v1::Error> {
+    pub(super) fn settle(
+        &mut self,
+        now: Instant,
+        lease: u64,
+        said: TestReport,
+    ) -> Result<(), v1::Error> {
         let Some(mut leased) = self.leases.remove(&lease) else {
             return Err(v1::Error {
                 code: ErrorCode::LeaseNotFound.into(),
@@ -252,16 +263,16 @@ impl Queue {
             });
         };
         match said {
-            Said::Ack => self.stats.acked_total += 1,
-            Said::Nack(delay) => {
+            TestReport::Ack => self.stats.acked_total += 1,
+            TestReport::Nack(delay) => {
                 self.stats.nacked_total += 1;
                 self.put(now, delay, leased.stored);
             }
-            Said::Extend(time) => {
+            TestReport::Extend(time) => {
                 leased.until = after(now, time);
                 self.leases.insert(lease, leased);
             }
-            Said::Release => {
+            TestReport::Release => {
                 self.stats.released_total += 1;
                 leased.stored.attempts -= 1;
                 self.make_ready(leased.stored);
@@ -311,7 +322,7 @@ impl Queue {
     /// Hands out what is ready to those who have credit.
     pub(super) fn dispatch(&mut self, now: Instant) {
         while !self.paused
-            && let Some(place) = self.consumers.iter().position(Consumer::may_have_more)
+            && let Some(place) = self.consumers.iter().position(TestConsumer::may_have_more)
             && let Some(stored) = self.next_ready()
         {
             // Consumers take turns as well.
@@ -322,7 +333,7 @@ impl Queue {
         }
     }
 
-    fn deliver(&mut self, now: Instant, consumer: &Consumer, mut stored: Stored) {
+    fn deliver(&mut self, now: Instant, consumer: &TestConsumer, mut stored: Stored) {
         stored.attempts += 1;
         self.stats.delivered_total += 1;
         let time = self.settings.visibility_timeout_ms;
@@ -375,7 +386,7 @@ impl Queue {
     }
 }
 
-impl Consumer {
+impl TestConsumer {
     fn may_have_more(&self) -> bool {
         self.credit > 0 && !self.is_draining
     }

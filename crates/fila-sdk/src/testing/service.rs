@@ -11,8 +11,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::broker::{Shared, State, not_found};
-use super::queue::{Queue, Said, VISIBILITY};
+use super::broker::{SharedBroker, State, not_found};
+use super::queue::{TestQueue, TestReport, VISIBILITY};
 use super::streams::{Answer, Responses, Streams};
 
 /// How many messages may be unanswered on a produce stream, as the real server has it.
@@ -20,18 +20,18 @@ const WINDOW: u32 = 16_384;
 
 #[derive(Clone)]
 pub(super) struct Service {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedBroker>,
 }
 
 impl Service {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SharedBroker>) -> Self {
         Self { shared }
     }
 
     pub(super) fn queue<T>(
         &self,
         name: &str,
-        act: impl FnOnce(&mut Queue, Instant) -> T,
+        act: impl FnOnce(&mut TestQueue, Instant) -> T,
     ) -> Result<T, Status> {
         self.shared
             .act(|state, now| match state.queues.get_mut(name) {
@@ -141,12 +141,20 @@ impl Streams for Service {
 }
 
 /// Takes what a consumer says, and returns what became of it.
-fn report(queue: &mut Queue, now: Instant, id: u64, request: v1::WorkRequest) -> v1::WorkResponse {
-    let acks = request.acks.into_iter().map(|lease| (lease, Said::Ack));
+fn report(
+    queue: &mut TestQueue,
+    now: Instant,
+    id: u64,
+    request: v1::WorkRequest,
+) -> v1::WorkResponse {
+    let acks = request
+        .acks
+        .into_iter()
+        .map(|lease| (lease, TestReport::Ack));
     let nacks = request.nacks.into_iter().map(|nack| {
         // There is no retry policy here: what nobody asks to wait does not.
         let delay = Duration::from_millis(nack.delay_ms.unwrap_or_default());
-        (nack.lease_id, Said::Nack(delay))
+        (nack.lease_id, TestReport::Nack(delay))
     });
     let time = queue.settings.visibility_timeout_ms;
     let time = time.map_or(VISIBILITY, Duration::from_millis);
@@ -155,12 +163,12 @@ fn report(queue: &mut Queue, now: Instant, id: u64, request: v1::WorkRequest) ->
             0 => time,
             given => Duration::from_millis(given),
         };
-        (extension.lease_id, Said::Extend(time))
+        (extension.lease_id, TestReport::Extend(time))
     });
     let releases = request
         .releases
         .into_iter()
-        .map(|lease| (lease, Said::Release));
+        .map(|lease| (lease, TestReport::Release));
     let mut response = v1::WorkResponse::default();
     for (lease_id, said) in acks.chain(nacks).chain(extensions).chain(releases) {
         match queue.settle(now, lease_id, said) {
