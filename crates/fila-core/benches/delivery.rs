@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use fila_core::{
-    Broker, Command, Committed, ConsumerId, Definition, Demand, NewMessage, Recovery, Settings,
+    Broker, Command, Committed, ConsumerId, Demand, NewMessage, QueueSettings, Recovery, Settings,
     Settlement, Verdict,
 };
 use fila_store::{Epoch, FairnessKey, Generation, Payload, QueueId, Timestamp};
@@ -66,7 +66,7 @@ impl Lifecycle {
         let mut settings = Settings::default();
         settings.memory_budget = 1 << 30;
         let mut broker = Broker::new(settings);
-        let definition = Definition::default();
+        let definition = QueueSettings::default();
         broker.open(now, Recovery::new(queue, epoch, generation, definition));
         let names = (0..keys).map(|key| FairnessKey::new(format!("tenant-{key}")));
         let mut lifecycle = Self {

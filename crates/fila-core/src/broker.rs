@@ -23,8 +23,8 @@ use crate::memory::Memory;
 use crate::queue::{Context, DeadLetter, Queue, Stores};
 use crate::throttle::Gates;
 use crate::{
-    Answer, BatchId, Buckets, Command, ConsumerId, Definition, Demand, Dismissal, Effects,
-    EnqueueResults, FailureToken, Judgement, LoadToken, LoadedMessages, NewMessage, QueueStats,
+    Answer, BatchId, Buckets, Command, ConsumerId, Demand, Dismissal, Effects, EnqueueResults,
+    FailureToken, Judgement, LoadToken, LoadedMessages, NewMessage, QueueSettings, QueueStats,
     Recovery, Refused, Settings, SettleResults, Settlement, Tickets,
 };
 
@@ -391,7 +391,7 @@ impl<T: Tickets> Broker<T> {
         self.answer_after(id, stores, Answer::Settled(ticket, results));
     }
 
-    fn update(&mut self, id: QueueId, definition: Definition) {
+    fn update(&mut self, id: QueueId, definition: QueueSettings) {
         if let Ok(number) = self.find(id) {
             self.queues[number].queue.update(definition);
             self.touch(number);

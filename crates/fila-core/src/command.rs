@@ -10,7 +10,7 @@ use fila_store::{
 };
 
 use crate::{
-    BatchId, ConsumerId, Definition, EnqueueResults, LeaseId, RedriveResults, RedriveStamp,
+    BatchId, ConsumerId, EnqueueResults, LeaseId, QueueSettings, RedriveResults, RedriveStamp,
     SettleResults,
 };
 
@@ -70,7 +70,7 @@ pub enum Command<T: Tickets> {
         /// The queue.
         queue: QueueId,
         /// The definition from now on.
-        definition: Box<Definition>,
+        definition: Box<QueueSettings>,
     },
     /// Deletes all messages of a queue. The broker answers with their number when the deletion is durable.
     Purge {

@@ -29,7 +29,6 @@ mod answer;
 mod batch_id;
 mod broker;
 mod command;
-mod definition;
 mod effects;
 mod explanation;
 mod ids;
@@ -38,6 +37,7 @@ mod memory;
 mod queue;
 mod recovery;
 mod retry;
+mod settings;
 mod stats;
 mod status;
 mod throttle;
@@ -54,9 +54,6 @@ pub use broker::{Broker, ROUNDS_MAX};
 pub use command::{
     Command, Demand, Judgement, MovedMessage, NewMessage, Settlement, Tickets, Ttl, Verdict,
 };
-pub use definition::{
-    Charge, Definition, DefinitionError, Delivering, HookFallback, KeySettings, Ordering,
-};
 pub use effects::{
     Committed, Delivery, Dismissal, Effects, Failure, FailureToken, Garbage, Load, LoadRequest,
     LoadToken, LoadedMessages, Round,
@@ -66,6 +63,9 @@ pub use ids::{ConsumerId, LeaseId};
 pub use limits::{Limits, Settings};
 pub use recovery::Recovery;
 pub use retry::RetryPolicy;
+pub use settings::{
+    Charge, Delivering, HookFallback, KeySettings, Ordering, QueueSettings, QueueSettingsError,
+};
 pub use stats::{KeyCursor, KeyStats, QueueStats, Totals};
 pub use status::{MessageState, MessageStatus};
 pub use throttle::{Buckets, Throttle};

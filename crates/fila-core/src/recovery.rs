@@ -10,7 +10,7 @@ use fila_store::{
     Timestamp,
 };
 
-use crate::Definition;
+use crate::QueueSettings;
 use crate::queue::{BatchRow, Batches, ready_since};
 
 /// What the scan of a queue has found.
@@ -19,7 +19,7 @@ pub struct Recovery {
     pub(crate) queue: QueueId,
     pub(crate) epoch: Epoch,
     pub(crate) generation: Generation,
-    pub(crate) definition: Definition,
+    pub(crate) definition: QueueSettings,
     pub(crate) keys: Vec<RecoveredKey>,
     pub(crate) remembered: Vec<Remembered>,
     pub(crate) batches: Batches,
@@ -54,7 +54,7 @@ impl Recovery {
         queue: QueueId,
         epoch: Epoch,
         generation: Generation,
-        definition: Definition,
+        definition: QueueSettings,
     ) -> Self {
         Self {
             queue,

@@ -17,10 +17,10 @@ pub struct RetryPolicy {
     /// How many failed deliveries make a message a dead letter; without a number, it is retried without end.
     pub attempts_max: Option<NonZeroU32>,
     /// The wait after the first failure.
-    #[serde(rename = "backoff_ms", with = "crate::definition::millis")]
+    #[serde(rename = "backoff_ms", with = "crate::settings::millis")]
     pub backoff: Duration,
     /// The longest wait.
-    #[serde(rename = "backoff_max_ms", with = "crate::definition::millis")]
+    #[serde(rename = "backoff_max_ms", with = "crate::settings::millis")]
     pub backoff_max: Duration,
     /// By how many percent a wait may differ.
     pub jitter_percent: u8,

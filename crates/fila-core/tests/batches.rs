@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, Definition, EnqueueError, Enqueued, NewMessage, ProducerId, Refused, Sequence,
+    BatchId, EnqueueError, Enqueued, NewMessage, ProducerId, QueueSettings, Refused, Sequence,
     Settings, Verdict,
 };
 use fila_store::{DeduplicationId, MessageId};
@@ -80,7 +80,7 @@ fn a_batch_that_is_sent_again_is_stored_once_also_after_a_restart() {
 #[test]
 fn batches_of_other_numbers_producers_and_queues_are_others() {
     let (mut shell, queue) = queue();
-    let other = shell.create("other", Definition::default());
+    let other = shell.create("other", QueueSettings::default());
     for (queue, id) in [
         (queue, id(1, u64::MAX)),
         (queue, id(1, 0)),
@@ -290,7 +290,7 @@ fn a_batch_counts_for_as_long_as_it_might_be_sent_again_but_not_beyond_the_windo
 
 #[test]
 fn a_queue_without_a_window_remembers_nothing() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.deduplication_window = Duration::ZERO;
     let mut settings = Settings::default();
     settings.limits.deduplication_ids_per_queue = 0;

@@ -10,7 +10,7 @@ mod support;
 use std::num::NonZeroU32;
 
 use drr::Quantum;
-use fila_core::{Command, ConsumerId, Definition, Verdict};
+use fila_core::{Command, ConsumerId, QueueSettings, Verdict};
 use fila_store::QueueId;
 
 use support::{Shell, message};
@@ -168,7 +168,7 @@ fn ac7_three_keys_of_equal_weight_get_a_third_each() {
 fn queues_have_rounds_of_their_own() {
     let mut story = Story::new();
     // The same key has had a lot elsewhere, and owes nothing for it here.
-    let other = story.shell.create("other", Definition::default());
+    let other = story.shell.create("other", QueueSettings::default());
     story
         .shell
         .enqueue_all(other, vec![message("a", "work"); 500]);

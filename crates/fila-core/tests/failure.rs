@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Command, ConsumerId, Definition, Demand, Judgement, MessageState, Ordering, RetryPolicy,
+    Command, ConsumerId, Demand, Judgement, MessageState, Ordering, QueueSettings, RetryPolicy,
     Settings, Verdict,
 };
 use fila_store::{DeathReason, ErrorText, MessageId, QueueId, Timestamp};
@@ -17,14 +17,14 @@ use fila_store::{DeathReason, ErrorText, MessageId, QueueId, Timestamp};
 use support::{Answer, MILLISECOND, SECOND, Shell, message, nack, trying_again_at_once};
 
 /// Returns a policy without surprises: 1 s, 2 s, 4 s, and then 5 s.
-fn exact() -> Definition {
-    let mut definition = Definition::default();
+fn exact() -> QueueSettings {
+    let mut definition = QueueSettings::default();
     definition.retry.jitter_percent = 0;
     definition.retry.backoff_max = 5 * SECOND;
     definition
 }
 
-fn judged() -> Definition {
+fn judged() -> QueueSettings {
     let mut definition = exact();
     definition.failure_hook = true;
     definition
@@ -38,7 +38,7 @@ fn failed(text: &str) -> Verdict {
 }
 
 /// Returns a shell with a queue whose only message is with a consumer.
-fn delivered(definition: Definition) -> (Shell, QueueId) {
+fn delivered(definition: QueueSettings) -> (Shell, QueueId) {
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue(queue, message("a", "one"));
     shell.subscribe(queue, u32::MAX);

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use drr::{Quantum, Weight};
 use fairness_laws::{Dispatched, Driver};
 use fila_core::{
-    Charge, Command, Definition, Delivering, KeySettings, NewMessage, Settings, Verdict,
+    Charge, Command, Delivering, KeySettings, NewMessage, QueueSettings, Settings, Verdict,
 };
 use fila_store::{Payload, QueueId};
 
@@ -26,7 +26,7 @@ const DEAR: u64 = 60_000;
 struct Broker {
     shell: Shell,
     queue: QueueId,
-    definition: Definition,
+    definition: QueueSettings,
     new: Vec<NewMessage>,
     sequences: HashMap<u32, u64>,
     /// What was enqueued of each key and not dispatched: sequence and cost.
@@ -45,7 +45,7 @@ impl Broker {
         // Laws enqueue all they have at once.
         settings.limits.buffered_bytes = usize::MAX;
         let mut shell = Shell::new(settings);
-        let mut definition = Definition::default();
+        let mut definition = QueueSettings::default();
         definition.charge = Charge::Bytes;
         let queue = shell.create("laws", definition.clone());
         Self {

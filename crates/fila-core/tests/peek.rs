@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Command, Definition, Delivering, KeySettings, MessageState, Ordering, Refused, Ttl, Verdict,
+    Command, Delivering, KeySettings, MessageState, Ordering, QueueSettings, Refused, Ttl, Verdict,
 };
 use fila_store::{Cursor, MessageId, QueueId, Shard, StoredMessage, Timestamp};
 
@@ -102,7 +102,7 @@ fn what_is_in_the_store_and_not_confirmed_is_not_shown() {
 
 #[test]
 fn a_backlog_in_the_store_is_shown_up_to_what_is_confirmed() {
-    let (mut shell, queue) = forgetful(Definition::default());
+    let (mut shell, queue) = forgetful(QueueSettings::default());
     let ids: Vec<MessageId> = (0..20)
         .map(|_| shell.enqueue(queue, message("a", vec![0; 200])))
         .collect();
@@ -142,7 +142,7 @@ fn what_was_acknowledged_or_purged_since_it_was_read_is_left_out() {
 
 #[test]
 fn what_was_acknowledged_in_front_of_a_backlog_is_left_out_before_that_is_stored() {
-    let (mut shell, queue) = forgetful(Definition::default());
+    let (mut shell, queue) = forgetful(QueueSettings::default());
     for _ in 0..10 {
         shell.enqueue(queue, message("a", vec![0; 5000]));
     }
@@ -159,7 +159,7 @@ fn what_was_acknowledged_in_front_of_a_backlog_is_left_out_before_that_is_stored
 
 #[test]
 fn what_has_outlived_its_time_is_left_out_in_memory_and_in_the_store() {
-    for (mut shell, queue) in [queue(), forgetful(Definition::default())] {
+    for (mut shell, queue) in [queue(), forgetful(QueueSettings::default())] {
         let mut ids = Vec::new();
         for n in 0..12 {
             let mut mortal = message("a", vec![0; 200]);
@@ -195,7 +195,7 @@ fn a_delayed_message_that_is_in_the_store_only_is_shown_as_delayed() {
 
 #[test]
 fn a_strict_line_is_shown_with_those_that_hold_it_up() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition);
     let mut late = message("a", "late");
@@ -216,7 +216,7 @@ fn a_strict_line_is_shown_with_those_that_hold_it_up() {
 
 #[test]
 fn a_peek_takes_no_turn_writes_nothing_and_wakes_nobody() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.delivery = Delivering::Paused;
     let (mut shell, queue) = Shell::with_queue(definition);
     for name in ["a", "b"] {
@@ -242,7 +242,7 @@ fn a_peek_takes_no_turn_writes_nothing_and_wakes_nobody() {
 
 #[test]
 fn the_weight_that_is_shown_is_the_one_in_force() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     let settings = KeySettings {
         weight: NonZeroU32::new(7),
         ..KeySettings::default()
@@ -365,7 +365,7 @@ fn a_head_that_is_in_the_store_only_is_as_old_as_the_store_says() {
 
 #[test]
 fn a_head_that_is_read_back_is_not_younger_than_it_is_nor_older_than_the_one_before() {
-    let (mut shell, queue) = forgetful(Definition::default());
+    let (mut shell, queue) = forgetful(QueueSettings::default());
     let mut accepted = Vec::new();
     for _ in 0..40 {
         shell.enqueue(queue, message("a", vec![0; 5000]));

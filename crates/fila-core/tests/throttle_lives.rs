@@ -15,8 +15,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Command, ConsumerId, Definition, Delivering, Delivery, KeySettings, MovedMessage, NewMessage,
-    Ordering, RedriveStamp, Settings, Ttl, Verdict,
+    Command, ConsumerId, Delivering, Delivery, KeySettings, MovedMessage, NewMessage, Ordering,
+    QueueSettings, RedriveStamp, Settings, Ttl, Verdict,
 };
 use fila_store::{Cursor, Engine, Expected, Loaded, MessageId, Payload, QueueId, Shard, Timestamp};
 use support::{Answer, Chance, Shell, key, nack, throttled};
@@ -49,7 +49,7 @@ struct Place {
     queue: QueueId,
     letters: QueueId,
     stamp: RedriveStamp,
-    definition: Definition,
+    definition: QueueSettings,
     consumer: Option<ConsumerId>,
 }
 
@@ -112,7 +112,7 @@ impl Life {
     }
 
     fn create(&mut self, ordering: Ordering) -> Place {
-        let mut definition = Definition::default();
+        let mut definition = QueueSettings::default();
         definition.ordering = ordering;
         definition.visibility_timeout = Duration::from_secs(36_000);
         definition.retry.attempts_max = NonZeroU32::new(ATTEMPTS);

@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fila_core::{Command, Definition, Delivery, Limits, NewMessage, Ordering, Ttl, Verdict};
+use fila_core::{Command, Delivery, Limits, NewMessage, Ordering, QueueSettings, Ttl, Verdict};
 use fila_store::QueueId;
 
 use support::{MILLISECOND, START, Shell, key, message, throttled};
@@ -47,14 +47,14 @@ fn many(shell: &mut Shell, queue: QueueId, count: usize, message: &NewMessage) {
     }
 }
 
-fn open(definition: Definition) -> (Shell, QueueId) {
+fn open(definition: QueueSettings) -> (Shell, QueueId) {
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.subscribe(queue, u32::MAX);
     (shell, queue)
 }
 
-fn strict() -> Definition {
-    let mut definition = Definition::default();
+fn strict() -> QueueSettings {
+    let mut definition = QueueSettings::default();
     definition.ordering = Ordering::Key;
     definition
 }
@@ -71,7 +71,7 @@ fn check_windows(times: &[u64], rate: f64, burst: f64) {
 
 #[test]
 fn a_burst_goes_at_once_and_the_rest_at_the_rate_to_the_millisecond() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 10.0, 3.0);
     many(&mut shell, queue, 6, &throttled("a", &["api"]));
     let seen = watch(&mut shell, 1_000);
@@ -80,14 +80,14 @@ fn a_burst_goes_at_once_and_the_rest_at_the_rate_to_the_millisecond() {
 
 #[test]
 fn a_key_that_is_not_throttled_holds_nobody() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     many(&mut shell, queue, 100, &throttled("a", &["api", "other"]));
     assert_eq!(watch(&mut shell, 1).len(), 100);
 }
 
 #[test]
 fn a_message_takes_all_its_tokens_or_none() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("fast", 1_000.0, 10.0);
     shell.throttle("slow", 1.0, 1.0);
     many(&mut shell, queue, 3, &throttled("both", &["fast", "slow"]));
@@ -106,7 +106,7 @@ fn a_message_takes_all_its_tokens_or_none() {
 
 #[test]
 fn a_throttle_key_that_is_named_twice_takes_one_token() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 10.0, 1.0);
     many(&mut shell, queue, 3, &throttled("a", &["api", "api"]));
     assert_eq!(times(&watch(&mut shell, 500)), [0, 100, 200]);
@@ -114,7 +114,7 @@ fn a_throttle_key_that_is_named_twice_takes_one_token() {
 
 #[test]
 fn messages_of_the_same_key_with_other_tokens_or_none_go_on() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("stopped", 0.0, 1.0);
     shell.throttle("slow", 100.0, 1.0);
     for _ in 0..3 {
@@ -167,7 +167,7 @@ fn a_head_that_expires_lets_its_strict_line_go_on() {
 
 #[test]
 fn what_expires_while_it_waits_is_gone_and_the_others_are_not() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 10.0, 1.0);
     let mut short = throttled("a", &["api"]);
     short.ttl = Ttl::For(Duration::from_millis(150));
@@ -184,7 +184,7 @@ fn what_expires_while_it_waits_is_gone_and_the_others_are_not() {
 
 #[test]
 fn raising_a_rate_acts_at_once_on_those_who_wait() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 0.001, 1.0);
     many(&mut shell, queue, 4, &throttled("a", &["api"]));
     assert_eq!(times(&watch(&mut shell, 500)), [0]);
@@ -194,7 +194,7 @@ fn raising_a_rate_acts_at_once_on_those_who_wait() {
 
 #[test]
 fn lowering_a_rate_acts_at_once_too() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 10.0, 1.0);
     many(&mut shell, queue, 3, &throttled("a", &["api"]));
     assert_eq!(times(&watch(&mut shell, 50)), [0]);
@@ -205,7 +205,7 @@ fn lowering_a_rate_acts_at_once_too() {
 
 #[test]
 fn a_restart_gives_no_second_burst() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 10.0, 20.0);
     many(&mut shell, queue, 60, &throttled("a", &["api"]));
     let mut seen = times(&watch(&mut shell, 500));
@@ -220,7 +220,7 @@ fn a_restart_gives_no_second_burst() {
 
 #[test]
 fn a_delivery_that_failed_takes_another_token() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 10.0, 1.0);
     shell.enqueue(queue, throttled("a", &["api"]));
     let mut seen = Vec::new();
@@ -239,7 +239,7 @@ fn a_delivery_that_failed_takes_another_token() {
 
 #[test]
 fn a_noisy_key_at_a_bucket_does_not_keep_a_quiet_one_out() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 10.0, 1.0);
     many(&mut shell, queue, 5_000, &throttled("noisy", &["api"]));
     watch(&mut shell, 950);
@@ -254,8 +254,8 @@ fn a_noisy_key_at_a_bucket_does_not_keep_a_quiet_one_out() {
 
 #[test]
 fn tokens_are_shared_by_weight_in_all_queues() {
-    let (mut shell, queue) = open(Definition::default());
-    let other = shell.create("other", Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
+    let other = shell.create("other", QueueSettings::default());
     shell.subscribe(other, u32::MAX);
     shell.throttle("api", 100.0, 1.0);
     let mut heavy = throttled("heavy", &["api"]);
@@ -274,8 +274,8 @@ fn tokens_are_shared_by_weight_in_all_queues() {
 
 #[test]
 fn tokens_that_come_together_are_for_all_who_are_called_for_them() {
-    let (mut shell, queue) = open(Definition::default());
-    let other = shell.create("other", Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
+    let other = shell.create("other", QueueSettings::default());
     shell.subscribe(other, u32::MAX);
     shell.throttle("api", 10.0, 2.0);
     many(&mut shell, queue, 50, &throttled("here", &["api"]));
@@ -294,8 +294,8 @@ fn tokens_that_come_together_are_for_all_who_are_called_for_them() {
 
 #[test]
 fn tokens_for_a_queue_that_nobody_reads_go_to_one_that_somebody_does() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
-    let read = shell.create("read", Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
+    let read = shell.create("read", QueueSettings::default());
     let gone = shell.subscribe(queue, u32::MAX);
     shell.subscribe(read, u32::MAX);
     shell.throttle("api", 10.0, 1.0);
@@ -314,7 +314,7 @@ fn tokens_for_a_queue_that_nobody_reads_go_to_one_that_somebody_does() {
 
 #[test]
 fn one_that_needs_two_busy_buckets_is_not_kept_waiting_for_ever() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     // Their tokens never come at the same time.
     shell.throttle("x", 10.0, 1.0);
     many(&mut shell, queue, 300, &throttled("only-x", &["x"]));
@@ -342,8 +342,8 @@ fn one_that_needs_two_busy_buckets_is_not_kept_waiting_for_ever() {
 
 #[test]
 fn of_many_who_wait_none_is_forgotten_with_those_who_have_gone() {
-    let (mut shell, queue) = open(Definition::default());
-    let gone = shell.create("gone", Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
+    let gone = shell.create("gone", QueueSettings::default());
     shell.subscribe(gone, u32::MAX);
     shell.throttle("api", 1_000.0, 1.0);
     let of = |number: usize| throttled(&format!("key {number}"), &["api"]);
@@ -360,7 +360,7 @@ fn of_many_who_wait_none_is_forgotten_with_those_who_have_gone() {
 
 #[test]
 fn a_purge_leaves_nobody_waiting() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 10.0, 1.0);
     many(&mut shell, queue, 100, &throttled("a", &["api"]));
     watch(&mut shell, 50);
@@ -373,8 +373,8 @@ fn a_purge_leaves_nobody_waiting() {
 
 #[test]
 fn a_deleted_queue_leaves_its_tokens_to_others() {
-    let (mut shell, queue) = open(Definition::default());
-    let other = shell.create("other", Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
+    let other = shell.create("other", QueueSettings::default());
     shell.subscribe(other, u32::MAX);
     shell.throttle("api", 10.0, 1.0);
     many(&mut shell, queue, 10, &throttled("gone", &["api"]));
@@ -404,7 +404,7 @@ fn a_backlog_in_the_store_is_throttled_as_exactly_and_lets_others_of_its_key_by(
     assert!(b.map(|it| it.0).all(|time| time == 0));
 
     // With room in memory, what is behind them is found, too.
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     shell.throttle("api", 100.0, 5.0);
     many(&mut shell, queue, 2_000, &throttled("a", &["api"]));
     many(&mut shell, queue, 3, &message("a", "free"));
@@ -442,7 +442,7 @@ fn a_backlog_in_the_store_gets_the_whole_rate_however_little_of_it_is_in_memory(
 #[test]
 fn what_is_behind_those_that_wait_is_found_as_soon_as_there_is_room_for_them() {
     let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 256 << 10);
-    let unread = shell.create("unread", Definition::default());
+    let unread = shell.create("unread", QueueSettings::default());
     shell.subscribe(queue, u32::MAX);
     shell.throttle("api", 0.0, 1.0);
     many(&mut shell, unread, 500, &message("b", "in the way"));
@@ -464,7 +464,7 @@ fn what_is_behind_those_that_wait_is_found_as_soon_as_there_is_room_for_them() {
 
 #[test]
 fn more_throttle_keys_than_allowed_are_refused() {
-    let (mut shell, queue) = open(Definition::default());
+    let (mut shell, queue) = open(QueueSettings::default());
     let most = Limits::default().throttle_keys;
     let names: Vec<String> = (0..=most).map(|n| format!("k{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -500,11 +500,11 @@ fn under_a_backlog_the_whole_rate_is_achieved_and_never_more() {
 
 #[test]
 fn brokers_that_share_a_bucket_get_what_it_gives_together_and_never_more() {
-    let (mut one, queue) = open(Definition::default());
+    let (mut one, queue) = open(QueueSettings::default());
     one.throttle("api", 100.0, 10.0);
     one.throttle("slow", 30.0, 1.0);
     let mut other = Shell::beside(&one);
-    let elsewhere = other.create("elsewhere", Definition::default());
+    let elsewhere = other.create("elsewhere", QueueSettings::default());
     other.subscribe(elsewhere, u32::MAX);
     for (shell, queue) in [(&mut one, queue), (&mut other, elsewhere)] {
         many(shell, queue, 2_000, &throttled("api", &["api"]));

@@ -8,7 +8,7 @@ use fila_store::{Epoch, FairnessKey, Generation, Payload, ThrottleKey};
 use super::*;
 use crate::Committed;
 use crate::queue::TURNED_AWAY_MAX;
-use crate::{Definition, Delivering, KeySettings, Throttle, Verdict};
+use crate::{Delivering, KeySettings, QueueSettings, Throttle, Verdict};
 
 const NOW: Timestamp = Timestamp::from_millis(1);
 const QUEUE: QueueId = QueueId::new(1);
@@ -39,7 +39,7 @@ fn buckets<const N: usize>(names: [&str; N], rate: f64) -> (Buckets, [ThrottleKe
 }
 
 /// Returns a broker with one queue.
-fn open(settings: Settings, buckets: Buckets, definition: Definition) -> Broker<()> {
+fn open(settings: Settings, buckets: Buckets, definition: QueueSettings) -> Broker<()> {
     let mut broker = Broker::with_buckets(settings, buckets);
     let generation = Generation::new(0);
     broker.open(
@@ -100,7 +100,7 @@ fn commit(broker: &mut Broker<()>) {
 /// Returns how many keys the engine looked at for a thousand deliveries, with so many keys that have messages and so many that
 /// are paused.
 fn visits(active: usize, paused: usize) -> u64 {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     let settings = KeySettings {
         delivery: Delivering::Paused,
         weight: NonZeroU32::new(3),
@@ -139,7 +139,7 @@ fn beside_parked(parked: usize) -> (u64, u64) {
         ..Settings::default()
     };
     settings.limits.buffered_bytes = usize::MAX;
-    let mut broker = open(settings, buckets, Definition::default());
+    let mut broker = open(settings, buckets, QueueSettings::default());
     subscribe(&mut broker, u32::MAX, 10);
     for from in (0..parked).step_by(10_000) {
         // Half of them of one key, the others of a thousand.
@@ -176,7 +176,7 @@ fn a_million_messages_that_wait_for_tokens_cost_nothing_per_delivery() {
 
 /// Lets messages of ten keys wait for a token that never comes, and has them go again, two hundred times; returns how
 /// many still wait for one.
-fn waiting_after(mut definition: Definition, goes: impl Fn(&mut Broker<()>)) -> usize {
+fn waiting_after(mut definition: QueueSettings, goes: impl Fn(&mut Broker<()>)) -> usize {
     let (buckets, names) = buckets(["api", "other"], 0.0);
     definition.message_ttl = Some(Duration::from_millis(1));
     let mut broker = open(Settings::default(), buckets, definition);
@@ -203,13 +203,13 @@ fn who_is_purged_or_expires_while_he_waits_for_a_token_is_forgotten() {
     let expire = |broker: &mut Broker<()>| {
         broker.poll(broker.now.saturating_add(Duration::from_millis(1)));
     };
-    let strict = Definition {
+    let strict = QueueSettings {
         ordering: crate::Ordering::Key,
-        ..Definition::default()
+        ..QueueSettings::default()
     };
     for waiting in [
-        waiting_after(Definition::default(), purge),
-        waiting_after(Definition::default(), expire),
+        waiting_after(QueueSettings::default(), purge),
+        waiting_after(QueueSettings::default(), expire),
         waiting_after(strict.clone(), purge),
         waiting_after(strict, expire),
     ] {
@@ -220,7 +220,7 @@ fn who_is_purged_or_expires_while_he_waits_for_a_token_is_forgotten() {
 #[test]
 fn however_many_keys_lack_a_token_a_poll_turns_away_so_many_and_comes_back() {
     let (buckets, [name]) = buckets(["api"], 0.0);
-    let mut broker = open(Settings::default(), buckets, Definition::default());
+    let mut broker = open(Settings::default(), buckets, QueueSettings::default());
     let numbers = 0..5 * TURNED_AWAY_MAX;
     enqueue(&mut broker, numbers.map(|number| throttled(number, &name)));
     subscribe(&mut broker, u32::MAX, 10);

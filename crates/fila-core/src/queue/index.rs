@@ -23,7 +23,7 @@ use super::throttle_sets::ThrottleSets;
 use crate::memory::Memory;
 use crate::throttle::Gates;
 use crate::wheel::Wheel;
-use crate::{Definition, KeySettings, LeaseId, Ordering, QueueStats, Settings};
+use crate::{KeySettings, LeaseId, Ordering, QueueSettings, QueueStats, Settings};
 
 #[derive(Debug)]
 pub(super) struct QueueIndex {
@@ -55,7 +55,7 @@ pub(super) struct QueueIndex {
 impl QueueIndex {
     pub(super) fn new(
         serial: u64,
-        definition: &Definition,
+        definition: &QueueSettings,
         settings: &Settings,
         now: Timestamp,
     ) -> Self {

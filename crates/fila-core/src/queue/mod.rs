@@ -64,8 +64,8 @@ use crate::memory::Memory;
 use crate::recovery::{DeadLetterQueue, RecoveredKey};
 use crate::throttle::{Call, Gates, Waiter};
 use crate::{
-    ConsumerId, Definition, Demand, Dismissal, Effects, KeySettings, QueueStats, Recovery, Refused,
-    Settings, Totals,
+    ConsumerId, Demand, Dismissal, Effects, KeySettings, QueueSettings, QueueStats, Recovery,
+    Refused, Settings, Totals,
 };
 
 /// The parts of the broker that a queue works with.
@@ -91,7 +91,7 @@ pub(crate) struct Queue {
     pub(crate) id: QueueId,
     epoch: Epoch,
     generation: Generation,
-    definition: Definition,
+    definition: QueueSettings,
     next_message: u64,
     next_lease: u64,
     consumers: Consumers,
@@ -222,7 +222,7 @@ impl Queue {
     }
 
     /// Follows a changed definition. The ordering stays what it was when the queue was made.
-    pub(crate) fn update(&mut self, definition: Definition) {
+    pub(crate) fn update(&mut self, definition: QueueSettings) {
         let ordering = self.definition.ordering;
         let before = std::mem::replace(&mut self.definition, definition);
         self.definition.ordering = ordering;

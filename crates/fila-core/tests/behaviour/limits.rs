@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use fila_core::{Command, Definition, EnqueueError, Refused, Settings, Verdict};
+use fila_core::{Command, EnqueueError, QueueSettings, Refused, Settings, Verdict};
 use fila_store::{DeduplicationId, Payload};
 
 use crate::support::{Answer, SECOND, Shell, key, message};
@@ -133,8 +133,8 @@ fn bytes_that_are_not_confirmed_are_counted_until_they_are() {
     settings.limits.buffered_bytes = max;
     let mut shell = Shell::new(settings);
     let (one, two) = (
-        shell.create("one", Definition::default()),
-        shell.create("two", Definition::default()),
+        shell.create("one", QueueSettings::default()),
+        shell.create("two", QueueSettings::default()),
     );
     let full = [Err(EnqueueError::BufferFull { max })];
     let tell =
@@ -155,7 +155,7 @@ fn bytes_that_are_not_confirmed_are_counted_until_they_are() {
     );
     // What a deleted queue had collected is given back at once, and what it has under way when that is done.
     shell.delete(two);
-    let three = shell.create("three", Definition::default());
+    let three = shell.create("three", QueueSettings::default());
     let taken = tell(&mut shell, three, "12345");
     assert_eq!(shell.answers.get(&taken), None, "it waits for its round");
     shell.delete(one);
@@ -169,7 +169,7 @@ fn bytes_that_are_not_confirmed_are_counted_until_they_are() {
 
 #[test]
 fn a_queue_can_have_less_room_than_the_broker_allows() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.depth_max = Some(3);
     definition.key_depth_max = Some(2);
     let (mut shell, queue) = Shell::with_queue(definition);

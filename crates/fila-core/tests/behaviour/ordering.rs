@@ -1,12 +1,12 @@
 //! Queues whose keys are strict lines: nothing overtakes what is before it.
 
-use fila_core::{Definition, Ordering, Verdict};
+use fila_core::{Ordering, QueueSettings, Verdict};
 
 use crate::support::{SECOND, Shell, key, message, nack};
 
 #[test]
 fn a_strictly_ordered_key_waits_for_what_is_before() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition);
     let mut delayed = message("a", "1");
@@ -34,7 +34,7 @@ fn a_strictly_ordered_key_waits_for_what_is_before() {
 
 #[test]
 fn a_strictly_ordered_key_goes_on_when_the_deletion_is_durable() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue(queue, message("a", "1"));
@@ -54,7 +54,7 @@ fn a_strictly_ordered_key_goes_on_when_the_deletion_is_durable() {
 
 #[test]
 fn the_order_of_a_queue_is_never_changed() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition.clone());
     shell.enqueue_all(queue, vec![message("a", ""); 3]);

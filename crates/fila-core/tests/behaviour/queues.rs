@@ -1,7 +1,7 @@
 //! Queues that are purged, deleted and paused, and queues that are not there.
 
 use fila_core::{
-    Command, Committed, Definition, Delivering, Dismissal, KeyCursor, KeySettings, Refused,
+    Command, Committed, Delivering, Dismissal, KeyCursor, KeySettings, QueueSettings, Refused,
     Settings, SettleError, Verdict,
 };
 
@@ -56,7 +56,7 @@ fn a_deleted_queue_dismisses_its_consumers_and_refuses_what_is_under_way() {
     shell.commit();
     let gone = Some(Answer::Refused(Refused::QueueGone));
     assert_eq!(shell.answers.remove(&ticket), gone);
-    let again = shell.create("queue", Definition::default());
+    let again = shell.create("queue", QueueSettings::default());
     assert_eq!(shell.stats(again).depth(), 0);
     shell.restart();
     assert_eq!(shell.stats(again).depth(), 0);
@@ -67,7 +67,7 @@ fn paused_queues_and_keys_deliver_nothing_until_they_are_resumed() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "one"));
     shell.enqueue(queue, message("b", "one"));
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.delivery = Delivering::Paused;
     shell.update(queue, definition.clone());
     let consumer = shell.subscribe(queue, 0);
@@ -109,7 +109,7 @@ fn nothing_of_a_deleted_queue_is_taken_for_the_one_that_gets_its_place() {
     let mut settings = Settings::default();
     settings.limits.consumers = 1;
     let mut shell = Shell::new(settings);
-    let old = shell.create("old", Definition::default());
+    let old = shell.create("old", QueueSettings::default());
     shell.enqueue(old, message("a", "leased"));
     shell.subscribe(old, u32::MAX);
     shell.run();
@@ -121,7 +121,7 @@ fn nothing_of_a_deleted_queue_is_taken_for_the_one_that_gets_its_place() {
     assert!(fenced.is_empty());
     shell.delete(old);
     assert_eq!(shell.broker.memory_used(), 0);
-    let new = shell.create("new", Definition::default());
+    let new = shell.create("new", QueueSettings::default());
     shell.deliveries.clear();
     shell.subscribe(new, u32::MAX);
     let committed = Committed::Stored { round, fenced };

@@ -2,14 +2,14 @@
 
 use std::num::NonZeroU32;
 
-use fila_core::{Charge, Command, Definition, Delivery, Ordering, Settings, Ttl, Verdict};
+use fila_core::{Charge, Command, Delivery, Ordering, QueueSettings, Settings, Ttl, Verdict};
 use fila_store::{Engine, Shard};
 
 use crate::support::{Answer, MILLISECOND, SECOND, Shell, forgetful, key, message, queue};
 
 #[test]
 fn a_message_that_cannot_be_read_is_reported_and_not_served() {
-    let (mut shell, queue) = forgetful(Definition::default());
+    let (mut shell, queue) = forgetful(QueueSettings::default());
     let lost = shell.enqueue(queue, message("a", "payload"));
     shell.enqueue(queue, message("a", "payload"));
     let kept = shell.enqueue(queue, message("a", vec![1; 2000]));
@@ -35,7 +35,7 @@ fn a_message_that_cannot_be_read_is_reported_and_not_served() {
 
 #[test]
 fn a_read_that_failed_is_tried_again_after_a_second_and_not_before() {
-    let (mut shell, queue) = forgetful(Definition::default());
+    let (mut shell, queue) = forgetful(QueueSettings::default());
     shell.enqueue_all(queue, vec![message("a", vec![1; 2000]); 2]);
     shell.subscribe(queue, 1);
     shell.poll();
@@ -77,7 +77,7 @@ fn a_turn_whose_consumer_has_gone_is_a_turn() {
 
 #[test]
 fn bytes_that_were_guessed_before_a_read_are_corrected_after_it() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.charge = Charge::Bytes;
     let (mut shell, queue) = forgetful(definition);
     // The mean of the first key says little of any of its messages.
@@ -126,7 +126,7 @@ fn whoever_was_promised_a_message_is_served_before_those_who_came_later() {
 
 #[test]
 fn a_payload_that_has_gone_is_reported_and_does_not_hold_up_what_is_behind() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition);
     let lost = shell.enqueue(queue, message("a", "lost"));
@@ -152,7 +152,7 @@ fn a_payload_that_has_gone_is_reported_and_does_not_hold_up_what_is_behind() {
 
 #[test]
 fn no_more_than_some_reads_are_under_way_for_a_queue() {
-    let (mut shell, queue) = forgetful(Definition::default());
+    let (mut shell, queue) = forgetful(QueueSettings::default());
     let batch = (0..200).map(|n| message(&n.to_string(), vec![1; 2000]));
     let batch = batch.collect();
     shell.enqueue_all(queue, batch);
@@ -183,7 +183,7 @@ fn promises_that_are_broken_are_not_saved_up() {
 #[test]
 fn a_key_is_promised_no_more_than_it_has_and_may_deliver() {
     for (messages, cap) in [(1, None), (5, NonZeroU32::new(1))] {
-        let mut definition = Definition::default();
+        let mut definition = QueueSettings::default();
         definition.key_concurrency = cap;
         let mut settings = Settings::default();
         settings.memory_budget = 4 << 10;

@@ -1,6 +1,6 @@
 //! Rounds: what is collected, what is stored together, who is told when, and what a store that fails leaves behind.
 
-use fila_core::{Command, Committed, Definition, Refused, Settings, Ttl, Verdict};
+use fila_core::{Command, Committed, QueueSettings, Refused, Settings, Ttl, Verdict};
 use fila_store::Engine;
 
 use crate::support::{Answer, SECOND, Shell, forgetful, message, queue, trying_again_at_once};
@@ -158,7 +158,7 @@ fn a_round_that_another_owner_has_fenced_off_is_not_confirmed() {
 
 #[test]
 fn a_broker_whose_store_has_failed_has_nothing_more_to_store() {
-    let (mut shell, queue) = forgetful(Definition::default());
+    let (mut shell, queue) = forgetful(QueueSettings::default());
     shell.enqueue(queue, message("a", "leased"));
     shell.enqueue_all(queue, vec![message("b", vec![1; 2000]); 2]);
     let consumer = shell.subscribe(queue, 2);

@@ -3,13 +3,13 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{Charge, Command, Definition, KeySettings, Verdict};
+use fila_core::{Charge, Command, KeySettings, QueueSettings, Verdict};
 
 use crate::support::{SECOND, Shell, key, message, queue};
 
 #[test]
 fn a_key_has_no_more_leases_than_its_cap_and_a_raised_cap_acts_at_once() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.key_concurrency = NonZeroU32::new(2);
     let (mut shell, queue) = Shell::with_queue(definition.clone());
     for name in ["a", "b"] {
@@ -28,7 +28,7 @@ fn a_key_has_no_more_leases_than_its_cap_and_a_raised_cap_acts_at_once() {
 
 #[test]
 fn an_operators_weight_wins_over_what_producers_say() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     let settings = KeySettings {
         weight: NonZeroU32::new(3),
         ..KeySettings::default()
@@ -53,7 +53,7 @@ fn an_operators_weight_wins_over_what_producers_say() {
 
 #[test]
 fn a_queue_that_charges_by_time_shares_time() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.charge = Charge::Time;
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue_all(queue, vec![message("slow", "work"); 1000]);
@@ -77,7 +77,7 @@ fn a_queue_that_charges_by_time_shares_time() {
 
 #[test]
 fn a_slow_key_does_not_get_all_places_before_its_results_are_there() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.charge = Charge::Time;
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.enqueue_all(queue, vec![message("slow", "work"); 1000]);
@@ -121,7 +121,7 @@ fn what_producers_say_last_of_a_weight_counts_for_the_whole_backlog() {
 
 #[test]
 fn a_key_that_owes_makes_good_for_it_when_it_comes_back() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.charge = Charge::Time;
     definition.visibility_timeout = 1000 * SECOND;
     let (mut shell, queue) = Shell::with_queue(definition);
@@ -146,7 +146,7 @@ fn a_key_that_owes_makes_good_for_it_when_it_comes_back() {
 
 #[test]
 fn a_raised_cap_reaches_any_number_of_keys() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.key_concurrency = NonZeroU32::new(1);
     let (mut shell, queue) = Shell::with_queue(definition.clone());
     let batch = (0..5000).map(|n| message(&(n / 2).to_string(), ""));

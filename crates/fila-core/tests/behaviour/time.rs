@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fila_core::{Command, Definition, Settings, Ttl, Verdict};
+use fila_core::{Command, QueueSettings, Settings, Ttl, Verdict};
 
 use crate::support::{MILLISECOND, SECOND, Shell, key, message, nack, queue};
 
@@ -167,7 +167,7 @@ fn a_key_whose_messages_wait_for_their_time_beyond_the_limit_holds_up_itself_alo
 
 #[test]
 fn a_message_without_a_time_to_live_has_its_queues() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.message_ttl = Some(SECOND);
     let (mut shell, queue) = Shell::with_queue(definition);
     let mut lasting = message("a", "lasting");

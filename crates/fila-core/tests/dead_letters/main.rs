@@ -10,7 +10,7 @@ mod support;
 
 use std::num::NonZeroU32;
 
-use fila_core::{Command, Definition, Settings, Verdict};
+use fila_core::{Command, QueueSettings, Settings, Verdict};
 use fila_store::{Cursor, ErrorText, Loaded, QueueId, Shard, StoredMessage};
 
 use support::{Shell, trying_again_at_once};
@@ -22,13 +22,13 @@ fn failed() -> Verdict {
     }
 }
 
-fn trying(attempts: u32) -> Definition {
+fn trying(attempts: u32) -> QueueSettings {
     let mut definition = trying_again_at_once();
     definition.retry.attempts_max = NonZeroU32::new(attempts);
     definition
 }
 
-fn pair(definition: Definition) -> (Shell, QueueId, QueueId) {
+fn pair(definition: QueueSettings) -> (Shell, QueueId, QueueId) {
     let mut shell = Shell::new(Settings::default());
     let (queue, letters) = shell.create_with_dead_letters("orders", definition);
     (shell, queue, letters)

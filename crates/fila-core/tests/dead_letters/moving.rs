@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use fila_core::{Command, Definition, Judgement, Ordering};
+use fila_core::{Command, Judgement, Ordering, QueueSettings};
 use fila_store::{DeathReason, Payload, Shard};
 
 use crate::support::{Answer, SECOND, key, message};
@@ -155,7 +155,7 @@ fn a_dead_letter_does_not_expire_unless_its_queue_says_so() {
     shell.enqueue(queue, message("a", "one"));
     fail_next(&mut shell, queue);
     assert_eq!(entries(&shell, letters)[0].meta.expires_at, None);
-    let mut forgetful = Definition::default();
+    let mut forgetful = QueueSettings::default();
     forgetful.message_ttl = Some(3 * SECOND);
     shell.update(letters, forgetful);
     shell.enqueue(queue, message("b", "two"));

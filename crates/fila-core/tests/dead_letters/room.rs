@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fila_core::{Command, Definition, Judgement};
+use fila_core::{Command, Judgement, QueueSettings};
 use fila_store::DeathReason;
 
 use crate::support::{SECOND, message};
@@ -11,7 +11,7 @@ use crate::{bodies, fail_next, failed, pair, trying};
 #[test]
 fn where_there_is_no_room_for_dead_letters_nothing_is_lost() {
     let (mut shell, queue, letters) = pair(trying(1));
-    let mut small = Definition::default();
+    let mut small = QueueSettings::default();
     small.depth_max = Some(1);
     shell.update(letters, small);
     shell.enqueue_all(queue, vec![message("a", "one"), message("a", "two")]);
@@ -21,7 +21,7 @@ fn where_there_is_no_room_for_dead_letters_nothing_is_lost() {
     assert_eq!((stats.depth(), stats.delayed), (1, 1), "kept, and put off");
     assert_eq!(stats.totals.dead_letters_refused, 1);
     // For as long as the longest wait.
-    let cap = Definition::default().retry.backoff_max;
+    let cap = QueueSettings::default().retry.backoff_max;
     shell.advance(cap - Duration::from_millis(1));
     shell.run();
     assert_eq!(shell.stats(queue).ready, 0);
@@ -141,7 +141,7 @@ fn many_messages_that_find_no_room_and_need_not_wait_are_tried_on_and_on() {
     definition.retry.backoff_max = Duration::ZERO;
     definition.failure_hook = true;
     let (mut shell, queue, letters) = pair(definition);
-    let mut small = Definition::default();
+    let mut small = QueueSettings::default();
     small.depth_max = Some(1);
     shell.update(letters, small);
     shell.enqueue_all(queue, vec![message("a", ""); MESSAGES]);

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{Basis, Definition, Delivering, KeySettings};
+use fila_core::{Basis, Delivering, KeySettings, QueueSettings};
 
 use crate::support::{Shell, key};
 use crate::{enqueue, serve};
 
 #[test]
 fn shares_and_ideals_agree_within_one_percent_while_all_have_work() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     let consumer = shell.subscribe(queue, 0);
     for (name, weight) in [("one", 1), ("two", 2), ("seven", 7)] {
         enqueue(&mut shell, queue, name, weight, 8000);
@@ -41,7 +41,7 @@ fn shares_and_ideals_agree_within_one_percent_while_all_have_work() {
 
 #[test]
 fn the_ideal_follows_who_can_run_and_with_what_weight() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     let consumer = shell.subscribe(queue, 0);
     let serve_for = |shell: &mut Shell, count: u32| {
         for _ in 0..count {
@@ -53,7 +53,7 @@ fn the_ideal_follows_who_can_run_and_with_what_weight() {
     enqueue(&mut shell, queue, "b", 1, 5000);
     // 10 s with one of two, 10 s paused, 10 s with three of four.
     serve_for(&mut shell, 1000);
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     let settings = KeySettings {
         delivery: Delivering::Paused,
         ..KeySettings::default()
@@ -62,7 +62,7 @@ fn the_ideal_follows_who_can_run_and_with_what_weight() {
     shell.update(queue, definition);
     shell.run();
     serve_for(&mut shell, 1000);
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     let settings = KeySettings {
         weight: NonZeroU32::new(3),
         ..KeySettings::default()
@@ -86,7 +86,7 @@ fn the_ideal_follows_who_can_run_and_with_what_weight() {
 
 #[test]
 fn at_a_steady_pace_the_estimate_is_right_within_five_percent() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     let consumer = shell.subscribe(queue, 0);
     for number in 0..200 {
         let weight = 1 + number % 3;

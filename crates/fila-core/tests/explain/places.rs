@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{Charge, Definition, Ordering, Position, Settings};
+use fila_core::{Charge, Ordering, Position, QueueSettings, Settings};
 
 use crate::support::{Chance, Shell, message};
 use crate::{enqueue, position, serve, weigh};
@@ -13,7 +13,7 @@ use crate::{enqueue, position, serve, weigh};
 fn a_position_is_how_many_others_come_before() {
     for seed in 1..60 {
         let mut chance = Chance(seed);
-        let mut definition = Definition::default();
+        let mut definition = QueueSettings::default();
         definition.charge = [Charge::Message, Charge::Bytes][chance.below(2) as usize];
         let mut settings = Settings::default();
         let quantum = [1000, 1000, 4000, 300][chance.below(4) as usize];
@@ -80,7 +80,7 @@ fn others_get_no_more_than_the_bound_whatever_keys_come_back_or_leave() {
         let quantum = [1000, 1000, 3500, 400][chance.below(4) as usize];
         settings.quantum = drr::Quantum::new(quantum).unwrap();
         let mut shell = Shell::new(settings);
-        let queue = shell.create("queue", Definition::default());
+        let queue = shell.create("queue", QueueSettings::default());
         let consumer = shell.subscribe(queue, 0);
         let keys = 2 + chance.below(10);
         let weights: Vec<u32> = (0..keys)
@@ -127,7 +127,7 @@ fn others_get_no_more_than_the_bound_whatever_keys_come_back_or_leave() {
 
 #[test]
 fn a_newcomer_is_told_two_turns_however_many_keys_there_are() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     let consumer = shell.subscribe(queue, 0);
     for number in 0..3000 {
         shell.send(queue, vec![weigh(&format!("hot {number}"), 1); 3]);
@@ -151,7 +151,7 @@ fn a_newcomer_is_told_two_turns_however_many_keys_there_are() {
 
 #[test]
 fn a_place_far_behind_is_told_within_a_tenth() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     let consumer = shell.subscribe(queue, 0);
     let keys = 6000;
     for number in 0..keys {
@@ -188,7 +188,7 @@ fn a_place_far_behind_is_told_within_a_tenth() {
 
 #[test]
 fn a_debt_is_told_and_paid_by_waiting() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.charge = Charge::Bytes;
     let (mut shell, queue) = Shell::with_queue(definition);
     let consumer = shell.subscribe(queue, 0);
@@ -212,7 +212,7 @@ fn a_debt_is_told_and_paid_by_waiting() {
 
 #[test]
 fn strict_lines_that_are_not_due_come_before_no_other() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition);
     let consumer = shell.subscribe(queue, 0);
@@ -234,7 +234,7 @@ fn strict_lines_that_are_not_due_come_before_no_other() {
 #[test]
 fn asking_changes_nothing() {
     let run = |asks: bool| {
-        let (mut shell, queue) = Shell::with_queue(Definition::default());
+        let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
         let consumer = shell.subscribe(queue, 0);
         let mut order = Vec::new();
         for number in 0..20 {

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Basis, Command, Committed, Definition, Delivering, Estimate, KeySettings, Ordering, Position,
-    Refused, Verdict, Waiting,
+    Basis, Command, Committed, Delivering, Estimate, KeySettings, Ordering, Position,
+    QueueSettings, Refused, Verdict, Waiting,
 };
 use fila_store::Timestamp;
 
@@ -15,7 +15,7 @@ use crate::{enqueue, later, position};
 
 #[test]
 fn a_key_without_messages_waits_for_nothing() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     let settings = KeySettings {
         weight: NonZeroU32::new(7),
         ..KeySettings::default()
@@ -39,7 +39,7 @@ fn a_key_without_messages_waits_for_nothing() {
 
 #[test]
 fn a_queue_that_is_gone_or_cannot_store_explains_nothing() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     let ask = |shell: &mut Shell| shell.broker.explain(shell.now, queue, &key("a"));
     shell.send(queue, vec![message("a", "work")]);
     shell.seal();
@@ -53,7 +53,7 @@ fn a_queue_that_is_gone_or_cannot_store_explains_nothing() {
 
 #[test]
 fn what_is_accepted_waits_until_it_is_stored() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     shell.subscribe(queue, u32::MAX);
     shell.send(queue, vec![message("a", "work")]);
     assert_eq!(shell.explain(queue, "a").waiting, Waiting::Storing);
@@ -63,10 +63,10 @@ fn what_is_accepted_waits_until_it_is_stored() {
 
 #[test]
 fn a_pause_is_told_of_the_queue_and_of_the_key() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     enqueue(&mut shell, queue, "a", 1, 1);
     let consumer = shell.subscribe(queue, 0);
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.delivery = Delivering::Paused;
     let settings = KeySettings {
         delivery: Delivering::Paused,
@@ -91,7 +91,7 @@ fn a_pause_is_told_of_the_queue_and_of_the_key() {
 
 #[test]
 fn a_key_at_its_cap_waits_for_a_result_at_its_own_pace() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.key_concurrency = NonZeroU32::new(2);
     let (mut shell, queue) = Shell::with_queue(definition);
     enqueue(&mut shell, queue, "a", 1, 40);
@@ -116,7 +116,7 @@ fn a_key_at_its_cap_waits_for_a_result_at_its_own_pace() {
 
 #[test]
 fn in_a_strict_line_a_key_waits_for_its_message_before() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition);
     enqueue(&mut shell, queue, "a", 1, 2);
@@ -147,7 +147,7 @@ fn in_a_strict_line_a_key_waits_for_its_message_before() {
 
 #[test]
 fn messages_that_wait_for_their_time_tell_the_first_moment() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     shell.subscribe(queue, u32::MAX);
     let delays = [5000, 3000, 9000, 3000, 7000];
     for delay in delays {
@@ -178,7 +178,7 @@ fn messages_that_wait_for_their_time_tell_the_first_moment() {
 
 #[test]
 fn many_retries_and_deaths_later_the_first_moment_is_still_right() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     let mut chance = Chance(7);
     let mut due: BTreeMap<u64, Timestamp> = BTreeMap::new();
     let mut ends: BTreeMap<u64, Timestamp> = BTreeMap::new();
@@ -210,7 +210,7 @@ fn many_retries_and_deaths_later_the_first_moment_is_still_right() {
 #[test]
 fn what_has_failed_is_being_judged_until_somebody_says_what_becomes_of_it() {
     for ordering in [Ordering::None, Ordering::Key] {
-        let mut definition = Definition::default();
+        let mut definition = QueueSettings::default();
         definition.failure_hook = true;
         definition.ordering = ordering;
         let (mut shell, queue) = Shell::with_queue(definition);
@@ -247,7 +247,7 @@ fn a_key_whose_failure_found_no_room_waits_for_room() {
 
 #[test]
 fn a_head_in_the_store_is_being_read_when_its_turn_has_come() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     enqueue(&mut shell, queue, "a", 1, 3);
     shell.restart();
     let consumer = shell.subscribe(queue, 0);
@@ -272,7 +272,7 @@ fn a_head_in_the_store_is_being_read_when_its_turn_has_come() {
 
 #[test]
 fn without_consumers_or_their_demand_nothing_is_delivered() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     enqueue(&mut shell, queue, "a", 1, 100);
     assert_eq!(shell.explain(queue, "a").waiting, Waiting::NoConsumers);
     let consumer = shell.subscribe(queue, 0);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_core::{Basis, Command, Definition, Ordering, Position, Waiting};
+use fila_core::{Basis, Command, Ordering, Position, QueueSettings, Waiting};
 use fila_store::Timestamp;
 
 use crate::support::{START, Shell, message, throttle_key, throttled};
@@ -12,7 +12,7 @@ use crate::{later, name, position};
 
 #[test]
 fn what_lacks_a_token_tells_of_which_throttle_and_until_when() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     shell.subscribe(queue, u32::MAX);
     shell.throttle("api", 10.0, 1.0);
     shell.enqueue_all(queue, vec![throttled("a", &["api"]); 5]);
@@ -42,7 +42,7 @@ fn what_lacks_a_token_tells_of_which_throttle_and_until_when() {
 fn who_waits_before_it_for_the_same_throttle_is_counted_in() {
     // Whoever was called waits again, and may come back one place earlier or later than foreseen: two tokens, at most.
     for (weight, tolerance) in [(1, 200), (3, 400)] {
-        let (mut shell, queue) = Shell::with_queue(Definition::default());
+        let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
         shell.subscribe(queue, u32::MAX);
         shell.throttle("api", 5.0, 1.0);
         let names = ["a", "b", "c", "d", "e"];
@@ -81,7 +81,7 @@ fn who_waits_before_it_for_the_same_throttle_is_counted_in() {
 
 #[test]
 fn a_throttle_that_gives_nothing_has_no_end() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     shell.subscribe(queue, u32::MAX);
     shell.throttle("off", 0.0, 1.0);
     shell.enqueue(queue, throttled("a", &["off"]));
@@ -96,7 +96,7 @@ fn a_throttle_that_gives_nothing_has_no_end() {
 
 #[test]
 fn of_several_throttles_the_first_to_let_something_through_is_told() {
-    let (mut shell, queue) = Shell::with_queue(Definition::default());
+    let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     let consumer = shell.subscribe(queue, 100);
     for (name, rate) in [("slow", 1.0), ("fast", 4.0), ("off", 0.0)] {
         shell.throttle(name, rate, 1.0);
@@ -120,7 +120,7 @@ fn of_several_throttles_the_first_to_let_something_through_is_told() {
 
 #[test]
 fn in_a_strict_line_the_first_waits_for_its_token_and_all_behind_it() {
-    let mut definition = Definition::default();
+    let mut definition = QueueSettings::default();
     definition.ordering = Ordering::Key;
     let (mut shell, queue) = Shell::with_queue(definition);
     shell.subscribe(queue, u32::MAX);

@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, Charge, ConsumerId, Definition, Delivering, Failure, LeaseId, Ordering, Settings,
+    BatchId, Charge, ConsumerId, Delivering, Failure, LeaseId, Ordering, QueueSettings, Settings,
 };
 use fila_store::{DeduplicationId, FairnessKey, MessageId, QueueId, Timestamp};
 
@@ -136,7 +136,7 @@ pub(crate) struct Simulation {
     shell: Shell,
     chance: Chance,
     queue: QueueId,
-    definition: Definition,
+    definition: QueueSettings,
     messages: BTreeMap<MessageId, Known>,
     /// Messages that are gone for certain.
     gone: BTreeSet<MessageId>,
@@ -165,7 +165,7 @@ impl Simulation {
         let mut settings = Settings::default();
         // So little that most of the backlog lies in the store, in most runs.
         settings.memory_budget = [2 << 10, 24 << 10, 1 << 20][chance.below(3) as usize];
-        let mut definition = Definition::default();
+        let mut definition = QueueSettings::default();
         definition.visibility_timeout = Duration::from_millis(50 + chance.below(500));
         definition.deduplication_window = Duration::from_millis(chance.below(2000));
         let charges = [Charge::Message, Charge::Bytes, Charge::Time];

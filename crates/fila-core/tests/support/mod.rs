@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, Broker, Buckets, Command, Committed, ConsumerId, Definition, Delivery, Demand,
-    Dismissal, EnqueueResults, Enqueued, Explanation, Failure, FailureToken, Judgement, KeyCursor,
-    KeyStats, LeaseId, Load, LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueStats,
-    Recovery, RedriveError, RedriveResults, RedriveStamp, Refused, Round, Settings, SettleError,
-    SettleResults, Settlement, Throttle, Tickets, Verdict,
+    BatchId, Broker, Buckets, Command, Committed, ConsumerId, Delivery, Demand, Dismissal,
+    EnqueueResults, Enqueued, Explanation, Failure, FailureToken, Judgement, KeyCursor, KeyStats,
+    LeaseId, Load, LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueSettings,
+    QueueStats, Recovery, RedriveError, RedriveResults, RedriveStamp, Refused, Round, Settings,
+    SettleError, SettleResults, Settlement, Throttle, Tickets, Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
@@ -137,7 +137,7 @@ impl Shell {
     }
 
     /// Returns a shell with one queue.
-    pub(crate) fn with_queue(definition: Definition) -> (Self, QueueId) {
+    pub(crate) fn with_queue(definition: QueueSettings) -> (Self, QueueId) {
         let mut shell = Self::new(Settings::default());
         let queue = shell.create("queue", definition);
         (shell, queue)
@@ -148,11 +148,11 @@ impl Shell {
         let mut settings = Settings::default();
         change(&mut settings);
         let mut shell = Self::new(settings);
-        let queue = shell.create("queue", Definition::default());
+        let queue = shell.create("queue", QueueSettings::default());
         (shell, queue)
     }
 
-    pub(crate) fn create(&mut self, name: &str, definition: Definition) -> QueueId {
+    pub(crate) fn create(&mut self, name: &str, definition: QueueSettings) -> QueueId {
         let name = QueueName::parse(name).unwrap();
         let queue = self.engine.create_queue(&name, definition.encode());
         let id = queue.unwrap().id;
@@ -164,9 +164,9 @@ impl Shell {
     pub(crate) fn create_with_dead_letters(
         &mut self,
         name: &str,
-        definition: Definition,
+        definition: QueueSettings,
     ) -> (QueueId, QueueId) {
-        let dead_letters = self.create(&format!("{name}.dlq"), Definition::default());
+        let dead_letters = self.create(&format!("{name}.dlq"), QueueSettings::default());
         (self.create(name, definition), dead_letters)
     }
 
@@ -176,7 +176,7 @@ impl Shell {
         self.take_effects();
     }
 
-    fn open(&mut self, id: QueueId, name: &QueueName, definition: Definition) {
+    fn open(&mut self, id: QueueId, name: &QueueName, definition: QueueSettings) {
         let shard = self.engine.claim(id).unwrap();
         let mut recovery = Recovery::new(id, shard.epoch(), shard.generation(), definition);
         let dead_letters = QueueName::parse(&format!("{name}.dlq")).unwrap();
@@ -223,7 +223,7 @@ impl Shell {
         }
         self.broker = Broker::with_buckets(self.settings.clone(), self.buckets.clone());
         for queue in self.engine.queues().unwrap() {
-            let definition = Definition::decode(&queue.definition).unwrap();
+            let definition = QueueSettings::decode(&queue.definition).unwrap();
             self.open(queue.id, &queue.name, definition);
         }
     }
@@ -427,7 +427,7 @@ impl Shell {
     }
 
     /// Gives a queue another definition.
-    pub(crate) fn update(&mut self, queue: QueueId, definition: Definition) {
+    pub(crate) fn update(&mut self, queue: QueueId, definition: QueueSettings) {
         self.tell(Command::Update {
             queue,
             definition: Box::new(definition),
@@ -553,11 +553,11 @@ impl Shell {
 
 /// Returns a shell with a queue of which nothing is special.
 pub(crate) fn queue() -> (Shell, QueueId) {
-    Shell::with_queue(Definition::default())
+    Shell::with_queue(QueueSettings::default())
 }
 
 /// Returns a shell whose queue keeps next to nothing in memory.
-pub(crate) fn forgetful(definition: Definition) -> (Shell, QueueId) {
+pub(crate) fn forgetful(definition: QueueSettings) -> (Shell, QueueId) {
     let mut settings = Settings::default();
     settings.memory_budget = 1 << 10;
     let mut shell = Shell::new(settings);
@@ -593,8 +593,8 @@ pub(crate) fn nack(delay: Duration) -> Verdict {
 }
 
 /// Returns the definition of a queue whose retries do not wait.
-pub(crate) fn trying_again_at_once() -> Definition {
-    let mut definition = Definition::default();
+pub(crate) fn trying_again_at_once() -> QueueSettings {
+    let mut definition = QueueSettings::default();
     definition.retry.backoff = Duration::ZERO;
     definition
 }

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use fila_core::{Definition, KeyCursor};
+use fila_core::{KeyCursor, QueueSettings};
 use fila_proto::v1::fila_admin_server::FilaAdmin;
 use fila_proto::v1::{
     CreateQueueRequest, CreateQueueResponse, DeleteConfigRequest, DeleteConfigResponse,
@@ -10,10 +10,9 @@ use fila_proto::v1::{
     GetConfigRequest, GetConfigResponse, InspectQueueRequest, InspectQueueResponse,
     ListConfigRequest, ListConfigResponse, ListKeysRequest, ListKeysResponse, ListQueuesRequest,
     ListQueuesResponse, PauseQueueRequest, PauseQueueResponse, PurgeQueueRequest,
-    PurgeQueueResponse, QueueSettings, RedriveRequest, RedriveResponse, ResumeQueueRequest,
-    ResumeQueueResponse, ServerInfoRequest, ServerInfoResponse, SetConfigRequest,
-    SetConfigResponse, UpdateKeyRequest, UpdateKeyResponse, UpdateQueueRequest,
-    UpdateQueueResponse,
+    PurgeQueueResponse, RedriveRequest, RedriveResponse, ResumeQueueRequest, ResumeQueueResponse,
+    ServerInfoRequest, ServerInfoResponse, SetConfigRequest, SetConfigResponse, UpdateKeyRequest,
+    UpdateKeyResponse, UpdateQueueRequest, UpdateQueueResponse,
 };
 use fila_store::Version;
 use futures_util::{Stream, stream};
@@ -38,7 +37,7 @@ pub(super) struct Admin {
 
 impl Admin {
     async fn pause(&self, queue: String, paused: bool) -> Result<(), Status> {
-        let change = move |definition: &mut Definition| {
+        let change = move |definition: &mut QueueSettings| {
             definition.delivery = delivering(paused);
             Ok(())
         };
@@ -72,7 +71,7 @@ impl FilaAdmin for Admin {
         request: Request<CreateQueueRequest>,
     ) -> Result<Response<CreateQueueResponse>, Status> {
         let CreateQueueRequest { name, settings } = request.into_inner();
-        let mut definition = Definition::default();
+        let mut definition = QueueSettings::default();
         let longest = self.handle.limits().delay;
         apply(&settings.unwrap_or_default(), longest, &mut definition)?;
         let queue = self.handle.create_queue(&name, definition).await?;
@@ -97,9 +96,9 @@ impl FilaAdmin for Admin {
             settings,
             version,
         } = request.into_inner();
-        let settings: QueueSettings = settings.unwrap_or_default();
+        let settings = settings.unwrap_or_default();
         let longest = self.handle.limits().delay;
-        let change = move |definition: &mut Definition| apply(&settings, longest, definition);
+        let change = move |definition: &mut QueueSettings| apply(&settings, longest, definition);
         let expected = version.map(Version::new);
         let queue = self.handle.update_queue(name, expected, change).await?;
         let stats = self.handle.inspect(&queue).await?;
@@ -228,7 +227,7 @@ impl FilaAdmin for Admin {
             concurrency,
         };
         let (of, max) = (key.clone(), limits.key_settings_per_queue);
-        let change = move |definition: &mut Definition| change.apply(of, max, definition);
+        let change = move |definition: &mut QueueSettings| change.apply(of, max, definition);
         let queue = self.handle.update_queue(queue, None, change).await?;
         let settings = queue.definition.keys.get(&key).copied().unwrap_or_default();
         let key = key_settings(&key, &settings);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fila_core::{
-    Charge, Definition, Delivering, HookFallback, KeySettings, KeyStats, Ordering, QueueStats,
+    Charge, Delivering, HookFallback, KeySettings, KeyStats, Ordering, QueueSettings, QueueStats,
 };
 use fila_proto::v1;
 use fila_store::FairnessKey;
@@ -119,7 +119,7 @@ macro_rules! conversions {
         $name:ident: $type:ident, $field:ident, $($core:ident).+, default $default:literal, $(zero $zero:literal,)?
         $help:literal;
     )+) => {
-        fn read(wire: &v1::QueueSettings, time_max: Duration, settings: &mut Definition) -> Result<(), String> {
+        fn read(wire: &v1::QueueSettings, time_max: Duration, settings: &mut QueueSettings) -> Result<(), String> {
             $(if let Some(value) = &wire.$field {
                 settings.$($core).+ = WireSetting::from_wire(value, time_max)
                     .map_err(|allowed| stringify!($field).to_owned() + &allowed)?;
@@ -127,7 +127,7 @@ macro_rules! conversions {
             Ok(())
         }
 
-        fn queue_settings(settings: &Definition, detail: Detail) -> v1::QueueSettings {
+        fn queue_settings(settings: &QueueSettings, detail: Detail) -> v1::QueueSettings {
             let wire = v1::QueueSettings { $($field: Some(settings.$($core).+.to_wire()),)+ };
             match detail {
                 Detail::Summary => v1::QueueSettings { script: None, ..wire },
@@ -145,7 +145,7 @@ fila_proto::queue_settings!(conversions);
 pub(super) fn apply(
     wire: &v1::QueueSettings,
     time_max: Duration,
-    settings: &mut Definition,
+    settings: &mut QueueSettings,
 ) -> Result<(), CallError> {
     if wire.visibility_timeout_ms == Some(0) {
         let allowed = times_allowed(0, 1, time_max);
@@ -175,7 +175,7 @@ impl KeyChange {
         self,
         key: FairnessKey,
         max: usize,
-        definition: &mut Definition,
+        definition: &mut QueueSettings,
     ) -> Result<(), CallError> {
         let mut settings = definition.keys.get(&key).copied().unwrap_or_default();
         if let Some(paused) = self.paused {
@@ -347,7 +347,7 @@ mod tests {
             script: Some("function on_enqueue(msg) return {} end".to_owned()),
             hook_fallback: Some(v1::HookFallback::Refuse.into()),
         };
-        let mut definition = Definition::default();
+        let mut definition = QueueSettings::default();
         apply(&asked, YEAR, &mut definition).unwrap();
         assert_eq!(queue_settings(&definition, Detail::Full), asked);
         apply(&v1::QueueSettings::default(), YEAR, &mut definition).unwrap();
@@ -391,7 +391,7 @@ mod tests {
                 ..settings
             },
         ] {
-            let refused = apply(&odd, YEAR, &mut Definition::default());
+            let refused = apply(&odd, YEAR, &mut QueueSettings::default());
             assert!(matches!(refused, Err(CallError::Invalid(_))), "{odd:?}");
         }
     }
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn a_key_whose_settings_are_taken_back_is_not_kept() {
         let key = FairnessKey::new("a").unwrap();
-        let mut definition = Definition::default();
+        let mut definition = QueueSettings::default();
         let set = KeyChange {
             paused: Some(true),
             weight: Some(3),

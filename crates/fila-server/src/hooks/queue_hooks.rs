@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fila_core::{Definition, HookFallback, Judgement, NewMessage};
+use fila_core::{HookFallback, Judgement, NewMessage, QueueSettings};
 use fila_lua::{
     Breaker, EnqueueInput, FailureAction, FailureInput, Hook, Limits, Sandbox, Scheduling, Script,
     ScriptError,
@@ -298,8 +298,8 @@ impl QueueHooks {
     /// # Errors
     /// If the script is new and does not load.
     pub(crate) fn program_of(
-        definition: &mut Definition,
-        before: Option<(&Self, &Definition)>,
+        definition: &mut QueueSettings,
+        before: Option<(&Self, &QueueSettings)>,
         settings: &HookSettings,
     ) -> Result<Option<Program>, ScriptError> {
         let program = match (&definition.script, before) {

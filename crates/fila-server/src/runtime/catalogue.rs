@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use fila_core::{Definition, QueueStats};
+use fila_core::{QueueSettings, QueueStats};
 use fila_store::{QueueId, QueueName, Version};
 
 use super::name::source_of;
@@ -24,7 +24,7 @@ pub struct QueueEntry {
     /// The state of its definition.
     pub version: Version,
     /// What is set for it.
-    pub definition: Arc<Definition>,
+    pub definition: Arc<QueueSettings>,
     /// The queue whose dead letters are in this one, if they are.
     pub source: Option<QueueId>,
     /// On which scheduler thread it lives.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use fila_core::{DefinitionError, EnqueueError, Refused};
+use fila_core::{EnqueueError, QueueSettingsError, Refused};
 use fila_lua::ScriptError;
 use fila_store::{CommitError, ConfigKey, EngineError, OpenError, QueueName, ReadError, Version};
 
@@ -218,11 +218,11 @@ pub enum StartError {
     },
     /// A queue's definition cannot be used.
     #[error("queue `{name}` cannot be served")]
-    Definition {
+    QueueSettings {
         /// Which one.
         name: QueueName,
         /// Why.
-        source: DefinitionError,
+        source: QueueSettingsError,
     },
     /// An entry of the runtime configuration cannot be used.
     #[error("`{key}` of the runtime configuration is no text; restore a copy")]

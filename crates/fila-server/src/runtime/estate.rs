@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fila_core::Definition;
+use fila_core::QueueSettings;
 use fila_store::{Engine, Queue, QueueId, QueueName};
 use tracing::{info, warn};
 
@@ -76,8 +76,8 @@ impl<E: Engine> Estate<E> {
         {
             let began = Instant::now();
             let name = queue.name;
-            let definition = Definition::decode(&queue.definition);
-            let definition = definition.map_err(|source| StartError::Definition {
+            let definition = QueueSettings::decode(&queue.definition);
+            let definition = definition.map_err(|source| StartError::QueueSettings {
                 name: name.clone(),
                 source,
             })?;
@@ -156,7 +156,7 @@ fn households<E: Engine>(engine: &E) -> Result<Vec<Vec<Housed>>, StartError> {
             Some(name) => Some(match letters.remove(&name) {
                 Some(found) => found,
                 None => {
-                    let created = engine.create_queue(&name, Definition::default().encode());
+                    let created = engine.create_queue(&name, QueueSettings::default().encode());
                     let created = created.map_err(|source| StartError::Claim {
                         name: name.clone(),
                         source,

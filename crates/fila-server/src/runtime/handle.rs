@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fila_core::{
-    BatchId, Command, ConsumerId, Definition, Demand, EnqueueResults, Explanation, KeyCursor,
-    KeyStats, NewMessage, QueueStats, Refused, SettleResults, Settlement,
+    BatchId, Command, ConsumerId, Demand, EnqueueResults, Explanation, KeyCursor, KeyStats,
+    NewMessage, QueueSettings, QueueStats, Refused, SettleResults, Settlement,
 };
 use fila_store::{Durability, FairnessKey, ReadError, Timestamp, Version};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -325,7 +325,7 @@ impl Handle {
     pub async fn create_queue(
         &self,
         name: &str,
-        definition: Definition,
+        definition: QueueSettings,
     ) -> Result<Arc<QueueEntry>, CallError> {
         let name = QueueNameRule::parse(name)?;
         self.register(move |registrar| registrar.create(&name, definition))
@@ -340,7 +340,7 @@ impl Handle {
         &self,
         name: String,
         expected: Option<Version>,
-        change: impl FnOnce(&mut Definition) -> Result<(), CallError> + Send + 'static,
+        change: impl FnOnce(&mut QueueSettings) -> Result<(), CallError> + Send + 'static,
     ) -> Result<Arc<QueueEntry>, CallError> {
         let change = Box::new(change);
         self.register(move |registrar| registrar.update(&name, expected, change))

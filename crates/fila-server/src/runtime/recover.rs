@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fila_core::{Definition, Recovery};
+use fila_core::{QueueSettings, Recovery};
 use fila_store::{Cursor, Damaged, Engine, EngineError, QueueId, QueueName, ReadError, Shard};
 use tracing::error;
 
@@ -23,7 +23,7 @@ pub(super) struct Recovered<S> {
 pub(super) fn take_over<E: Engine>(
     engine: &E,
     queue: QueueId,
-    definition: Definition,
+    definition: QueueSettings,
     dead_letters: Option<(QueueId, QueueName)>,
 ) -> Result<Recovered<E::Shard>, EngineError> {
     let shard = engine.claim(queue)?;
@@ -37,7 +37,7 @@ pub(super) fn take_over<E: Engine>(
     })
 }
 
-fn read(shard: &impl Shard, definition: Definition) -> Result<Recovery, ReadError> {
+fn read(shard: &impl Shard, definition: QueueSettings) -> Result<Recovery, ReadError> {
     let queue = shard.queue();
     let mut recovery = Recovery::new(queue, shard.epoch(), shard.generation(), definition);
     let mut after = Some(Cursor::start());

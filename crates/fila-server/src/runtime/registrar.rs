@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fila_core::{Command, Definition};
+use fila_core::{Command, QueueSettings};
 use fila_store::{Engine, EngineError, Expected, Queue, QueueId, QueueName, Version};
 use tracing::{error, info};
 
@@ -20,14 +20,14 @@ use super::status::Status;
 use crate::hooks::{HookSettings, Pool, Program, QueueHooks};
 
 /// A change of a definition. Refuses what the definition must not become.
-pub(super) type Change = Box<dyn FnOnce(&mut Definition) -> Result<(), CallError> + Send>;
+pub(super) type Change = Box<dyn FnOnce(&mut QueueSettings) -> Result<(), CallError> + Send>;
 
 /// What a handle needs of a registrar, whatever its engine.
 pub(super) trait Register: Send + Sync + 'static {
     fn create(
         &self,
         name: &QueueName,
-        definition: Definition,
+        definition: QueueSettings,
     ) -> Result<Arc<QueueEntry>, CallError>;
 
     fn update(
@@ -84,7 +84,7 @@ impl<E: Engine> Registrar<E> {
     fn create_in_store(
         &self,
         name: &QueueName,
-        definition: &Definition,
+        definition: &QueueSettings,
     ) -> Result<Queue, CallError> {
         let created = self.engine.create_queue(name, definition.encode());
         created.map_err(|error| self.refused(name, error))
@@ -94,7 +94,7 @@ impl<E: Engine> Registrar<E> {
     fn open(
         &self,
         queue: Queue,
-        definition: Definition,
+        definition: QueueSettings,
         program: Option<Program>,
         (thread, source): (usize, Option<QueueId>),
         dead_letters: Option<(QueueId, QueueName)>,
@@ -138,7 +138,7 @@ impl<E: Engine> Register for Registrar<E> {
     fn create(
         &self,
         name: &QueueName,
-        mut definition: Definition,
+        mut definition: QueueSettings,
     ) -> Result<Arc<QueueEntry>, CallError> {
         // Outside of the lock: it takes a while.
         let program = QueueHooks::program_of(&mut definition, None, &self.hook_settings)?;
@@ -155,7 +155,7 @@ impl<E: Engine> Register for Registrar<E> {
         let queue = self.create_in_store(name, &definition)?;
         let mut dead_letters = None;
         if let Some(letters) = dead_letters_of(name) {
-            let definition = Definition::default();
+            let definition = QueueSettings::default();
             let created = self.create_in_store(&letters, &definition)?;
             dead_letters = Some((created.id, name.clone()));
             let source = Some(queue.id);
@@ -180,7 +180,7 @@ impl<E: Engine> Register for Registrar<E> {
             let (name, found) = (entry.name.clone(), entry.version);
             return Err(CallError::QueueChanged { name, found });
         }
-        let mut definition = Definition::clone(&entry.definition);
+        let mut definition = QueueSettings::clone(&entry.definition);
         change(&mut definition)?;
         let before = entry.hooks.as_deref();
         let with_definition = before.map(|hooks| (hooks, &*entry.definition));
@@ -212,7 +212,7 @@ impl<E: Engine> Register for Registrar<E> {
         self.judge.follow(entry.id, changed.hooks.as_ref());
         self.inboxes[entry.thread].put_now(Input::Command(Command::Update {
             queue: entry.id,
-            definition: Box::new(Definition::clone(&definition)),
+            definition: Box::new(QueueSettings::clone(&definition)),
         }));
         self.catalogue.put(changed.clone());
         self.retire_hooks(&entry, changed.hooks.as_deref());

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use fila_core::Definition;
 use fila_proto::v1::{
     DeathReason, DeleteQueueRequest, EnqueueRequest, Message, NackRequest, PauseQueueRequest,
     PeekRequest, PeekedMessage, ProduceRequest, PurgeQueueRequest, QueueSettings, RedriveRequest,
@@ -357,7 +356,7 @@ async fn a_queue_from_before_gets_its_dead_letters_at_the_start() {
     let config = on_disk(directory.path());
     let engine = FjallOptions::new(&config.storage.path).open().unwrap();
     let name = QueueName::parse("orders").unwrap();
-    let definition = Definition::default().encode();
+    let definition = fila_core::QueueSettings::default().encode();
     engine.create_queue(&name, definition).unwrap();
     drop(engine);
     let mut rig = Rig::with(config).await;

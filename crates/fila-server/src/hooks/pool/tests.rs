@@ -422,7 +422,7 @@ fn there_is_a_bound_on_failures_that_wait_and_the_rest_is_left_to_the_queue() {
 #[test]
 fn a_definition_says_whether_its_script_judges_failures() {
     let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
-    let mut definition = fila_core::Definition::default();
+    let mut definition = fila_core::QueueSettings::default();
     let judging = "function on_failure(msg) return { action = 'dlq' } end";
     definition.script = Some(judging.into());
     let program = QueueHooks::program_of(&mut definition, None, &rig.settings);

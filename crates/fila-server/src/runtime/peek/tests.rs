@@ -1,4 +1,4 @@
-use fila_core::Definition;
+use fila_core::QueueSettings;
 use fila_store::{
     Batch, CommitError, DeduplicationId, Engine, Epoch, Generation, Limit, MemoryDisk,
     MemoryEngine, Meta, Page, QueueName, Remembered, Timestamp,
@@ -11,7 +11,7 @@ type MemoryShard = <MemoryEngine as Engine>::Shard;
 fn shard() -> MemoryShard {
     let engine = MemoryEngine::open(&MemoryDisk::default()).unwrap();
     let name = QueueName::parse("orders").unwrap();
-    let definition = Definition::default().encode();
+    let definition = QueueSettings::default().encode();
     let queue = engine.create_queue(&name, definition).unwrap();
     engine.claim(queue.id).unwrap()
 }
@@ -123,7 +123,7 @@ fn payloads_are_cut_and_what_is_read_for_that_is_bounded_as_well() {
 fn ready(shard: &MemoryShard) -> MessageStatus {
     use fila_core::{Broker, Recovery, Settings};
     let (queue, epoch) = (shard.queue(), shard.epoch());
-    let mut recovery = Recovery::new(queue, epoch, shard.generation(), Definition::default());
+    let mut recovery = Recovery::new(queue, epoch, shard.generation(), QueueSettings::default());
     let entries = shard.scan(&Cursor::start(), 1).unwrap().items;
     recovery.message(&entries[0]);
     let mut broker: Broker<()> = Broker::new(Settings::default());

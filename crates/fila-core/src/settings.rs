@@ -18,7 +18,7 @@ use crate::RetryPolicy;
 /// The settings of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Definition {
+pub struct QueueSettings {
     /// How long a message is leased.
     #[serde(rename = "visibility_timeout_ms", with = "millis")]
     pub visibility_timeout: Duration,
@@ -53,7 +53,7 @@ pub struct Definition {
     pub failure_hook: bool,
 }
 
-impl Default for Definition {
+impl Default for QueueSettings {
     fn default() -> Self {
         Self {
             visibility_timeout: Duration::from_secs(30),
@@ -156,7 +156,7 @@ struct Stored<S> {
 
 /// Why stored settings cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum DefinitionError {
+pub enum QueueSettingsError {
     /// A later version wrote them.
     #[error(
         "the queue's settings have format {found}, newer than {VERSION}; start the version that wrote it"
@@ -170,7 +170,7 @@ pub enum DefinitionError {
     Malformed(#[source] serde_json::Error),
 }
 
-impl Definition {
+impl QueueSettings {
     /// Tells whether a hook decides about failed deliveries: [`Effects::failures`](crate::Effects::failures) asks it, and
     /// [`Broker::judge`](crate::Broker::judge) brings its answer.
     pub fn judges_failures(&self) -> bool {
@@ -191,11 +191,11 @@ impl Definition {
     ///
     /// # Errors
     /// If a later version wrote it, or it is damaged.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DefinitionError> {
-        let malformed = DefinitionError::Malformed;
+    pub fn decode(bytes: &[u8]) -> Result<Self, QueueSettingsError> {
+        let malformed = QueueSettingsError::Malformed;
         let stored: Stored<IgnoredAny> = serde_json::from_slice(bytes).map_err(malformed)?;
         if stored.version > VERSION {
-            return Err(DefinitionError::Newer {
+            return Err(QueueSettingsError::Newer {
                 found: stored.version,
             });
         }
@@ -287,13 +287,13 @@ mod hex_keys {
 mod tests {
     use super::*;
 
-    fn full() -> Definition {
+    fn full() -> QueueSettings {
         let settings = KeySettings {
             delivery: Delivering::Paused,
             weight: NonZeroU32::new(7),
             concurrency: None,
         };
-        Definition {
+        QueueSettings {
             visibility_timeout: Duration::from_millis(1234),
             ordering: Ordering::Key,
             key_concurrency: NonZeroU32::new(3),
@@ -310,15 +310,15 @@ mod tests {
                 ..RetryPolicy::default()
             },
             failure_hook: true,
-            ..Definition::default()
+            ..QueueSettings::default()
         }
     }
 
     #[test]
     fn what_is_written_is_read_back() {
-        for definition in [Definition::default(), full()] {
+        for definition in [QueueSettings::default(), full()] {
             assert_eq!(
-                Definition::decode(&definition.encode()).unwrap(),
+                QueueSettings::decode(&definition.encode()).unwrap(),
                 definition
             );
         }
@@ -327,8 +327,8 @@ mod tests {
     #[test]
     fn a_later_format_is_refused_by_its_number() {
         let newer = br#"{"version": 4, "settings": {"surprise": true}}"#;
-        let refused = Definition::decode(newer).unwrap_err();
-        assert!(matches!(refused, DefinitionError::Newer { found: 4 }));
+        let refused = QueueSettings::decode(newer).unwrap_err();
+        assert!(matches!(refused, QueueSettingsError::Newer { found: 4 }));
     }
 
     #[test]
@@ -344,7 +344,10 @@ mod tests {
             "[]".to_owned(),
             String::new(),
         ] {
-            assert!(Definition::decode(damaged.as_bytes()).is_err(), "{damaged}");
+            assert!(
+                QueueSettings::decode(damaged.as_bytes()).is_err(),
+                "{damaged}"
+            );
         }
     }
 }
