@@ -3,6 +3,8 @@
 //! The boundary speaks of queues and messages, not of bytes under keys, so that an embedded database, a SQL
 //! database and an object store all fit behind it.
 
+use std::any::Any;
+
 use bytes::Bytes;
 
 use crate::record::DecodeError;
@@ -158,7 +160,7 @@ pub trait Engine: Send + Sync + 'static {
 }
 
 /// The durable side of one owned queue, in one epoch.
-pub trait Shard: Send + Sync + 'static {
+pub trait Shard: Any + Send + Sync {
     /// Returns the queue.
     fn queue(&self) -> QueueId;
 

@@ -9,16 +9,17 @@
 //! A queue that was deleted while its changes were on their way does not take the others of the round with it: the
 //! round is stored without it. A store that fails is not written to again.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use fila_core::{Committed, Round};
-use fila_store::{Batch, CommitError, Durability, Engine, QueueId};
+use fila_store::{Batch, CommitError, Durability, Engine, QueueId, Shard};
 use tracing::error;
 
+use super::registry::Registry;
 use super::scheduler::Event;
-use super::shards::Shards;
 use super::status::Status;
 use crate::metrics::Metrics;
 
@@ -34,32 +35,32 @@ pub(super) fn threads(durability: Durability) -> usize {
 #[derive(Debug)]
 pub(super) struct Committer<E: Engine> {
     pub(super) engine: Arc<E>,
-    pub(super) shards: Arc<Shards<E::Shard>>,
+    pub(super) registry: Arc<Registry>,
     pub(super) status: Arc<Status>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) events: Sender<Event>,
     /// Whoever holds it takes the next round.
     pub(super) rounds: Mutex<Receiver<Round>>,
-    pub(super) line: Mutex<Line>,
+    pub(super) staged: Mutex<StagedRounds>,
 }
 
 /// Rounds that are staged.
 #[derive(Debug, Default)]
-pub(super) struct Line {
-    staged: Vec<Staged>,
+pub(super) struct StagedRounds {
+    rounds: Vec<StagedRound>,
     /// Whether a thread is settling, and will see to all that is put in line.
     is_settling: bool,
 }
 
 #[derive(Debug)]
-struct Staged {
+struct StagedRound {
     began: Instant,
     operations: usize,
-    outcome: Outcome,
+    outcome: StageOutcome,
 }
 
 #[derive(Debug)]
-enum Outcome {
+enum StageOutcome {
     /// As settling it turns out.
     Staged {
         round: Round,
@@ -75,7 +76,7 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<E: Engine> Committer<E> {
     /// Stores rounds as they come, until the scheduler thread hangs up.
     pub(super) fn run(&self) {
-        let _obituary = Obituary(&self.events);
+        let _report = PanicReport(&self.events);
         while let Some(is_mine) = self.stage_next() {
             while is_mine && let Some(staged) = self.take_staged() {
                 let committed = self.settle(staged);
@@ -91,33 +92,35 @@ impl<E: Engine> Committer<E> {
         let rounds = hold(&self.rounds);
         let round = rounds.recv().ok()?;
         let staged = self.stage(round);
-        let mut line = hold(&self.line);
-        line.staged.push(staged);
-        Some(!std::mem::replace(&mut line.is_settling, true))
+        let mut staged_rounds = hold(&self.staged);
+        staged_rounds.rounds.push(staged);
+        Some(!std::mem::replace(&mut staged_rounds.is_settling, true))
     }
 
     /// Takes what is to be settled now. If it is nothing, the thread is not settling any more.
-    fn take_staged(&self) -> Option<Vec<Staged>> {
-        let mut line = hold(&self.line);
-        line.is_settling = !line.staged.is_empty();
-        line.is_settling.then(|| std::mem::take(&mut line.staged))
+    fn take_staged(&self) -> Option<Vec<StagedRound>> {
+        let mut staged_rounds = hold(&self.staged);
+        staged_rounds.is_settling = !staged_rounds.rounds.is_empty();
+        staged_rounds
+            .is_settling
+            .then(|| std::mem::take(&mut staged_rounds.rounds))
     }
 
-    fn stage(&self, round: Round) -> Staged {
+    fn stage(&self, round: Round) -> StagedRound {
         let began = Instant::now();
         let operations = round.batches.iter().map(|(_, batch)| batch.len()).sum();
-        Staged {
+        StagedRound {
             began,
             operations,
             outcome: self.staged(round),
         }
     }
 
-    fn staged(&self, round: Round) -> Outcome {
+    fn staged(&self, round: Round) -> StageOutcome {
         let mut fenced = Vec::new();
         let mut shards = Vec::with_capacity(round.batches.len());
         for (queue, _) in &round.batches {
-            let shard = self.shards.of(*queue);
+            let shard = self.registry.shard(*queue);
             if shard.is_none() {
                 fenced.push(*queue);
             }
@@ -129,24 +132,25 @@ impl<E: Engine> Committer<E> {
                 .iter()
                 .zip(&shards)
                 .filter(|((queue, _), _)| !fenced.contains(queue))
-                .filter_map(|((_, batch), shard)| Some((shard.as_deref()?, batch)))
+                .filter_map(|((_, batch), shard)| Some((concrete::<E>(shard.as_deref()?), batch)))
                 .collect();
             if batches.is_empty() {
-                return Outcome::Staged { round, fenced };
+                return StageOutcome::Staged { round, fenced };
             }
             match self.engine.stage(&batches) {
-                Ok(()) => return Outcome::Staged { round, fenced },
+                Ok(()) => return StageOutcome::Staged { round, fenced },
                 Err(CommitError::Fenced { queue }) if !fenced.contains(&queue) => {
                     fenced.push(queue);
                 }
-                Err(error) => return Outcome::Over(self.failed(&error)),
+                Err(error) => return StageOutcome::Over(self.failed(&error)),
             }
         }
     }
 
     /// Returns what has become of each.
-    fn settle(&self, staged: Vec<Staged>) -> Vec<Committed> {
-        let is_staged = |staged: &Staged| matches!(staged.outcome, Outcome::Staged { .. });
+    fn settle(&self, staged: Vec<StagedRound>) -> Vec<Committed> {
+        let is_staged =
+            |staged: &StagedRound| matches!(staged.outcome, StageOutcome::Staged { .. });
         let settled = if staged.iter().any(is_staged) {
             self.engine.settle()
         } else {
@@ -157,9 +161,11 @@ impl<E: Engine> Committer<E> {
             let took = staged.began.elapsed();
             self.metrics.committed(took, staged.operations);
             match (staged.outcome, &failed) {
-                (Outcome::Over(committed), _) => committed,
-                (Outcome::Staged { .. }, Some(_)) => Committed::Unknown,
-                (Outcome::Staged { round, fenced }, None) => Committed::Stored { round, fenced },
+                (StageOutcome::Over(committed), _) => committed,
+                (StageOutcome::Staged { .. }, Some(_)) => Committed::Unknown,
+                (StageOutcome::Staged { round, fenced }, None) => {
+                    Committed::Stored { round, fenced }
+                }
             }
         });
         committed.collect()
@@ -179,15 +185,23 @@ impl<E: Engine> Committer<E> {
     }
 }
 
-/// Tells the scheduler thread that nobody will say what became of its rounds.
-struct Obituary<'a>(&'a Sender<Event>);
+/// Returns a shard as its engine knows it.
+fn concrete<E: Engine>(shard: &dyn Shard) -> &E::Shard {
+    let shard: &dyn Any = shard;
+    shard
+        .downcast_ref()
+        .expect("the registry has shards of this engine only")
+}
 
-impl Drop for Obituary<'_> {
+/// Reports all rounds of the scheduler thread as unknown if a commit thread panics.
+struct PanicReport<'a>(&'a Sender<Event>);
+
+impl Drop for PanicReport<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let unknown = std::iter::repeat_with(|| Committed::Unknown);
             let all = unknown.take(fila_core::ROUNDS_MAX).collect();
-            // One that is gone need not know.
+            // The scheduler thread may have stopped.
             let _ = self.0.send(Event::Committed(all));
         }
     }
@@ -198,9 +212,10 @@ mod tests {
     use bytes::Bytes;
     use fila_store::{
         Accident, FairnessKey, MemoryDisk, MemoryEngine, MessageId, Meta, Payload, QueueName,
-        Shard, Timestamp,
+        Timestamp,
     };
 
+    use super::super::registry::QueueEntry;
     use super::super::status::State;
     use super::*;
 
@@ -212,12 +227,12 @@ mod tests {
         let (events, events_to_take) = crossbeam_channel::unbounded();
         let committer = Committer {
             engine: Arc::new(MemoryEngine::open(disk).unwrap()),
-            shards: Arc::new(Shards::new()),
+            registry: Arc::default(),
             status: Arc::new(Status::new()),
             metrics: Arc::new(Metrics::new()),
             events,
             rounds: Mutex::new(rounds_to_commit),
-            line: Mutex::default(),
+            staged: Mutex::default(),
         };
         (committer, rounds, events_to_take)
     }
@@ -233,7 +248,17 @@ mod tests {
         let name = QueueName::parse(name).unwrap();
         let queue = committer.engine.create_queue(&name, Bytes::new()).unwrap();
         let shard = committer.engine.claim(queue.id).unwrap();
-        committer.shards.add(Arc::new(shard));
+        let entry = QueueEntry {
+            id: queue.id,
+            name: queue.name,
+            version: queue.version,
+            definition: Arc::default(),
+            source: None,
+            thread: 0,
+            figures: Arc::default(),
+            hooks: None,
+        };
+        committer.registry.add(Arc::new(entry), Arc::new(shard));
         queue.id
     }
 
@@ -241,7 +266,7 @@ mod tests {
         let key = FairnessKey::new("a").unwrap();
         let meta = Meta::new(key, Timestamp::from_millis(1));
         let batches = queues.iter().map(|&queue| {
-            let epoch = committer.shards.of(queue).unwrap().epoch();
+            let epoch = committer.registry.shard(queue).unwrap().epoch();
             let mut batch = Batch::new();
             let payload = Payload::new(Vec::new(), "x").unwrap();
             batch.put(MessageId::new(epoch, 1).unwrap(), meta.clone(), payload);
@@ -259,7 +284,7 @@ mod tests {
         let round = round(&committer, &queues);
         committer.engine.delete_queue(queues[1]).unwrap();
         committer.engine.delete_queue(queues[2]).unwrap();
-        committer.shards.remove(queues[2]);
+        committer.registry.release_shard(queues[2]);
         let Committed::Stored { fenced, .. } = committer.store(round) else {
             panic!("the round of a sound store is stored");
         };
@@ -288,7 +313,7 @@ mod tests {
         let queue = queue(&committer, "a");
         for number in 0..ROUNDS {
             let mut round = round(&committer, &[queue]);
-            let epoch = committer.shards.of(queue).unwrap().epoch();
+            let epoch = committer.registry.shard(queue).unwrap().epoch();
             let id = MessageId::new(epoch, number + 1).unwrap();
             let meta = Meta::new(FairnessKey::new("a").unwrap(), Timestamp::from_millis(1));
             round.batches[0].1 = Batch::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fila_store::{Expected, Version};
 use tokio::sync::watch;
 
-use super::config_writer::WriteConfig;
+use super::config_writer::ConfigWriter;
 use super::error::CallError;
 use super::handle::Handle;
 use crate::runtime_config::{Entries, Entry};
@@ -55,12 +55,12 @@ impl Handle {
 
     async fn write_config<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&dyn WriteConfig) -> Result<T, CallError> + Send + 'static,
+        change: impl FnOnce(&ConfigWriter) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
-        let writer = self.offices()?.config_writer;
+        let writer = self.managers()?.config;
         // Waiting here takes no thread, however many want to change something.
         let turn = self.0.config_turn.clone().acquire_owned().await;
-        let changed = tokio::task::spawn_blocking(move || (change(&*writer), turn)).await;
+        let changed = tokio::task::spawn_blocking(move || (change(&writer), turn)).await;
         let (changed, _turn) = changed.map_err(|_| self.stopped())?;
         changed
     }

@@ -14,39 +14,22 @@ use tracing::{error, info, warn};
 
 use super::error::{CallError, StartError};
 use super::status::Status;
+use super::store::Store;
 use super::throttles::Throttling;
 use crate::config::{ByteSize, LimitsConfig};
 use crate::metrics::Metrics;
 use crate::runtime_config::{self, Entries, Entry};
 
-/// What a handle needs of a writer, whatever its engine. `client` is who asks, if that is known.
-pub(super) trait WriteConfig: Send + Sync + 'static {
-    fn set(
-        &self,
-        key: &str,
-        value: String,
-        expected: Expected,
-        client: Option<SocketAddr>,
-    ) -> Result<Arc<Entry>, CallError>;
-
-    fn delete(
-        &self,
-        key: &str,
-        expected: Option<Version>,
-        client: Option<SocketAddr>,
-    ) -> Result<(), CallError>;
-}
-
-#[derive(Debug)]
-pub(super) struct ConfigWriter<E: Engine> {
-    pub(super) engine: Arc<E>,
-    /// The present state, for whoever reads it or waits for the next.
-    pub(super) state: watch::Sender<Arc<Entries>>,
+/// Changes the runtime configuration.
+pub(super) struct ConfigWriter {
+    pub(super) store: Arc<dyn Store>,
+    /// The present entries, which readers borrow and watch.
+    pub(super) entries: watch::Sender<Arc<Entries>>,
     pub(super) limits: LimitsConfig,
     pub(super) status: Arc<Status>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) throttling: Throttling,
-    /// Locked for the whole of a change.
+    /// A change holds it until it is done.
     pub(super) turn: Mutex<()>,
 }
 
@@ -74,7 +57,7 @@ pub(super) fn load(engine: &impl Engine) -> Result<Entries, StartError> {
     Ok(entries)
 }
 
-impl<E: Engine> ConfigWriter<E> {
+impl ConfigWriter {
     fn refused(&self, key: &ConfigKey, failure: &EngineError) -> CallError {
         // Nobody else writes: another version than the one we know is left by a write that failed.
         let is_failure = matches!(
@@ -130,7 +113,7 @@ impl<E: Engine> ConfigWriter<E> {
 
     fn publish(&self, now: &Entries, next: Entries) {
         let next = Arc::new(next);
-        self.state.send_replace(next.clone());
+        self.entries.send_replace(next.clone());
         if !Arc::ptr_eq(now.throttles(), next.throttles()) {
             self.throttling.follow(now.throttles(), next.throttles());
         }
@@ -138,8 +121,9 @@ impl<E: Engine> ConfigWriter<E> {
     }
 }
 
-impl<E: Engine> WriteConfig for ConfigWriter<E> {
-    fn set(
+impl ConfigWriter {
+    /// Sets an entry. `client` is the address of the caller, if it is known.
+    pub(super) fn set(
         &self,
         key: &str,
         value: String,
@@ -151,7 +135,7 @@ impl<E: Engine> WriteConfig for ConfigWriter<E> {
         runtime_config::check(key, &value)?;
         let key = ConfigKey::parse(key).map_err(|error| CallError::Invalid(error.to_string()))?;
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.state.borrow().clone();
+        let now = self.entries.borrow().clone();
         let old = now.entry(key.as_str());
         let found = old.map(|old| old.version);
         if !expected.matches(found) {
@@ -165,7 +149,7 @@ impl<E: Engine> WriteConfig for ConfigWriter<E> {
         let bytes = key.as_str().len() + value.len();
         self.has_room(&now, old.map(Arc::as_ref), bytes)?;
         let seen = found.map_or(Expected::Absent, Expected::Version);
-        let set = self.engine.set_config(&key, seen, value.clone().into());
+        let set = self.store.set_config(&key, seen, value.clone().into());
         let version = set.map_err(|error| self.refused(&key, &error))?;
         let entry = Arc::new(Entry::new(key, value, version));
         self.publish(&now, now.with(entry.clone()));
@@ -180,14 +164,15 @@ impl<E: Engine> WriteConfig for ConfigWriter<E> {
         Ok(entry)
     }
 
-    fn delete(
+    /// Deletes an entry.
+    pub(super) fn delete(
         &self,
         key: &str,
         expected: Option<Version>,
         client: Option<SocketAddr>,
     ) -> Result<(), CallError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.state.borrow().clone();
+        let now = self.entries.borrow().clone();
         let Some(old) = now.entry(key) else {
             return Err(CallError::unknown_config(key));
         };
@@ -196,7 +181,7 @@ impl<E: Engine> WriteConfig for ConfigWriter<E> {
             let (key, found) = (key.clone(), Some(found));
             return Err(CallError::ConfigChanged { key, found });
         }
-        let removed = self.engine.remove_config(key, Expected::Version(found));
+        let removed = self.store.remove_config(key, Expected::Version(found));
         removed.map_err(|error| self.refused(key, &error))?;
         self.publish(&now, now.without(key));
         info!(
@@ -239,7 +224,7 @@ mod tests {
         for (key, value) in entries {
             let key = ConfigKey::parse(key).unwrap();
             let value = Bytes::from_static(value);
-            engine.set_config(&key, Expected::Any, value).unwrap();
+            Store::set_config(&engine, &key, Expected::Any, value).unwrap();
         }
         engine
     }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fila_core::{Command, ConsumerId, Delivery, Dismissal};
 use tokio::sync::mpsc;
 
-use super::catalogue::QueueEntry;
-use super::credit::Gate;
+use super::credit::CreditWindow;
 use super::inbox::{Inbox, Input};
+use super::registry::QueueEntry;
 
 /// What a consumer is sent.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub struct Consumer {
     queue: Arc<QueueEntry>,
     inbox: Inbox,
     outgoing: mpsc::UnboundedReceiver<Outgoing>,
-    gate: Gate,
-    _place: Place,
+    window: CreditWindow,
+    _permit: ConsumerPermit,
 }
 
 impl Consumer {
@@ -39,15 +39,15 @@ impl Consumer {
         queue: Arc<QueueEntry>,
         inbox: Inbox,
         outgoing: mpsc::UnboundedReceiver<Outgoing>,
-        place: Place,
+        permit: ConsumerPermit,
     ) -> Self {
         Self {
             id,
             queue,
             inbox,
             outgoing,
-            gate: Gate::new(),
-            _place: place,
+            window: CreditWindow::new(),
+            _permit: permit,
         }
     }
 
@@ -73,7 +73,7 @@ impl Consumer {
 
     /// Lets it be sent more.
     pub fn credit(&mut self, more: u64) {
-        let grant = self.gate.add(more);
+        let grant = self.window.add(more);
         self.grant(grant);
     }
 
@@ -87,7 +87,7 @@ impl Consumer {
     fn taken(&mut self, outgoing: Outgoing) -> Outgoing {
         if let Outgoing::Deliveries(deliveries) = &outgoing {
             let bytes = deliveries.iter().map(size).sum();
-            let grant = self.gate.taken(deliveries.len(), bytes);
+            let grant = self.window.taken(deliveries.len(), bytes);
             self.grant(grant);
         }
         outgoing
@@ -116,12 +116,12 @@ fn size(delivery: &Delivery) -> usize {
     sizes.headers as usize + sizes.body as usize
 }
 
-/// A place among the consumers that there may be.
+/// Permission to be one of the consumers that a server may have.
 #[derive(Debug)]
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct ConsumerPermit(Arc<AtomicUsize>);
 
-impl Place {
-    /// Takes a place, if there is one.
+impl ConsumerPermit {
+    /// Takes a permit, if one is left.
     pub(super) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
         let free = |count| (count < max).then_some(count + 1);
         let update = taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, free);
@@ -129,7 +129,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConsumerPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -140,11 +140,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_is_left_can_be_taken_again() {
+    fn a_permit_that_is_given_back_can_be_taken_again() {
         let taken = Arc::new(AtomicUsize::new(0));
-        let first = Place::take(&taken, 1).unwrap();
-        assert!(Place::take(&taken, 1).is_none());
+        let first = ConsumerPermit::take(&taken, 1).unwrap();
+        assert!(ConsumerPermit::take(&taken, 1).is_none());
         drop(first);
-        assert!(Place::take(&taken, 1).is_some());
+        assert!(ConsumerPermit::take(&taken, 1).is_some());
     }
 }

@@ -12,7 +12,7 @@ const WINDOW_BYTES: u64 = 8 << 20;
 
 /// The credit of one consumer.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct CreditWindow {
     /// What the client has granted and the broker does not know of.
     owed: u64,
     /// What the broker may send or has sent, and nobody has taken.
@@ -21,7 +21,7 @@ pub(super) struct Gate {
     size: u64,
 }
 
-impl Gate {
+impl CreditWindow {
     pub(super) fn new() -> Self {
         Self {
             owed: 0,
@@ -68,40 +68,40 @@ mod tests {
 
     #[test]
     fn small_credit_is_passed_on_at_once() {
-        let mut gate = Gate::new();
-        assert_eq!(gate.add(1), 1);
-        assert_eq!(gate.add(10), 10);
-        assert_eq!(gate.taken(11, 11), 0);
+        let mut window = CreditWindow::new();
+        assert_eq!(window.add(1), 1);
+        assert_eq!(window.add(10), 10);
+        assert_eq!(window.taken(11, 11), 0);
     }
 
     #[test]
     fn an_unread_channel_never_holds_more_than_a_window() {
-        let mut gate = Gate::new();
-        let mut passed = u64::from(gate.add(u64::MAX));
+        let mut window = CreditWindow::new();
+        let mut passed = u64::from(window.add(u64::MAX));
         for _ in 0..100 {
-            passed += u64::from(gate.add(u64::from(u32::MAX)));
+            passed += u64::from(window.add(u64::from(u32::MAX)));
         }
         assert_eq!(passed, u64::from(WINDOW));
     }
 
     #[test]
     fn all_credit_is_passed_on_in_the_end() {
-        let mut gate = Gate::new();
-        let (mut passed, mut in_channel) = (0, u64::from(gate.add(10_000)));
+        let mut window = CreditWindow::new();
+        let (mut passed, mut in_channel) = (0, u64::from(window.add(10_000)));
         while in_channel > 0 {
             passed += 1;
             in_channel -= 1;
-            in_channel += u64::from(gate.taken(1, 100));
+            in_channel += u64::from(window.taken(1, 100));
         }
         assert_eq!(passed, 10_000);
     }
 
     #[test]
     fn large_messages_narrow_the_window() {
-        let mut gate = Gate::new();
-        let mut in_channel = gate.add(u64::MAX);
+        let mut window = CreditWindow::new();
+        let mut in_channel = window.add(u64::MAX);
         for _ in 0..2 * WINDOW {
-            in_channel = in_channel - 1 + gate.taken(1, 1 << 20);
+            in_channel = in_channel - 1 + window.taken(1, 1 << 20);
         }
         assert!(in_channel <= 8, "{in_channel}");
     }

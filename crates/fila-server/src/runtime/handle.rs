@@ -13,13 +13,13 @@ use fila_core::{
 use fila_store::{Durability, FairnessKey, ReadError, Timestamp, Version};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-use super::catalogue::{Catalogue, QueueEntry};
-use super::config_writer::WriteConfig;
-use super::consumer::{Consumer, Place};
+use super::config_writer::ConfigWriter;
+use super::consumer::{Consumer, ConsumerPermit};
 use super::error::CallError;
 use super::inbox::{Inbox, Input, Lane, Query, ServerBroker, Subscription};
-use super::peek::{Browse, Found, PeekQuery, Peeked};
-use super::registrar::Register;
+use super::manager::QueueManager;
+use super::peek::{self, PeekQuery, Peeked, StoredPage};
+use super::registry::{QueueEntry, Registry};
 use super::status::{State, Status};
 use super::ticket::{Reply, ReplySender, ServerTickets, Ticket};
 use super::{Clock, QueueNameRule};
@@ -33,20 +33,20 @@ const RESULT_BYTES: usize = 64;
 
 /// The way to a running broker.
 #[derive(Clone)]
-pub struct Handle(pub(super) Arc<Shared>);
+pub struct Handle(pub(super) Arc<HandleState>);
 
-pub(super) struct Shared {
-    pub(super) catalogue: Arc<Catalogue>,
+pub(super) struct HandleState {
+    pub(super) registry: Arc<Registry>,
     pub(super) inboxes: Arc<[Inbox]>,
     /// Taken away when the server stops, so that the store can close.
-    pub(super) offices: Mutex<Option<Offices>>,
-    /// The runtime configuration, which its writer replaces.
+    pub(super) managers: Mutex<Option<Managers>>,
+    /// The runtime configuration. Its writer replaces it.
     pub(super) config: watch::Sender<Arc<Entries>>,
-    /// Whose turn it is to change it.
+    /// Held while the runtime configuration changes.
     pub(super) config_turn: Arc<Semaphore>,
-    /// Who may read for a peek.
+    /// Held while a peek reads.
     pub(super) peeks: Arc<Semaphore>,
-    /// Who runs hooks.
+    /// The threads that run hooks.
     pub(super) pool: Pool,
     pub(super) status: Arc<Status>,
     pub(super) clock: Clock,
@@ -67,12 +67,11 @@ pub(crate) struct Frame {
     pub(crate) batch_id: Option<BatchId>,
 }
 
-/// Those who work with the store for a handle, whatever its engine.
+/// The parts of the server that write to the store for callers.
 #[derive(Clone)]
-pub(super) struct Offices {
-    pub(super) registrar: Arc<dyn Register>,
-    pub(super) browser: Arc<dyn Browse>,
-    pub(super) config_writer: Arc<dyn WriteConfig>,
+pub(super) struct Managers {
+    pub(super) queues: Arc<QueueManager>,
+    pub(super) config: Arc<ConfigWriter>,
 }
 
 /// How the server is.
@@ -101,13 +100,13 @@ impl Handle {
     /// If there is none, or the server does not take calls.
     pub fn queue(&self, name: &str) -> Result<Arc<QueueEntry>, CallError> {
         self.accepting()?;
-        let queue = self.0.catalogue.find(name);
+        let queue = self.0.registry.find(name);
         queue.ok_or_else(|| CallError::UnknownQueue(name.to_owned()))
     }
 
     /// Returns up to `limit` queues whose names begin with `prefix` and come after `after`, in the order of their names.
     pub fn queues(&self, prefix: &str, after: &str, limit: usize) -> Vec<Arc<QueueEntry>> {
-        self.0.catalogue.page(prefix, after, limit)
+        self.0.registry.page(prefix, after, limit)
     }
 
     /// Puts messages into a queue, scheduled as its hook says if it has one, and returns when those that were taken are
@@ -200,8 +199,8 @@ impl Handle {
     ) -> Result<Consumer, CallError> {
         self.accepting()?;
         let max = self.0.limits.consumers.get();
-        let place = Place::take(&self.0.consumers, max);
-        let place = place.ok_or(CallError::TooManyConsumers { max })?;
+        let permit = ConsumerPermit::take(&self.0.consumers, max)
+            .ok_or(CallError::TooManyConsumers { max })?;
         let id = ConsumerId::new(self.0.consumer_ids.fetch_add(1, Ordering::Relaxed));
         let (outlet, outgoing) = mpsc::unbounded_channel();
         let (reply, subscribed) = oneshot::channel();
@@ -219,7 +218,7 @@ impl Handle {
         let subscribe = Input::Subscribe(subscription);
         inbox.put(Lane::Calls, 0, subscribe).await?;
         // From here on, whatever happens, its end follows its beginning.
-        let consumer = Consumer::new(id, queue.clone(), inbox, outgoing, place);
+        let consumer = Consumer::new(id, queue.clone(), inbox, outgoing, permit);
         subscribed.await.map_err(|_| self.stopped())??;
         Ok(consumer)
     }
@@ -301,12 +300,13 @@ impl Handle {
         &self,
         queue: &QueueEntry,
         query: PeekQuery,
-    ) -> Result<Found, CallError> {
-        let browser = self.offices()?.browser;
+    ) -> Result<StoredPage, CallError> {
+        self.accepting()?;
         let turn = self.0.peeks.clone().acquire_owned().await;
-        let id = queue.id;
-        // The turn is over when it is all read and shown, whether or not the caller still waits.
-        let read = move || (browser.browse(id, &query), turn);
+        let shard = self.0.registry.shard(queue.id);
+        let shard = shard.ok_or(Refused::QueueGone)?;
+        // The read keeps its turn until it is done, whether or not the caller still waits.
+        let read = move || (peek::read(&*shard, &query), turn);
         let read = tokio::task::spawn_blocking(read).await;
         let (found, _turn) = read.map_err(|_| self.stopped())?;
         found.map_err(|failure| match failure {
@@ -328,7 +328,7 @@ impl Handle {
         definition: QueueSettings,
     ) -> Result<Arc<QueueEntry>, CallError> {
         let name = QueueNameRule::parse(name)?;
-        self.register(move |registrar| registrar.create(&name, definition))
+        self.manage(move |queues| queues.create(&name, definition))
             .await
     }
 
@@ -342,8 +342,7 @@ impl Handle {
         expected: Option<Version>,
         change: impl FnOnce(&mut QueueSettings) -> Result<(), CallError> + Send + 'static,
     ) -> Result<Arc<QueueEntry>, CallError> {
-        let change = Box::new(change);
-        self.register(move |registrar| registrar.update(&name, expected, change))
+        self.manage(move |queues| queues.update(&name, expected, change))
             .await
     }
 
@@ -352,8 +351,7 @@ impl Handle {
     /// # Errors
     /// If there is no such queue, or the store fails.
     pub async fn delete_queue(&self, name: String) -> Result<(), CallError> {
-        self.register(move |registrar| registrar.delete(&name))
-            .await
+        self.manage(move |queues| queues.delete(&name)).await
     }
 
     /// Returns what clients may at most ask for.
@@ -371,7 +369,7 @@ impl Handle {
         Info {
             durability: self.0.durability,
             state: self.0.status.state(),
-            queues: self.0.catalogue.len(),
+            queues: self.0.registry.len(),
             consumers: self.0.consumers.load(Ordering::Acquire),
             memory_budget: self.0.memory_budget,
             memory_used: self.0.metrics.memory_used_now(),
@@ -401,11 +399,11 @@ impl Handle {
         }
     }
 
-    pub(super) fn offices(&self) -> Result<Offices, CallError> {
+    pub(super) fn managers(&self) -> Result<Managers, CallError> {
         self.accepting()?;
-        let offices = self.0.offices.lock();
-        let offices = offices.unwrap_or_else(PoisonError::into_inner).clone();
-        offices.ok_or(CallError::ShuttingDown)
+        let managers = self.0.managers.lock();
+        let managers = managers.unwrap_or_else(PoisonError::into_inner).clone();
+        managers.ok_or(CallError::ShuttingDown)
     }
 
     /// Gives a command to the queue's scheduler thread, and waits for its answer.
@@ -466,12 +464,12 @@ impl Handle {
         }
     }
 
-    async fn register<T: Send + 'static>(
+    async fn manage<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&dyn Register) -> Result<T, CallError> + Send + 'static,
+        change: impl FnOnce(&QueueManager) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
-        let registrar = self.offices()?.registrar;
-        let changed = tokio::task::spawn_blocking(move || change(&*registrar)).await;
+        let queues = self.managers()?.queues;
+        let changed = tokio::task::spawn_blocking(move || change(&queues)).await;
         changed.map_err(|_| self.stopped())?
     }
 }

@@ -14,9 +14,9 @@ use fila_store::{QueueId, StoredMessage};
 use foldhash::fast::RandomState;
 use tokio::sync::{mpsc, oneshot};
 
-use super::catalogue::QueueEntry;
 use super::error::CallError;
 use super::handle::{Frame, Handle, takes_messages};
+use super::registry::QueueEntry;
 use super::ticket::{Reply, ReplySender};
 use crate::hooks::{About, Answer, Job, Questions, Verdict};
 
@@ -117,11 +117,11 @@ fn applied(mut messages: Vec<NewMessage>, verdicts: Vec<Verdict>) -> Vec<NewMess
 pub(crate) struct HookedFrames {
     handle: Handle,
     replies: ReplySender<EnqueueResults>,
-    lines: HashMap<QueueId, Line, RandomState>,
+    lines: HashMap<QueueId, FramePipeline, RandomState>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct FramePipeline {
     frames: mpsc::UnboundedSender<(Arc<QueueEntry>, Vec<Frame>)>,
     /// How many handfuls of frames are in it.
     under_way: Arc<AtomicUsize>,
@@ -146,7 +146,7 @@ impl HookedFrames {
         takes_messages(&queue)?;
         let hooks = queue.hooks.as_ref();
         let is_hooked = hooks.is_some_and(|hooks| hooks.defines(Hook::OnEnqueue));
-        let is_idle = |line: &Line| line.under_way.load(Ordering::Acquire) == 0;
+        let is_idle = |line: &FramePipeline| line.under_way.load(Ordering::Acquire) == 0;
         // A queue that has lost its script may still have messages on the way.
         if !is_hooked && self.lines.get(&queue.id).is_none_or(is_idle) {
             return self.handle.produce(&queue, frames, &self.replies).await;
@@ -156,7 +156,7 @@ impl HookedFrames {
         }
         let (handle, replies) = (&self.handle, &self.replies);
         let line = self.lines.entry(queue.id);
-        let line = line.or_insert_with(|| Line::start(handle.clone(), replies.clone()));
+        let line = line.or_insert_with(|| FramePipeline::start(handle.clone(), replies.clone()));
         line.under_way.fetch_add(1, Ordering::AcqRel);
         // The task ends after its line.
         let _ = line.frames.send((queue, frames));
@@ -164,7 +164,7 @@ impl HookedFrames {
     }
 }
 
-impl Line {
+impl FramePipeline {
     fn start(handle: Handle, replies: ReplySender<EnqueueResults>) -> Self {
         let (frames, mut waiting) = mpsc::unbounded_channel::<(Arc<QueueEntry>, Vec<Frame>)>();
         let under_way = Arc::new(AtomicUsize::new(0));

@@ -20,9 +20,9 @@ use fila_core::{Broker, Command, ConsumerId, Demand, Recovery, Refused};
 use fila_store::{QueueId, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::catalogue::Figures;
 use super::consumer::Outgoing;
 use super::error::CallError;
+use super::registry::Figures;
 use super::ticket::ServerTickets;
 
 /// What a scheduler thread is told.
@@ -50,7 +50,7 @@ pub(super) struct Opening {
     /// Where to keep its figures.
     pub(super) figures: Arc<Figures>,
     /// Dropped when the queue is there: what waits in the other lane may be for it.
-    pub(super) opened: Option<Sender<()>>,
+    pub(super) opened: Sender<()>,
 }
 
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl Rooms {
 
 /// The other end, which is the scheduler thread's.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct InboxReceiver {
     pub(super) calls: Receiver<Queued>,
     pub(super) bulk: Receiver<Queued>,
     room: Rooms,
@@ -138,7 +138,7 @@ pub(super) struct Outbox {
 }
 
 /// Returns both ends of an inbox with room for so many bytes of calls, and of what streams send.
-pub(super) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, Outbox) {
+pub(super) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, InboxReceiver) {
     // Room is what bounds it: a channel of a fixed length would be one more limit, in another unit.
     let (calls, calls_out) = crossbeam_channel::unbounded();
     let (bulk, bulk_out) = crossbeam_channel::unbounded();
@@ -156,13 +156,13 @@ pub(super) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, Outbox) {
         room: room.clone(),
         puts: Arc::default(),
     };
-    let outbox = Outbox {
+    let receiver = InboxReceiver {
         calls: calls_out,
         bulk: bulk_out,
         room,
         held: None,
     };
-    (inbox, outbox)
+    (inbox, receiver)
 }
 
 impl Inbox {
@@ -226,7 +226,7 @@ impl Inbox {
     }
 }
 
-impl Outbox {
+impl InboxReceiver {
     /// Returns what waits next in a lane and how many bytes it carries, and makes room; nothing, if its bytes do not
     /// fit.
     pub(super) fn try_take(
@@ -271,35 +271,35 @@ mod tests {
         Input::Command(Command::Credit { consumer, more: 1 })
     }
 
-    fn take(outbox: &mut Outbox) -> Option<Input> {
-        outbox
+    fn take(receiver: &mut InboxReceiver) -> Option<Input> {
+        receiver
             .try_take(Lane::Calls, |_| true)
             .map(|(input, _)| input)
     }
 
     #[tokio::test]
     async fn whoever_finds_no_room_waits_until_there_is_some() {
-        let (inbox, mut outbox) = inbox(64 << 10, 64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10, 64 << 10);
         inbox.put(Lane::Calls, 40 << 10, credit()).await.unwrap();
         let mut second = Box::pin(inbox.put(Lane::Calls, 40 << 10, credit()));
         assert!(futures_util::poll!(&mut second).is_pending());
         inbox.put_now(Input::Stop);
-        assert!(matches!(take(&mut outbox), Some(Input::Command(_))));
+        assert!(matches!(take(&mut receiver), Some(Input::Command(_))));
         second.await.unwrap();
-        assert!(matches!(take(&mut outbox), Some(Input::Stop)));
-        assert!(matches!(take(&mut outbox), Some(Input::Command(_))));
+        assert!(matches!(take(&mut receiver), Some(Input::Stop)));
+        assert!(matches!(take(&mut receiver), Some(Input::Command(_))));
     }
 
     #[tokio::test]
     async fn streams_are_let_in_in_turns_and_calls_are_not_held_up_by_them() {
-        let (inbox, mut outbox) = inbox(1 << 20, 64 << 10);
+        let (inbox, mut receiver) = inbox(1 << 20, 64 << 10);
         inbox.put(Lane::Bulk, 63 << 10, credit()).await.unwrap();
         let mut greedy = Box::pin(inbox.put(Lane::Bulk, 63 << 10, credit()));
         assert!(futures_util::poll!(&mut greedy).is_pending());
         let mut modest = Box::pin(inbox.put(Lane::Bulk, 0, Input::Stop));
         assert!(futures_util::poll!(&mut modest).is_pending());
         inbox.put(Lane::Calls, 63 << 10, credit()).await.unwrap();
-        let mut next = || outbox.try_take(Lane::Bulk, |_| true);
+        let mut next = || receiver.try_take(Lane::Bulk, |_| true);
         assert!(next().is_some());
         greedy.await.unwrap();
         let mut again = Box::pin(inbox.put(Lane::Bulk, 63 << 10, credit()));
@@ -313,35 +313,35 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_larger_than_the_inbox_gets_through_alone() {
-        let (inbox, mut outbox) = inbox(64 << 10, 64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10, 64 << 10);
         inbox.put(Lane::Calls, 1 << 30, credit()).await.unwrap();
-        assert!(take(&mut outbox).is_some());
+        assert!(take(&mut receiver).is_some());
         inbox.put(Lane::Calls, 0, credit()).await.unwrap();
     }
 
     #[tokio::test]
     async fn what_does_not_fit_is_held_and_keeps_its_place() {
-        let (inbox, mut outbox) = inbox(64 << 10, 64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10, 64 << 10);
         inbox.put(Lane::Calls, 10, credit()).await.unwrap();
         inbox.put_now(Input::Stop);
-        assert!(outbox.try_take(Lane::Calls, |bytes| bytes < 10).is_none());
-        assert!(outbox.is_holding());
+        assert!(receiver.try_take(Lane::Calls, |bytes| bytes < 10).is_none());
+        assert!(receiver.is_holding());
         assert!(matches!(
-            outbox.try_take(Lane::Calls, |_| true),
+            receiver.try_take(Lane::Calls, |_| true),
             Some((_, 10))
         ));
-        assert!(!outbox.is_holding());
-        assert!(matches!(take(&mut outbox), Some(Input::Stop)));
+        assert!(!receiver.is_holding());
+        assert!(matches!(take(&mut receiver), Some(Input::Stop)));
     }
 
     #[tokio::test]
     async fn a_closed_inbox_takes_nothing_from_clients() {
-        let (inbox, mut outbox) = inbox(0, 0);
+        let (inbox, mut receiver) = inbox(0, 0);
         inbox.stop();
         let refused = inbox.put(Lane::Calls, 0, credit()).await;
         assert!(matches!(refused, Err(CallError::ShuttingDown)));
         for lane in [Lane::Calls, Lane::Bulk] {
-            let last = outbox.try_take(lane, |_| true);
+            let last = receiver.try_take(lane, |_| true);
             assert!(matches!(last, Some((Input::Stop, 0))));
         }
     }

@@ -17,7 +17,6 @@
 //!
 //! The runtime configuration is beside all that: a state that anybody reads and one writer replaces, after the store.
 
-mod catalogue;
 mod clock;
 mod commit;
 mod config_calls;
@@ -25,28 +24,28 @@ mod config_writer;
 mod consumer;
 mod credit;
 mod error;
-mod estate;
+mod failure_hooks;
 mod handle;
 mod hook_calls;
 mod inbox;
-mod judge;
+mod manager;
 mod name;
+mod opening;
 mod peek;
 mod reader;
-mod recover;
+mod recovery;
 mod redrive;
-mod registrar;
+mod registry;
 mod scheduler;
 mod settings;
-mod shards;
 mod start;
 mod status;
+mod store;
 mod sweeper;
 mod throttles;
 mod ticket;
 
 pub use crate::hooks::{HookFigures, HookState};
-pub use catalogue::QueueEntry;
 pub use clock::Clock;
 pub use consumer::{Consumer, Outgoing};
 pub use error::{CallError, StartError};
@@ -54,6 +53,7 @@ pub use handle::{Handle, Info};
 pub use name::{NameError, QueueNameRule};
 pub use peek::{PeekQuery, Peeked, PeekedMessage};
 pub use redrive::{RedriveQuery, Redriving};
+pub use registry::QueueEntry;
 pub use start::{Runtime, Stopped};
 pub use status::State;
 

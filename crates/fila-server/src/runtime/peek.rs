@@ -7,8 +7,6 @@
 //! Payloads are read before the scheduler is asked. So one that was missing though its message is still there is
 //! damaged, and not gone.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use fila_core::MessageStatus;
 use fila_store::record::DecodeError;
@@ -17,8 +15,7 @@ use fila_store::{
     StoredMessage,
 };
 
-use super::recover::report_damage;
-use super::shards::Shards;
+use super::opening::report_damage;
 
 /// How many peeks read at the same time: what they hold in memory is bounded by this, and so is what they take of the
 /// disk. Others wait for their turn.
@@ -71,29 +68,16 @@ pub struct PeekedMessage {
     pub status: MessageStatus,
 }
 
-/// What a handle needs to read messages, whatever the engine. Blocks.
-pub(super) trait Browse: Send + Sync + 'static {
-    /// Reads a page.
-    fn browse(&self, queue: QueueId, query: &PeekQuery) -> Result<Found, ReadError>;
-}
-
-impl<S: Shard> Browse for Shards<S> {
-    fn browse(&self, queue: QueueId, query: &PeekQuery) -> Result<Found, ReadError> {
-        let shard: Arc<S> = self.of(queue).ok_or(ReadError::Fenced { queue })?;
-        read(&*shard, query)
-    }
-}
-
 /// What was stored when it was read.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct StoredPage {
     pub(super) messages: Vec<(StoredMessage, Loaded)>,
     damaged: Vec<Damaged>,
     pub(super) next: Option<Locator>,
     payload_bytes: Option<usize>,
 }
 
-impl Found {
+impl StoredPage {
     /// Returns the messages to ask the scheduler about.
     pub(super) fn entries(&self) -> impl Iterator<Item = &StoredMessage> {
         self.messages.iter().map(|(entry, _)| entry)
@@ -138,7 +122,7 @@ impl Found {
     }
 }
 
-fn read(shard: &impl Shard, query: &PeekQuery) -> Result<Found, ReadError> {
+pub(super) fn read(shard: &dyn Shard, query: &PeekQuery) -> Result<StoredPage, ReadError> {
     let key = query.fairness_key.as_ref();
     let is_ours = |place: &Locator| key.is_none_or(|key| *key == place.fairness_key);
     let cursor = match (&query.after, key) {
@@ -173,7 +157,7 @@ fn read(shard: &impl Shard, query: &PeekQuery) -> Result<Found, ReadError> {
         let place = found.message.as_ref();
         place.is_none_or(|place| is_ours(place) && last.as_ref() >= Some(place))
     });
-    Ok(Found {
+    Ok(StoredPage {
         messages: entries.into_iter().zip(payloads).collect(),
         damaged,
         next: last.filter(|_| is_more),

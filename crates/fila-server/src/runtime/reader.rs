@@ -1,49 +1,50 @@
-//! The threads that read messages back from the store, and drop what takes time to drop.
+//! The reader threads: they read messages back from the store, and drop values that take long to drop.
 
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 use fila_core::{Failure, Garbage, Load, LoadRequest, LoadedMessages};
-use fila_store::{Engine, ReadError, Shard};
+use fila_store::{ReadError, Shard};
 use tracing::error;
 
-use super::judge::Judge;
+use super::failure_hooks::FailureHooks;
+use super::registry::Registry;
 use super::scheduler::Event;
-use super::shards::Shards;
 
-/// How many there are. A read waits for a disk, not for a core.
+/// The number of reader threads. A read waits for a disk, not for a core.
 pub(super) const READERS: usize = 2;
 
-/// What a reader is given.
+/// Work that a scheduler thread must not wait for.
 #[derive(Debug)]
-pub(super) enum Errand {
-    /// Something to read, and who wants it. A scheduler thread has one load of a key under way at most.
+pub(super) enum BlockingJob {
+    /// Reads messages, and sends them to the scheduler thread. A scheduler thread has at most one load of a key under
+    /// way.
     Load(Load, Sender<Event>),
-    /// A failure to judge, and who wants to know.
-    Judge(Failure, Sender<Event>),
-    /// Something to drop.
+    /// Asks a hook about a failure, and sends the decision to the scheduler thread.
+    Failure(Failure, Sender<Event>),
+    /// Drops values.
     Drop(Vec<Garbage>),
 }
 
-/// What readers work with.
+/// A reader thread.
 #[derive(Debug)]
-pub(super) struct Reader<E: Engine> {
-    pub(super) shards: Arc<Shards<E::Shard>>,
-    pub(super) judge: Arc<Judge>,
+pub(super) struct Reader {
+    pub(super) registry: Arc<Registry>,
+    pub(super) failure_hooks: FailureHooks,
 }
 
-impl<E: Engine> Reader<E> {
-    /// Runs errands as they come, until nobody can send any more.
-    pub(super) fn run(&self, errands: &Receiver<Errand>) {
-        for errand in errands {
-            match errand {
-                Errand::Load(load, events) => {
+impl Reader {
+    /// Runs jobs as they come, until all scheduler threads have ended.
+    pub(super) fn run(&self, jobs: &Receiver<BlockingJob>) {
+        for job in jobs {
+            match job {
+                BlockingJob::Load(load, events) => {
                     let Load {
                         queue,
                         request,
                         token,
                     } = load;
-                    let found = match self.shards.of(queue) {
+                    let found = match self.registry.shard(queue) {
                         Some(shard) => read(&*shard, &request),
                         None => Err(ReadError::Fenced { queue }),
                     };
@@ -53,24 +54,23 @@ impl<E: Engine> Reader<E> {
                         }
                         LoadedMessages::Failed(failure)
                     });
-                    // A scheduler thread that has stopped wants nothing any more.
+                    // The scheduler thread may have stopped.
                     let _ = events.send(Event::Loaded {
                         queue,
                         token,
                         found,
                     });
                 }
-                Errand::Judge(failure, events) => {
-                    let shard = self.shards.of(failure.queue);
-                    self.judge.judge(failure, shard.as_deref(), events);
+                BlockingJob::Failure(failure, events) => {
+                    self.failure_hooks.ask(failure, events);
                 }
-                Errand::Drop(garbage) => drop(garbage),
+                BlockingJob::Drop(garbage) => drop(garbage),
             }
         }
     }
 }
 
-fn read(shard: &impl Shard, request: &LoadRequest) -> Result<LoadedMessages, ReadError> {
+fn read(shard: &dyn Shard, request: &LoadRequest) -> Result<LoadedMessages, ReadError> {
     match request {
         LoadRequest::Backlog { key, after, limit } => {
             let page = shard.backlog(key, *after, *limit)?;

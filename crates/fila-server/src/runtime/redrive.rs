@@ -18,11 +18,11 @@ use fila_core::{Command, EnqueueError, MovedMessage, RedriveError, RedriveResult
 use fila_store::{FairnessKey, Loaded, Locator, MessageId, Payload, StoredMessage, Timestamp};
 use tokio::time::Instant;
 
-use super::catalogue::QueueEntry;
 use super::error::CallError;
 use super::handle::Handle;
 use super::inbox::Lane;
-use super::peek::{Found, PeekQuery};
+use super::peek::{PeekQuery, StoredPage};
+use super::registry::QueueEntry;
 use crate::hooks::Verdict;
 
 /// Messages of one page, while nobody else is at work. A round is about as large under load.
@@ -91,7 +91,7 @@ pub struct Progress {
 
 /// What became of one page.
 #[derive(Debug, Default)]
-struct Outcome {
+struct PageOutcome {
     moved: u64,
     leased: u64,
     /// How many can be moved in a moment: they are just being read for a consumer, or the round was full.
@@ -180,11 +180,11 @@ impl Redriving {
             }
         }
         let messages = self.admit(candidates).await?;
-        let mut outcome = Outcome::default();
+        let mut outcome = PageOutcome::default();
         if !messages.is_empty() {
             let moved = self.move_page(stamp, messages).await?;
             self.stamp = Some(moved.stamp);
-            outcome = Outcome::of(moved.results);
+            outcome = PageOutcome::of(moved.results);
         }
         self.progress.redriven += outcome.moved;
         self.pace.rest(began, Instant::now());
@@ -220,7 +220,7 @@ impl Redriving {
     }
 
     /// Reads the next page.
-    async fn read(&self, messages: usize) -> Result<Found, CallError> {
+    async fn read(&self, messages: usize) -> Result<StoredPage, CallError> {
         let query = PeekQuery {
             fairness_key: self.query.fairness_key.clone(),
             after: self.after.clone(),
@@ -328,7 +328,7 @@ fn is_between(begun_at: Timestamp, moment: Timestamp, now: Timestamp) -> bool {
     begun_at < moment && moment <= now
 }
 
-impl Outcome {
+impl PageOutcome {
     fn of(results: Vec<Result<MessageId, RedriveError>>) -> Self {
         let mut outcome = Self::default();
         for result in results {
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn what_the_round_had_no_room_for_is_tried_again_and_not_taken_for_moved() {
         let full = EnqueueError::BufferFull { max: 1 };
-        let outcome = Outcome::of(vec![
+        let outcome = PageOutcome::of(vec![
             Err(RedriveError::Refused(full)),
             Err(RedriveError::Busy),
             Err(RedriveError::Stale),

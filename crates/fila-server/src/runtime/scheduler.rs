@@ -18,11 +18,11 @@ use foldhash::fast::RandomState;
 use tokio::sync::mpsc;
 
 use super::Clock;
-use super::catalogue::Figures;
 use super::consumer::Outgoing;
-use super::inbox::{Input, Lane, Outbox, ServerBroker, Subscription};
-use super::reader::Errand;
-use super::recover::report_damage;
+use super::inbox::{InboxReceiver, Input, Lane, ServerBroker, Subscription};
+use super::opening::report_damage;
+use super::reader::BlockingJob;
+use super::registry::Figures;
 use super::ticket::ServerTickets;
 use crate::metrics::Metrics;
 
@@ -57,37 +57,47 @@ pub(super) enum Event {
 /// A scheduler thread and what it owns.
 #[derive(Debug)]
 pub(super) struct Scheduler {
-    pub(super) number: usize,
-    pub(super) broker: ServerBroker,
-    pub(super) clock: Clock,
-    pub(super) inbox: Outbox,
-    pub(super) events: Receiver<Event>,
-    /// For readers to answer to.
-    pub(super) loaded: Sender<Event>,
-    pub(super) rounds: Sender<Round>,
-    pub(super) errands: Sender<Errand>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) outlets: HashMap<ConsumerId, Outlet, RandomState>,
-    pub(super) figures: HashMap<QueueId, Arc<Figures>, RandomState>,
-    pub(super) touched: Vec<ConsumerId>,
-    pub(super) phase: Phase,
-    pub(super) collected: Collected,
+    number: usize,
+    broker: ServerBroker,
+    clock: Clock,
+    channels: Channels,
+    metrics: Arc<Metrics>,
+    outlets: HashMap<ConsumerId, Outlet, RandomState>,
+    figures: HashMap<QueueId, Arc<Figures>, RandomState>,
+    /// Consumers that have pending deliveries.
+    touched: Vec<ConsumerId>,
+    phase: SchedulerPhase,
+    collected: Collected,
     /// What the rounds under way are storing, the oldest first.
-    pub(super) under_way: VecDeque<Collected>,
+    under_way: VecDeque<Collected>,
     /// The most bytes of all of them.
-    pub(super) buffered_max: usize,
+    buffered_max: usize,
+}
+
+/// The channels of a scheduler thread.
+#[derive(Debug)]
+pub(super) struct Channels {
+    pub(super) inbox: InboxReceiver,
+    /// From the commit and reader threads, and from the hooks.
+    pub(super) events: Receiver<Event>,
+    /// The sending side of `events`, for those that do jobs.
+    pub(super) replies: Sender<Event>,
+    /// To the commit threads.
+    pub(super) rounds: Sender<Round>,
+    /// To the reader threads.
+    pub(super) jobs: Sender<BlockingJob>,
 }
 
 /// Where deliveries of one consumer go.
 #[derive(Debug)]
-pub(super) struct Outlet {
+struct Outlet {
     sender: mpsc::UnboundedSender<Outgoing>,
     /// What this turn has for it.
     pending: Vec<Delivery>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+enum SchedulerPhase {
     Running,
     /// One lane of the inbox is at its end.
     Stopping,
@@ -97,12 +107,36 @@ pub(super) enum Phase {
 
 /// What the next round is to store.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Collected {
+struct Collected {
     bytes: usize,
     messages: usize,
 }
 
 impl Scheduler {
+    pub(super) fn new(
+        number: usize,
+        broker: ServerBroker,
+        channels: Channels,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+        buffered_max: usize,
+    ) -> Self {
+        Self {
+            number,
+            broker,
+            clock,
+            channels,
+            metrics,
+            outlets: HashMap::default(),
+            figures: HashMap::default(),
+            touched: Vec::new(),
+            phase: SchedulerPhase::Running,
+            collected: Collected::default(),
+            under_way: VecDeque::new(),
+            buffered_max,
+        }
+    }
+
     /// Works until it is told to stop and all that was accepted is stored and answered.
     pub(super) fn run(mut self) {
         loop {
@@ -113,7 +147,7 @@ impl Scheduler {
             self.seal();
             self.flush();
             self.publish();
-            if self.phase == Phase::Ending && !self.broker.is_writing() {
+            if self.phase == SchedulerPhase::Ending && !self.broker.is_writing() {
                 return;
             }
             self.wait();
@@ -121,7 +155,7 @@ impl Scheduler {
     }
 
     fn take_events(&mut self) {
-        while let Ok(event) = self.events.try_recv() {
+        while let Ok(event) = self.channels.events.try_recv() {
             let now = self.clock.now();
             match event {
                 Event::Committed(committed) => {
@@ -148,7 +182,7 @@ impl Scheduler {
     fn take_inputs(&mut self) {
         let mut taken = 0;
         for lane in [Lane::Calls, Lane::Bulk] {
-            while taken < TURN && self.phase != Phase::Ending {
+            while taken < TURN && self.phase != SchedulerPhase::Ending {
                 let may_take = match lane {
                     Lane::Calls => !self.broker.is_full(),
                     Lane::Bulk => self.takes_bulk(),
@@ -160,7 +194,7 @@ impl Scheduler {
                 let held = self.collected.bytes + self.stored_now().bytes;
                 let max = self.buffered_max;
                 let fits = |bytes| held == 0 || held + bytes <= max;
-                let Some((input, bytes)) = self.inbox.try_take(lane, fits) else {
+                let Some((input, bytes)) = self.channels.inbox.try_take(lane, fits) else {
                     break;
                 };
                 self.collected.bytes += bytes;
@@ -192,8 +226,8 @@ impl Scheduler {
             Input::Query(query) => (query.run)(&mut self.broker, self.clock.now()),
             Input::Subscribe(subscription) => self.subscribe(subscription),
             Input::Stop => match self.phase {
-                Phase::Running => self.phase = Phase::Stopping,
-                Phase::Stopping | Phase::Ending => self.end(),
+                SchedulerPhase::Running => self.phase = SchedulerPhase::Stopping,
+                SchedulerPhase::Stopping | SchedulerPhase::Ending => self.end(),
             },
         }
     }
@@ -229,7 +263,7 @@ impl Scheduler {
 
     /// Sends consumers no more, and ends their streams once they have their last answers.
     fn end(&mut self) {
-        self.phase = Phase::Ending;
+        self.phase = SchedulerPhase::Ending;
         let now = self.clock.now();
         for (consumer, outlet) in self.outlets.drain() {
             let _ = outlet.sender.send(Outgoing::Stopped);
@@ -269,18 +303,21 @@ impl Scheduler {
             }
         }
         for load in effects.loads.drain(..) {
-            let _ = self.errands.send(Errand::Load(load, self.loaded.clone()));
+            let _ = self
+                .channels
+                .jobs
+                .send(BlockingJob::Load(load, self.channels.replies.clone()));
         }
         for failure in effects.failures.drain(..) {
-            let errand = Errand::Judge(failure, self.loaded.clone());
-            let _ = self.errands.send(errand);
+            let job = BlockingJob::Failure(failure, self.channels.replies.clone());
+            let _ = self.channels.jobs.send(job);
         }
         for (queue, damaged) in effects.damaged.drain(..) {
             report_damage(queue, &damaged);
         }
         if !effects.garbage.is_empty() {
             let garbage = std::mem::take(&mut effects.garbage);
-            let _ = self.errands.send(Errand::Drop(garbage));
+            let _ = self.channels.jobs.send(BlockingJob::Drop(garbage));
         }
     }
 
@@ -294,7 +331,7 @@ impl Scheduler {
         if let Some(round) = self.broker.seal() {
             self.under_way
                 .push_back(std::mem::take(&mut self.collected));
-            if self.rounds.send(round).is_err() {
+            if self.channels.rounds.send(round).is_err() {
                 // The commit threads are gone, and have taken the server out of service.
                 while self.under_way.pop_front().is_some() {
                     self.broker.committed(self.clock.now(), Committed::Failed);
@@ -330,13 +367,13 @@ impl Scheduler {
     /// Waits until there is something to do.
     fn wait(&self) {
         let mut select = Select::new();
-        select.recv(&self.events);
-        let takes = self.phase != Phase::Ending && !self.inbox.is_holding();
+        select.recv(&self.channels.events);
+        let takes = self.phase != SchedulerPhase::Ending && !self.channels.inbox.is_holding();
         if takes && !self.broker.is_full() {
-            select.recv(&self.inbox.calls);
+            select.recv(&self.channels.inbox.calls);
         }
         if takes && self.takes_bulk() {
-            select.recv(&self.inbox.bulk);
+            select.recv(&self.channels.inbox.bulk);
         }
         match self.broker.next_timer() {
             None => drop(select.ready()),

@@ -66,12 +66,12 @@ impl Status {
 
 /// Takes the server out of service if the thread that holds it panics.
 #[derive(Debug)]
-pub(super) struct Witness {
+pub(super) struct PanicGuard {
     pub(super) status: std::sync::Arc<Status>,
     pub(super) thread: &'static str,
 }
 
-impl Drop for Witness {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.status.fail(self.thread);
@@ -97,12 +97,12 @@ mod tests {
     #[test]
     fn a_thread_that_panics_takes_the_server_out_of_service() {
         let status = std::sync::Arc::new(Status::new());
-        let witness = Witness {
+        let guard = PanicGuard {
             status: status.clone(),
             thread: "a test",
         };
         let ended = std::thread::spawn(move || {
-            let _witness = witness;
+            let _guard = guard;
             panic!("as planned");
         });
         ended.join().unwrap_err();

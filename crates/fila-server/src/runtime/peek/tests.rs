@@ -44,7 +44,7 @@ fn query(messages: usize) -> PeekQuery {
     }
 }
 
-fn ids(found: &Found) -> Vec<MessageId> {
+fn ids(found: &StoredPage) -> Vec<MessageId> {
     found.messages.iter().map(|(entry, _)| entry.id).collect()
 }
 

@@ -1,0 +1,76 @@
+//! The storage engine without its type.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fila_store::{
+    ConfigKey, Engine, EngineError, Expected, Queue, QueueId, QueueName, ReadError, Shard, Version,
+};
+
+/// What changes of queues and of the runtime configuration need of an [`Engine`]. It hides the engine's type from the
+/// [handle](super::Handle), which clients of any engine hold. All calls block.
+pub(super) trait Store: Send + Sync + 'static {
+    fn create_queue(&self, name: &QueueName, definition: Bytes) -> Result<Queue, EngineError>;
+
+    fn update_queue(
+        &self,
+        queue: QueueId,
+        expected: Expected,
+        definition: Bytes,
+    ) -> Result<Version, EngineError>;
+
+    fn delete_queues(&self, queues: &[QueueId]) -> Result<(), EngineError>;
+
+    fn queues(&self) -> Result<Vec<Queue>, ReadError>;
+
+    fn claim(&self, queue: QueueId) -> Result<Arc<dyn Shard>, EngineError>;
+
+    fn set_config(
+        &self,
+        key: &ConfigKey,
+        expected: Expected,
+        value: Bytes,
+    ) -> Result<Version, EngineError>;
+
+    fn remove_config(&self, key: &ConfigKey, expected: Expected) -> Result<(), EngineError>;
+}
+
+impl<E: Engine> Store for E {
+    fn create_queue(&self, name: &QueueName, definition: Bytes) -> Result<Queue, EngineError> {
+        Engine::create_queue(self, name, definition)
+    }
+
+    fn update_queue(
+        &self,
+        queue: QueueId,
+        expected: Expected,
+        definition: Bytes,
+    ) -> Result<Version, EngineError> {
+        Engine::update_queue(self, queue, expected, definition)
+    }
+
+    fn delete_queues(&self, queues: &[QueueId]) -> Result<(), EngineError> {
+        Engine::delete_queues(self, queues)
+    }
+
+    fn queues(&self) -> Result<Vec<Queue>, ReadError> {
+        Engine::queues(self)
+    }
+
+    fn claim(&self, queue: QueueId) -> Result<Arc<dyn Shard>, EngineError> {
+        Ok(Arc::new(Engine::claim(self, queue)?))
+    }
+
+    fn set_config(
+        &self,
+        key: &ConfigKey,
+        expected: Expected,
+        value: Bytes,
+    ) -> Result<Version, EngineError> {
+        Engine::set_config(self, key, expected, value)
+    }
+
+    fn remove_config(&self, key: &ConfigKey, expected: Expected) -> Result<(), EngineError> {
+        Engine::remove_config(self, key, expected)
+    }
+}
