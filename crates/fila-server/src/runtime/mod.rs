@@ -17,46 +17,29 @@
 //!
 //! The runtime configuration is beside all that: a state that anybody reads and one writer replaces, after the store.
 
+mod calls;
 mod clock;
-mod commit;
-mod config_calls;
-mod config_writer;
-mod consumer;
-mod credit;
+mod config;
 mod error;
-mod failure_hooks;
-mod handle;
-mod hook_calls;
-mod inbox;
-mod manager;
-mod name;
-mod opening;
-mod peek;
-mod reader;
-mod recovery;
-mod redrive;
-mod registry;
-mod scheduler;
+mod queues;
 mod settings;
 mod start;
 mod status;
 mod store;
-mod sweeper;
-mod throttles;
-mod ticket;
+mod threads;
 
 pub use crate::hooks::{HookFigures, HookState};
+pub use calls::consumer::{Consumer, Outgoing};
+pub use calls::handle::{Handle, Info};
+pub use calls::peek::{PeekQuery, Peeked, PeekedMessage};
+pub use calls::redrive::{RedriveQuery, Redriving};
 pub use clock::Clock;
-pub use consumer::{Consumer, Outgoing};
 pub use error::{CallError, StartError};
-pub use handle::{Handle, Info};
-pub use name::{NameError, QueueNameRule};
-pub use peek::{PeekQuery, Peeked, PeekedMessage};
-pub use redrive::{RedriveQuery, Redriving};
-pub use registry::QueueEntry;
+pub use queues::names::{NameError, QueueNameRule};
+pub use queues::registry::QueueEntry;
 pub use start::{Runtime, Stopped};
 pub use status::State;
 
-pub(crate) use handle::Frame;
-pub(crate) use hook_calls::HookedFrames;
-pub(crate) use ticket::{Replies, Reply, ReplySender};
+pub(crate) use calls::handle::Frame;
+pub(crate) use calls::hooks::HookedFrames;
+pub(crate) use threads::ticket::{Replies, Reply, ReplySender};

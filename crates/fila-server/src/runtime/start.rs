@@ -12,26 +12,26 @@ use tokio::sync::{Semaphore, watch};
 use tracing::{error, info};
 
 use super::Clock;
-use super::commit::{self, Committer};
-use super::config_writer::{self, ConfigWriter};
-use super::error::StartError;
-use super::failure_hooks::FailureHooks;
-use super::handle::{Handle, HandleState, Managers};
-use super::inbox::{Inbox, InboxReceiver, inbox};
-use super::manager::QueueManager;
-use super::opening::QueueOpener;
-use super::peek::PEEKS;
-use super::reader::{BlockingJob, READERS, Reader};
-use super::recovery;
-use super::registry::Registry;
-use super::scheduler::{Channels, ROUND_BYTES, Scheduler};
-use super::settings::settings;
-use super::status::{PanicGuard, Status};
-use super::sweeper::Sweeper;
-use super::throttles::Throttling;
 use crate::config::{Config, StorageEngine};
 use crate::hooks::{HookSettings, Pool};
 use crate::metrics::Metrics;
+use crate::runtime::calls::handle::{Handle, HandleState, Managers};
+use crate::runtime::calls::peek::PEEKS;
+use crate::runtime::config::throttles::Throttling;
+use crate::runtime::config::writer::{self, ConfigWriter};
+use crate::runtime::error::StartError;
+use crate::runtime::queues::manager::QueueManager;
+use crate::runtime::queues::opening::QueueOpener;
+use crate::runtime::queues::recovery;
+use crate::runtime::queues::registry::Registry;
+use crate::runtime::settings::settings;
+use crate::runtime::status::{PanicGuard, Status};
+use crate::runtime::threads::commit::{self, Committer};
+use crate::runtime::threads::failure_hooks::FailureHooks;
+use crate::runtime::threads::inbox::{Inbox, InboxReceiver, inbox};
+use crate::runtime::threads::reader::{BlockingJob, READERS, Reader};
+use crate::runtime::threads::scheduler::{Channels, ROUND_BYTES, Scheduler};
+use crate::runtime::threads::sweeper::Sweeper;
 
 /// A broker and its threads. Dropping it tells them to stop, and does not wait for them.
 #[derive(Debug)]
@@ -273,7 +273,7 @@ fn handle<E: Engine>(
         hook_settings: Arc::new(HookSettings::new(config)),
     };
     let spread = recovery::open_all(&opener)?;
-    let entries = watch::Sender::new(Arc::new(config_writer::load(&**engine)?));
+    let entries = watch::Sender::new(Arc::new(writer::load(&**engine)?));
     let timeout = opener.hook_settings.timeout();
     let pool = Pool::start(timeout, entries.subscribe()).map_err(StartError::Thread)?;
     let throttling = Throttling {

@@ -9,7 +9,7 @@ use fila_store::{
 
 /// What changes of queues and of the runtime configuration need of an [`Engine`]. It hides the engine's type from the
 /// [handle](super::Handle), which clients of any engine hold. All calls block.
-pub(super) trait Store: Send + Sync + 'static {
+pub(crate) trait Store: Send + Sync + 'static {
     fn create_queue(&self, name: &QueueName, definition: Bytes) -> Result<Queue, EngineError>;
 
     fn update_queue(

@@ -17,14 +17,14 @@ use fila_store::QueueId;
 use foldhash::fast::RandomState;
 use tokio::sync::mpsc;
 
-use super::Clock;
-use super::consumer::Outgoing;
-use super::inbox::{InboxReceiver, Input, Lane, ServerBroker, Subscription};
-use super::opening::report_damage;
-use super::reader::BlockingJob;
-use super::registry::Figures;
-use super::ticket::ServerTickets;
 use crate::metrics::Metrics;
+use crate::runtime::Clock;
+use crate::runtime::calls::consumer::Outgoing;
+use crate::runtime::queues::opening::report_damage;
+use crate::runtime::queues::registry::Figures;
+use crate::runtime::threads::inbox::{InboxReceiver, Input, Lane, ServerBroker, Subscription};
+use crate::runtime::threads::reader::BlockingJob;
+use crate::runtime::threads::ticket::ServerTickets;
 
 /// Messages and results that are taken in one turn, about: a millisecond of work, so that timers are on time.
 const TURN: usize = 128;
@@ -32,12 +32,12 @@ const TURN: usize = 128;
 /// Messages and bytes of a round beyond which streams wait for the next one. A larger round is hardly cheaper for each
 /// message, and everybody whose message is in it, or in the one after it, waits for all of it.
 const ROUND_MESSAGES: usize = 1_024;
-pub(super) const ROUND_BYTES: usize = 2 << 20;
+pub(crate) const ROUND_BYTES: usize = 2 << 20;
 
 /// What the other threads tell a scheduler thread. There is room for it at any time: a broker has a few rounds under
 /// way, and one load per key.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// What became of the oldest rounds under way.
     Committed(Vec<Committed>),
     /// What was read.
@@ -56,7 +56,7 @@ pub(super) enum Event {
 
 /// A scheduler thread and what it owns.
 #[derive(Debug)]
-pub(super) struct Scheduler {
+pub(crate) struct Scheduler {
     number: usize,
     broker: ServerBroker,
     clock: Clock,
@@ -76,16 +76,16 @@ pub(super) struct Scheduler {
 
 /// The channels of a scheduler thread.
 #[derive(Debug)]
-pub(super) struct Channels {
-    pub(super) inbox: InboxReceiver,
+pub(crate) struct Channels {
+    pub(crate) inbox: InboxReceiver,
     /// From the commit and reader threads, and from the hooks.
-    pub(super) events: Receiver<Event>,
+    pub(crate) events: Receiver<Event>,
     /// The sending side of `events`, for those that do jobs.
-    pub(super) replies: Sender<Event>,
+    pub(crate) replies: Sender<Event>,
     /// To the commit threads.
-    pub(super) rounds: Sender<Round>,
+    pub(crate) rounds: Sender<Round>,
     /// To the reader threads.
-    pub(super) jobs: Sender<BlockingJob>,
+    pub(crate) jobs: Sender<BlockingJob>,
 }
 
 /// Where deliveries of one consumer go.
@@ -113,7 +113,7 @@ struct Collected {
 }
 
 impl Scheduler {
-    pub(super) fn new(
+    pub(crate) fn new(
         number: usize,
         broker: ServerBroker,
         channels: Channels,
@@ -138,7 +138,7 @@ impl Scheduler {
     }
 
     /// Works until it is told to stop and all that was accepted is stored and answered.
-    pub(super) fn run(mut self) {
+    pub(crate) fn run(mut self) {
         loop {
             self.take_events();
             self.take_inputs();

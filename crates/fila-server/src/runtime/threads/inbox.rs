@@ -20,14 +20,14 @@ use fila_core::{Broker, Command, ConsumerId, Demand, Recovery, Refused};
 use fila_store::{QueueId, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::consumer::Outgoing;
-use super::error::CallError;
-use super::registry::Figures;
-use super::ticket::ServerTickets;
+use crate::runtime::calls::consumer::Outgoing;
+use crate::runtime::error::CallError;
+use crate::runtime::queues::registry::Figures;
+use crate::runtime::threads::ticket::ServerTickets;
 
 /// What a scheduler thread is told.
 #[derive(Debug)]
-pub(super) enum Input {
+pub(crate) enum Input {
     /// Takes over a queue.
     Open(Opening),
     /// Executes a command.
@@ -44,35 +44,35 @@ pub(super) enum Input {
 
 /// A queue to be taken over.
 #[derive(Debug)]
-pub(super) struct Opening {
-    pub(super) queue: QueueId,
-    pub(super) recovery: Box<Recovery>,
+pub(crate) struct Opening {
+    pub(crate) queue: QueueId,
+    pub(crate) recovery: Box<Recovery>,
     /// Where to keep its figures.
-    pub(super) figures: Arc<Figures>,
+    pub(crate) figures: Arc<Figures>,
     /// Dropped when the queue is there: what waits in the other lane may be for it.
-    pub(super) opened: Sender<()>,
+    pub(crate) opened: Sender<()>,
 }
 
 #[derive(Debug)]
-pub(super) struct Subscription {
-    pub(super) queue: QueueId,
-    pub(super) consumer: ConsumerId,
-    pub(super) demand: Demand,
-    pub(super) outlet: mpsc::UnboundedSender<Outgoing>,
-    pub(super) reply: oneshot::Sender<Result<(), Refused>>,
+pub(crate) struct Subscription {
+    pub(crate) queue: QueueId,
+    pub(crate) consumer: ConsumerId,
+    pub(crate) demand: Demand,
+    pub(crate) outlet: mpsc::UnboundedSender<Outgoing>,
+    pub(crate) reply: oneshot::Sender<Result<(), Refused>>,
 }
 
 /// The broker of a scheduler thread.
-pub(super) type ServerBroker = Broker<ServerTickets>;
+pub(crate) type ServerBroker = Broker<ServerTickets>;
 
 /// Runs on a scheduler thread.
-pub(super) type Ask = Box<dyn FnOnce(&mut ServerBroker, Timestamp) + Send>;
+pub(crate) type Ask = Box<dyn FnOnce(&mut ServerBroker, Timestamp) + Send>;
 
 /// A question to the broker of a scheduler thread. It sends its own answer.
-pub(super) struct Query {
+pub(crate) struct Query {
     /// How much work it is, in messages.
-    pub(super) cost: usize,
-    pub(super) run: Ask,
+    pub(crate) cost: usize,
+    pub(crate) run: Ask,
 }
 
 impl fmt::Debug for Query {
@@ -85,7 +85,7 @@ impl fmt::Debug for Query {
 
 /// An input, how many bytes it carries, and the room it takes.
 #[derive(Debug)]
-pub(super) struct Queued {
+pub(crate) struct Queued {
     input: Input,
     bytes: usize,
     room: usize,
@@ -93,7 +93,7 @@ pub(super) struct Queued {
 
 /// Who is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(crate) enum Lane {
     /// Calls, and what consumers say.
     Calls,
     /// Frames of produce streams.
@@ -102,7 +102,7 @@ pub(super) enum Lane {
 
 /// The way in.
 #[derive(Clone, Debug)]
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     calls: Sender<Queued>,
     bulk: Sender<Queued>,
     room: Rooms,
@@ -129,16 +129,16 @@ impl Rooms {
 
 /// The other end, which is the scheduler thread's.
 #[derive(Debug)]
-pub(super) struct InboxReceiver {
-    pub(super) calls: Receiver<Queued>,
-    pub(super) bulk: Receiver<Queued>,
+pub(crate) struct InboxReceiver {
+    pub(crate) calls: Receiver<Queued>,
+    pub(crate) bulk: Receiver<Queued>,
     room: Rooms,
     /// What was next when its bytes did not fit.
     held: Option<(Lane, Queued)>,
 }
 
 /// Returns both ends of an inbox with room for so many bytes of calls, and of what streams send.
-pub(super) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, InboxReceiver) {
+pub(crate) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, InboxReceiver) {
     // Room is what bounds it: a channel of a fixed length would be one more limit, in another unit.
     let (calls, calls_out) = crossbeam_channel::unbounded();
     let (bulk, bulk_out) = crossbeam_channel::unbounded();
@@ -170,7 +170,7 @@ impl Inbox {
     ///
     /// # Cancel safety
     /// Dropped before it is done, it has put nothing in.
-    pub(super) async fn put(
+    pub(crate) async fn put(
         &self,
         lane: Lane,
         bytes: usize,
@@ -197,12 +197,12 @@ impl Inbox {
     }
 
     /// Returns how often calls, streams and consumers have put anything in.
-    pub(super) fn puts(&self) -> u64 {
+    pub(crate) fn puts(&self) -> u64 {
         self.puts.load(Ordering::Relaxed)
     }
 
     /// Puts an input in at once.
-    pub(super) fn put_now(&self, input: Input) {
+    pub(crate) fn put_now(&self, input: Input) {
         let queued = Queued {
             input,
             bytes: 0,
@@ -212,7 +212,7 @@ impl Inbox {
     }
 
     /// Tells the thread to stop, after all that is in both lanes.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         for lane in [Lane::Calls, Lane::Bulk] {
             self.room.of(lane).0.close();
         }
@@ -229,7 +229,7 @@ impl Inbox {
 impl InboxReceiver {
     /// Returns what waits next in a lane and how many bytes it carries, and makes room; nothing, if its bytes do not
     /// fit.
-    pub(super) fn try_take(
+    pub(crate) fn try_take(
         &mut self,
         lane: Lane,
         fits: impl FnOnce(usize) -> bool,
@@ -257,7 +257,7 @@ impl InboxReceiver {
     }
 
     /// Tells whether what is next did not fit.
-    pub(super) fn is_holding(&self) -> bool {
+    pub(crate) fn is_holding(&self) -> bool {
         self.held.is_some()
     }
 }

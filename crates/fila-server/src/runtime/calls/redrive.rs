@@ -18,12 +18,12 @@ use fila_core::{Command, EnqueueError, MovedMessage, RedriveError, RedriveResult
 use fila_store::{FairnessKey, Loaded, Locator, MessageId, Payload, StoredMessage, Timestamp};
 use tokio::time::Instant;
 
-use super::error::CallError;
-use super::handle::Handle;
-use super::inbox::Lane;
-use super::peek::{PeekQuery, StoredPage};
-use super::registry::QueueEntry;
 use crate::hooks::Verdict;
+use crate::runtime::calls::handle::Handle;
+use crate::runtime::calls::peek::{PeekQuery, StoredPage};
+use crate::runtime::error::CallError;
+use crate::runtime::queues::registry::QueueEntry;
+use crate::runtime::threads::inbox::Lane;
 
 /// Messages of one page, while nobody else is at work. A round is about as large under load.
 const PAGE: usize = 256;

@@ -12,7 +12,7 @@ const WINDOW_BYTES: u64 = 8 << 20;
 
 /// The credit of one consumer.
 #[derive(Debug)]
-pub(super) struct CreditWindow {
+pub(crate) struct CreditWindow {
     /// What the client has granted and the broker does not know of.
     owed: u64,
     /// What the broker may send or has sent, and nobody has taken.
@@ -22,7 +22,7 @@ pub(super) struct CreditWindow {
 }
 
 impl CreditWindow {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             owed: 0,
             open: 0,
@@ -31,13 +31,13 @@ impl CreditWindow {
     }
 
     /// Takes credit from the client, and returns how much of it to pass on.
-    pub(super) fn add(&mut self, credit: u64) -> u32 {
+    pub(crate) fn add(&mut self, credit: u64) -> u32 {
         self.owed = self.owed.saturating_add(credit);
         self.grant()
     }
 
     /// Notes that deliveries were taken out of the channel, and returns how much credit to pass on.
-    pub(super) fn taken(&mut self, deliveries: usize, bytes: usize) -> u32 {
+    pub(crate) fn taken(&mut self, deliveries: usize, bytes: usize) -> u32 {
         let count = u32::try_from(deliveries).unwrap_or(u32::MAX);
         self.open = self.open.saturating_sub(count);
         if let Some(mean) = (bytes as u64).checked_div(u64::from(count)) {

@@ -8,7 +8,7 @@ use std::fmt;
 use fila_core::{Refused, Tickets};
 use tokio::sync::{mpsc, oneshot};
 
-use super::error::CallError;
+use crate::runtime::error::CallError;
 
 /// The tickets of this server.
 #[derive(Debug)]
@@ -43,19 +43,19 @@ enum Caller<A> {
 
 impl<A> Ticket<A> {
     /// Returns a ticket for one call, and the receiver of its answer.
-    pub(super) fn call() -> (Self, oneshot::Receiver<Reply<A>>) {
+    pub(crate) fn call() -> (Self, oneshot::Receiver<Reply<A>>) {
         let (sender, receiver) = oneshot::channel();
         (Self(Some(Caller::Call(sender))), receiver)
     }
 
     /// Returns a ticket whose answer goes to a stream, under this number. The owner of the stream bounds how many
     /// tickets are outstanding.
-    pub(super) fn numbered(number: u64, replies: &ReplySender<A>) -> Self {
+    pub(crate) fn numbered(number: u64, replies: &ReplySender<A>) -> Self {
         Self(Some(Caller::Stream(number, replies.clone())))
     }
 
     /// Passes the answer on, unless the caller has gone.
-    pub(super) fn answer(mut self, result: Result<A, Refused>) {
+    pub(crate) fn answer(mut self, result: Result<A, Refused>) {
         self.reply(Reply::Done(result.map_err(CallError::Refused)));
     }
 

@@ -8,24 +8,24 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use fila_store::Engine;
 use tracing::warn;
 
-use super::Clock;
 use crate::metrics::Metrics;
+use crate::runtime::Clock;
 
 /// Rows per sweep: a few milliseconds, during which commits may have to wait.
 const ROWS: usize = 2_000;
 
 /// What the sweeper works with.
 #[derive(Debug)]
-pub(super) struct Sweeper<E> {
-    pub(super) engine: Arc<E>,
-    pub(super) clock: Clock,
-    pub(super) interval: Duration,
-    pub(super) metrics: Arc<Metrics>,
+pub(crate) struct Sweeper<E> {
+    pub(crate) engine: Arc<E>,
+    pub(crate) clock: Clock,
+    pub(crate) interval: Duration,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl<E: Engine> Sweeper<E> {
     /// Sweeps every interval, and again at once while there is more, until nobody holds the other end of `stop`.
-    pub(super) fn run(&self, stop: &Receiver<()>) {
+    pub(crate) fn run(&self, stop: &Receiver<()>) {
         let mut wait = Duration::ZERO;
         while stop.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
             let more = match self.engine.sweep(self.clock.now(), ROWS) {

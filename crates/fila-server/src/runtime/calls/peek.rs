@@ -15,11 +15,11 @@ use fila_store::{
     StoredMessage,
 };
 
-use super::opening::report_damage;
+use crate::runtime::queues::opening::report_damage;
 
 /// How many peeks read at the same time: what they hold in memory is bounded by this, and so is what they take of the
 /// disk. Others wait for their turn.
-pub(super) const PEEKS: usize = 4;
+pub(crate) const PEEKS: usize = 4;
 
 /// Bytes that one page shows, about: what its last message adds may come on top. Clients that are not told otherwise
 /// read 4 MiB.
@@ -70,21 +70,21 @@ pub struct PeekedMessage {
 
 /// What was stored when it was read.
 #[derive(Debug)]
-pub(super) struct StoredPage {
-    pub(super) messages: Vec<(StoredMessage, Loaded)>,
+pub(crate) struct StoredPage {
+    pub(crate) messages: Vec<(StoredMessage, Loaded)>,
     damaged: Vec<Damaged>,
-    pub(super) next: Option<Locator>,
+    pub(crate) next: Option<Locator>,
     payload_bytes: Option<usize>,
 }
 
 impl StoredPage {
     /// Returns the messages to ask the scheduler about.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &StoredMessage> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &StoredMessage> {
         self.messages.iter().map(|(entry, _)| entry)
     }
 
     /// Returns what is still there, given what the scheduler has said of each, and reports what cannot be read.
-    pub(super) fn with(self, queue: QueueId, told: Vec<Option<MessageStatus>>) -> Peeked {
+    pub(crate) fn with(self, queue: QueueId, told: Vec<Option<MessageStatus>>) -> Peeked {
         let mut damaged = self.damaged;
         let mut messages = Vec::with_capacity(self.messages.len());
         for ((entry, loaded), status) in self.messages.into_iter().zip(told) {
@@ -122,7 +122,7 @@ impl StoredPage {
     }
 }
 
-pub(super) fn read(shard: &dyn Shard, query: &PeekQuery) -> Result<StoredPage, ReadError> {
+pub(crate) fn read(shard: &dyn Shard, query: &PeekQuery) -> Result<StoredPage, ReadError> {
     let key = query.fairness_key.as_ref();
     let is_ours = |place: &Locator| key.is_none_or(|key| *key == place.fairness_key);
     let cursor = match (&query.after, key) {

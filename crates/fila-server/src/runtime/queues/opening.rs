@@ -8,47 +8,47 @@ use fila_core::{QueueSettings, Recovery};
 use fila_store::{Cursor, Damaged, EngineError, Queue, QueueId, ReadError, Shard};
 use tracing::error;
 
-use super::inbox::{Inbox, Input, Opening};
-use super::registry::{Figures, QueueEntry, Registry};
-use super::store::Store;
 use crate::hooks::{HookSettings, Program, QueueHooks};
 use crate::message_id;
+use crate::runtime::queues::registry::{Figures, QueueEntry, Registry};
+use crate::runtime::store::Store;
+use crate::runtime::threads::inbox::{Inbox, Input, Opening};
 
 /// Rows per page. A page shows one moment, and an in-memory store takes no writes while it is read.
 const PAGE: usize = 4_096;
 
 /// Opens queues.
 #[derive(Clone)]
-pub(super) struct QueueOpener {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) registry: Arc<Registry>,
-    pub(super) inboxes: Arc<[Inbox]>,
-    pub(super) hook_settings: Arc<HookSettings>,
+pub(crate) struct QueueOpener {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) inboxes: Arc<[Inbox]>,
+    pub(crate) hook_settings: Arc<HookSettings>,
 }
 
 /// A queue of the store, with the queue that it is paired with for dead letters.
 #[derive(Debug)]
-pub(super) struct PairedQueue {
-    pub(super) queue: Queue,
+pub(crate) struct PairedQueue {
+    pub(crate) queue: Queue,
     /// The queue whose dead letters this one holds.
-    pub(super) source: Option<QueueId>,
+    pub(crate) source: Option<QueueId>,
     /// The queue that holds the dead letters of this one.
-    pub(super) dead_letters: Option<QueueId>,
+    pub(crate) dead_letters: Option<QueueId>,
 }
 
 /// A queue that was handed to its scheduler thread. It is in the registry by its id.
 #[derive(Debug)]
-pub(super) struct OpenedQueue {
-    pub(super) entry: Arc<QueueEntry>,
+pub(crate) struct OpenedQueue {
+    pub(crate) entry: Arc<QueueEntry>,
     /// How many messages the store has.
-    pub(super) messages: u64,
+    pub(crate) messages: u64,
     /// Disconnects when the scheduler thread has opened the queue, or has stopped.
-    pub(super) is_open: Receiver<()>,
+    pub(crate) is_open: Receiver<()>,
 }
 
 impl QueueOpener {
     /// Opens a queue on this scheduler thread. `program` makes the hooks of its script.
-    pub(super) fn open(
+    pub(crate) fn open(
         &self,
         paired: PairedQueue,
         definition: QueueSettings,
@@ -121,7 +121,7 @@ fn read(shard: &dyn Shard, definition: QueueSettings) -> Result<Recovery, ReadEr
 }
 
 /// Logs a message that cannot be read.
-pub(super) fn report_damage(queue: QueueId, damaged: &Damaged) {
+pub(crate) fn report_damage(queue: QueueId, damaged: &Damaged) {
     error!(
         queue_id = queue.get(),
         record = damaged.record,

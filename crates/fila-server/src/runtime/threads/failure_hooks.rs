@@ -13,21 +13,21 @@ use fila_lua::Hook;
 use fila_store::{Loaded, QueueId};
 use tracing::error;
 
-use super::registry::Registry;
-use super::scheduler::Event;
 use crate::hooks::{Answer, Failed, Job, Pool, Questions};
 use crate::message_id;
+use crate::runtime::queues::registry::Registry;
+use crate::runtime::threads::scheduler::Event;
 
 /// Asks the hooks of queues about failed deliveries.
 #[derive(Debug)]
-pub(super) struct FailureHooks {
-    pub(super) registry: Arc<Registry>,
-    pub(super) pool: Pool,
+pub(crate) struct FailureHooks {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) pool: Pool,
 }
 
 impl FailureHooks {
     /// Asks about a failure.
-    pub(super) fn ask(&self, failure: Failure, events: Sender<Event>) {
+    pub(crate) fn ask(&self, failure: Failure, events: Sender<Event>) {
         let Failure {
             queue,
             locator,

@@ -1,7 +1,7 @@
 //! The queues of this server, by name and by id.
 //!
 //! Clients find a queue by its name. The threads that read and write find its shard and its hooks by its id. An entry
-//! never changes: a changed queue gets another entry. Only start-up and the [manager](super::manager) write here, after
+//! never changes: a changed queue gets another entry. Only start-up and the [manager](crate::runtime::queues::manager) write here, after
 //! the store.
 //!
 //! A queue is added by id before its scheduler thread opens it, because that thread may ask for its shard and its hooks
@@ -18,8 +18,8 @@ use fila_core::{QueueSettings, QueueStats};
 use fila_store::{QueueId, QueueName, Shard, Version};
 use foldhash::fast::RandomState;
 
-use super::name::source_of;
 use crate::hooks::{HookFigures, QueueHooks};
+use crate::runtime::queues::names::source_of;
 
 /// A queue that this server serves.
 #[derive(Clone, Debug)]
@@ -35,10 +35,10 @@ pub struct QueueEntry {
     /// The queue whose dead letters this one holds, if it holds any.
     pub source: Option<QueueId>,
     /// The number of its scheduler thread.
-    pub(super) thread: usize,
-    pub(super) figures: Arc<Figures>,
+    pub(crate) thread: usize,
+    pub(crate) figures: Arc<Figures>,
     /// The hooks, if the queue has a script.
-    pub(super) hooks: Option<Arc<QueueHooks>>,
+    pub(crate) hooks: Option<Arc<QueueHooks>>,
 }
 
 impl QueueEntry {
@@ -61,10 +61,10 @@ impl QueueEntry {
 
 /// The statistics of a queue. Its scheduler thread writes them, metrics and calls read them.
 #[derive(Debug, Default)]
-pub(super) struct Figures(Mutex<QueueStats>);
+pub(crate) struct Figures(Mutex<QueueStats>);
 
 impl Figures {
-    pub(super) fn publish(&self, stats: &QueueStats) {
+    pub(crate) fn publish(&self, stats: &QueueStats) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = *stats;
     }
 
@@ -75,7 +75,7 @@ impl Figures {
 
 /// All queues.
 #[derive(Default)]
-pub(super) struct Registry(RwLock<Queues>);
+pub(crate) struct Registry(RwLock<Queues>);
 
 #[derive(Default)]
 struct Queues {
@@ -91,28 +91,28 @@ struct Served {
 }
 
 impl Registry {
-    pub(super) fn find(&self, name: &str) -> Option<Arc<QueueEntry>> {
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<QueueEntry>> {
         self.read(|queues| queues.by_name.get(name).cloned())
     }
 
     /// Returns the shard of a queue, unless the queue was deleted.
-    pub(super) fn shard(&self, queue: QueueId) -> Option<Arc<dyn Shard>> {
+    pub(crate) fn shard(&self, queue: QueueId) -> Option<Arc<dyn Shard>> {
         self.read(|queues| Some(queues.by_id.get(&queue)?.shard.clone()))
     }
 
     /// Returns the hooks of a queue, if it has any.
-    pub(super) fn hooks(&self, queue: QueueId) -> Option<Arc<QueueHooks>> {
+    pub(crate) fn hooks(&self, queue: QueueId) -> Option<Arc<QueueHooks>> {
         self.read(|queues| queues.by_id.get(&queue)?.entry.hooks.clone())
     }
 
     /// Returns the number of queues without those that hold dead letters.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let is_counted = |name: &&Arc<str>| source_of(name).is_none();
         self.read(|queues| queues.by_name.keys().filter(is_counted).count())
     }
 
     /// Returns up to `limit` queues whose names begin with `prefix` and come after `after`, in the order of their names.
-    pub(super) fn page(&self, prefix: &str, after: &str, limit: usize) -> Vec<Arc<QueueEntry>> {
+    pub(crate) fn page(&self, prefix: &str, after: &str, limit: usize) -> Vec<Arc<QueueEntry>> {
         let from = match after {
             "" => Bound::Included(prefix),
             after if after < prefix => Bound::Included(prefix),
@@ -126,20 +126,20 @@ impl Registry {
     }
 
     /// Adds a queue by its id.
-    pub(super) fn add(&self, entry: Arc<QueueEntry>, shard: Arc<dyn Shard>) {
+    pub(crate) fn add(&self, entry: Arc<QueueEntry>, shard: Arc<dyn Shard>) {
         let served = Served { entry, shard };
         self.write().by_id.insert(served.entry.id, served);
     }
 
     /// Adds a queue by its name.
-    pub(super) fn announce(&self, entry: Arc<QueueEntry>) {
+    pub(crate) fn announce(&self, entry: Arc<QueueEntry>) {
         self.write()
             .by_name
             .insert(entry.name.as_str().into(), entry);
     }
 
     /// Replaces the entry of a queue.
-    pub(super) fn replace(&self, entry: &Arc<QueueEntry>) {
+    pub(crate) fn replace(&self, entry: &Arc<QueueEntry>) {
         let mut queues = self.write();
         if let Some(served) = queues.by_id.get_mut(&entry.id) {
             served.entry = entry.clone();
@@ -148,20 +148,20 @@ impl Registry {
         queues.by_name.insert(name, entry.clone());
     }
 
-    pub(super) fn remove(&self, entry: &QueueEntry) {
+    pub(crate) fn remove(&self, entry: &QueueEntry) {
         let mut queues = self.write();
         queues.by_name.remove(entry.name.as_str());
         queues.by_id.remove(&entry.id);
     }
 
     /// Lets go of all shards, so that the store can close. Clients still find the names.
-    pub(super) fn release_shards(&self) {
+    pub(crate) fn release_shards(&self) {
         let served = std::mem::take(&mut self.write().by_id);
         drop(served);
     }
 
     #[cfg(test)]
-    pub(super) fn release_shard(&self, queue: QueueId) {
+    pub(crate) fn release_shard(&self, queue: QueueId) {
         self.write().by_id.remove(&queue);
     }
 

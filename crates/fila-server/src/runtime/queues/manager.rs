@@ -10,27 +10,27 @@ use fila_core::{Command, QueueSettings};
 use fila_store::{EngineError, Expected, Queue, QueueName, Version};
 use tracing::{error, info};
 
-use super::error::CallError;
-use super::inbox::Input;
-use super::name::dead_letters_of;
-use super::opening::{PairedQueue, QueueOpener};
-use super::recovery::least;
-use super::registry::QueueEntry;
-use super::status::Status;
 use crate::hooks::{Pool, Program, QueueHooks};
+use crate::runtime::error::CallError;
+use crate::runtime::queues::names::dead_letters_of;
+use crate::runtime::queues::opening::{PairedQueue, QueueOpener};
+use crate::runtime::queues::recovery::least;
+use crate::runtime::queues::registry::QueueEntry;
+use crate::runtime::status::Status;
+use crate::runtime::threads::inbox::Input;
 
 /// Creates, changes and deletes queues.
-pub(super) struct QueueManager {
-    pub(super) opener: QueueOpener,
-    pub(super) status: Arc<Status>,
-    pub(super) queues_max: usize,
-    pub(super) pool: Pool,
+pub(crate) struct QueueManager {
+    pub(crate) opener: QueueOpener,
+    pub(crate) status: Arc<Status>,
+    pub(crate) queues_max: usize,
+    pub(crate) pool: Pool,
     /// The number of queues of each scheduler thread. A change holds the lock until it is done.
-    pub(super) spread: Mutex<Vec<usize>>,
+    pub(crate) spread: Mutex<Vec<usize>>,
 }
 
 impl QueueManager {
-    pub(super) fn create(
+    pub(crate) fn create(
         &self,
         name: &QueueName,
         mut definition: QueueSettings,
@@ -73,7 +73,7 @@ impl QueueManager {
     }
 
     /// Changes the definition of a queue, if `expected` is still its version or none is expected. `change` may refuse.
-    pub(super) fn update(
+    pub(crate) fn update(
         &self,
         name: &str,
         expected: Option<Version>,
@@ -121,7 +121,7 @@ impl QueueManager {
         Ok(changed)
     }
 
-    pub(super) fn delete(&self, name: &str) -> Result<(), CallError> {
+    pub(crate) fn delete(&self, name: &str) -> Result<(), CallError> {
         let mut spread = self.begin();
         let registry = &self.opener.registry;
         let entry = self.find(name)?;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fila_core::{Command, ConsumerId, Delivery, Dismissal};
 use tokio::sync::mpsc;
 
-use super::credit::CreditWindow;
-use super::inbox::{Inbox, Input};
-use super::registry::QueueEntry;
+use crate::runtime::calls::credit::CreditWindow;
+use crate::runtime::queues::registry::QueueEntry;
+use crate::runtime::threads::inbox::{Inbox, Input};
 
 /// What a consumer is sent.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    pub(super) fn new(
+    pub(crate) fn new(
         id: ConsumerId,
         queue: Arc<QueueEntry>,
         inbox: Inbox,
@@ -118,11 +118,11 @@ fn size(delivery: &Delivery) -> usize {
 
 /// Permission to be one of the consumers that a server may have.
 #[derive(Debug)]
-pub(super) struct ConsumerPermit(Arc<AtomicUsize>);
+pub(crate) struct ConsumerPermit(Arc<AtomicUsize>);
 
 impl ConsumerPermit {
     /// Takes a permit, if one is left.
-    pub(super) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+    pub(crate) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
         let free = |count| (count < max).then_some(count + 1);
         let update = taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, free);
         update.ok().map(|_| Self(taken.clone()))

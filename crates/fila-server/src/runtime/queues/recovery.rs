@@ -7,13 +7,13 @@ use fila_core::QueueSettings;
 use fila_store::{Queue, QueueName};
 use tracing::{info, warn};
 
-use super::error::StartError;
-use super::name::{dead_letters_of, source_of};
-use super::opening::{PairedQueue, QueueOpener};
-use super::store::Store;
+use crate::runtime::error::StartError;
+use crate::runtime::queues::names::{dead_letters_of, source_of};
+use crate::runtime::queues::opening::{PairedQueue, QueueOpener};
+use crate::runtime::store::Store;
 
 /// Opens all queues, those of different scheduler threads in parallel. Returns the number of queues of each thread.
-pub(super) fn open_all(opener: &QueueOpener) -> Result<Vec<usize>, StartError> {
+pub(crate) fn open_all(opener: &QueueOpener) -> Result<Vec<usize>, StartError> {
     let began = Instant::now();
     let threads = opener.inboxes.len();
     let mut spread = vec![0; threads];
@@ -137,7 +137,7 @@ fn unpaired(queue: Queue) -> PairedQueue {
 }
 
 /// Returns the scheduler thread with the fewest queues.
-pub(super) fn least(spread: &[usize]) -> usize {
+pub(crate) fn least(spread: &[usize]) -> usize {
     let least = spread.iter().enumerate().min_by_key(|(_, queues)| **queues);
     least.map_or(0, |(thread, _)| thread)
 }

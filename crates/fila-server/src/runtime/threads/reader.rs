@@ -7,16 +7,16 @@ use fila_core::{Failure, Garbage, Load, LoadRequest, LoadedMessages};
 use fila_store::{ReadError, Shard};
 use tracing::error;
 
-use super::failure_hooks::FailureHooks;
-use super::registry::Registry;
-use super::scheduler::Event;
+use crate::runtime::queues::registry::Registry;
+use crate::runtime::threads::failure_hooks::FailureHooks;
+use crate::runtime::threads::scheduler::Event;
 
 /// The number of reader threads. A read waits for a disk, not for a core.
-pub(super) const READERS: usize = 2;
+pub(crate) const READERS: usize = 2;
 
 /// Work that a scheduler thread must not wait for.
 #[derive(Debug)]
-pub(super) enum BlockingJob {
+pub(crate) enum BlockingJob {
     /// Reads messages, and sends them to the scheduler thread. A scheduler thread has at most one load of a key under
     /// way.
     Load(Load, Sender<Event>),
@@ -28,14 +28,14 @@ pub(super) enum BlockingJob {
 
 /// A reader thread.
 #[derive(Debug)]
-pub(super) struct Reader {
-    pub(super) registry: Arc<Registry>,
-    pub(super) failure_hooks: FailureHooks,
+pub(crate) struct Reader {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) failure_hooks: FailureHooks,
 }
 
 impl Reader {
     /// Runs jobs as they come, until all scheduler threads have ended.
-    pub(super) fn run(&self, jobs: &Receiver<BlockingJob>) {
+    pub(crate) fn run(&self, jobs: &Receiver<BlockingJob>) {
         for job in jobs {
             match job {
                 BlockingJob::Load(load, events) => {

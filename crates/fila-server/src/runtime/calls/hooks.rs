@@ -14,11 +14,11 @@ use fila_store::{QueueId, StoredMessage};
 use foldhash::fast::RandomState;
 use tokio::sync::{mpsc, oneshot};
 
-use super::error::CallError;
-use super::handle::{Frame, Handle, takes_messages};
-use super::registry::QueueEntry;
-use super::ticket::{Reply, ReplySender};
 use crate::hooks::{About, Answer, Job, Questions, Verdict};
+use crate::runtime::calls::handle::{Frame, Handle, takes_messages};
+use crate::runtime::error::CallError;
+use crate::runtime::queues::registry::QueueEntry;
+use crate::runtime::threads::ticket::{Reply, ReplySender};
 
 /// Queues whose lines a stream keeps though nothing is in them.
 const IDLE_LINES_MAX: usize = 64;
@@ -46,7 +46,7 @@ impl Handle {
     ///
     /// # Errors
     /// If too many calls wait for the hook, or the server stops.
-    pub(super) async fn schedule_again(
+    pub(crate) async fn schedule_again(
         &self,
         queue: &QueueEntry,
         messages: Vec<StoredMessage>,

@@ -13,19 +13,19 @@ use fila_core::{
 use fila_store::{Durability, FairnessKey, ReadError, Timestamp, Version};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-use super::config_writer::ConfigWriter;
-use super::consumer::{Consumer, ConsumerPermit};
-use super::error::CallError;
-use super::inbox::{Inbox, Input, Lane, Query, ServerBroker, Subscription};
-use super::manager::QueueManager;
-use super::peek::{self, PeekQuery, Peeked, StoredPage};
-use super::registry::{QueueEntry, Registry};
-use super::status::{State, Status};
-use super::ticket::{Reply, ReplySender, ServerTickets, Ticket};
-use super::{Clock, QueueNameRule};
 use crate::config::LimitsConfig;
 use crate::hooks::Pool;
 use crate::metrics::Metrics;
+use crate::runtime::calls::consumer::{Consumer, ConsumerPermit};
+use crate::runtime::calls::peek::{self, PeekQuery, Peeked, StoredPage};
+use crate::runtime::config::writer::ConfigWriter;
+use crate::runtime::error::CallError;
+use crate::runtime::queues::manager::QueueManager;
+use crate::runtime::queues::registry::{QueueEntry, Registry};
+use crate::runtime::status::{State, Status};
+use crate::runtime::threads::inbox::{Inbox, Input, Lane, Query, ServerBroker, Subscription};
+use crate::runtime::threads::ticket::{Reply, ReplySender, ServerTickets, Ticket};
+use crate::runtime::{Clock, QueueNameRule};
 use crate::runtime_config::Entries;
 
 /// Bytes that a result of a delivery takes in an inbox, about.
@@ -33,29 +33,29 @@ const RESULT_BYTES: usize = 64;
 
 /// The way to a running broker.
 #[derive(Clone)]
-pub struct Handle(pub(super) Arc<HandleState>);
+pub struct Handle(pub(crate) Arc<HandleState>);
 
-pub(super) struct HandleState {
-    pub(super) registry: Arc<Registry>,
-    pub(super) inboxes: Arc<[Inbox]>,
+pub(crate) struct HandleState {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) inboxes: Arc<[Inbox]>,
     /// Taken away when the server stops, so that the store can close.
-    pub(super) managers: Mutex<Option<Managers>>,
+    pub(crate) managers: Mutex<Option<Managers>>,
     /// The runtime configuration. Its writer replaces it.
-    pub(super) config: watch::Sender<Arc<Entries>>,
+    pub(crate) config: watch::Sender<Arc<Entries>>,
     /// Held while the runtime configuration changes.
-    pub(super) config_turn: Arc<Semaphore>,
+    pub(crate) config_turn: Arc<Semaphore>,
     /// Held while a peek reads.
-    pub(super) peeks: Arc<Semaphore>,
+    pub(crate) peeks: Arc<Semaphore>,
     /// The threads that run hooks.
-    pub(super) pool: Pool,
-    pub(super) status: Arc<Status>,
-    pub(super) clock: Clock,
-    pub(super) limits: LimitsConfig,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) durability: Durability,
-    pub(super) memory_budget: u64,
-    pub(super) consumers: Arc<AtomicUsize>,
-    pub(super) consumer_ids: AtomicU64,
+    pub(crate) pool: Pool,
+    pub(crate) status: Arc<Status>,
+    pub(crate) clock: Clock,
+    pub(crate) limits: LimitsConfig,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) durability: Durability,
+    pub(crate) memory_budget: u64,
+    pub(crate) consumers: Arc<AtomicUsize>,
+    pub(crate) consumer_ids: AtomicU64,
 }
 
 /// Messages that are answered together.
@@ -69,9 +69,9 @@ pub(crate) struct Frame {
 
 /// The parts of the server that write to the store for callers.
 #[derive(Clone)]
-pub(super) struct Managers {
-    pub(super) queues: Arc<QueueManager>,
-    pub(super) config: Arc<ConfigWriter>,
+pub(crate) struct Managers {
+    pub(crate) queues: Arc<QueueManager>,
+    pub(crate) config: Arc<ConfigWriter>,
 }
 
 /// How the server is.
@@ -296,7 +296,7 @@ impl Handle {
     }
 
     /// Reads a page of what is stored of a queue.
-    pub(super) async fn browse(
+    pub(crate) async fn browse(
         &self,
         queue: &QueueEntry,
         query: PeekQuery,
@@ -383,7 +383,7 @@ impl Handle {
     }
 
     /// Returns how often calls, streams and consumers have put anything in, for any queue.
-    pub(super) fn puts(&self) -> u64 {
+    pub(crate) fn puts(&self) -> u64 {
         self.0.inboxes.iter().map(Inbox::puts).sum()
     }
 
@@ -399,7 +399,7 @@ impl Handle {
         }
     }
 
-    pub(super) fn managers(&self) -> Result<Managers, CallError> {
+    pub(crate) fn managers(&self) -> Result<Managers, CallError> {
         self.accepting()?;
         let managers = self.0.managers.lock();
         let managers = managers.unwrap_or_else(PoisonError::into_inner).clone();
@@ -407,7 +407,7 @@ impl Handle {
     }
 
     /// Gives a command to the queue's scheduler thread, and waits for its answer.
-    pub(super) async fn call<A>(
+    pub(crate) async fn call<A>(
         &self,
         queue: &QueueEntry,
         lane: Lane,
@@ -483,7 +483,7 @@ impl fmt::Debug for Handle {
 }
 
 /// Refuses messages for a queue that takes dead letters only.
-pub(super) fn takes_messages(queue: &QueueEntry) -> Result<(), CallError> {
+pub(crate) fn takes_messages(queue: &QueueEntry) -> Result<(), CallError> {
     match queue.dead_letters_of() {
         None => Ok(()),
         Some(of) => Err(CallError::TakesDeadLetters {

@@ -18,13 +18,13 @@ use fila_core::{Committed, Round};
 use fila_store::{Batch, CommitError, Durability, Engine, QueueId, Shard};
 use tracing::error;
 
-use super::registry::Registry;
-use super::scheduler::Event;
-use super::status::Status;
 use crate::metrics::Metrics;
+use crate::runtime::queues::registry::Registry;
+use crate::runtime::status::Status;
+use crate::runtime::threads::scheduler::Event;
 
 /// Returns how many threads store the rounds of one scheduler thread.
-pub(super) fn threads(durability: Durability) -> usize {
+pub(crate) fn threads(durability: Durability) -> usize {
     match durability {
         Durability::Fsync => 2,
         Durability::Os | Durability::Memory => 1,
@@ -33,20 +33,20 @@ pub(super) fn threads(durability: Durability) -> usize {
 
 /// What the threads that store the rounds of one scheduler thread work with.
 #[derive(Debug)]
-pub(super) struct Committer<E: Engine> {
-    pub(super) engine: Arc<E>,
-    pub(super) registry: Arc<Registry>,
-    pub(super) status: Arc<Status>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) events: Sender<Event>,
+pub(crate) struct Committer<E: Engine> {
+    pub(crate) engine: Arc<E>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) events: Sender<Event>,
     /// Whoever holds it takes the next round.
-    pub(super) rounds: Mutex<Receiver<Round>>,
-    pub(super) staged: Mutex<StagedRounds>,
+    pub(crate) rounds: Mutex<Receiver<Round>>,
+    pub(crate) staged: Mutex<StagedRounds>,
 }
 
 /// Rounds that are staged.
 #[derive(Debug, Default)]
-pub(super) struct StagedRounds {
+pub(crate) struct StagedRounds {
     rounds: Vec<StagedRound>,
     /// Whether a thread is settling, and will see to all that is put in line.
     is_settling: bool,
@@ -75,7 +75,7 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<E: Engine> Committer<E> {
     /// Stores rounds as they come, until the scheduler thread hangs up.
-    pub(super) fn run(&self) {
+    pub(crate) fn run(&self) {
         let _report = PanicReport(&self.events);
         while let Some(is_mine) = self.stage_next() {
             while is_mine && let Some(staged) = self.take_staged() {
@@ -215,9 +215,9 @@ mod tests {
         Timestamp,
     };
 
-    use super::super::registry::QueueEntry;
-    use super::super::status::State;
     use super::*;
+    use crate::runtime::queues::registry::QueueEntry;
+    use crate::runtime::status::State;
 
     type Committing = Committer<MemoryEngine>;
 

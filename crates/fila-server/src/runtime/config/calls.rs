@@ -6,9 +6,9 @@ use std::sync::Arc;
 use fila_store::{Expected, Version};
 use tokio::sync::watch;
 
-use super::config_writer::ConfigWriter;
-use super::error::CallError;
-use super::handle::Handle;
+use crate::runtime::calls::handle::Handle;
+use crate::runtime::config::writer::ConfigWriter;
+use crate::runtime::error::CallError;
 use crate::runtime_config::{Entries, Entry};
 
 impl Handle {

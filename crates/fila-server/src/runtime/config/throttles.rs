@@ -8,21 +8,21 @@ use std::sync::Arc;
 use fila_core::{Buckets, Command, Throttle};
 use fila_store::ThrottleKey;
 
-use super::Clock;
-use super::inbox::{Inbox, Input};
+use crate::runtime::Clock;
+use crate::runtime::threads::inbox::{Inbox, Input};
 use crate::runtime_config::{ThrottleSetting, Throttles};
 
 #[derive(Debug)]
-pub(super) struct Throttling {
-    pub(super) buckets: Buckets,
-    pub(super) inboxes: Arc<[Inbox]>,
-    pub(super) clock: Clock,
+pub(crate) struct Throttling {
+    pub(crate) buckets: Buckets,
+    pub(crate) inboxes: Arc<[Inbox]>,
+    pub(crate) clock: Clock,
 }
 
 impl Throttling {
     /// Sets up the throttles that are stored. Their buckets are empty: how much they gave before the server stopped is
     /// not known, and a restart is no reason for a second burst.
-    pub(super) fn resume(&self, throttles: &Throttles) {
+    pub(crate) fn resume(&self, throttles: &Throttles) {
         let now = self.clock.now();
         for (name, setting) in throttles.iter() {
             if let Ok(key) = ThrottleKey::parse(name)
@@ -34,7 +34,7 @@ impl Throttling {
     }
 
     /// Follows a change, and wakes whoever waits for what has changed.
-    pub(super) fn follow(&self, before: &Throttles, after: &Throttles) {
+    pub(crate) fn follow(&self, before: &Throttles, after: &Throttles) {
         let now = self.clock.now();
         let mut keys = Vec::new();
         let names = before.iter().chain(after.iter()).map(|(name, _)| name);

@@ -9,14 +9,14 @@ const DEAD_LETTERS: &str = ".dlq";
 const LONGEST: usize = QueueName::MAX - DEAD_LETTERS.len();
 
 /// Returns the name of the queue whose dead letters are in the queue of this name, if it is such a queue.
-pub(super) fn source_of(name: &str) -> Option<&str> {
+pub(crate) fn source_of(name: &str) -> Option<&str> {
     name.strip_suffix(DEAD_LETTERS)
         .filter(|source| !source.is_empty())
 }
 
 /// Returns what the queue is called that holds the dead letters of this one. A queue of dead letters has none, and neither
 /// has one whose name is too long for that: it comes from before there were dead letters.
-pub(super) fn dead_letters_of(name: &QueueName) -> Option<QueueName> {
+pub(crate) fn dead_letters_of(name: &QueueName) -> Option<QueueName> {
     if source_of(name.as_str()).is_some() {
         return None;
     }

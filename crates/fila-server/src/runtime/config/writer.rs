@@ -12,29 +12,29 @@ use fila_store::{ConfigKey, Engine, EngineError, Expected, Version};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::error::{CallError, StartError};
-use super::status::Status;
-use super::store::Store;
-use super::throttles::Throttling;
 use crate::config::{ByteSize, LimitsConfig};
 use crate::metrics::Metrics;
+use crate::runtime::config::throttles::Throttling;
+use crate::runtime::error::{CallError, StartError};
+use crate::runtime::status::Status;
+use crate::runtime::store::Store;
 use crate::runtime_config::{self, Entries, Entry};
 
 /// Changes the runtime configuration.
-pub(super) struct ConfigWriter {
-    pub(super) store: Arc<dyn Store>,
+pub(crate) struct ConfigWriter {
+    pub(crate) store: Arc<dyn Store>,
     /// The present entries, which readers borrow and watch.
-    pub(super) entries: watch::Sender<Arc<Entries>>,
-    pub(super) limits: LimitsConfig,
-    pub(super) status: Arc<Status>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) throttling: Throttling,
+    pub(crate) entries: watch::Sender<Arc<Entries>>,
+    pub(crate) limits: LimitsConfig,
+    pub(crate) status: Arc<Status>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) throttling: Throttling,
     /// A change holds it until it is done.
-    pub(super) turn: Mutex<()>,
+    pub(crate) turn: Mutex<()>,
 }
 
 /// Reads the runtime configuration from the store.
-pub(super) fn load(engine: &impl Engine) -> Result<Entries, StartError> {
+pub(crate) fn load(engine: &impl Engine) -> Result<Entries, StartError> {
     let stored = engine.configs("")?;
     let entries = stored.iter().map(|stored| {
         let entry = Entry::from_stored(stored);
@@ -123,7 +123,7 @@ impl ConfigWriter {
 
 impl ConfigWriter {
     /// Sets an entry. `client` is the address of the caller, if it is known.
-    pub(super) fn set(
+    pub(crate) fn set(
         &self,
         key: &str,
         value: String,
@@ -165,7 +165,7 @@ impl ConfigWriter {
     }
 
     /// Deletes an entry.
-    pub(super) fn delete(
+    pub(crate) fn delete(
         &self,
         key: &str,
         expected: Option<Version>,

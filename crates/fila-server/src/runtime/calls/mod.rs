@@ -1,0 +1,8 @@
+//! The calls that servers of clients can make.
+
+pub(super) mod consumer;
+pub(super) mod credit;
+pub(super) mod handle;
+pub(super) mod hooks;
+pub(super) mod peek;
+pub(super) mod redrive;

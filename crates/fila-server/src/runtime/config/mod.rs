@@ -1,0 +1,5 @@
+//! The runtime configuration: read by all, changed by one writer, followed by the throttles.
+
+pub(super) mod calls;
+pub(super) mod throttles;
+pub(super) mod writer;
