@@ -4,8 +4,8 @@ use fila_core::Dismissal;
 use fila_proto::v1::{ConsumeRequest, ConsumeResponse, ErrorCode};
 use tonic::Status;
 
+use super::delivery_buffer::DeliveryBuffer;
 use super::refusal::Refusal;
-use super::shipment::Shipment;
 use super::trace::Tracing;
 use crate::runtime::{CallError, Consumer, Handle, Outgoing};
 
@@ -14,8 +14,8 @@ use crate::runtime::{CallError, Consumer, Handle, Outgoing};
 pub(super) struct Consuming {
     consumer: Consumer,
     tracing: Tracing,
-    shipment: Shipment,
-    /// How the stream ends once the shipment is sent, if it does.
+    buffer: DeliveryBuffer,
+    /// How the stream ends once the buffer is sent, if it does.
     end: Option<Result<(), Status>>,
 }
 
@@ -38,32 +38,32 @@ impl Consuming {
         Ok(Self {
             consumer,
             tracing,
-            shipment: Shipment::default(),
+            buffer: DeliveryBuffer::default(),
             end: None,
         })
     }
 
     /// Waits for the next frame.
     pub(super) async fn next(&mut self) -> Option<Result<ConsumeResponse, Status>> {
-        while self.shipment.is_empty() {
+        while self.buffer.is_empty() {
             if let Some(end) = self.end.take() {
                 return end.err().map(Err);
             }
             let outgoing = self.consumer.next().await;
             self.take(outgoing);
         }
-        while !self.shipment.fills_a_frame()
+        while !self.buffer.fills_a_frame()
             && let Some(outgoing) = self.consumer.next_now()
         {
             self.take(Some(outgoing));
         }
-        let deliveries = self.shipment.frame_of(self.consumer.queue(), self.tracing);
+        let deliveries = self.buffer.frame_of(self.consumer.queue(), self.tracing);
         Some(Ok(ConsumeResponse { deliveries }))
     }
 
     fn take(&mut self, outgoing: Option<Outgoing>) {
         match outgoing {
-            Some(Outgoing::Deliveries(deliveries)) => self.shipment.add(deliveries),
+            Some(Outgoing::Deliveries(deliveries)) => self.buffer.add(deliveries),
             Some(Outgoing::Dismissed(why)) => {
                 self.end = Some(dismissed(why, self.consumer.queue().name.as_str()));
             }

@@ -213,8 +213,8 @@ impl Batch {
     }
 
     /// Takes the messages out, and leaves what is needed to put all results into order.
-    pub(super) fn split(self) -> (Vec<NewMessage>, Outcome) {
-        let outcome = Outcome {
+    pub(super) fn split(self) -> (Vec<NewMessage>, BatchOutcome) {
+        let outcome = BatchOutcome {
             accepted: self.messages.len(),
             refused: self.refused,
         };
@@ -224,12 +224,12 @@ impl Batch {
 
 /// What is known of the results of a batch before the core has decided.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct BatchOutcome {
     accepted: usize,
     refused: Vec<(usize, Refusal)>,
 }
 
-impl Outcome {
+impl BatchOutcome {
     /// Returns how many messages there were.
     pub(super) fn len(&self) -> usize {
         self.accepted + self.refused.len()

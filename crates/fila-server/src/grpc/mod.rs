@@ -7,6 +7,7 @@
 mod admin;
 mod config;
 mod consume;
+mod delivery_buffer;
 mod explain;
 mod message;
 mod peek;
@@ -15,7 +16,6 @@ mod redrive;
 mod refusal;
 mod service;
 mod settings;
-mod shipment;
 mod trace;
 mod work;
 

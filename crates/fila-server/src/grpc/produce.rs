@@ -17,7 +17,7 @@ use tonic::{Status, Streaming};
 use tracing::Span;
 
 use super::consume::stopped;
-use super::message::{self, Batch, Outcome};
+use super::message::{self, Batch, BatchOutcome};
 use super::refusal::{Refusal, unreadable};
 use super::trace::{CallTrace, Tracing};
 use crate::runtime::{Frame, Handle, HookedFrames, QueueEntry, Replies, Reply, State};
@@ -43,7 +43,7 @@ pub(super) struct Producing {
     state: watch::Receiver<State>,
     /// Answers that are to be sent. All are before any other frame is read.
     ready: VecDeque<ProduceResponse>,
-    phase: Phase,
+    phase: ProducePhase,
 }
 
 /// A frame whose messages are not durable yet.
@@ -51,13 +51,13 @@ pub(super) struct Producing {
 struct Waiting {
     frame_id: u64,
     queue: QueueId,
-    outcome: Outcome,
+    outcome: BatchOutcome,
     /// Lasts until they are.
     _span: Span,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum ProducePhase {
     /// The window has not been announced.
     New,
     Reading,
@@ -97,14 +97,14 @@ impl Producing {
             replies,
             state,
             ready: VecDeque::new(),
-            phase: Phase::New,
+            phase: ProducePhase::New,
         }
     }
 
     /// Waits for the next response.
     pub(super) async fn next(&mut self) -> Option<Result<ProduceResponse, Status>> {
-        if let Phase::New = self.phase {
-            self.phase = Phase::Reading;
+        if let ProducePhase::New = self.phase {
+            self.phase = ProducePhase::Reading;
             let window = u32::try_from(self.window).unwrap_or(u32::MAX);
             return Some(Ok(ProduceResponse {
                 window,
@@ -115,22 +115,25 @@ impl Producing {
             if let Some(response) = self.ready.pop_front() {
                 return Some(Ok(response));
             }
-            if let Phase::Ending(_) | Phase::Ended = self.phase
+            if let ProducePhase::Ending(_) | ProducePhase::Ended = self.phase
                 && self.waiting.is_empty()
             {
-                return match std::mem::replace(&mut self.phase, Phase::Ended) {
-                    Phase::Ending(Err(status)) => Some(Err(status)),
-                    Phase::New | Phase::Reading | Phase::Ending(Ok(())) | Phase::Ended => None,
+                return match std::mem::replace(&mut self.phase, ProducePhase::Ended) {
+                    ProducePhase::Ending(Err(status)) => Some(Err(status)),
+                    ProducePhase::New
+                    | ProducePhase::Reading
+                    | ProducePhase::Ending(Ok(()))
+                    | ProducePhase::Ended => None,
                 };
             }
-            let reading = matches!(self.phase, Phase::Reading);
+            let reading = matches!(self.phase, ProducePhase::Reading);
             tokio::select! {
                 Some((number, reply)) = self.replies.recv() => self.replied(number, reply),
                 frame = self.frames.message(), if reading && self.unconfirmed < self.window => {
                     self.take(frame).await;
                 }
                 () = stopping(&mut self.state), if reading => {
-                    self.phase = Phase::Ending(Err(stopped()));
+                    self.phase = ProducePhase::Ending(Err(stopped()));
                 }
             }
         }
@@ -145,15 +148,15 @@ impl Producing {
         while let Some(frame) = next {
             match frame {
                 Ok(Some(frame)) => self.parse(frame, &mut group).await,
-                Ok(None) => self.phase = Phase::Ending(Ok(())),
-                Err(status) => self.phase = Phase::Ending(Err(unreadable(status))),
+                Ok(None) => self.phase = ProducePhase::Ending(Ok(())),
+                Err(status) => self.phase = ProducePhase::Ending(Err(unreadable(status))),
             }
             frames += 1;
             // Frames without messages count, too.
             let taken = frames.max(self.unconfirmed - before);
             let more = taken < MESSAGES_AT_ONCE
                 && self.unconfirmed < self.window
-                && matches!(self.phase, Phase::Reading);
+                && matches!(self.phase, ProducePhase::Reading);
             next = match more {
                 true => self.frames.message().now_or_never(),
                 false => None,

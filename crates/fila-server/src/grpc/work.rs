@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::consume::{dismissed, stopped};
+use super::delivery_buffer::DeliveryBuffer;
 use super::refusal::{Refusal, unreadable};
-use super::shipment::Shipment;
 use super::trace::Tracing;
 use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply, ReplySender};
 
@@ -28,7 +28,7 @@ pub(super) struct Working {
     requests: Streaming<WorkRequest>,
     /// There is none before the first request, and after the last.
     consumer: Option<Consumer>,
-    shipment: Shipment,
+    buffer: DeliveryBuffer,
     /// Results that are not durable yet, by the number of their report.
     reports: HashMap<u64, Vec<u64>, RandomState>,
     unconfirmed: usize,
@@ -37,11 +37,11 @@ pub(super) struct Working {
     replies: Replies<SettleResults>,
     confirmed: Vec<u64>,
     refused: Vec<LeaseRefusal>,
-    phase: Phase,
+    phase: WorkPhase,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum WorkPhase {
     /// The first request has not come.
     New,
     Working,
@@ -58,7 +58,7 @@ impl Working {
             tracing,
             requests,
             consumer: None,
-            shipment: Shipment::default(),
+            buffer: DeliveryBuffer::default(),
             reports: HashMap::default(),
             unconfirmed: 0,
             next_number: 0,
@@ -66,7 +66,7 @@ impl Working {
             replies,
             confirmed: Vec::new(),
             refused: Vec::new(),
-            phase: Phase::New,
+            phase: WorkPhase::New,
         }
     }
 
@@ -77,18 +77,21 @@ impl Working {
             if let Some(frame) = self.frame() {
                 return Some(Ok(frame));
             }
-            if let Phase::Ending(_) | Phase::Ended = self.phase
+            if let WorkPhase::Ending(_) | WorkPhase::Ended = self.phase
                 && self.reports.is_empty()
             {
                 self.consumer = None;
-                return match std::mem::replace(&mut self.phase, Phase::Ended) {
-                    Phase::Ending(Err(status)) => Some(Err(status)),
-                    Phase::New | Phase::Working | Phase::Ending(Ok(())) | Phase::Ended => None,
+                return match std::mem::replace(&mut self.phase, WorkPhase::Ended) {
+                    WorkPhase::Ending(Err(status)) => Some(Err(status)),
+                    WorkPhase::New
+                    | WorkPhase::Working
+                    | WorkPhase::Ending(Ok(()))
+                    | WorkPhase::Ended => None,
                 };
             }
-            let reading = matches!(self.phase, Phase::New | Phase::Working)
+            let reading = matches!(self.phase, WorkPhase::New | WorkPhase::Working)
                 && self.unconfirmed < self.handle.limits().produce_window.get() as usize;
-            let sending = matches!(self.phase, Phase::Working);
+            let sending = matches!(self.phase, WorkPhase::Working);
             tokio::select! {
                 Some((number, reply)) = self.replies.recv() => self.replied(number, reply),
                 outgoing = outgoing(self.consumer.as_mut()), if sending => self.outgoing(outgoing),
@@ -102,8 +105,8 @@ impl Working {
         while let Ok((number, reply)) = self.replies.try_recv() {
             self.replied(number, reply);
         }
-        while !self.shipment.fills_a_frame()
-            && matches!(self.phase, Phase::Working)
+        while !self.buffer.fills_a_frame()
+            && matches!(self.phase, WorkPhase::Working)
             && let Some(consumer) = &mut self.consumer
             && let Some(outgoing) = consumer.next_now()
         {
@@ -112,11 +115,11 @@ impl Working {
     }
 
     fn frame(&mut self) -> Option<WorkResponse> {
-        if self.shipment.is_empty() && self.confirmed.is_empty() && self.refused.is_empty() {
+        if self.buffer.is_empty() && self.confirmed.is_empty() && self.refused.is_empty() {
             return None;
         }
         let deliveries = match &self.consumer {
-            Some(consumer) => self.shipment.frame_of(consumer.queue(), self.tracing),
+            Some(consumer) => self.buffer.frame_of(consumer.queue(), self.tracing),
             None => Vec::new(),
         };
         Some(WorkResponse {
@@ -128,7 +131,7 @@ impl Working {
 
     fn outgoing(&mut self, outgoing: Option<Outgoing>) {
         let end = match outgoing {
-            Some(Outgoing::Deliveries(deliveries)) => return self.shipment.add(deliveries),
+            Some(Outgoing::Deliveries(deliveries)) => return self.buffer.add(deliveries),
             Some(Outgoing::Dismissed(why)) => {
                 let consumer = self.consumer.as_ref();
                 let queue = consumer.map_or("", |consumer| consumer.queue().name.as_str());
@@ -136,7 +139,7 @@ impl Working {
             }
             Some(Outgoing::Stopped) | None => Err(stopped()),
         };
-        self.phase = Phase::Ending(end);
+        self.phase = WorkPhase::Ending(end);
     }
 
     async fn request(&mut self, request: Result<Option<WorkRequest>, Status>) {
@@ -160,11 +163,11 @@ impl Working {
 
     fn hang_up(&mut self) {
         self.consumer = None;
-        self.shipment = Shipment::default();
+        self.buffer = DeliveryBuffer::default();
     }
 
     fn end(&mut self, end: Result<(), Status>) {
-        self.phase = Phase::Ending(end);
+        self.phase = WorkPhase::Ending(end);
     }
 
     async fn take(&mut self, request: WorkRequest) -> Result<(), Refusal> {
@@ -181,7 +184,7 @@ impl Working {
                 let queue = self.handle.queue(&request.queue)?;
                 let in_flight = self.handle.limits().in_flight_per_consumer.get();
                 let consumer = self.handle.subscribe(&queue, in_flight).await?;
-                self.phase = Phase::Working;
+                self.phase = WorkPhase::Working;
                 consumer
             }
         };

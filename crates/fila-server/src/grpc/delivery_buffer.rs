@@ -18,9 +18,9 @@ const FRAME_BYTES: usize = 512 << 10;
 
 /// Deliveries that have not been sent yet. Holds what was taken out of a consumer's channel, so no more than that.
 #[derive(Debug, Default)]
-pub(super) struct Shipment(VecDeque<Delivery>);
+pub(super) struct DeliveryBuffer(VecDeque<Delivery>);
 
-impl Shipment {
+impl DeliveryBuffer {
     pub(super) fn add(&mut self, deliveries: Vec<Delivery>) {
         match self.0.is_empty() {
             true => self.0 = deliveries.into(),
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn frames_are_bounded_by_messages_and_by_bytes() {
         let queue = QueueId::new(1);
-        let mut small = Shipment::default();
+        let mut small = DeliveryBuffer::default();
         small.add(deliveries(1_000, 1));
         small.add(deliveries(1_000, 1));
         assert!(small.fills_a_frame());
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(small.frame(queue, None).len(), 2_000 - FRAME_MESSAGES);
         assert!(small.is_empty() && small.frame(queue, None).is_empty());
 
-        let mut large = Shipment::default();
+        let mut large = DeliveryBuffer::default();
         large.add(deliveries(3, 1 << 20));
         assert_eq!(large.frame(queue, None).len(), 1);
     }
