@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use fila_core::{Broker, Buckets};
+use fila_core::{Broker, Buckets, Round};
 use fila_store::{Engine, FjallOptions, Health, MemoryDisk, MemoryEngine};
 use tokio::sync::{Semaphore, watch};
 use tracing::{error, info};
@@ -30,7 +30,7 @@ use crate::runtime::threads::commit::{self, Committer};
 use crate::runtime::threads::failure_hooks::FailureHooks;
 use crate::runtime::threads::inbox::{Inbox, InboxReceiver, inbox};
 use crate::runtime::threads::reader::{BlockingJob, READERS, Reader};
-use crate::runtime::threads::scheduler::{Channels, ROUND_BYTES, Scheduler};
+use crate::runtime::threads::scheduler::{Channels, Event, ROUND_BYTES, Scheduler};
 use crate::runtime::threads::sweeper::Sweeper;
 
 /// A broker and its threads. Dropping it tells them to stop, and does not wait for them.
@@ -93,22 +93,9 @@ impl Runtime {
         };
         let jobs = runtime.spawn_readers(&end)?;
         for (number, inbox) in receivers.into_iter().enumerate() {
-            let (rounds, rounds_to_commit) = crossbeam_channel::unbounded();
+            let broker = Broker::with_buckets(settings(config), buckets.clone());
             let (events, events_to_take) = crossbeam_channel::unbounded();
-            let committer = Arc::new(Committer {
-                engine: engine.clone(),
-                registry: state.registry.clone(),
-                status: state.status.clone(),
-                metrics: state.metrics.clone(),
-                events: events.clone(),
-                rounds: Mutex::new(rounds_to_commit),
-                staged: Mutex::default(),
-            });
-            for _ in 0..commit::threads(health.durability) {
-                let committer = Arc::clone(&committer);
-                let name = format!("fila-commit-{number}");
-                runtime.spawn(name, "commit thread", &end, move || committer.run())?;
-            }
+            let rounds = runtime.spawn_committers(number, &engine, events.clone(), &end)?;
             let channels = Channels {
                 inbox,
                 events: events_to_take,
@@ -116,7 +103,6 @@ impl Runtime {
                 rounds,
                 jobs: jobs.clone(),
             };
-            let broker = Broker::with_buckets(settings(config), buckets.clone());
             let (clock, metrics) = (state.clock, state.metrics.clone());
             let buffered_max = buffered_bytes(config);
             let scheduler = Scheduler::new(number, broker, channels, clock, metrics, buffered_max);
@@ -203,6 +189,33 @@ impl Runtime {
         Ok(jobs)
     }
 
+    /// Starts the commit threads of one scheduler thread, and returns the channel to them.
+    fn spawn_committers<E: Engine>(
+        &mut self,
+        number: usize,
+        engine: &Arc<E>,
+        events: Sender<Event>,
+        end: &Arc<LastThread>,
+    ) -> Result<Sender<Round>, StartError> {
+        let (rounds, rounds_to_commit) = crossbeam_channel::unbounded();
+        let state = &self.handle.0;
+        let committer = Arc::new(Committer {
+            engine: engine.clone(),
+            registry: state.registry.clone(),
+            status: state.status.clone(),
+            metrics: state.metrics.clone(),
+            events,
+            rounds: Mutex::new(rounds_to_commit),
+            staged: Mutex::default(),
+        });
+        for _ in 0..commit::threads(state.durability) {
+            let committer = Arc::clone(&committer);
+            let name = format!("fila-commit-{number}");
+            self.spawn(name, "commit thread", end, move || committer.run())?;
+        }
+        Ok(rounds)
+    }
+
     fn spawn(
         &mut self,
         name: String,
@@ -258,54 +271,25 @@ fn handle<E: Engine>(
     health: &Health,
     buckets: &Buckets,
 ) -> Result<(Handle, Vec<InboxReceiver>), StartError> {
-    let count = config.scheduler.threads.get();
     let (clock, status) = (Clock::start(), Arc::new(Status::new()));
     let metrics = Arc::new(Metrics::new());
-    metrics.schedulers(count);
+    metrics.schedulers(config.scheduler.threads.get());
     metrics.store_health(health);
-    let room = buffered_bytes(config);
-    let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) =
-        (0..count).map(|_| inbox(room, 2 * ROUND_BYTES)).unzip();
+    let (inboxes, receivers) = inboxes(config);
     let opener = QueueOpener {
         store: engine.clone(),
         registry: Arc::new(Registry::default()),
-        inboxes: inboxes.into(),
+        inboxes,
         hook_settings: Arc::new(HookSettings::new(config)),
     };
     let spread = recovery::open_all(&opener)?;
     let entries = watch::Sender::new(Arc::new(writer::load(&**engine)?));
     let timeout = opener.hook_settings.timeout();
     let pool = Pool::start(timeout, entries.subscribe()).map_err(StartError::Thread)?;
-    let throttling = Throttling {
-        buckets: buckets.clone(),
+    let mut state = HandleState {
+        registry: opener.registry.clone(),
         inboxes: opener.inboxes.clone(),
-        clock,
-    };
-    throttling.resume(entries.borrow().throttles());
-    let config_writer = ConfigWriter {
-        throttling,
-        store: engine.clone(),
-        entries: entries.clone(),
-        limits: config.limits.clone(),
-        status: status.clone(),
-        metrics: metrics.clone(),
-        turn: Mutex::new(()),
-    };
-    let manager = QueueManager {
-        opener: opener.clone(),
-        status: status.clone(),
-        queues_max: config.limits.queues.get(),
-        pool: pool.clone(),
-        spread: Mutex::new(spread),
-    };
-    let managers = Managers {
-        queues: Arc::new(manager),
-        config: Arc::new(config_writer),
-    };
-    let state = HandleState {
-        registry: opener.registry,
-        inboxes: opener.inboxes,
-        managers: Mutex::new(Some(managers)),
+        managers: Mutex::new(None),
         config: entries,
         config_turn: Arc::new(Semaphore::new(1)),
         peeks: Arc::new(Semaphore::new(PEEKS)),
@@ -319,7 +303,52 @@ fn handle<E: Engine>(
         consumers: Arc::new(AtomicUsize::new(0)),
         consumer_ids: AtomicU64::new(1),
     };
+    state.managers = Mutex::new(Some(managers(&state, opener, spread, buckets)));
     Ok((Handle(Arc::new(state)), receivers))
+}
+
+/// Builds the managers of the queues and of the runtime configuration, and sets up the stored throttles.
+fn managers(
+    state: &HandleState,
+    opener: QueueOpener,
+    spread: Vec<usize>,
+    buckets: &Buckets,
+) -> Managers {
+    let throttling = Throttling {
+        buckets: buckets.clone(),
+        inboxes: state.inboxes.clone(),
+        clock: state.clock,
+    };
+    throttling.resume(state.config.borrow().throttles());
+    let config = ConfigWriter {
+        throttling,
+        store: opener.store.clone(),
+        entries: state.config.clone(),
+        limits: state.limits.clone(),
+        status: state.status.clone(),
+        metrics: state.metrics.clone(),
+        turn: Mutex::new(()),
+    };
+    let queues = QueueManager {
+        opener,
+        status: state.status.clone(),
+        queues_max: state.limits.queues.get(),
+        pool: state.pool.clone(),
+        spread: Mutex::new(spread),
+    };
+    Managers {
+        queues: Arc::new(queues),
+        config: Arc::new(config),
+    }
+}
+
+/// Makes the inboxes of the scheduler threads.
+fn inboxes(config: &Config) -> (Arc<[Inbox]>, Vec<InboxReceiver>) {
+    let room = buffered_bytes(config);
+    let threads = config.scheduler.threads.get();
+    let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) =
+        (0..threads).map(|_| inbox(room, 2 * ROUND_BYTES)).unzip();
+    (inboxes.into(), receivers)
 }
 
 /// Returns how many bytes may wait to be stored, per scheduler thread.

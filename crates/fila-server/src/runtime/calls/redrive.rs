@@ -89,6 +89,17 @@ pub struct Progress {
     pub seen: u64,
 }
 
+/// One page of stored dead letters.
+#[derive(Debug)]
+struct DeadLetterPage {
+    /// The messages that the query asks for.
+    candidates: Vec<StoredMessage>,
+    /// How many messages were looked at.
+    seen: u64,
+    /// The last message that was looked at. `None` at the end of the queue.
+    next: Option<Locator>,
+}
+
 /// What became of one page.
 #[derive(Debug, Default)]
 struct PageOutcome {
@@ -141,13 +152,13 @@ impl Redriving {
         self.is_done
     }
 
-    /// Looks at some more, and moves at most so many of them.
+    /// Reads the next page, and moves at most `most` of its messages.
     ///
     /// # Errors
-    /// If a queue is gone, the store fails, or the other queue takes no more. What was moved stays moved.
+    /// If a queue is gone, the store fails, or the target queue refuses a message. Messages that were moved stay moved.
     ///
     /// # Cancel safety
-    /// A page that was handed over is moved, whether or not anybody waits for that.
+    /// The scheduler moves a page that it has received, even if this future is dropped.
     pub async fn step(&mut self, most: usize) -> Result<(), CallError> {
         let stamp = match self.stamp {
             Some(stamp) => stamp,
@@ -160,26 +171,8 @@ impl Redriving {
         tokio::time::sleep_until(self.pace.rest_until).await;
         let began = Instant::now();
         self.pace.look(began, self.handle.puts());
-        let found = self.read(self.pace.page()).await?;
-        let (mut last, mut candidates, mut seen) = (None, Vec::new(), 0);
-        let mut is_cut = false;
-        for (mut message, loaded) in found.messages {
-            if candidates.len() >= most {
-                is_cut = true;
-                break;
-            }
-            last = Some(message.locator());
-            seen += 1;
-            // What cannot be read is reported by whoever wants to deliver it.
-            if let Loaded::Found(payload) = loaded
-                && !self.has_come_since(message.meta.enqueued_at)
-                && self.query.wants(&payload)
-            {
-                message.payload = Some(payload);
-                candidates.push(message);
-            }
-        }
-        let messages = self.admit(candidates).await?;
+        let mut page = self.read_page(most).await?;
+        let messages = self.admit(std::mem::take(&mut page.candidates)).await?;
         let mut outcome = PageOutcome::default();
         if !messages.is_empty() {
             let moved = self.move_page(stamp, messages).await?;
@@ -188,6 +181,43 @@ impl Redriving {
         }
         self.progress.redriven += outcome.moved;
         self.pace.rest(began, Instant::now());
+        self.finish_page(page, outcome).await
+    }
+
+    /// Reads the next page, and picks at most `most` messages that the query asks for.
+    async fn read_page(&self, most: usize) -> Result<DeadLetterPage, CallError> {
+        let found = self.read(self.pace.page()).await?;
+        let mut page = DeadLetterPage {
+            candidates: Vec::new(),
+            seen: 0,
+            next: found.next,
+        };
+        let mut last = None;
+        for (mut message, loaded) in found.messages {
+            if page.candidates.len() >= most {
+                page.next = last;
+                break;
+            }
+            last = Some(message.locator());
+            page.seen += 1;
+            // An unreadable message is skipped: the broker reports it when it tries to deliver it.
+            if let Loaded::Found(payload) = loaded
+                && !self.has_come_since(message.meta.enqueued_at)
+                && self.query.wants(&payload)
+            {
+                message.payload = Some(payload);
+                page.candidates.push(message);
+            }
+        }
+        Ok(page)
+    }
+
+    /// Goes on to the next page, or stays on this one if some of its messages can be moved a moment later.
+    async fn finish_page(
+        &mut self,
+        page: DeadLetterPage,
+        outcome: PageOutcome,
+    ) -> Result<(), CallError> {
         if let Some(refused) = outcome.refused {
             return Err(CallError::Redrive(refused));
         }
@@ -195,7 +225,7 @@ impl Redriving {
             self.moments = 0;
         }
         if outcome.unfinished > 0 && self.moments < MOMENTS {
-            // The same page again: what was moved is no longer in it.
+            // Reads the same page again, which no longer has the messages that were moved.
             self.moments += 1;
             self.progress.seen += outcome.moved;
             tokio::time::sleep(MOMENT).await;
@@ -205,11 +235,11 @@ impl Redriving {
             return Err(CallError::Redrive(full));
         }
         self.moments = 0;
-        // What is still being read goes to a consumer.
+        // A message that is still being read goes to a consumer.
         self.progress.leased += outcome.leased + outcome.unfinished;
-        self.progress.seen += seen;
-        self.is_done = !is_cut && found.next.is_none();
-        self.after = if is_cut { last } else { found.next };
+        self.progress.seen += page.seen;
+        self.is_done = page.next.is_none();
+        self.after = page.next;
         Ok(())
     }
 
