@@ -246,7 +246,7 @@ fn an_engine_that_was_not_built_in_is_refused_as_such() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "--set storage.engine: this build has no engine `rocksdb`; choose `fjall` or `memory`, \
+        "--set storage.engine: this build has no engine `rocksdb`; choose `lsm` or `memory`, \
          or build with the feature `rocksdb`"
     );
 }

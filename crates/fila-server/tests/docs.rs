@@ -19,7 +19,7 @@ fn the_book_has_a_row_for_every_key_with_what_it_takes_its_default_and_its_sente
     for key in Key::all() {
         // The book is about the build without features, and says of the others in words what they add.
         let allowed = key.allowed();
-        let allowed = allowed.replace("`fjall`, `memory` or `rocksdb`", "`fjall` or `memory`");
+        let allowed = allowed.replace("`lsm`, `memory` or `rocksdb`", "`lsm` or `memory`");
         let row = format!(
             "\n| `{}` | {} | `{}` | {} ",
             key.name(),

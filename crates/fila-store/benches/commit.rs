@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fila_store::{
-    Batch, Engine, FairnessKey, FjallOptions, Limit, Locator, MessageId, Meta, Payload, QueueName,
+    Batch, DiskOptions, Engine, FairnessKey, Limit, Locator, MessageId, Meta, Payload, QueueName,
     Shard, Timestamp,
 };
 
@@ -32,10 +32,10 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let quick = std::env::args().any(|argument| argument == "--quick");
-    compare("fjall", quick, |path| Ok(FjallOptions::new(path).open()?))?;
+    compare("lsm", quick, |path| Ok(DiskOptions::new(path).open()?))?;
     #[cfg(feature = "rocksdb")]
     compare("rocksdb", quick, |path| {
-        Ok(fila_store::RocksOptions::new(path).open()?)
+        Ok(DiskOptions::new(path).open_rocksdb()?)
     })?;
     Ok(())
 }

@@ -70,18 +70,7 @@ pub enum OpenError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A journal is not what was written, and what was confirmed after that would be lost.
-    #[error(
-        "`{}` is damaged at byte {offset}; restore a copy, or cut the file off there to give up what was confirmed since",
-        .file.display()
-    )]
-    DamagedJournal {
-        /// Which file.
-        file: PathBuf,
-        /// Where the first change begins that cannot be read.
-        offset: u64,
-    },
-    /// A file that says what belongs to the store is not what was written.
+    /// A file that lists the tables of the store is missing or is not what was written.
     #[error("`{}` is damaged; restore a copy", .0.display())]
     DamagedFile(PathBuf),
     /// It has been opened sixteen million times, and message ids have no room for more epochs.

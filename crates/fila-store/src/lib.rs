@@ -7,28 +7,29 @@
 //!   └─ Embedded      what rows mean, who may write them, how they are swept     record, keys
 //!        └─ Rows     ordered rows in four tables, written together
 //!             ├─ memory
-//!             ├─ Logged    a log and memtables of our own before another database
-//!             │    └─ fjall
+//!             ├─ Logged    a log and memtables of our own before a database
+//!             │    └─ lsm  trees of lsm-tree
 //!             └─ rocksdb   with the feature of that name
 //! ```
 //!
 //! An engine that is no table of ordered rows (a SQL database, an object store) implements [`Engine`] and [`Shard`]
 //! itself; one that is implements [`rows::Rows`]. All are held to the same conformance suite.
 
-mod activity;
 mod batch;
+mod directory;
 mod durability;
 mod embedded;
 mod engine;
 mod error;
-mod fjall;
 mod history;
 mod ids;
 mod keys;
 mod log;
+mod lsm;
 mod memory;
 mod message;
 mod names;
+mod options;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 mod sync;
@@ -39,9 +40,8 @@ pub mod fuzzing;
 pub mod record;
 pub mod rows;
 
-pub use crate::fjall::{FjallEngine, FjallOptions, FjallRows, FjallView};
 #[cfg(feature = "rocksdb")]
-pub use crate::rocksdb::{RocksEngine, RocksOptions, RocksRows, RocksView};
+pub use crate::rocksdb::{RocksEngine, RocksRows, RocksView};
 pub use batch::{Batch, Origin, Remembered};
 pub use durability::{Durability, UnknownDurability};
 pub use embedded::{Embedded, EmbeddedShard};
@@ -53,7 +53,9 @@ pub use error::{CommitError, EngineError, Fault, OpenError, ReadError, Rejected}
 pub use history::{Death, DeathReason, ErrorText, History};
 pub use ids::{Epoch, Generation, MessageId, QueueId, Version};
 pub use log::{FlushTarget, Logged, LoggedView};
+pub use lsm::{LsmEngine, LsmTables, LsmView};
 pub use memory::{Accident, MemoryDisk, MemoryEngine, MemoryRows, MemoryView};
 pub use message::{Locator, Meta, Payload, PayloadError, Schedule, Sizes, StoredMessage};
 pub use names::{ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName, ThrottleKey};
+pub use options::DiskOptions;
 pub use timestamp::Timestamp;

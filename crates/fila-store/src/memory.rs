@@ -100,10 +100,6 @@ impl Rows for MemoryRows {
         }
     }
 
-    fn maintain(&self) -> Result<(), Fault> {
-        Ok(())
-    }
-
     fn figures(&self) -> Result<Figures, Fault> {
         Ok(Figures {
             bytes: self.view().0.bytes,

@@ -1,27 +1,27 @@
-//! Rows in [RocksDB], a log-structured merge tree in C++: for those who know how to run it. Needs the feature
-//! `rocksdb`.
+//! Rows in [RocksDB], a log-structured merge tree in C++, for operators who know how to run it. Needs the feature `rocksdb`.
 //!
-//! # What is done about its known traps
-//! - A column family that nobody writes to keeps old journals, which RocksDB calls write-ahead logs, until there are
-//!   [too many bytes](RocksOptions::journal_bytes) of them. As with fjall, [`maintain`](Rows::maintain) flushes those that
-//!   are idle while a sealed journal waits, and the number of journals is part of [`Health`](crate::Health).
-//! - After some failed writes, as on a full disk, it resumes by itself. Whoever asked for the write has been told that
-//!   its outcome is unknown, so nothing may follow it: the flag that says so is set under the lock of the write.
-//! - That a directory is in use it says in words only. The file `fila.lock` beside its own is locked first.
-//! - It creates column families in any database that it is told to open, and a database beside anything. What is
-//!   not ours is recognised before.
+//! # Its known traps
+//! - An idle column family keeps old journals (write-ahead logs) until they have too many bytes.
+//!   [`maintain`](Rows::maintain) flushes the idle ones while a sealed journal waits, and the number of journals is part of
+//!   [`Health`](crate::Health).
+//! - After some failed writes, as on a full disk, it resumes by itself. The caller of the failed write was told that its
+//!   outcome is unknown, so no write may follow it: a flag that is set under the lock of the write prevents that.
+//! - It reports a directory that is in use only in words. We lock the file `fila.lock` first.
+//! - It creates column families in any database, and a database beside any files. We look for foreign files before.
 //!
 //! # What always holds
 //! A batch is journalled, then synced, then made visible: nothing can be read that is not as durable as the engine's
-//! level says. Reads go through a snapshot. A journal is replayed up to its first damaged record, which is where a
-//! crash has cut it.
+//! level says. Reads go through a snapshot. Recovery replays a journal up to its first damaged record, where a crash has
+//! cut it.
 //!
 //! [RocksDB]: https://rocksdb.org
 
-use std::fs::{self, File, TryLockError};
+mod activity;
+
+use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use rocksdb::{
@@ -30,114 +30,64 @@ use rocksdb::{
     ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
 
-use crate::activity::Activity;
-use crate::rows::{Figures, Rows, Table, View, Write, WriteError};
-use crate::{Durability, Embedded, Fault, OpenError};
+use activity::Activity;
 
-/// A store in a directory of its own, which it locks.
+use crate::directory::DirectoryLock;
+use crate::rows::{Figures, Rows, Table, View, Write, WriteError};
+use crate::{DiskOptions, Durability, Embedded, Fault, OpenError, sync};
+
+/// A store in a directory, which it locks.
 ///
-/// It is closed, and the directory free, when the engine and all its shards have been dropped.
+/// It closes, and unlocks the directory, when the engine and all its shards have been dropped.
 pub type RocksEngine = Embedded<RocksRows>;
 
-/// How a [`RocksEngine`] is opened.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct RocksOptions {
-    path: PathBuf,
-    durability: Durability,
-    cache_bytes: u64,
-    memtable_bytes: u64,
-    journal_bytes: u64,
-    worker_threads: usize,
-}
+/// Memtables of one table: the one in use, and those that wait to be flushed.
+const MEMTABLES: i32 = 4;
 
-impl RocksOptions {
-    /// Fewer bytes of journals than this are not taken, as with fjall.
-    const JOURNAL_BYTES_MIN: u64 = 64 << 20;
+/// Bytes of journals before tables are flushed to free them.
+const JOURNAL_BYTES: u64 = 512 << 20;
 
-    /// Memtables of one table: one that is filled, and those that wait to be flushed.
-    const MEMTABLES: i32 = 4;
+/// Threads that flush and compact.
+const WORKERS: i32 = 2;
 
-    /// Files of tables that are held open.
-    const OPEN_FILES: i32 = 256;
+/// Files of tables that are held open.
+const OPEN_FILES: i32 = 256;
 
-    /// Bits per key of a filter, which is wrong about one absent key in a hundred.
-    const FILTER_BITS: f64 = 10.0;
+/// Bits per key of a filter, which is wrong about one absent key in a hundred.
+const FILTER_BITS: f64 = 10.0;
 
-    /// Bytes of a log file of RocksDB's own, of which there are two.
-    const LOG_BYTES: usize = 1 << 20;
+/// Bytes of a log file of RocksDB's own. There are two.
+const LOG_BYTES: usize = 1 << 20;
 
-    /// Returns the defaults for this directory: durable on disk, a cache of 32 MiB, memtables of 32 MiB.
-    pub fn new(path: impl AsRef<Path>) -> Self {
-        Self {
-            path: path.as_ref().to_owned(),
-            durability: Durability::Fsync,
-            cache_bytes: 32 << 20,
-            memtable_bytes: 32 << 20,
-            journal_bytes: 512 << 20,
-            worker_threads: 2,
-        }
-    }
-
-    /// Sets how far a confirmed commit gets.
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// Sets how many bytes of blocks, their indexes and filters included, are kept in memory for reading.
-    pub fn cache_bytes(mut self, bytes: u64) -> Self {
-        self.cache_bytes = bytes;
-        self
-    }
-
-    /// Sets how many bytes of a table are collected in memory before they are flushed. There are up to four such
-    /// memtables for a busy table, one of which is being filled.
-    pub fn memtable_bytes(mut self, bytes: u64) -> Self {
-        self.memtable_bytes = bytes.max(1 << 20);
-        self
-    }
-
-    /// Sets how many bytes of journals there may be before tables are flushed for their sake; at least 64 MiB.
-    pub fn journal_bytes(mut self, bytes: u64) -> Self {
-        self.journal_bytes = bytes.max(Self::JOURNAL_BYTES_MIN);
-        self
-    }
-
-    /// Sets how many threads file and merge tables; at least one for each of the two.
-    pub fn worker_threads(mut self, threads: usize) -> Self {
-        self.worker_threads = threads.max(1);
-        self
-    }
-
-    /// Opens the store, or creates it if the directory is empty or missing.
+impl DiskOptions {
+    /// Opens the store in RocksDB, or creates it if the directory is empty or missing.
     ///
     /// # Errors
     /// [`OpenError::Locked`] if it is open somewhere; if it is not ours, too new, or broken.
-    pub fn open(self) -> Result<RocksEngine, OpenError> {
+    pub fn open_rocksdb(self) -> Result<RocksEngine, OpenError> {
         let rows = RocksRows::open(&self)?;
         Embedded::start(rows, self.durability)
     }
 
-    /// Returns what goes for the whole database.
+    /// Returns the options of the whole database.
     fn of_database(&self) -> Options {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.create_missing_column_families(true);
         options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
         options.set_manual_wal_flush(self.buffers_journal());
-        options.set_max_total_wal_size(self.journal_bytes);
-        options.set_max_background_jobs(self.worker_threads.try_into().unwrap_or(i32::MAX));
-        options.set_max_open_files(Self::OPEN_FILES);
+        options.set_max_total_wal_size(JOURNAL_BYTES);
+        options.set_max_background_jobs(WORKERS);
+        options.set_max_open_files(OPEN_FILES);
         options.set_log_level(LogLevel::Warn);
-        options.set_max_log_file_size(Self::LOG_BYTES);
+        options.set_max_log_file_size(LOG_BYTES);
         options.set_keep_log_file_num(2);
         options.set_stats_dump_period_sec(0);
         options.set_stats_persist_period_sec(0);
         options
     }
 
-    /// Returns what goes for one table.
+    /// Returns the options of one table.
     fn of_table(&self, table: Table, cache: &Cache) -> Options {
         let mut blocks = BlockBasedOptions::default();
         blocks.set_block_cache(cache);
@@ -147,23 +97,24 @@ impl RocksOptions {
         match table {
             // Read in ranges only, for which filters are of no use.
             Table::Messages => {}
-            // Whoever asks for a payload has seen its message.
+            // A reader of a payload has seen its message.
             Table::Payloads => {
-                blocks.set_bloom_filter(Self::FILTER_BITS, false);
+                blocks.set_bloom_filter(FILTER_BITS, false);
                 options.set_optimize_filters_for_hits(true);
             }
             Table::Catalog | Table::Deduplication => {
-                blocks.set_bloom_filter(Self::FILTER_BITS, false);
+                blocks.set_bloom_filter(FILTER_BITS, false);
             }
         }
         options.set_block_based_table_factory(&blocks);
         options.set_compression_type(DBCompressionType::None);
-        options.set_write_buffer_size(size(self.memtable_bytes));
-        options.set_max_write_buffer_number(Self::MEMTABLES);
+        let memtable_bytes = self.memtable_bytes.unwrap_or(32 << 20).max(1 << 20);
+        options.set_write_buffer_size(size(memtable_bytes));
+        options.set_max_write_buffer_number(MEMTABLES);
         options
     }
 
-    /// Tells whether the journal is kept back in this process until it is worth a call to the system.
+    /// Returns whether RocksDB buffers its journal in this process.
     fn buffers_journal(&self) -> bool {
         match self.durability {
             Durability::Memory => true,
@@ -176,15 +127,15 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The rows of a database of RocksDB's.
+/// The rows of a RocksDB database.
 pub struct RocksRows {
     database: DB,
     buffers_journal: bool,
-    /// Whether a write has failed. Locked by every write until its outcome is known, so that none comes after.
+    /// Whether a write has failed. Every write holds the lock until its outcome is known, so that none follows a failed one.
     poisoned: Mutex<bool>,
     activity: Activity,
-    /// Held, and dropped after the database, so that a free directory is really free.
-    _lock: File,
+    /// Held, and released after the database is closed.
+    _lock: DirectoryLock,
 }
 
 impl std::fmt::Debug for RocksRows {
@@ -196,9 +147,9 @@ impl std::fmt::Debug for RocksRows {
 }
 
 impl RocksRows {
-    fn open(options: &RocksOptions) -> Result<Self, OpenError> {
+    fn open(options: &DiskOptions) -> Result<Self, OpenError> {
         let fault = |error: rocksdb::Error| OpenError::Fault(Fault::new(error));
-        let lock = lock(&options.path)?;
+        let lock = DirectoryLock::take(&options.path)?;
         let of_database = options.of_database();
         if is_foreign(&of_database, &options.path)? {
             return Err(OpenError::Unrecognised);
@@ -227,30 +178,13 @@ impl RocksRows {
     }
 }
 
-/// Takes the directory for this process, having made it if need be.
-fn lock(path: &Path) -> Result<File, OpenError> {
-    let fault = |error: io::Error| OpenError::Fault(Fault::new(error));
-    fs::create_dir_all(path).map_err(fault)?;
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path.join("fila.lock"))
-        .map_err(fault)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(path.to_owned())),
-        Err(TryLockError::Error(error)) => Err(fault(error)),
-    }
-}
-
-/// Tells whether somebody else's data is in this directory, without changing anything.
+/// Returns whether the directory has foreign data, without changing anything.
 fn is_foreign(options: &Options, path: &Path) -> Result<bool, OpenError> {
     let fault = |error: rocksdb::Error| OpenError::Fault(Fault::new(error));
-    // The file that names the present state of a database of RocksDB's.
+    // The file that names the present state of a RocksDB database.
     if !path.join("CURRENT").exists() {
-        // There is none to open. Where fjall keeps its keyspaces none is to be created, either.
-        return Ok(path.join("keyspaces").exists());
+        // There is none to open. Beside the trees of the default engine none may be created, either.
+        return Ok(path.join("tables").exists());
     }
     let families = DB::list_cf(options, path).map_err(fault)?;
     let ours = |family: &String| Table::ALL.iter().any(|table| table.name() == family);
@@ -258,7 +192,7 @@ fn is_foreign(options: &Options, path: &Path) -> Result<bool, OpenError> {
         let known = |family: &String| ours(family) || family == DEFAULT_COLUMN_FAMILY_NAME;
         return Ok(!families.iter().all(known));
     }
-    // Ours before its tables were created, or anybody's. Ours has nothing where everybody else has everything.
+    // Ours before its tables were created, or a foreign one. Ours has no rows in the default family.
     if families != [DEFAULT_COLUMN_FAMILY_NAME] {
         return Ok(true);
     }
@@ -281,7 +215,7 @@ impl Rows for RocksRows {
         let mut options = WriteOptions::default();
         options.set_sync(match durability {
             Durability::Memory => false,
-            // Without a sync it reaches the system at once, unless the journal is kept back.
+            // Without a sync the write reaches the system at once, unless the journal is buffered.
             Durability::Os => self.buffers_journal,
             Durability::Fsync => true,
         });
@@ -298,8 +232,7 @@ impl Rows for RocksRows {
                 None => batch.delete_cf(family, key),
             }
         }
-        let poisoned = self.poisoned.lock();
-        let mut poisoned = poisoned.unwrap_or_else(PoisonError::into_inner);
+        let mut poisoned = sync::lock(&self.poisoned);
         if *poisoned {
             return Err(WriteError::Poisoned);
         }
@@ -340,7 +273,7 @@ impl Rows for RocksRows {
     }
 }
 
-/// Returns how many bytes a write takes in a batch: its words, their lengths, and where it goes.
+/// Returns how many bytes a write takes in a batch.
 fn room(write: &Write) -> usize {
     const FRAME: usize = 16;
     FRAME + write.key.len() + write.value.as_ref().map_or(0, Bytes::len)

@@ -116,7 +116,9 @@ pub trait Rows: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the database fails.
-    fn maintain(&self) -> Result<(), Fault>;
+    fn maintain(&self) -> Result<(), Fault> {
+        Ok(())
+    }
 
     /// Returns how much room it takes.
     ///

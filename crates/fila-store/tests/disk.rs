@@ -14,7 +14,7 @@ use fila_store::{
     Locator, MessageId, Meta, OpenError, Payload, QueueName, ReadError, Rejected, Shard, Timestamp,
     Writes,
 };
-use places::{InFjall, OnDisk};
+use places::{InLsm, OnDisk};
 
 /// Makes one test for every promise, for an engine on disk.
 macro_rules! on_disk {
@@ -57,7 +57,7 @@ macro_rules! on_disk {
     };
 }
 
-on_disk! { fjall: crate::InFjall }
+on_disk! { lsm: crate::InLsm }
 
 #[cfg(feature = "rocksdb")]
 on_disk! { rocks: crate::places::InRocks }
@@ -332,7 +332,7 @@ fn somebody_elses_data_is_left_alone<P: OnDisk>() {
     assert!(matches!(refused, OpenError::Unrecognised));
 }
 
-/// fjall#288, and not only there: the catalogue is written once and then idle, and must not keep the journals of everything after it.
+/// The catalogue is written once and then idle, and must not keep the journals of everything after it.
 fn idle_tables_keep_no_journals<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
     let engine = P::open(directory.path(), Durability::Os, 4 << 20).unwrap();
@@ -363,7 +363,7 @@ fn idle_tables_keep_no_journals<P: OnDisk>() {
 /// The disk is full from the first megabyte of journal on.
 fn a_full_disk_stops_writes_and_loses_nothing<P: OnDisk>(child: &str) {
     let directory = tempfile::tempdir().unwrap();
-    // Here, since a new journal is made as large as sixty megabytes.
+    // The child does not create the store, only fills it.
     drop(claim(&open::<P>(directory.path())));
     let mut child = child::run(child, directory.path(), Some(1 << 20));
     let said: Vec<String> = child.lines().collect();
@@ -432,7 +432,7 @@ fn every_level_of_durability_outlives_a_close<P: OnDisk>() {
 #[test]
 fn messages_that_come_and_go_leave_no_files_in_the_database() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = InFjall::open(directory.path(), Durability::Os, 0).unwrap();
+    let engine = InLsm::open(directory.path(), Durability::Os, 0).unwrap();
     let shard = claim(&engine);
     for counter in 1..=100 {
         let place = put(&shard, counter, vec![7; 1 << 10]).unwrap();
@@ -443,7 +443,7 @@ fn messages_that_come_and_go_leave_no_files_in_the_database() {
     drop((shard, engine));
     let log = std::fs::read_dir(directory.path().join("log")).unwrap();
     assert!(log.count() > 1, "segments have been flushed");
-    let mut places = vec![directory.path().join("keyspaces")];
+    let mut places = vec![directory.path().join("tables")];
     while let Some(place) = places.pop() {
         for entry in std::fs::read_dir(&place).unwrap() {
             let entry = entry.unwrap();
@@ -457,16 +457,16 @@ fn messages_that_come_and_go_leave_no_files_in_the_database() {
     }
     for table in [Table::Messages, Table::Payloads] {
         let mut found = 0;
-        tamper::<InFjall>(directory.path(), table, |_, _| found += 1);
+        tamper::<InLsm>(directory.path(), table, |_, _| found += 1);
         assert_eq!(found, 0);
     }
 }
 
 #[test]
-fn fjall_leaves_a_database_of_rocksdb_alone() {
+fn the_default_engine_leaves_a_database_of_rocksdb_alone() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("CURRENT"), "MANIFEST-000001\n").unwrap();
-    let refused = open_if_allowed::<InFjall>(directory.path()).unwrap_err();
+    let refused = open_if_allowed::<InLsm>(directory.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Unrecognised));
     let files = std::fs::read_dir(directory.path()).unwrap();
     assert_eq!(files.count(), 1, "nothing is written");
@@ -478,12 +478,12 @@ mod foreign {
     use places::InRocks;
 
     #[test]
-    fn rocksdb_leaves_a_store_of_fjalls_alone() {
+    fn rocksdb_leaves_a_store_of_the_default_engine_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let place = put(&claim(&open::<InFjall>(directory.path())), 1, vec![7]).unwrap();
+        let place = put(&claim(&open::<InLsm>(directory.path())), 1, vec![7]).unwrap();
         let refused = open_if_allowed::<InRocks>(directory.path()).unwrap_err();
         assert!(matches!(refused, OpenError::Unrecognised));
-        let shard = claim(&open::<InFjall>(directory.path()));
+        let shard = claim(&open::<InLsm>(directory.path()));
         let loaded = shard.load(&[place]).unwrap();
         assert!(matches!(loaded[..], [Loaded::Found(_)]));
     }

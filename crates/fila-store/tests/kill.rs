@@ -60,7 +60,7 @@ macro_rules! killed {
     };
 }
 
-killed! { fjall: crate::places::InFjall }
+killed! { lsm: crate::places::InLsm }
 
 #[cfg(feature = "rocksdb")]
 killed! { rocks: crate::places::InRocks }

@@ -7,26 +7,25 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use fila_store::{
-    ConfigKey, Cursor, DeduplicationId, Durability, Engine, FjallEngine, FjallOptions, Limit,
-    Locator, MessageId, OpenError, Queue, QueueName, Shard, StoredMessage, Timestamp, Version,
+    ConfigKey, Cursor, DeduplicationId, DiskOptions, Durability, Engine, Limit, Locator, LsmEngine,
+    MessageId, OpenError, Queue, QueueName, Shard, StoredMessage, Timestamp, Version,
 };
 
 /// The store under test. To test another one, change this and [`open`].
-pub type Store = FjallEngine;
+pub type Store = LsmEngine;
 
 /// The store's side of one queue.
 pub type StoreShard = <Store as Engine>::Shard;
 
-/// Opens the store under test: durable on disk, and with memtables so small that they are filed all the time.
+/// Opens the store under test: durable on disk, and with memtables so small that they are flushed all the time.
 ///
 /// # Errors
 /// If the store is not opened.
 pub fn open(path: &Path) -> Result<Store, OpenError> {
-    FjallOptions::new(path)
+    DiskOptions::new(path)
         .durability(Durability::Fsync)
         .memtable_bytes(1 << 20)
         .cache_bytes(1 << 20)
-        .worker_threads(1)
         .open()
 }
 

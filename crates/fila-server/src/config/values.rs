@@ -116,9 +116,9 @@ fn parse_size(text: &str) -> Option<ByteSize> {
 /// The storage engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StorageEngine {
-    /// An embedded database in files under `storage.path`.
+    /// A log and sorted tables in files under `storage.path`.
     #[default]
-    Fjall,
+    Lsm,
     /// The memory of this process, lost when it ends. For tests and experiments.
     Memory,
     /// A RocksDB database in files under `storage.path`.
@@ -129,7 +129,7 @@ pub enum StorageEngine {
 impl StorageEngine {
     /// All engines of this build.
     pub const ALL: &'static [Self] = &[
-        Self::Fjall,
+        Self::Lsm,
         Self::Memory,
         #[cfg(feature = "rocksdb")]
         Self::Rocksdb,
@@ -139,7 +139,7 @@ impl StorageEngine {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Fjall => "fjall",
+            Self::Lsm => "lsm",
             Self::Memory => "memory",
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => "rocksdb",

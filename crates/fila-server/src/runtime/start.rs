@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use fila_core::{Broker, Buckets, Round};
-use fila_store::{Engine, FjallOptions, Health, MemoryDisk, MemoryEngine};
+use fila_store::{DiskOptions, Engine, Health, MemoryDisk, MemoryEngine};
 use tokio::sync::{Semaphore, watch};
 use tracing::{error, info};
 
@@ -49,20 +49,13 @@ impl Runtime {
     /// # Errors
     /// If the store is in use, or cannot be read; if a thread cannot be started.
     pub fn start(config: &Config) -> Result<Self, StartError> {
+        let options = DiskOptions::new(&config.storage.path)
+            .durability(config.storage.durability)
+            .cache_bytes(config.storage.cache.bytes());
         match config.storage.engine {
-            StorageEngine::Fjall => {
-                let options = FjallOptions::new(&config.storage.path)
-                    .durability(config.storage.durability)
-                    .cache_bytes(config.storage.cache.bytes());
-                Self::start_on(options.open()?, config)
-            }
+            StorageEngine::Lsm => Self::start_on(options.open()?, config),
             #[cfg(feature = "rocksdb")]
-            StorageEngine::Rocksdb => {
-                let options = fila_store::RocksOptions::new(&config.storage.path)
-                    .durability(config.storage.durability)
-                    .cache_bytes(config.storage.cache.bytes());
-                Self::start_on(options.open()?, config)
-            }
+            StorageEngine::Rocksdb => Self::start_on(options.open_rocksdb()?, config),
             StorageEngine::Memory => {
                 Self::start_on(MemoryEngine::open(&MemoryDisk::default())?, config)
             }

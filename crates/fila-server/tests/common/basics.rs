@@ -36,7 +36,7 @@ pub(crate) fn in_memory() -> Config {
 /// A configuration on disk.
 pub(crate) fn on_disk(path: &Path) -> Config {
     let mut config = in_memory();
-    config.storage.engine = StorageEngine::Fjall;
+    config.storage.engine = StorageEngine::Lsm;
     config.storage.path = path.to_owned();
     config
 }

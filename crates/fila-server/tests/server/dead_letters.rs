@@ -9,7 +9,7 @@ use fila_proto::v1::{
     RedriveResponse, UpdateKeyRequest, UpdateQueueRequest,
 };
 use fila_server::runtime::Stopped;
-use fila_store::{Engine, FjallOptions, QueueName};
+use fila_store::{DiskOptions, Engine, QueueName};
 use tonic::{Code, Status};
 
 use crate::common::{Rig, assert_refused, in_memory, message, on_disk, soon};
@@ -354,7 +354,7 @@ async fn dead_letters_survive_a_restart_and_come_back_after_it() {
 async fn a_queue_from_before_gets_its_dead_letters_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let config = on_disk(directory.path());
-    let engine = FjallOptions::new(&config.storage.path).open().unwrap();
+    let engine = DiskOptions::new(&config.storage.path).open().unwrap();
     let name = QueueName::parse("orders").unwrap();
     let definition = fila_core::QueueSettings::default().encode();
     engine.create_queue(&name, definition).unwrap();

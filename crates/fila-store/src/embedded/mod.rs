@@ -33,11 +33,8 @@ use crate::{
 
 pub use shard::EmbeddedShard;
 
-/// The newest schema that this version reads, and the one that it writes.
+/// The schema that this version reads and writes. Those before it were never published.
 const SCHEMA: u64 = 3;
-
-/// The oldest schema that this version reads. It has no log.
-const SCHEMA_MIN: u64 = 1;
 
 /// A store on an embedded database. A clone is the same store.
 pub struct Embedded<R: Rows>(Arc<Core<R>>);
@@ -121,21 +118,20 @@ impl<R: Rows> Embedded<R> {
             sweeper: Mutex::default(),
         })))
     }
+}
 
-    /// Refuses a database that is not a store, before anything is written to it.
-    ///
-    /// A store with a log may lack any row: the row that names the schema may still be in the log.
-    pub(crate) fn recognise(rows: &R) -> Result<(), OpenError> {
-        let view = rows.view();
-        let has = |key| {
-            let row = view.get(Table::Catalog, key).map_err(OpenError::Fault)?;
-            Ok(row.is_some())
-        };
-        if has(keys::FLUSHED_SEGMENT)? && !has(keys::SCHEMA)? {
-            return Ok(());
-        }
-        StoreHeader::read(&view).map(drop)
+/// Refuses a database that is not a store, before anything is written to it.
+///
+/// A store with a log may lack any row: the row that names the schema may still be in the log.
+pub(crate) fn recognise(view: &impl View) -> Result<(), OpenError> {
+    let has = |key| {
+        let row = view.get(Table::Catalog, key).map_err(OpenError::Fault)?;
+        Ok(row.is_some())
+    };
+    if has(keys::FLUSHED_SEGMENT)? && !has(keys::SCHEMA)? {
+        return Ok(());
     }
+    StoreHeader::read(view).map(drop)
 }
 
 /// The rows that describe a store.
@@ -164,8 +160,8 @@ impl StoreHeader {
             return Self::nothing(view);
         }
         match number(keys::SCHEMA, "the schema")? {
-            SCHEMA_MIN..=SCHEMA => {}
-            0 => return Err(OpenError::Unrecognised),
+            SCHEMA => {}
+            0..SCHEMA => return Err(OpenError::Unrecognised),
             found => {
                 return Err(OpenError::Newer {
                     found,

@@ -15,9 +15,9 @@ use super::memtable::{Memtable, Row};
 use super::segment_dir::{ActiveSegment, SegmentDir};
 use super::value_log::{BlobSegment, GarbageCollector, PayloadCounts};
 use crate::record::{self, Place};
-use crate::rows::{Rows, Table, View, Write};
+use crate::rows::{Table, View};
 use crate::sync;
-use crate::{Durability, Fault, OpenError, keys};
+use crate::{Fault, OpenError, keys};
 
 /// Memtables that wait to be flushed, at most. Writers wait at this bound.
 pub(super) const FROZEN_MAX: usize = 4;
@@ -29,8 +29,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Segments that follow each other faster than this are not filled beforehand: the writer would wait for it.
 const PREFILL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A database that takes sorted rows without writing them to a journal first.
-pub trait FlushTarget: Rows {
+/// The database beneath the log.
+pub trait FlushTarget: Send + Sync + 'static {
+    /// All rows at one moment.
+    type View<'a>: View
+    where
+        Self: 'a;
+
+    /// Returns all rows as they are now.
+    fn view(&self) -> Self::View<'_>;
+
     /// Writes rows of one table, which come in the order of their keys. They are on the disk, and visible, on `Ok`.
     ///
     /// # Errors
@@ -43,6 +51,9 @@ pub trait FlushTarget: Rows {
 
     /// Returns whether compaction is so far behind that flushing should wait.
     fn is_behind(&self) -> bool;
+
+    /// Returns how many bytes it takes on disk.
+    fn bytes(&self) -> u64;
 }
 
 /// A memtable that gets no more commits.
@@ -81,12 +92,8 @@ impl FlushMark {
         }))
     }
 
-    pub(super) fn writes(self) -> [Write; 2] {
-        self.rows()
-            .map(|(key, value)| Write::new(Table::Catalog, key, value))
-    }
-
-    fn rows(self) -> [Row; 2] {
+    /// Returns the rows of the mark, in the order of their keys.
+    pub(super) fn rows(self) -> [Row; 2] {
         let row = |key: &'static [u8], number| {
             let record = record::encode_number(key, number);
             (Bytes::from_static(key), Some(record))
@@ -162,26 +169,6 @@ impl FrozenMemtable {
             let mut rows = rows.map(|(row, at)| flushed(row, at));
             database.ingest(Table::Payloads, &mut rows)
         })?;
-        Ok(counts)
-    }
-
-    /// Does the same by an ordinary write, which is faster than making tables for a few rows.
-    fn flush_small<D: Rows>(&self, database: &D) -> Result<PayloadCounts, Fault> {
-        let mut counts = PayloadCounts::default();
-        let mut writes = Vec::new();
-        for table in Table::ALL {
-            self.memtable.newest(table, |rows| {
-                writes.extend(rows.map(|(key, value)| {
-                    if table == Table::Payloads {
-                        counts.note(value.is_some());
-                    }
-                    Write::new(table, key, value)
-                }));
-            });
-        }
-        writes.extend(self.mark().writes());
-        let written = database.write(writes, Durability::Fsync);
-        written.map_err(Fault::new)?;
         Ok(counts)
     }
 }
@@ -326,12 +313,8 @@ impl<D: FlushTarget> Flusher<D> {
             let segment = BlobSegment::new(number, frozen.bytes);
             Arc::make_mut(&mut visible.blobs).insert(number, segment);
         }
-        let counts = if is_small {
-            frozen.flush_small(&*self.database)
-        } else {
-            frozen.flush(&*self.database, is_blob.then_some(pointer_min))
-        };
-        self.collector.note(counts?);
+        let counts = frozen.flush(&*self.database, is_blob.then_some(pointer_min))?;
+        self.collector.note(counts);
         sync::write(&self.visible)
             .memtables
             .retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));

@@ -52,7 +52,7 @@ use recovery::fault;
 use segment_dir::{ActiveSegment, SegmentDir};
 use value_log::{BlobSegments, GarbageCollector};
 
-use crate::rows::{Figures, Rows, Write, WriteError};
+use crate::rows::{Figures, Rows, Table, Write, WriteError};
 use crate::sync;
 use crate::{Durability, Fault, OpenError};
 
@@ -159,7 +159,10 @@ impl<D: FlushTarget> Logged<D> {
         };
         let segment = segment.map_err(fault)?;
         if mark.is_none() {
-            create_mark(&database)?;
+            // From now on the database is not opened without its log.
+            let mut rows = FlushMark::default().rows().into_iter();
+            let written = database.ingest(Table::Catalog, &mut rows);
+            written.map_err(OpenError::Fault)?;
         }
         let mut logged = Self::new(database, dir, segment, recovered, blobs);
         logged.syncs = durability == Durability::Fsync;
@@ -223,12 +226,6 @@ impl<D: FlushTarget> Logged<D> {
         let thread = std::thread::Builder::new().name("fila-flush".to_owned());
         thread.spawn(move || flusher.run())
     }
-}
-
-/// Writes the flush mark of an empty log. From then on the database is not opened without its log.
-fn create_mark<D: Rows>(database: &D) -> Result<(), OpenError> {
-    let written = database.write(FlushMark::default().writes().into(), Durability::Fsync);
-    written.map_err(|error| OpenError::Fault(Fault::new(error)))
 }
 
 /// Bytes that a memtable needs for a row, at least, beside its key and value. A segment is also full when its rows need as
@@ -461,17 +458,11 @@ impl<D: FlushTarget> Rows for Logged<D> {
         Ok(())
     }
 
-    fn maintain(&self) -> Result<(), Fault> {
-        self.database.maintain()
-    }
-
     fn figures(&self) -> Result<Figures, Fault> {
-        let database = self.database.figures()?;
-        let waiting = self.flush.state().frozen.len();
         Ok(Figures {
-            bytes: database.bytes + self.dir.bytes().map_err(Fault::new)?,
-            // The database always has one journal, which is next to empty.
-            journals: database.journals.saturating_sub(1) + waiting + 1,
+            bytes: self.database.bytes() + self.dir.bytes().map_err(Fault::new)?,
+            // The frozen segments, and the active one.
+            journals: self.flush.state().frozen.len() + 1,
         })
     }
 }

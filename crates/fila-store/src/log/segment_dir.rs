@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
+use crate::directory::sync_directory;
 use crate::sync;
 
 /// Bytes before the first frame.
@@ -343,17 +344,5 @@ fn fill(file: &mut File, bytes: u64, mut goes_on: impl FnMut() -> bool) -> io::R
         file.sync_data()?;
         left -= part;
     }
-    Ok(())
-}
-
-/// Makes the names in a directory durable.
-#[cfg(unix)]
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-/// Directories cannot be opened here, and their names are written through.
-#[cfg(not(unix))]
-fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
 }

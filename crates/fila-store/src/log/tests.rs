@@ -96,44 +96,13 @@ impl View for Seen {
     }
 }
 
-impl Rows for Map {
+impl FlushTarget for Map {
     type View<'a> = Seen;
 
     fn view(&self) -> Seen {
         Seen(self.0.inside.lock().unwrap().tables.clone())
     }
 
-    fn write(&self, writes: Vec<Write>, _: Durability) -> Result<(), WriteError> {
-        // The flush mark of an empty log is written while flushes are held.
-        let is_mark = writes.iter().all(|write| write.table == Table::Catalog);
-        if is_mark {
-            let was_held = std::mem::take(&mut self.0.inside.lock().unwrap().is_held);
-            self.apply(
-                writes
-                    .into_iter()
-                    .map(|write| (write.table, write.key, write.value)),
-            );
-            self.set(|inside| inside.is_held = was_held);
-            return Ok(());
-        }
-        self.apply(
-            writes
-                .into_iter()
-                .map(|write| (write.table, write.key, write.value)),
-        );
-        Ok(())
-    }
-
-    fn maintain(&self) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn figures(&self) -> Result<Figures, Fault> {
-        Ok(Figures::default())
-    }
-}
-
-impl FlushTarget for Map {
     fn ingest(
         &self,
         table: Table,
@@ -142,12 +111,24 @@ impl FlushTarget for Map {
         if self.0.inside.lock().unwrap().is_broken {
             return Err(Fault::new("the disk is full"));
         }
-        self.apply(rows.map(|(key, value)| (table, key, value)));
+        let rows: Vec<_> = rows.map(|(key, value)| (table, key, value)).collect();
+        // The flush mark of an empty log is written while flushes are held.
+        let is_empty = self.0.inside.lock().unwrap().tables[table as usize].is_empty();
+        let is_mark = table == Table::Catalog && is_empty;
+        let was_held = is_mark && std::mem::take(&mut self.0.inside.lock().unwrap().is_held);
+        self.apply(rows.into_iter());
+        if was_held {
+            self.set(|inside| inside.is_held = true);
+        }
         Ok(())
     }
 
     fn is_behind(&self) -> bool {
         false
+    }
+
+    fn bytes(&self) -> u64 {
+        0
     }
 }
 
@@ -664,13 +645,14 @@ proptest! {
 
 #[test]
 fn a_store_that_was_flushed_in_part_is_recognised_and_foreign_data_is_not() {
-    let row = || Write::new(Table::Messages, "key", Some("value".into()));
     let map = Map::default();
-    map.write(vec![row()], Durability::Fsync).unwrap();
-    let refused = crate::Embedded::recognise(&map).unwrap_err();
+    let row = ("key".into(), Some("value".into()));
+    map.ingest(Table::Messages, &mut std::iter::once(row))
+        .unwrap();
+    let refused = crate::embedded::recognise(&map.view()).unwrap_err();
     assert!(matches!(refused, OpenError::Unrecognised));
     // The schema row is flushed last.
-    map.write(FlushMark::default().writes().into(), Durability::Fsync)
-        .unwrap();
-    crate::Embedded::recognise(&map).unwrap();
+    let mut mark = FlushMark::default().rows().into_iter();
+    map.ingest(Table::Catalog, &mut mark).unwrap();
+    crate::embedded::recognise(&map.view()).unwrap();
 }

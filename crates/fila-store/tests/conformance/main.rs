@@ -87,8 +87,8 @@ mod memory {
     conformance! { crate::world::InMemory }
 }
 
-mod fjall {
-    conformance! { crate::world::InFjall }
+mod lsm {
+    conformance! { crate::world::InLsm }
 }
 
 mod small_segments {

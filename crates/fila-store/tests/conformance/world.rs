@@ -1,9 +1,9 @@
 //! Where engines are opened, and short words for what tests do with them.
 
 use fila_store::{
-    Batch, Cursor, DeduplicationId, Durability, Engine, FairnessKey, FjallEngine, FjallOptions,
-    Loaded, Locator, MemoryDisk, MemoryEngine, MessageId, Meta, Payload, QueueName, Shard,
-    StoredMessage, Timestamp,
+    Batch, Cursor, DeduplicationId, DiskOptions, Durability, Engine, FairnessKey, Loaded, Locator,
+    LsmEngine, MemoryDisk, MemoryEngine, MessageId, Meta, Payload, QueueName, Shard, StoredMessage,
+    Timestamp,
 };
 use tempfile::TempDir;
 
@@ -33,18 +33,18 @@ impl Place for InMemory {
     }
 }
 
-pub(crate) struct InFjall(TempDir);
+pub(crate) struct InLsm(TempDir);
 
-impl Place for InFjall {
-    type Engine = FjallEngine;
+impl Place for InLsm {
+    type Engine = LsmEngine;
 
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
     /// What the suite asks for does not depend on the level, and most of it is quicker without the sync.
-    fn open(&self) -> FjallEngine {
-        let options = FjallOptions::new(self.0.path()).worker_threads(1);
+    fn open(&self) -> LsmEngine {
+        let options = DiskOptions::new(self.0.path());
         options.durability(Durability::Os).open().unwrap()
     }
 }
@@ -53,14 +53,14 @@ impl Place for InFjall {
 pub(crate) struct InSmallSegments(TempDir);
 
 impl Place for InSmallSegments {
-    type Engine = FjallEngine;
+    type Engine = LsmEngine;
 
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn open(&self) -> FjallEngine {
-        let options = FjallOptions::new(self.0.path()).worker_threads(1);
+    fn open(&self) -> LsmEngine {
+        let options = DiskOptions::new(self.0.path());
         let options = options.memtable_bytes(0); // the least there is
         options.durability(Durability::Os).open().unwrap()
     }
@@ -78,8 +78,8 @@ impl Place for InRocks {
     }
 
     fn open(&self) -> fila_store::RocksEngine {
-        let options = fila_store::RocksOptions::new(self.0.path()).worker_threads(1);
-        options.durability(Durability::Os).open().unwrap()
+        let options = DiskOptions::new(self.0.path());
+        options.durability(Durability::Os).open_rocksdb().unwrap()
     }
 }
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use fila_store::rows::Table;
-use fila_store::{Durability, Engine, FjallEngine, FjallOptions, OpenError};
+use fila_store::{DiskOptions, Durability, Engine, LsmEngine, OpenError};
+use lsm_tree::{AbstractTree, AnyTree, Config, Guard, SeqNo, SequenceNumberCounter};
 
 /// An engine on disk.
 pub(crate) trait OnDisk {
@@ -29,18 +30,22 @@ pub(crate) trait OnDisk {
     fn insert(path: &Path, table: Table, key: &str, value: &str);
 }
 
-pub(crate) struct InFjall;
+pub(crate) struct InLsm;
 
-impl InFjall {
-    fn keyspace(path: &Path, table: Table) -> (fjall::Database, fjall::Keyspace) {
-        let database = fjall::Database::builder(path).open().unwrap();
-        let keyspace = database.keyspace(table.name(), Default::default).unwrap();
-        (database, keyspace)
+impl InLsm {
+    /// Opens a tree, past the engine.
+    fn tree(path: &Path, table: Table) -> AnyTree {
+        let next = SequenceNumberCounter::default();
+        let folder = path.join("tables").join(table.name());
+        let config = Config::new(folder, next.clone(), SequenceNumberCounter::default());
+        let tree = config.open().unwrap();
+        next.set(tree.get_highest_seqno().map_or(0, |last| last + 1));
+        tree
     }
 }
 
-impl OnDisk for InFjall {
-    type Engine = FjallEngine;
+impl OnDisk for InLsm {
+    type Engine = LsmEngine;
 
     /// Four, and how far its log is flushed.
     const NUMBERS: usize = 6;
@@ -49,8 +54,8 @@ impl OnDisk for InFjall {
         path: &Path,
         durability: Durability,
         memtable_bytes: u64,
-    ) -> Result<FjallEngine, OpenError> {
-        let options = FjallOptions::new(path).durability(durability);
+    ) -> Result<LsmEngine, OpenError> {
+        let options = DiskOptions::new(path).durability(durability);
         options.memtable_bytes(memtable_bytes).open()
     }
 
@@ -59,19 +64,24 @@ impl OnDisk for InFjall {
         table: Table,
         mut change: impl FnMut(&[u8], Vec<u8>) -> Option<Vec<u8>>,
     ) {
-        let (_database, keyspace) = Self::keyspace(path, table);
-        for row in keyspace.iter() {
+        let tree = Self::tree(path, table);
+        let mut ingestion = tree.ingestion().unwrap();
+        for row in tree.iter(SeqNo::MAX, None) {
             let (key, value) = row.into_inner().unwrap();
             match change(&key, value.to_vec()) {
-                Some(changed) => keyspace.insert(key, changed).unwrap(),
-                None => keyspace.remove(key).unwrap(),
+                Some(changed) => ingestion.write(key, changed).unwrap(),
+                None => ingestion.write_tombstone(key).unwrap(),
             }
         }
+        ingestion.finish().unwrap();
     }
 
     fn insert(path: &Path, table: Table, key: &str, value: &str) {
-        let (_database, keyspace) = Self::keyspace(path, table);
-        keyspace.insert(key, value).unwrap();
+        let [tree, ..] = Table::ALL.map(|table| Self::tree(path, table));
+        assert_eq!(table, Table::ALL[0]);
+        let mut ingestion = tree.ingestion().unwrap();
+        ingestion.write(key, value).unwrap();
+        ingestion.finish().unwrap();
     }
 }
 
@@ -99,8 +109,8 @@ impl OnDisk for InRocks {
         durability: Durability,
         memtable_bytes: u64,
     ) -> Result<fila_store::RocksEngine, OpenError> {
-        let options = fila_store::RocksOptions::new(path).durability(durability);
-        options.memtable_bytes(memtable_bytes).open()
+        let options = DiskOptions::new(path).durability(durability);
+        options.memtable_bytes(memtable_bytes).open_rocksdb()
     }
 
     fn tamper(

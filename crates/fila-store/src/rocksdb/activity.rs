@@ -1,12 +1,12 @@
-//! Which tables nobody writes to: what they hold in memory keeps old journals from being deleted.
+//! Finds idle tables: their memtables keep old journals from being deleted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::rows::{Table, Write};
 
-/// Counts writes by table, and tells which tables had none between two visits.
+/// Counts writes by table, and finds the tables without writes between two visits.
 #[derive(Debug, Default)]
-pub(crate) struct Activity([Counter; Table::ALL.len()]);
+pub(super) struct Activity([Counter; Table::ALL.len()]);
 
 #[derive(Debug, Default)]
 struct Counter {
@@ -15,8 +15,8 @@ struct Counter {
 }
 
 impl Activity {
-    /// Notes writes that are about to be made.
-    pub(crate) fn note(&self, writes: &[Write]) {
+    /// Counts writes that are about to be made.
+    pub(super) fn note(&self, writes: &[Write]) {
         let mut written = [0_u64; Table::ALL.len()];
         for write in writes {
             written[write.table as usize] += 1;
@@ -26,8 +26,8 @@ impl Activity {
         }
     }
 
-    /// Visits all tables, and returns those that were not written to since the visit before.
-    pub(crate) fn idle(&self) -> impl Iterator<Item = Table> {
+    /// Visits all tables, and returns those without writes since the last visit.
+    pub(super) fn idle(&self) -> impl Iterator<Item = Table> {
         Table::ALL.into_iter().filter(|&table| {
             let counter = &self.0[table as usize];
             let writes = counter.writes.load(Ordering::Relaxed);
