@@ -288,7 +288,7 @@ fn a_payload_that_was_damaged_in_the_log_is_reported_and_its_neighbours_are_ther
     drop((store, shard));
     let files = std::fs::read_dir(watch.root().join("log")).unwrap();
     let mut kept = files.map(|file| file.unwrap().path());
-    let kept = kept.find(|path| path.extension().is_some_and(|name| name == "kept"));
+    let kept = kept.find(|path| path.extension().is_some_and(|name| name == "blob"));
     let kept = kept.expect("more than a segment of payloads stays where it is");
     let mut bytes = std::fs::read(&kept).unwrap();
     let middle = bytes.len() / 2;
