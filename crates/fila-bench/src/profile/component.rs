@@ -85,7 +85,7 @@ impl Component {
 
 /// What a crate's functions belong to. The first name that occurs in a function's decides, and of two at the same place
 /// the longer one.
-const CRATES: [(&str, Component); 41] = [
+const CRATES: &[(&str, Component)] = &[
     ("fila_server::grpc", Component::Requests),
     ("fila_server::message_id", Component::Requests),
     ("fila_server::http", Component::Requests),
