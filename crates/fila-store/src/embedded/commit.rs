@@ -60,8 +60,7 @@ pub(super) fn stage<R: Rows>(
             writes.iter_mut().for_each(|write| write.is_new = false);
         }
         if !writes.is_empty() {
-            let staged = core.stage(writes);
-            staged.map_err(|error| failed(error, batches))?;
+            core.stage(writes).map_err(|error| failed(error, batches))?;
         }
         for ((shard, _), target) in batches.iter().zip(&targets) {
             let generation = &shard.ownership().generation;
