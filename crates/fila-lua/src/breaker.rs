@@ -1,6 +1,6 @@
-//! When to stop asking a script that keeps failing.
+//! Stops calls to a script that keeps failing.
 //!
-//! A pure state machine: it is told the time and what came of calls, and says whether the next call may be made.
+//! A pure state machine: its caller passes the time and the results of calls, and learns whether to make the next call.
 //!
 //! ```text
 //!            threshold failures in a row                 cooldown over
@@ -10,33 +10,33 @@
 //!    └───────────────────────────────────────────────────── success ──────────┘
 //! ```
 //!
-//! **Always holds.** While it is not closed, at most one call is under way per cooldown. A call that was let through
-//! and never reported (its worker was abandoned) does not block for ever: after another cooldown there is a new one.
+//! **Always holds.** While it is not closed, it admits at most one call per cooldown. If the result of that call never
+//! arrives (the pool has abandoned its worker), it admits another one after the next cooldown.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-/// Whether calls are made, and if not, until when.
+/// Whether the breaker admits calls, and if not, until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
-    /// Calls are made.
+    /// It admits calls.
     Closed {
-        /// How many have failed since the last success.
+        /// Failed calls since the last success.
         failures: u32,
     },
-    /// No calls are made before this moment.
+    /// It admits no calls.
     Open {
-        /// When one call may be made.
+        /// When it admits one call.
         until: Instant,
     },
-    /// One call was let through, and what comes of it decides.
+    /// It has admitted one call, whose result closes or opens it.
     HalfOpen {
-        /// When it is taken for lost, and another is let through.
+        /// When it gives up on that call and admits another.
         until: Instant,
     },
 }
 
-/// Opens after failures in a row and lets one call through after a while.
+/// Opens after failures in a row, and admits one call after a cooldown.
 ///
 /// ```
 /// use fila_lua::{Breaker, BreakerState};
@@ -67,7 +67,7 @@ impl Breaker {
     /// How long a breaker stays open by default.
     pub const COOLDOWN: Duration = Duration::from_secs(10);
 
-    /// Longer cooldowns count as this long, so that no sum of times overflows.
+    /// Caps the cooldown, so that no sum of times overflows.
     const COOLDOWN_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
     /// Makes a closed breaker.
@@ -80,7 +80,7 @@ impl Breaker {
         }
     }
 
-    /// Returns whether a call may be made now. If so, its result is to be reported.
+    /// Returns whether to make a call now. If so, the caller must report its result.
     pub fn admits(&mut self, now: Instant) -> bool {
         match self.state {
             BreakerState::Closed { .. } => true,
@@ -93,9 +93,9 @@ impl Breaker {
         }
     }
 
-    /// Takes note of a call that succeeded.
+    /// Records a call that succeeded.
     ///
-    /// One that was made before the breaker opened says nothing about now, and closes nothing.
+    /// An open breaker ignores it: the call began before the breaker opened.
     pub fn succeeded(&mut self) {
         match self.state {
             BreakerState::Closed { .. } | BreakerState::HalfOpen { .. } => {
@@ -105,7 +105,7 @@ impl Breaker {
         }
     }
 
-    /// Takes note of a call that failed, and returns whether that has opened the breaker.
+    /// Records a call that failed, and returns whether that has opened the breaker.
     pub fn failed(&mut self, now: Instant) -> bool {
         let opens = match self.state {
             BreakerState::Closed { failures } => {
@@ -114,7 +114,7 @@ impl Breaker {
                 failures >= self.threshold.get()
             }
             BreakerState::HalfOpen { .. } => true,
-            // A call from before; the cooldown has begun.
+            // The call began before the breaker opened.
             BreakerState::Open { .. } => false,
         };
         if opens {
@@ -124,12 +124,12 @@ impl Breaker {
         opens
     }
 
-    /// Closes the breaker, as when its script was replaced.
+    /// Closes the breaker, for a new script.
     pub const fn reset(&mut self) {
         self.state = BreakerState::Closed { failures: 0 };
     }
 
-    /// Returns whether calls are made.
+    /// Returns the present state.
     pub const fn state(&self) -> BreakerState {
         self.state
     }

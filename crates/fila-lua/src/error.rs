@@ -1,11 +1,11 @@
-//! What can go wrong, by what to do about it.
+//! The errors of scripts and hooks.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::Hook;
 
-/// Why a script was refused when it was set.
+/// Why a script was rejected when it was set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
     /// The source is too long.
@@ -16,10 +16,10 @@ pub enum ScriptError {
         /// The limit.
         bytes_max: usize,
     },
-    /// It is not Lua.
+    /// The source is not Lua.
     #[error("the script is not valid Lua: {0}")]
     Syntax(Fault),
-    /// Its top level, which is executed when it is loaded, has failed.
+    /// Its top level, which runs when the script is loaded, has failed.
     #[error("the script failed while it was loaded: {0}")]
     Failed(Fault),
     /// Its top level has run for too long.
@@ -68,34 +68,34 @@ pub enum HookError {
     /// The script does not define it.
     #[error("the script defines no function `{0}`")]
     Missing(Hook),
-    /// Its answer is not one.
+    /// Its answer is invalid.
     #[error("`{hook}` returned {mistake}")]
     Answer {
-        /// Which hook.
+        /// The hook.
         hook: Hook,
-        /// What is wrong with the answer.
+        /// The mistake in the answer.
         mistake: AnswerError,
     },
 }
 
-/// What is wrong with the answer of a hook.
+/// A mistake in the answer of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found} as {field}; {allowed}")]
 pub struct AnswerError {
     /// The field, in backticks, or a word for the whole answer.
     pub field: String,
-    /// What was found there.
+    /// The value of the field.
     pub found: String,
-    /// What would have been right.
+    /// The values that the field may have.
     pub allowed: String,
 }
 
-/// A mistake in a script: where, and what Lua says about it.
+/// A mistake in a script: its line and Lua's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The line of the script, counted from one, if it is known.
     pub line: Option<u32>,
-    /// What is wrong; at most some hundred bytes.
+    /// Lua's message; at most some hundred bytes.
     pub message: String,
 }
 
@@ -103,7 +103,7 @@ impl Fault {
     /// The longest message, in bytes. A script may raise texts as long as its memory.
     const MESSAGE_MAX: usize = 500;
 
-    /// Takes what Lua says, which begins with the chunk's name and the line, or not.
+    /// Parses a message of Lua, which may begin with the chunk's name and the line.
     pub(crate) fn parse(text: &str) -> Self {
         let text = text.split("\nstack traceback:").next().unwrap_or(text);
         let mut line = None;
@@ -116,7 +116,7 @@ impl Fault {
             line = Some(number);
             message = rest;
         }
-        // Our own lines tell nobody anything.
+        // A line of `library.lua` does not help the author of a script.
         if let Some((number, rest)) = message
             .strip_prefix("library:")
             .and_then(|rest| rest.split_once(": "))

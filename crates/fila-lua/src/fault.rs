@@ -1,4 +1,4 @@
-//! What a script has raised, in words.
+//! Turns the errors that a script raises into texts.
 
 use mlua::{Error, Value};
 
@@ -6,7 +6,7 @@ use crate::Fault;
 use crate::meter::Stop;
 use crate::vm::CHUNK_PREFIX;
 
-/// What Lua raises when it gets no memory.
+/// The error that Lua raises when it is out of memory.
 const NO_MEMORY: &[u8] = b"not enough memory";
 
 /// Returns whether a script has run out of memory.
@@ -29,7 +29,7 @@ pub(crate) fn is_memory_error(error: &Error) -> bool {
     }
 }
 
-/// Returns what a script has raised, where that is known.
+/// Converts the error that a script has raised.
 pub(crate) fn of(raised: &Value) -> Fault {
     match raised {
         Value::String(text) => Fault::parse(&text.to_string_lossy()),
@@ -40,7 +40,7 @@ pub(crate) fn of(raised: &Value) -> Fault {
     }
 }
 
-/// Returns an error of ours as Lua would say it, with the line of the script in front.
+/// Returns the text of an error from Rust as stock Lua would write it, with the line of the script in front.
 pub(crate) fn text(error: &Error) -> String {
     match error {
         Error::CallbackError { traceback, cause } => {

@@ -1,7 +1,7 @@
-//! What the fuzzer calls, and the test that replays its corpus: a script or what one returned in, and a panic if what
-//! is made of it breaks a promise.
+//! The entry point of the fuzzer and of the test that replays its corpus. It takes a script or the values that a hook has
+//! returned, and panics if the result breaks a promise.
 //!
-//! Not part of the interface. It is here because nobody else has what a script returned before it is checked.
+//! Not part of the interface. It is in this crate because no other one sees the values before they are checked.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,25 +12,25 @@ use crate::{
     EnqueueInput, FailureAction, FailureInput, Hook, HookError, Limits, Scheduling, Script,
 };
 
-/// The longest that is said of an answer or a script, in bytes.
+/// The longest error about an answer or a script, in bytes.
 const WRONG_BYTES_MAX: usize = 1_024;
 
-/// How deep tables are in tables.
+/// The deepest nesting of tables.
 const DEPTH_MAX: usize = 4;
 
-/// Reads `input` as what a hook has returned, and checks what becomes of it.
+/// Reads `input` as the answer of a hook or as a script, and checks the result.
 ///
-/// After `\0e` come the fields of what `on_enqueue` returned, after `\0f` those of `on_failure`, as values in bytes.
-/// Anything else is a script, whose hooks are called.
+/// `\0e` begins the fields that `on_enqueue` returned, `\0f` those of `on_failure`, as encoded values. Any other input is a
+/// script, whose hooks are called.
 ///
 /// # Panics
-/// If an answer that was taken is beyond a limit, if one that was refused is so without a word or with too many, or if
-/// a hook answers twice differently.
+/// If an accepted answer exceeds a limit, if the error of a rejected one is empty or too long, or if a hook gives two
+/// different answers to the same message.
 ///
 /// # Errors
-/// If the script is refused, or an answer of its hooks, in words.
+/// If the script or an answer of its hooks is rejected: the text of the error.
 pub fn hook_result(input: &[u8]) -> Result<(), String> {
-    // Short, so that endless loops are not all that is tried.
+    // Short, so that the fuzzer does not spend its time in endless loops.
     let limits = Limits {
         timeout: Duration::from_millis(2),
         memory_bytes: 256 << 10,
@@ -80,7 +80,7 @@ fn check_failure(answer: FailureAction, limits: &Limits) {
     }
 }
 
-/// Compiles a script and calls what hooks it has, each twice.
+/// Compiles a script and calls each of its hooks twice.
 fn run(source: &str, limits: &Limits) -> Result<(), String> {
     let script = Script::compile(source, limits.clone()).map_err(|error| error.to_string())?;
     let headers = [("tenant".to_owned(), "acme".to_owned())];
@@ -108,7 +108,7 @@ fn run(source: &str, limits: &Limits) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks twice, in sandboxes of the same seed: the same is answered, unless time or memory has run out on the way.
+/// Calls a hook twice, in sandboxes of the same seed: both answers are equal unless one ran out of time or memory.
 fn twice<T: PartialEq + std::fmt::Debug>(
     ask: impl Fn() -> Result<T, HookError>,
 ) -> Result<T, String> {
@@ -125,7 +125,7 @@ fn twice<T: PartialEq + std::fmt::Debug>(
     first.map_err(|error| error.to_string())
 }
 
-/// Makes four values of these bytes, and gives them away.
+/// Decodes four values from these bytes, and passes them to `check`.
 fn with_values(
     bytes: &[u8],
     check: impl FnOnce([Value; 4]) -> Result<(), String>,
@@ -140,14 +140,14 @@ fn with_values(
     })
 }
 
-/// Takes one value: a letter for its kind, then what it is. What is missing is nil.
+/// Takes one value: a letter for its kind, then its content. Missing values are nil.
 fn value(lua: &Lua, rest: &mut &[u8], depth: usize) -> Value {
     let made = match byte(rest) {
         b't' => Ok(Value::Boolean(true)),
         b'i' => Ok(Value::Integer(i64::from_be_bytes(eight(rest)))),
         b'd' => Ok(Value::Integer(decimal(rest))),
         b'n' => Ok(Value::Number(f64::from_be_bytes(eight(rest)))),
-        // As long as the byte says, and 256 times that for lengths at the limit.
+        // One byte gives the length; `S` repeats the text 256 times, to reach the limits.
         b's' => lua.create_string(text(rest)).map(Value::String),
         b'S' => {
             let text = text(rest).repeat(256);
@@ -169,7 +169,7 @@ fn table(lua: &Lua, rest: &mut &[u8], depth: usize) -> mlua::Result<Value> {
             break;
         }
         let (key, value) = (value(lua, rest, depth), value(lua, rest, depth));
-        // nil and NaN are no keys.
+        // nil and NaN cannot be keys.
         let _ = table.raw_set(key, value);
     }
     Ok(Value::Table(table))

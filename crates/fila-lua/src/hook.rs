@@ -1,7 +1,6 @@
-//! The hooks: what they are told, and what they may answer.
+//! The inputs and the answers of the hooks.
 //!
-//! Everything that comes back from a script is checked here, so that whoever gets a [`Scheduling`] or a
-//! [`FailureAction`] need not.
+//! This module checks every value that a script returns. A [`Scheduling`] or a [`FailureAction`] is always valid.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,9 +12,9 @@ use crate::{AnswerError, Limits};
 /// A function that a script may define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hook {
-    /// Called when a message is enqueued; says how it is scheduled.
+    /// Called when a message is enqueued; decides how the broker schedules it.
     OnEnqueue,
-    /// Called when a message has failed; says what becomes of it.
+    /// Called when a message has failed; decides whether the broker delivers it again.
     OnFailure,
 }
 
@@ -35,10 +34,10 @@ impl fmt::Display for Hook {
     }
 }
 
-/// What `on_enqueue` is told about a message.
+/// The input of `on_enqueue`.
 #[derive(Clone, Copy, Debug)]
 pub struct EnqueueInput<'a> {
-    /// Its headers. If a name comes twice, the last one counts.
+    /// The headers of the message. If a name occurs twice, the last one counts.
     pub headers: &'a [(String, String)],
     /// Bytes of its payload.
     pub payload_size: usize,
@@ -46,14 +45,14 @@ pub struct EnqueueInput<'a> {
     pub queue: &'a str,
 }
 
-/// What `on_failure` is told about a message.
+/// The input of `on_failure`.
 #[derive(Clone, Copy, Debug)]
 pub struct FailureInput<'a> {
-    /// Its headers. If a name comes twice, the last one counts.
+    /// The headers of the message. If a name occurs twice, the last one counts.
     pub headers: &'a [(String, String)],
     /// Its id, as users see it.
     pub id: &'a str,
-    /// How often it was delivered, with the attempt that failed.
+    /// The number of its deliveries, including the attempt that failed.
     pub attempts: u32,
     /// The name of its queue.
     pub queue: &'a str,
@@ -64,11 +63,11 @@ pub struct FailureInput<'a> {
 /// How a message is scheduled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheduling {
-    /// Whose share of the queue it uses. UTF-8, as keys are that producers give.
+    /// The fairness key whose share of the queue it uses. UTF-8, like the keys of producers.
     pub fairness_key: Vec<u8>,
     /// The weight of that key, at least 1.
     pub weight: u32,
-    /// The token buckets that it takes from, each once, in the order of the script.
+    /// The token buckets that it takes a token from, without repetitions, in the order of the script.
     pub throttle_keys: Vec<String>,
 }
 
@@ -82,15 +81,15 @@ impl Default for Scheduling {
     }
 }
 
-/// What becomes of a message that has failed.
+/// The fate of a message that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureAction {
-    /// It is delivered again.
+    /// Deliver it again.
     Retry {
-        /// Not before so long.
+        /// The time until then, at least.
         delay: Duration,
     },
-    /// It goes to the queue for dead letters.
+    /// Move it to the dead-letter queue.
     DeadLetter,
 }
 
@@ -113,7 +112,7 @@ impl Scheduling {
                         format!("at most {max} bytes are allowed"),
                     ));
                 }
-                // On the wire keys are text: no call could name another.
+                // Keys are text on the wire, so no call could name another one.
                 if std::str::from_utf8(&key).is_err() {
                     return Err(mistake(
                         "`fairness_key`",
@@ -154,7 +153,7 @@ fn parse_weight(weight: &Value, limits: &Limits) -> Result<Option<u32>, AnswerEr
     let whole = match *weight {
         Value::Nil => return Ok(None),
         Value::Integer(weight) => u32::try_from(weight).ok(),
-        // Casting saturates, and what is saturated is not equal, except for NaN, which is not equal to anything.
+        // The cast saturates, and a saturated number differs from the original. NaN differs from every number.
         Value::Number(weight) => Some(weight as u32).filter(|&whole| f64::from(whole) == weight),
         _ => None,
     };
@@ -168,7 +167,7 @@ fn parse_weight(weight: &Value, limits: &Limits) -> Result<Option<u32>, AnswerEr
     }
 }
 
-/// Reads a list that may have holes: `{ msg.headers["a"], msg.headers["b"] }` has one wherever a header is missing.
+/// Reads a list that may have holes: `{ msg.headers["a"], msg.headers["b"] }` has one for each missing header.
 fn parse_throttle_keys(keys: &Table, limits: &Limits) -> Result<Vec<String>, AnswerError> {
     let mut found: Vec<(i64, String)> = Vec::new();
     for pair in keys.pairs::<Value, Value>() {
@@ -262,7 +261,7 @@ fn parse_delay(delay_ms: &Value, limits: &Limits) -> Result<Duration, AnswerErro
     })
 }
 
-/// Says what a value is, in a few words.
+/// Describes a value in a few words.
 fn describe(value: &Value) -> String {
     match value {
         Value::Integer(number) => number.to_string(),

@@ -1,7 +1,7 @@
--- The part of the library that is written in Lua, so that its loops are interrupted like those of a script.
+-- The part of the library that is written in Lua, so that the hook interrupts its loops like those of a script.
 --
--- It is given the stock functions and our own ones in Rust, and returns what the VM calls. A script sees `base` and
--- what it refers to, and nothing else: not `stock`, not `ours`, and never a metatable that is in use.
+-- It gets the stock functions and our own ones in Rust, and returns the functions that the VM calls. A script reaches
+-- `base` and nothing else: not `stock`, not `ours`, and never a metatable that is in use.
 local stock, ours = ...
 local error, getmetatable, ipairs, next = stock.error, stock.getmetatable, stock.ipairs, stock.next
 local pcall, rawget, rawset, select = stock.pcall, stock.rawget, stock.rawset, stock.select
@@ -9,7 +9,7 @@ local setmetatable, type = stock.setmetatable, stock.type
 local concat, sub = ours.concat, stock.string.sub
 local pack, unpack = stock.table.pack, stock.table.unpack
 
--- Tables that belong to all calls, and can be changed by none.
+-- Tables that all calls share and that no script can change.
 local locked = {}
 local function lock(name, real)
   local front = setmetatable({}, {
@@ -31,7 +31,7 @@ local base = choose(stock, {
   "assert", "error", "ipairs", "next", "pairs", "rawequal", "rawget", "rawlen", "select", "tonumber", "type", "_VERSION",
 })
 
--- An error that ends the call is raised again; others are the script's to handle.
+-- Raises an error that ends the call again; the script handles the others.
 local function settle(ok, ...)
   if ok then return true, ... end
   return false, ours.caught((...))
@@ -46,7 +46,7 @@ function base.rawset(subject, key, value)
   return rawset(subject, key, value)
 end
 
--- Metatables. What is in force is a copy that a script never sees, so that what was refused cannot be added later.
+-- Metatables. Lua uses a copy that a script never sees, so that a script cannot add a refused field later.
 local ORIGIN, GUARD = {}, {}
 local refused = { __gc = true, __close = true, __mode = true, __len = true }
 local known = {}
@@ -68,7 +68,7 @@ function base.setmetatable(subject, metatable)
   local copy = { [ORIGIN] = metatable, [GUARD] = rawget(metatable, "__metatable") }
   for key, value in next, metatable do
     if refused[key] then error("`" .. key .. "` is not available in hooks", 2) end
-    -- What calls itself is looked for ever deeper, moving all arguments each time.
+    -- Lua follows a chain of `__call` tables inside C, and moves all arguments at each step.
     if key == "__call" and type(value) ~= "function" then error("`__call` has to be a function", 2) end
     if known[key] then copy[key] = value end
   end
@@ -83,7 +83,7 @@ function base.getmetatable(subject)
   return rawget(present, ORIGIN)
 end
 
--- Without addresses, which differ from run to run and are nobody's business.
+-- Without addresses, which differ from run to run.
 local function tostring(subject)
   local kind = type(subject)
   if kind ~= "table" and kind ~= "function" then return stock.tostring(subject) end
@@ -135,7 +135,7 @@ end
 function text.gsub(subject, pattern, replacement, limit)
   local kind = type(replacement)
   if kind == "string" or kind == "number" then return ours.gsub(subject, pattern, replacement, limit) end
-  -- As a whole number and as a string, or an error.
+  -- Convert to a whole number and to a string, or raise an error.
   if limit == nil then limit = stock.math.maxinteger else limit = ours.integer(limit) end
   subject = ours.text(subject)
   if kind == "function" then return substitute(subject, pattern, replacement, 32, limit) end
@@ -187,7 +187,7 @@ function list.remove(subject, place)
   return removed
 end
 
--- Heapsort: no recursion, and an order that makes no sense costs no more than one that does.
+-- Heapsort: no recursion, and an inconsistent order costs no more than a consistent one.
 function list.sort(subject, less)
   check_table(subject, "sort")
   if less == nil then
@@ -228,11 +228,11 @@ base.string, base.table = lock("string", text), lock("table", list)
 base.math, base.utf8 = lock("math", numbers), lock("utf8", stock.utf8)
 base.fila = lock("fila", { get = ours.get })
 
--- Methods of strings. The arithmetic on strings that look like numbers stays.
+-- Methods of strings. Arithmetic on strings that look like numbers stays.
 local methods = getmetatable("")
 methods.__index, methods.__metatable = text, false
 
--- Each call has the script to itself as if it had just been loaded: globals, locals and tables of the top level are new.
+-- Each call loads the script: globals, locals and tables of the top level are new.
 local environment = { __index = base, __metatable = false }
 local function load(script)
   local globals = setmetatable({}, environment)
@@ -246,8 +246,8 @@ local function defines(script)
   return type(rawget(globals, "on_enqueue")) == "function", type(rawget(globals, "on_failure")) == "function"
 end
 
--- These return what kind of answer there was, and its fields as they are, without asking metatables. `base` has no
--- hooks, so there is none but the script's own. Each call into C costs a look at the clock, so there are few.
+-- The hooks return the type of the answer and its raw fields. `base` has no hooks, so `load(script).on_enqueue` finds only
+-- the script's own. Each call into C costs a check of the clock, so there are few.
 local function on_enqueue(script, headers, payload_size, queue)
   local hook = load(script).on_enqueue
   if not hook then return "missing" end

@@ -1,7 +1,7 @@
-//! The part of the library that is written in Rust: what works on long texts or asks the broker.
+//! The part of the library that is written in Rust: the functions that work on long texts or read settings.
 //!
-//! **Always holds.** Each function asks the [`Meter`] at least once per [`STRIDE`] of its work, and builds no text that
-//! is longer than the script's memory. `library.lua` has the rest, and says what a script gets to see.
+//! **Always holds.** Each function checks the [`Meter`] at least once per [`STRIDE`] of its work, and builds no text that
+//! is longer than the script's memory. `library.lua` has the rest, and chooses the functions that a script sees.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,10 +13,10 @@ use crate::fault;
 use crate::meter::{Meter, Stop};
 use crate::pattern::{self, Budget, Captured, Matcher, PatternError};
 
-/// Elements and matches between two questions to the meter.
+/// Elements or matches between two checks of the meter.
 const STRIDE: usize = 64;
 
-/// Makes the table of our functions.
+/// Makes the table of functions that `library.lua` gets as `ours`.
 pub(crate) fn create(
     lua: &Lua,
     meter: &Rc<Meter>,
@@ -24,68 +24,19 @@ pub(crate) fn create(
     text_max: usize,
 ) -> Result<Table> {
     let ours = lua.create_table()?;
-    let shared = Shared {
+    let functions = MeteredFunctions {
         meter: Rc::clone(meter),
         text_max,
     };
+    functions.add_patterns(lua, &ours)?;
+    functions.add_builders(lua, &ours)?;
+    add_checks(lua, &ours)?;
 
-    let of = shared.clone();
-    let caught = lua.create_function(move |lua, raised| of.caught(lua, raised))?;
+    let caught = lua.create_function(move |lua, raised| functions.caught(lua, raised))?;
     ours.raw_set("caught", caught)?;
-    let of = shared.clone();
-    let find = lua.create_function(move |lua, (subject, pattern, from, plain)| {
-        let how = if matches!(plain, Value::Nil | Value::Boolean(false)) {
-            Search::Find
-        } else {
-            Search::FindPlain
-        };
-        of.search(lua, &subject, &pattern, from, how)
-    })?;
-    ours.raw_set("find", find)?;
-    let of = shared.clone();
-    let first = lua.create_function(move |lua, (subject, pattern, from)| {
-        of.search(lua, &subject, &pattern, from, Search::Match)
-    })?;
-    ours.raw_set("match", first)?;
-    let of = shared.clone();
-    let gmatch = lua.create_function(move |lua, (subject, pattern, from)| {
-        of.gmatch(lua, subject, pattern, from)
-    })?;
-    ours.raw_set("gmatch", gmatch)?;
-    let of = shared.clone();
-    let scan = lua.create_function(move |lua, (subject, pattern, from, last, captures)| {
-        of.scan(lua, &subject, &pattern, (from, last), captures)
-    })?;
-    ours.raw_set("scan", scan)?;
-    let of = shared.clone();
-    let gsub = lua.create_function(move |lua, (subject, pattern, replacement, limit)| {
-        of.gsub(lua, &subject, &pattern, &replacement, limit)
-    })?;
-    ours.raw_set("gsub", gsub)?;
-    let of = shared.clone();
-    let rep = lua.create_function(move |lua, (subject, count, separator)| {
-        of.rep(lua, &subject, count, separator)
-    })?;
-    ours.raw_set("rep", rep)?;
-    let of = shared;
-    let concat = lua.create_function(move |lua, (list, separator, from, to)| {
-        of.concat(lua, &list, separator, from, to)
-    })?;
-    ours.raw_set("concat", concat)?;
-
-    ours.raw_set(
-        "check_format",
-        lua.create_function(|_, format| check_format(&format))?,
-    )?;
-    ours.raw_set(
-        "integer",
-        lua.create_function(|_, number: Integer| Ok(number))?,
-    )?;
-    ours.raw_set("text", lua.create_function(|_, text: LuaString| Ok(text))?)?;
-
     let settings = Rc::clone(settings);
     let get = lua.create_function(move |lua, key: LuaString| {
-        // No key is anything but text, so there is nothing under other bytes.
+        // Every key is UTF-8, so a key of other bytes is not set.
         let value = key.to_str().ok().and_then(|key| settings.value(&key));
         value.map(|value| lua.create_string(value)).transpose()
     })?;
@@ -93,9 +44,19 @@ pub(crate) fn create(
     Ok(ours)
 }
 
-/// What the functions have in common.
+/// Adds the functions that only check or convert an argument.
+fn add_checks(lua: &Lua, ours: &Table) -> Result<()> {
+    let check_format = lua.create_function(|_, format| check_format(&format))?;
+    ours.raw_set("check_format", check_format)?;
+    let integer = lua.create_function(|_, number: Integer| Ok(number))?;
+    ours.raw_set("integer", integer)?;
+    let text = lua.create_function(|_, text: LuaString| Ok(text))?;
+    ours.raw_set("text", text)
+}
+
+/// The functions whose work the meter bounds.
 #[derive(Clone)]
-struct Shared {
+struct MeteredFunctions {
     meter: Rc<Meter>,
     text_max: usize,
 }
@@ -107,8 +68,56 @@ enum Search {
     Match,
 }
 
-impl Shared {
-    /// Passes on what stock `pcall` has caught, unless the call is over: then nothing can be caught any more.
+impl MeteredFunctions {
+    /// Adds the functions that match patterns.
+    fn add_patterns(&self, lua: &Lua, ours: &Table) -> Result<()> {
+        let this = self.clone();
+        let find = lua.create_function(move |lua, (subject, pattern, from, plain)| {
+            let how = if matches!(plain, Value::Nil | Value::Boolean(false)) {
+                Search::Find
+            } else {
+                Search::FindPlain
+            };
+            this.search(lua, &subject, &pattern, from, how)
+        })?;
+        ours.raw_set("find", find)?;
+        let this = self.clone();
+        let first = lua.create_function(move |lua, (subject, pattern, from)| {
+            this.search(lua, &subject, &pattern, from, Search::Match)
+        })?;
+        ours.raw_set("match", first)?;
+        let this = self.clone();
+        let gmatch = lua.create_function(move |lua, (subject, pattern, from)| {
+            this.gmatch(lua, subject, pattern, from)
+        })?;
+        ours.raw_set("gmatch", gmatch)?;
+        let this = self.clone();
+        let scan = lua.create_function(move |lua, (subject, pattern, from, last, captures)| {
+            this.scan(lua, &subject, &pattern, (from, last), captures)
+        })?;
+        ours.raw_set("scan", scan)?;
+        let this = self.clone();
+        let gsub = lua.create_function(move |lua, (subject, pattern, replacement, limit)| {
+            this.gsub(lua, &subject, &pattern, &replacement, limit)
+        })?;
+        ours.raw_set("gsub", gsub)
+    }
+
+    /// Adds the functions that build long texts.
+    fn add_builders(&self, lua: &Lua, ours: &Table) -> Result<()> {
+        let this = self.clone();
+        let rep = lua.create_function(move |lua, (subject, count, separator)| {
+            this.rep(lua, &subject, count, separator)
+        })?;
+        ours.raw_set("rep", rep)?;
+        let this = self.clone();
+        let concat = lua.create_function(move |lua, (list, separator, from, to)| {
+            this.concat(lua, &list, separator, from, to)
+        })?;
+        ours.raw_set("concat", concat)
+    }
+
+    /// Returns the error that stock `pcall` has caught. Raises it again if the call has to stop: a script cannot catch that.
     fn caught(&self, lua: &Lua, raised: Value) -> Result<Value> {
         self.meter.check().map_err(Error::external)?;
         if fault::is_memory(&raised) {
@@ -203,9 +212,9 @@ impl Shared {
         })
     }
 
-    /// Finds the next match for a substitution: where it starts, where it has ended, and so many of its captures.
+    /// Finds the next match for a substitution. Returns its start, its end, and at most `captures` of its captures.
     ///
-    /// `last` is where the match before has ended, counted from one, or zero.
+    /// `last` is the end of the match before, counted from one, or zero if there is none.
     fn scan(
         &self,
         lua: &Lua,
@@ -264,7 +273,7 @@ impl Shared {
         Ok((lua.create_string(built)?, count))
     }
 
-    /// Appends a replacement in which `%1` and the like stand for captures.
+    /// Appends a replacement, with the captures in place of `%0` to `%9`.
     fn expand(
         &self,
         built: &mut Vec<u8>,
@@ -372,7 +381,7 @@ impl Shared {
         lua.create_string(built)
     }
 
-    /// Appends to a text that is on its way to the script, within the script's memory.
+    /// Appends to a text for the script; stops the call if the text gets longer than the script's memory.
     fn append(&self, built: &mut Vec<u8>, more: &[u8]) -> Result<()> {
         if built.len() + more.len() > self.text_max {
             return Err(self.too_long());
@@ -381,13 +390,13 @@ impl Shared {
         Ok(())
     }
 
-    /// The script asks for a text that its memory does not hold.
+    /// Stops the call: the script builds a text that is longer than its memory.
     fn too_long(&self) -> Error {
         Error::external(self.meter.stop(Stop::Memory))
     }
 }
 
-/// Finds the first match in `from..=until` that is not an empty one right behind the last.
+/// Finds the first match that starts in `from..=until`, except an empty match at the end of the last one.
 fn next_match(
     matcher: &mut Matcher<'_, Meter>,
     from: usize,
@@ -421,7 +430,7 @@ fn push_captures(
     Ok(())
 }
 
-/// Returns the place that a script means, counted from zero; none if it is beyond the end.
+/// Converts a position of Lua, where negative ones count from the end, to an offset; `None` if it is beyond the end.
 fn offset(from: Option<Integer>, length: usize) -> Option<usize> {
     let from = from.unwrap_or(1);
     let place = match usize::try_from(from) {
@@ -448,7 +457,7 @@ fn raise(error: PatternError) -> Error {
     }
 }
 
-/// Refuses `%p`, which prints addresses. Widths need no check: Lua's own takes two digits and no more.
+/// Rejects `%p`, which prints addresses. Widths need no check: stock Lua takes at most two digits.
 fn check_format(format: &LuaString) -> Result<()> {
     let bytes = &*format.as_bytes();
     let mut rest = bytes;

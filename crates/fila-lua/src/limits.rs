@@ -1,14 +1,14 @@
-//! What scripts and their answers may take.
+//! The limits of scripts and of their answers.
 
 use std::time::Duration;
 
-/// Bounds of one script. The defaults are the broker's.
+/// The limits of one script. The defaults are those of the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long one call may run, in time of its thread; also how long the script may take to be loaded.
+    /// The longest call, in time of its thread; also the longest load of the script.
     pub timeout: Duration,
-    /// Bytes that the script, its data and the message may take in the VM, on top of what the VM and its library take
-    /// themselves (some 40 KiB). Texts that the library works on may take as much again outside of it for a moment.
+    /// Bytes of the script, its data and the message in the VM, on top of the VM and its library (some 40 KiB). Texts that
+    /// the library builds may take as much again outside of the VM for a moment.
     pub memory_bytes: usize,
     /// Bytes of the source.
     pub source_bytes: usize,

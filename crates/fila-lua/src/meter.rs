@@ -1,10 +1,10 @@
-//! What a call may take, and whether that is used up.
+//! Measures a call, and stops it at its limit.
 //!
-//! One [`Meter`] belongs to one VM. It is asked by the hook of the VM (every few instructions and at every call), by
-//! each library function that can work for long, and by the pattern matcher.
+//! Each VM has one [`Meter`]. The hook of the VM (every few instructions and at every call), each library function that
+//! can work for long, and the pattern matcher check it.
 //!
-//! **Always holds.** A verdict is final: once a call is to stop, every question is answered so, whatever the script
-//! does with the errors that it catches, until the next call begins.
+//! **Always holds.** A stop is final: until the next call begins, every check fails, even if the script catches the
+//! errors.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -20,29 +20,29 @@ pub(crate) enum Stop {
     Memory,
 }
 
-/// If checks are this far apart, instructions are slow, and each is checked.
+/// If two checks are this far apart, the instructions are slow, and the VM checks at every instruction.
 const SLOW: Duration = Duration::from_micros(500);
 
-/// How many times its limit a call may take by the clock on the wall, if the thread hardly runs.
+/// How many times its limit a call may take by the wall clock, if its thread hardly runs.
 const WALL_FACTOR: u32 = 100;
 
-/// How old the last look at the processor's clock may be when a call begins. Looking takes longer than most calls' share
-/// of it, so it is not done for each.
+/// The oldest reading of the processor's clock that a new call may use. One reading takes longer than many calls, so not
+/// every call makes one.
 const MARK_AGE: Duration = Duration::from_millis(1);
 
-/// Longer limits count as this long, so that no sum of times overflows.
+/// Caps the limit, so that no sum of times overflows.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug)]
 pub(crate) struct Meter {
     checked: Cell<Instant>,
-    /// When to look at the processor's clock.
+    /// When to read the processor's clock.
     deadline: Cell<Instant>,
-    /// When to stop, however little the thread has run.
+    /// When to stop, even if the thread has hardly run.
     give_up: Cell<Instant>,
-    /// When the processor's clock was last looked at, and what it showed.
+    /// The last reading of the processor's clock, and its time.
     mark: Cell<(Instant, Option<Duration>)>,
-    /// What it may advance by since.
+    /// How far the processor's clock may advance after that reading.
     allowance: Cell<Duration>,
     stop: Cell<Option<Stop>>,
     instructions: Cell<u64>,
@@ -65,7 +65,7 @@ impl Meter {
         }
     }
 
-    /// Begins a call that may take so long.
+    /// Begins a call with this limit.
     pub(crate) fn begin(&self, now: Instant, timeout: Duration) {
         let timeout = timeout.min(TIMEOUT_MAX);
         self.checked.set(now);
@@ -76,20 +76,20 @@ impl Meter {
             marked = now;
             self.mark.set((now, processor_time()));
         }
-        // Calls since the mark may have used all the time since the mark, and this one has its own.
+        // Earlier calls may have used all the time since the mark; this call gets its limit on top.
         self.allowance
             .set(timeout + now.saturating_duration_since(marked));
         self.stop.set(None);
         self.instructions.set(0);
     }
 
-    /// Counts instructions that have been executed.
+    /// Counts executed instructions.
     pub(crate) fn count(&self, instructions: u32) {
         let before = self.instructions.get();
         self.instructions.set(before + u64::from(instructions));
     }
 
-    /// Returns whether to go on, and whether the time since the last check was suspiciously long.
+    /// Fails if the call has to stop. Returns whether the time since the last check was suspiciously long.
     pub(crate) fn pace(&self, now: Instant) -> Result<Pace, Stop> {
         if let Some(stop) = self.stop.get() {
             return Err(stop);
@@ -101,7 +101,7 @@ impl Meter {
         Ok(if since > SLOW { Pace::Slow } else { Pace::Fast })
     }
 
-    /// Returns whether the call has used up its time, which on a busy machine is not yet so when the wall says it.
+    /// Fails if the thread has used up the call's time. On a busy machine that happens later than by the wall clock.
     fn overdue(&self, now: Instant, processor: Option<Duration>) -> Result<(), Stop> {
         let used = processor
             .zip(self.mark.get().1)
@@ -115,14 +115,14 @@ impl Meter {
         }
     }
 
-    /// Ends the call for this reason, unless there was one before.
+    /// Stops the call for this reason; an earlier reason stays.
     pub(crate) fn stop(&self, why: Stop) -> Stop {
         let why = self.stop.get().unwrap_or(why);
         self.stop.set(Some(why));
         why
     }
 
-    /// Returns why the call has to stop, if it has.
+    /// Returns why the call has to stop, if it has to.
     pub(crate) const fn stopped(&self) -> Option<Stop> {
         self.stop.get()
     }
@@ -146,7 +146,7 @@ impl Budget for Meter {
     }
 }
 
-/// Returns how long this thread has been running, if the system tells.
+/// Returns how long this thread has been running, if the system can tell.
 #[cfg(any(
     target_os = "linux",
     target_os = "android",
@@ -183,7 +183,7 @@ mod tests {
 
     fn begun() -> (Meter, Instant, Duration) {
         let meter = Meter::new();
-        let start = Instant::now() + Duration::from_secs(1); // so that there is a new mark
+        let start = Instant::now() + Duration::from_secs(1); // later than `MARK_AGE`, so that `begin` reads the clock
         meter.begin(start, LIMIT);
         let mark = Duration::from_secs(5);
         meter.mark.set((start, Some(mark)));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_limit_nobody_looks_at_the_processor() {
+    fn the_clock_of_the_processor_is_not_read_before_the_limit() {
         let (meter, start, _) = begun();
         meter.mark.set((start, None));
         assert_eq!(meter.pace(start + LIMIT), Ok(Pace::Slow));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_hardly_runs_is_looked_at_again_when_it_can_have_run_enough() {
+    fn a_thread_that_hardly_runs_is_checked_again_when_it_can_have_used_its_time() {
         let (meter, start, mark) = begun();
         let late = start + 5 * LIMIT;
         assert_eq!(meter.overdue(late, Some(mark + LIMIT / 4)), Ok(()));
@@ -217,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends() {
+    fn the_wall_clock_ends_a_call_whose_thread_hardly_runs() {
         let (meter, start, mark) = begun();
         let late = start + LIMIT * WALL_FACTOR;
         assert_eq!(meter.overdue(late, Some(mark)), Err(Stop::Time));
     }
 
     #[test]
-    fn what_ran_before_the_call_is_not_counted() {
+    fn time_before_the_call_is_not_counted() {
         let (meter, start, mark) = begun();
         let next = start + MARK_AGE / 2;
         meter.begin(next, LIMIT);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_processor_is_asked_anew_when_the_mark_is_old() {
+    fn a_call_reads_the_clock_of_the_processor_if_the_mark_is_old() {
         let (meter, start, mark) = begun();
         meter.begin(start + 2 * MARK_AGE, LIMIT);
         let (marked, shown) = meter.mark.get();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_final_until_the_next_call() {
+    fn a_stop_is_final_until_the_next_call() {
         let meter = Meter::new();
         meter.begin(Instant::now(), Duration::from_secs(3600));
         assert_eq!(meter.check(), Ok(()));

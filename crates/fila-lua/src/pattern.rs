@@ -2,30 +2,32 @@
 //!
 //! The stock matcher backtracks inside C, where no hook of the VM fires: six `a*` and two kilobytes of text keep it
 //! busy for years. This one has the semantics of the [reference manual, 6.4.1](https://www.lua.org/manual/5.4/manual.html#6.4.1)
-//! and asks a [`Budget`] as it goes, so that whoever runs it says when it has taken too long.
+//! and checks a [`Budget`] as it goes, so that its caller can stop it.
 //!
-//! **Always holds.** Work between two questions to the budget is bounded by [`STRIDE`], whatever pattern and text are;
-//! so is the depth of recursion, by [`DEPTH_MAX`]. Nothing is allocated. A mistake in a pattern is reported when the
-//! matcher comes to it and not before, as in stock Lua, against which `tests/patterns.rs` checks it.
+//! **Always holds.** For every pattern and text, [`STRIDE`] bounds the work between two checks of the budget, and
+//! [`DEPTH_MAX`] the depth of recursion. The matcher allocates nothing. It reports a mistake in a pattern when it reaches
+//! that part of the pattern, as stock Lua does; `tests/patterns.rs` compares the two.
+
+use std::ops::ControlFlow;
 
 use crate::meter::Stop;
 
-/// How many steps are taken between two questions to the budget.
+/// Steps between two checks of the budget.
 const STRIDE: usize = 1024;
 
-/// How deep alternatives may nest. The limit of stock Lua.
+/// The deepest nesting of alternatives. Stock Lua has the same limit.
 const DEPTH_MAX: u32 = 200;
 
-/// The most captures that a pattern may have. The limit of stock Lua.
+/// The most captures of a pattern. Stock Lua has the same limit.
 const CAPTURES_MAX: usize = 32;
 
-/// Says when matching has taken too long.
+/// Stops a match that takes too long.
 pub(crate) trait Budget {
-    /// Returns whether to go on.
+    /// Fails if the match has to stop.
     fn check(&self) -> Result<(), Stop>;
 }
 
-/// Why a pattern could not be matched to the end.
+/// Why the matcher stopped before the end of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PatternError {
     #[error("malformed pattern (ends with '%')")]
@@ -50,7 +52,7 @@ pub(crate) enum PatternError {
     Stopped(#[from] Stop),
 }
 
-/// What a pair of parentheses has captured.
+/// The capture of a pair of parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Captured<'a> {
     Text(&'a [u8]),
@@ -71,12 +73,12 @@ struct Capture {
     extent: Extent,
 }
 
-/// A pattern against a text.
+/// Matches one pattern against one text.
 pub(crate) struct Matcher<'a, B> {
     subject: &'a [u8],
     pattern: &'a [u8],
     captures: [Capture; CAPTURES_MAX],
-    /// How many of `captures` are begun.
+    /// The number of `captures` in use.
     level: usize,
     depth: u32,
     steps: usize,
@@ -84,6 +86,8 @@ pub(crate) struct Matcher<'a, B> {
 }
 
 type Found = Result<Option<usize>, PatternError>;
+
+type Repeated = ControlFlow<Option<usize>, (usize, usize)>;
 
 impl<'a, B: Budget> Matcher<'a, B> {
     pub(crate) const fn new(subject: &'a [u8], pattern: &'a [u8], budget: &'a B) -> Self {
@@ -102,19 +106,19 @@ impl<'a, B: Budget> Matcher<'a, B> {
         }
     }
 
-    /// Matches at this place and returns where the match ends.
+    /// Matches at this place and returns the end of the match.
     pub(crate) fn match_at(&mut self, start: usize) -> Found {
         self.level = 0;
         self.depth = 0;
         self.run(start, 0)
     }
 
-    /// Returns how many captures the last match has.
+    /// Returns the number of captures of the last match.
     pub(crate) const fn captured(&self) -> usize {
         self.level
     }
 
-    /// Returns a capture of the last match, which lies in `start..end`; it is itself the first if there is no other.
+    /// Returns a capture of the last match, which is `start..end`. Without captures, the whole match is the first one.
     pub(crate) fn capture(
         &self,
         index: usize,
@@ -141,7 +145,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
         &self.subject[start..end]
     }
 
-    /// Accounts for work that is proportional to `steps`.
+    /// Counts `steps` of work, and checks the budget once per [`STRIDE`].
     fn spend(&mut self, steps: usize) -> Result<(), PatternError> {
         self.steps += steps;
         if self.steps >= STRIDE {
@@ -191,36 +195,35 @@ impl<'a, B: Budget> Matcher<'a, B> {
                     }
                     None => return Ok(None),
                 },
-                _ => {
-                    let past = self.past_class(at)?;
-                    match self.pattern.get(past) {
-                        Some(b'?') => {
-                            if self.is_single(place, at, past)?
-                                && let Some(end) = self.run(place + 1, past + 1)?
-                            {
-                                return Ok(Some(end));
-                            }
-                            at = past + 1;
-                        }
-                        Some(b'*') => return self.longest(place, at, past),
-                        Some(b'+') => {
-                            return if self.is_single(place, at, past)? {
-                                self.longest(place + 1, at, past)
-                            } else {
-                                Ok(None)
-                            };
-                        }
-                        Some(b'-') => return self.shortest(place, at, past),
-                        _ => {
-                            if !self.is_single(place, at, past)? {
-                                return Ok(None);
-                            }
-                            place += 1;
-                            at = past;
-                        }
-                    }
-                }
+                _ => match self.repeated(place, at)? {
+                    ControlFlow::Continue(next) => (place, at) = next,
+                    ControlFlow::Break(found) => return Ok(found),
+                },
             }
+        }
+    }
+
+    /// Matches the character class at `at` with its repetition.
+    ///
+    /// Breaks with the end of the whole match, or continues with the next places in the text and in the pattern.
+    fn repeated(&mut self, place: usize, at: usize) -> Result<Repeated, PatternError> {
+        let past = self.past_class(at)?;
+        match self.pattern.get(past) {
+            Some(b'*') => return self.longest(place, at, past).map(ControlFlow::Break),
+            Some(b'-') => return self.shortest(place, at, past).map(ControlFlow::Break),
+            _ => {}
+        }
+        let is_here = self.is_single(place, at, past)?;
+        match self.pattern.get(past) {
+            Some(b'?') => {
+                if is_here && let Some(end) = self.run(place + 1, past + 1)? {
+                    return Ok(ControlFlow::Break(Some(end)));
+                }
+                Ok(ControlFlow::Continue((place, past + 1)))
+            }
+            _ if !is_here => Ok(ControlFlow::Break(None)),
+            Some(b'+') => self.longest(place + 1, at, past).map(ControlFlow::Break),
+            _ => Ok(ControlFlow::Continue((place + 1, past))),
         }
     }
 
@@ -254,7 +257,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
         Ok(found)
     }
 
-    /// `%bxy`, whose two characters are at `at`.
+    /// Matches `%bxy`, whose two characters are at `at`.
     fn balanced(&mut self, place: usize, at: usize) -> Found {
         let (Some(&opening), Some(&closing)) = (self.pattern.get(at), self.pattern.get(at + 1))
         else {
@@ -279,7 +282,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
         Ok(None)
     }
 
-    /// `%f[set]`, whose set is at `at`; returns where the set ends.
+    /// Matches `%f[set]`, whose set is at `at`; returns the end of the set.
     fn frontier(&mut self, place: usize, at: usize) -> Found {
         if self.pattern.get(at) != Some(&b'[') {
             return Err(PatternError::FrontierSet);
@@ -291,7 +294,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
         Ok(crossed.then_some(past))
     }
 
-    /// `%1` to `%9`: what was captured, once more.
+    /// Matches `%1` to `%9`: the text of an earlier capture.
     fn again(&mut self, place: usize, digit: u8) -> Found {
         let index = usize::from(digit - b'0');
         let captured = match index.checked_sub(1) {
@@ -310,7 +313,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
             .then_some(place + length))
     }
 
-    /// As many as there are, and fewer if the rest does not match otherwise.
+    /// Repeats the class as often as it matches, and less often until the rest of the pattern matches.
     fn longest(&mut self, place: usize, at: usize, past: usize) -> Found {
         let mut end = place;
         while self.is_single(end, at, past)? {
@@ -327,7 +330,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
         }
     }
 
-    /// As few as the rest lets it.
+    /// Repeats the class as seldom as the rest of the pattern allows.
     fn shortest(&mut self, mut place: usize, at: usize, past: usize) -> Found {
         loop {
             if let Some(found) = self.run(place, past + 1)? {
@@ -340,7 +343,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
         }
     }
 
-    /// Returns where the single character class at `at` ends.
+    /// Returns the end of the character class at `at`.
     fn past_class(&mut self, at: usize) -> Result<usize, PatternError> {
         match self.pattern[at] {
             b'%' if at + 1 == self.pattern.len() => Err(PatternError::EndsWithEscape),
@@ -350,7 +353,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
                 if self.pattern.get(next) == Some(&b'^') {
                     next += 1;
                 }
-                // The first of a set is its member, even if it is a bracket.
+                // The first character of a set is a member, even if it is a bracket.
                 loop {
                     match self.pattern.get(next) {
                         None => return Err(PatternError::OpenSet),
@@ -367,7 +370,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
         }
     }
 
-    /// Returns whether the character at `place` is of the class in `at..past`.
+    /// Returns whether the class in `at..past` contains the character at `place`.
     fn is_single(&mut self, place: usize, at: usize, past: usize) -> Result<bool, PatternError> {
         self.spend(1)?;
         let Some(&byte) = self.subject.get(place) else {
@@ -381,7 +384,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
         }
     }
 
-    /// Returns whether a byte is in the set whose brackets are the first and the last of `at..past`.
+    /// Returns whether the set in `at..past`, brackets included, contains a byte.
     fn is_in_set(&mut self, byte: u8, at: usize, past: usize) -> Result<bool, PatternError> {
         self.spend((past - at) / 2)?;
         let negated = self.pattern[at + 1] == b'^';
@@ -399,7 +402,7 @@ impl<'a, B: Budget> Matcher<'a, B> {
     }
 }
 
-/// Returns whether a byte is of the class `%x`, in the C locale.
+/// Returns whether the class `%x` contains a byte, in the C locale.
 const fn is_of_class(byte: u8, class: u8) -> bool {
     let within = match class.to_ascii_lowercase() {
         b'a' => byte.is_ascii_alphabetic(),
@@ -412,18 +415,18 @@ const fn is_of_class(byte: u8, class: u8) -> bool {
         b'u' => byte.is_ascii_uppercase(),
         b'w' => byte.is_ascii_alphanumeric(),
         b'x' => byte.is_ascii_hexdigit(),
-        b'z' => byte == 0, // not in the manual any more, but honoured by Lua 5.4
+        b'z' => byte == 0, // the manual has dropped it, but Lua 5.4 still takes it
         _ => return class == byte,
     };
     within != class.is_ascii_uppercase()
 }
 
-/// Returns whether a pattern has no special characters, so that it can be searched for as it is.
+/// Returns whether a pattern has no special characters, so that a search for plain text finds the same.
 pub(crate) fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))
 }
 
-/// Returns where a text first occurs at `from` or after.
+/// Returns the first place of a text at `from` or after.
 pub(crate) fn find_plain(
     subject: &[u8],
     text: &[u8],

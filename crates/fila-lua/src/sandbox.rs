@@ -1,4 +1,4 @@
-//! A VM that is there to be called.
+//! Calls the hooks of one script.
 
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
@@ -17,8 +17,8 @@ use crate::{
 
 /// Runtime configuration, as scripts read it by `fila.get`.
 ///
-/// Implemented by functions. To scripts, one call is one moment; if values may change meanwhile, read them from a
-/// snapshot.
+/// Functions implement it. A script must see the same values during one call: if they may change meanwhile, read them from
+/// a snapshot.
 pub trait Settings: 'static {
     /// Returns the value of a key, if it is set.
     fn value(&self, key: &str) -> Option<String>;
@@ -30,49 +30,50 @@ impl<F: Fn(&str) -> Option<String> + 'static> Settings for F {
     }
 }
 
-/// What a call took.
+/// The cost of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// The time from its beginning to its end.
+    /// The time from its start to its end.
     pub elapsed: Duration,
-    /// Instructions of the VM, rounded down to what the clock is looked at for.
+    /// Instructions of the VM, rounded down to a multiple of the interval between two checks of the clock.
     pub instructions: u64,
 }
 
 /// One VM for one script, for the thread that made it.
 ///
-/// A call sees the script as if it had just been loaded: nothing that a call before has set is left, neither globals
-/// nor locals of the top level nor tables. So an answer depends on the message, the settings and `math.random` alone,
-/// and not on which sandbox gives it.
+/// A call sees the script as if it had just been loaded: it sees no globals, locals of the top level or tables that a
+/// call before has set. So an answer depends on the message, the settings and `math.random` alone; every sandbox gives
+/// the same.
 #[derive(Debug)]
 pub struct Sandbox {
     script: Script,
-    settings: Shared,
+    settings: OpaqueSettings,
     seed: u64,
     vm: Option<Vm>,
     cost: Cost,
     watch: Watch,
 }
 
-struct Shared(Rc<dyn Settings>);
+/// Settings with a `Debug` that hides them.
+struct OpaqueSettings(Rc<dyn Settings>);
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for OpaqueSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Settings")
     }
 }
 
 impl Sandbox {
-    /// Makes a sandbox whose `math.random` nobody foresees.
+    /// Makes a sandbox with a random seed for `math.random`.
     pub fn new(script: &Script, settings: impl Settings) -> Self {
         Self::with_seed(script, settings, RandomState::new().hash_one(0))
     }
 
-    /// Makes a sandbox whose `math.random` gives the same numbers for the same seed and calls.
+    /// Makes a sandbox with this seed: `math.random` gives the same numbers for the same seed and calls.
     pub fn with_seed(script: &Script, settings: impl Settings, seed: u64) -> Self {
         Self {
             script: script.clone(),
-            settings: Shared(Rc::new(settings)),
+            settings: OpaqueSettings(Rc::new(settings)),
             seed,
             vm: None,
             cost: Cost::default(),
@@ -80,10 +81,10 @@ impl Sandbox {
         }
     }
 
-    /// Asks how a message is to be scheduled.
+    /// Calls `on_enqueue`, which decides how the broker schedules a message.
     ///
     /// # Errors
-    /// If the script does not define `on_enqueue`, fails, takes more than it may, or gives an answer that is not one.
+    /// If the script does not define `on_enqueue`, fails, exceeds a limit, or returns an invalid answer.
     pub fn on_enqueue(&mut self, input: &EnqueueInput<'_>) -> Result<Scheduling, HookError> {
         let fields = self.ask(Hook::OnEnqueue, |lua| {
             let size = i64::try_from(input.payload_size).unwrap_or(i64::MAX);
@@ -94,10 +95,10 @@ impl Sandbox {
             .map_err(|mistake| wrong(Hook::OnEnqueue, mistake))
     }
 
-    /// Asks what becomes of a message that has failed.
+    /// Calls `on_failure`, which decides what the broker does with a message that has failed.
     ///
     /// # Errors
-    /// If the script does not define `on_failure`, fails, takes more than it may, or gives an answer that is not one.
+    /// If the script does not define `on_failure`, fails, exceeds a limit, or returns an invalid answer.
     pub fn on_failure(&mut self, input: &FailureInput<'_>) -> Result<FailureAction, HookError> {
         let fields = self.ask(Hook::OnFailure, |lua| {
             let id = lua.create_string(input.id)?;
@@ -109,17 +110,17 @@ impl Sandbox {
             .map_err(|mistake| wrong(Hook::OnFailure, mistake))
     }
 
-    /// Returns what the last call took.
+    /// Returns the cost of the last call.
     pub const fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// Returns how many bytes the script and its data take, with what earlier calls have left to be collected.
+    /// Returns the bytes of the script and its data, with the garbage of earlier calls.
     pub fn memory(&self) -> usize {
         self.vm.as_ref().map_or(0, Vm::memory)
     }
 
-    /// Returns a handle by which another thread sees how long a call has been running.
+    /// Returns a handle that shows another thread how long a call has been running.
     pub fn watch(&self) -> Watch {
         self.watch.clone()
     }
@@ -159,7 +160,7 @@ impl Sandbox {
                 limit: limits.timeout,
             }),
             Outcome::Stopped(Stop::Memory) => {
-                self.vm = None; // What it has half done is unknown; a new one costs less than finding out.
+                self.vm = None; // its state is unknown, and a new VM is cheap
                 Err(HookError::Memory {
                     limit: limits.memory_bytes,
                 })
@@ -177,7 +178,7 @@ impl Sandbox {
         let (vm, started) = match &mut self.vm {
             Some(vm) => (vm, started),
             vacant @ None => {
-                // Each VM goes on with other numbers than the one before.
+                // A new VM must not repeat the random numbers of the one before.
                 self.seed = self
                     .seed
                     .wrapping_mul(6_364_136_223_846_793_005)
@@ -205,7 +206,7 @@ fn table(lua: &Lua, headers: &[(String, String)]) -> mlua::Result<Table> {
     lua.create_table_from(pairs.map(|(name, value)| (name.as_str(), value.as_str())))
 }
 
-/// A VM could not be made.
+/// Returns the outcome of a call for which there is no VM.
 fn refused(error: &mlua::Error) -> Outcome {
     if fault::is_memory_error(error) {
         Outcome::Stopped(Stop::Memory)

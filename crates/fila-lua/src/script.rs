@@ -1,4 +1,4 @@
-//! A script that has been compiled and tried.
+//! A script that compiles and loads.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::{
     Scheduling, ScriptError, Settings,
 };
 
-/// How many times the limit of a call compiling may take. It is done once for each sandbox.
+/// Compiling may take this many times the limit of a call. It happens once for each sandbox.
 const COMPILE_FACTOR: u32 = 10;
 
 /// A script that compiles, loads within its limits, and defines a hook.
 ///
-/// Cheap to clone, and can be sent to the threads that make [`Sandbox`]es of it.
+/// Cheap to clone and to send to the threads that make a [`Sandbox`] of it.
 #[derive(Clone, Debug)]
 pub struct Script {
-    inner: Arc<Inner>,
+    inner: Arc<CheckedScript>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct CheckedScript {
     source: String,
     limits: Limits,
     on_enqueue: bool,
@@ -34,10 +34,10 @@ struct Inner {
 }
 
 impl Script {
-    /// Compiles a script and loads it once, as if runtime configuration were empty.
+    /// Compiles a script and loads it once, with empty runtime configuration.
     ///
     /// # Errors
-    /// If it is too long, is not Lua, fails or takes too much when it is loaded, or defines no hook.
+    /// If the source is too long or not Lua, if loading it fails or exceeds a limit, or if it defines no hook.
     pub fn compile(source: impl Into<String>, limits: Limits) -> Result<Self, ScriptError> {
         let source = source.into();
         if source.len() > limits.source_bytes {
@@ -56,9 +56,9 @@ impl Script {
             Err(error) if fault::is_memory_error(&error) => return Err(memory),
             Err(error) => return Err(ScriptError::Syntax(Fault::parse(&fault::text(&error)))),
         };
-        // Nothing interrupts the compiler, and there are sources that it takes long for.
+        // Nothing interrupts the compiler, and some sources take it long.
         let compile_max = limits.timeout.saturating_mul(COMPILE_FACTOR);
-        // By the thread's own time, as calls are: on a busy machine it may stand still for long.
+        // Measured in the thread's own time, as calls are: on a busy machine the thread may wait for long.
         let took = processor_time().zip(start_of_thread);
         let took = took.map_or_else(|| start.elapsed(), |(end, start)| end.saturating_sub(start));
         if took > compile_max {
@@ -84,7 +84,7 @@ impl Script {
             return Err(ScriptError::NoHook);
         }
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(CheckedScript {
                 source,
                 limits,
                 on_enqueue,
@@ -101,17 +101,17 @@ impl Script {
         }
     }
 
-    /// Returns the source as it was given.
+    /// Returns the source.
     pub fn source(&self) -> &str {
         &self.inner.source
     }
 
-    /// Returns the limits that it runs in.
+    /// Returns the limits of its calls and answers.
     pub fn limits(&self) -> &Limits {
         &self.inner.limits
     }
 
-    /// Calls `on_enqueue` once, in a sandbox of its own, and says what that cost.
+    /// Calls `on_enqueue` once, in a sandbox of its own, and measures the call.
     pub fn try_enqueue(
         &self,
         input: &EnqueueInput<'_>,
@@ -123,7 +123,7 @@ impl Script {
         Trial { result, cost }
     }
 
-    /// Calls `on_failure` once, in a sandbox of its own, and says what that cost.
+    /// Calls `on_failure` once, in a sandbox of its own, and measures the call.
     pub fn try_failure(
         &self,
         input: &FailureInput<'_>,
@@ -136,11 +136,11 @@ impl Script {
     }
 }
 
-/// What came of trying a hook.
+/// The result of trying a hook.
 #[derive(Clone, Debug)]
 pub struct Trial<T> {
     /// Its answer.
     pub result: Result<T, HookError>,
-    /// What the call took, without making the sandbox.
+    /// The cost of the call, without making the sandbox.
     pub cost: Cost,
 }

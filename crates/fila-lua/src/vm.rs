@@ -1,18 +1,18 @@
 //! One Lua VM for one script.
 //!
-//! Who can run for long, and what ends it:
+//! The code that can run for long, and the mechanism that ends it:
 //!
-//! | what | ended by |
+//! | code | ended by |
 //! |---|---|
 //! | instructions of the script and of `library.lua` | a hook every [`INTERVAL`] instructions |
 //! | calls, also those that C makes through metamethods | the same hook, at every call |
-//! | instructions that are slow each, as comparing long strings | the hook, then at every instruction |
-//! | our functions in Rust | they ask the meter themselves |
-//! | stock functions in C | they call nothing unseen, and loop over what fits into memory only |
+//! | slow instructions, as comparing long strings | the hook, then at every instruction |
+//! | our functions in Rust | their own checks of the meter |
+//! | stock functions in C | they make no calls that the hook does not see, and the memory limit bounds their loops |
 //! | finalizers, closing values, weak tables | there are none |
 //!
-//! **Always holds.** No function that a script can reach changes anything that outlives the call. After an error of
-//! memory the VM is not used again.
+//! **Always holds.** No function that a script can reach changes state that outlives the call. The sandbox drops a VM that
+//! has run out of memory.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -29,11 +29,11 @@ use crate::fault;
 use crate::library;
 use crate::meter::{Meter, Pace, Stop};
 
-/// How positions in a script begin in what Lua says.
+/// The prefix of a position in the script, in a message of Lua.
 pub(crate) const CHUNK_PREFIX: &str = "script:";
 
-/// Instructions between two looks at the clock. Small, since a single instruction may take milliseconds: comparing two
-/// strings of zeros takes a step for each of them.
+/// Instructions between two checks of the clock. Small, since a single instruction may take milliseconds: comparing two
+/// strings of zero bytes takes a step for each byte.
 const INTERVAL: u32 = 16;
 
 #[derive(Debug)]
@@ -45,13 +45,13 @@ pub(crate) struct Vm {
     on_enqueue: Function,
     on_failure: Function,
     script: Function,
-    /// Bytes that it takes without a script,
+    /// Bytes of the VM without a script.
     memory_base: usize,
-    /// and that it may take.
+    /// The limit of its bytes, with the script.
     memory_max: usize,
 }
 
-/// What a call of a VM came to.
+/// The outcome of a call of a VM.
 pub(crate) enum Outcome {
     Returned(MultiValue),
     Stopped(Stop),
@@ -83,8 +83,8 @@ impl Vm {
         let memory_base = lua.used_memory();
         let memory_max = memory_base.saturating_add(memory_bytes);
         lua.set_memory_limit(memory_max)?;
-        // The script's globals are an argument of its chunk, so that each call can have its own. What would otherwise
-        // be its globals is empty. All on one line, so that lines are counted as the author does.
+        // The script's globals are an argument of its chunk, so that each call can have its own; the chunk's environment
+        // stays empty. The prefix is on the script's first line, so that Lua counts the lines as the author does.
         let script = lua
             .load(format!("local _ENV = ...; {source}"))
             .set_name(format!("={}", CHUNK_PREFIX.trim_end_matches(':')))
@@ -109,15 +109,15 @@ impl Vm {
         self.meter.instructions()
     }
 
-    /// Returns how many bytes the script and its data take now, with what is not collected yet.
+    /// Returns the bytes of the script and its data, with garbage that is not collected yet.
     pub(crate) fn memory(&self) -> usize {
         self.lua.used_memory().saturating_sub(self.memory_base)
     }
 
-    /// Begins a call, and makes of the message what it is called with.
+    /// Begins a call, and makes its arguments from the message.
     ///
-    /// Meanwhile there is no limit of memory: mlua would then guard each of its steps by a call in protected mode, and
-    /// the hook would fire for it, which for a few headers costs more than the call. Messages are bounded elsewhere.
+    /// Meanwhile there is no memory limit. With one, mlua guards each of its steps by a call in protected mode, and the hook
+    /// fires for it; for a few headers that costs more than the call. The broker limits the size of messages elsewhere.
     pub(crate) fn begin<T>(
         &self,
         timeout: Duration,
@@ -141,7 +141,7 @@ impl Vm {
             Entry::OnEnqueue => &self.on_enqueue,
             Entry::OnFailure => &self.on_failure,
         };
-        // Stock `pcall`, since mlua's own way to call asks error objects for their texts, and makes tracebacks.
+        // Stock `pcall`: mlua's own call would run `__tostring` of error objects, and make tracebacks.
         let called = self
             .pcall
             .call::<MultiValue>((entry, &self.script, arguments));
@@ -154,7 +154,7 @@ impl Vm {
         }
     }
 
-    /// Says what an error means that came up while the VM was used.
+    /// Converts an error that mlua returned.
     pub(crate) fn failed(&self, error: Error) -> Outcome {
         self.raised(&Value::Error(Box::new(error)))
     }
@@ -170,7 +170,7 @@ impl Vm {
     }
 }
 
-/// What a VM can be asked.
+/// A function of `library.lua`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     Defines,
@@ -178,7 +178,7 @@ pub(crate) enum Entry {
     OnFailure,
 }
 
-/// Looks at the clock at every call and every so many instructions.
+/// Checks the meter at every call and every `interval` instructions.
 fn watch(lua: &Lua, meter: &Rc<Meter>, interval: u32) -> Result<(), Error> {
     let triggers = HookTriggers::new()
         .on_calls()

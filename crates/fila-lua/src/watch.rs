@@ -1,29 +1,29 @@
-//! How long a call has been running, seen from another thread.
+//! Shows another thread how long a call has been running.
 //!
-//! A sandbox ends its calls itself. A pool that does not rely on it looks from time to time, and abandons a worker whose
-//! call has overrun its limit many times over.
+//! A sandbox ends its calls itself. A pool that does not rely on it checks from time to time, and abandons a worker whose
+//! call has exceeded its limit many times over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sees from any thread how long a [`Sandbox`](crate::Sandbox) has been busy with a call.
+/// Shows any thread how long a [`Sandbox`](crate::Sandbox) has been busy with a call.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    inner: Arc<Inner>,
+    inner: Arc<CallClock>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct CallClock {
     epoch: Instant,
-    /// Nanoseconds from the epoch to the beginning of the call, plus one; zero if there is none.
+    /// Nanoseconds from the epoch to the start of the present call, plus one; zero if there is none.
     since: AtomicU64,
 }
 
 impl Watch {
     pub(crate) fn new() -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(CallClock {
                 epoch: Instant::now(),
                 since: AtomicU64::new(0),
             }),
@@ -32,7 +32,7 @@ impl Watch {
 
     /// Returns how long the present call has been running, if there is one.
     pub fn busy_for(&self, now: Instant) -> Option<Duration> {
-        // Nothing else is read by what this says, so no order is needed.
+        // No other memory depends on this value, so `Relaxed` is enough.
         let since = self.inner.since.load(Ordering::Relaxed).checked_sub(1)?;
         let began = self.inner.epoch + Duration::from_nanos(since);
         Some(now.saturating_duration_since(began))

@@ -1,5 +1,5 @@
-//! What the fuzzer checks, on the corpus that is kept and on texts that are like it: `scripts/fuzz` needs a nightly
-//! toolchain, this does not.
+//! Runs the fuzzer's checks on its stored corpus and on similar texts. `scripts/fuzz` needs a nightly toolchain, this test
+//! does not.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 #[path = "../../../fuzz/corpus.rs"]
@@ -21,7 +21,7 @@ fn the_corpus_is_taken_or_refused_as_its_names_say() {
     }
 }
 
-/// Pieces of which scripts and values are made, so that what is thrown together is often nearly one.
+/// Pieces of scripts and values. A random sequence of them is often almost valid.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let texts = prop::sample::select(vec![
         "\0e",

@@ -1,4 +1,4 @@
-//! Our matcher beside that of stock Lua, on random patterns and texts.
+//! Compares our matcher with that of stock Lua, on random patterns and texts.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use fila_lua::{EnqueueInput, Limits, Sandbox, Script};
 use mlua::Lua;
 use proptest::prelude::*;
 
-/// What is done with a text and a pattern; it sees `s`, `p`, `init` and `r`.
+/// Calls on a text and a pattern; they see `s`, `p`, `init` and `r`.
 const ACTIONS: &[&str] = &[
     "describe(pcall(string.find, s, p, init))",
     "describe(pcall(string.find, s, p, init, true))",
@@ -61,7 +61,7 @@ fn ours(body: &str) -> String {
     let mut limits = Limits::default();
     limits.timeout = Duration::from_secs(60);
     limits.fairness_key_bytes = 1 << 20;
-    // In hexadecimal: a fairness key is text, and what patterns find may be any bytes.
+    // In hexadecimal: a fairness key is text, and a match may be any bytes.
     let source = format!(
         "local function all() {body} end
         local function hex(text)
@@ -94,7 +94,7 @@ fn stock(body: &str) -> String {
     text.to_string_lossy()
 }
 
-/// Pieces that patterns are made of, and some that they should not be.
+/// Pieces of patterns, valid and invalid.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let single = prop_oneof![
         Just("a"),
@@ -252,7 +252,7 @@ fn limits_of_the_matcher_are_those_of_stock_lua() {
     }
 }
 
-/// The functions on tables that are ours too, beside the stock ones.
+/// Compares our functions on tables with the stock ones.
 fn list_action() -> impl Strategy<Value = String> {
     prop_oneof![
         (-2..12_i64).prop_map(|place| format!("table.insert(t, {place}, 'n')")),

@@ -1,4 +1,4 @@
-//! What hooks answer: what is taken, and what is said about the rest.
+//! The answers of hooks: valid ones, and the errors of the others.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use fila_lua::FailureAction;
 
 use crate::{SCHEDULE, enqueue, failure, returning, text};
 
-/// Answers of `on_enqueue` and what is said about them.
+/// Answers of `on_enqueue` and their errors.
 #[test]
 fn answers_that_are_none_are_explained() {
     for (answer, said) in [
@@ -101,7 +101,7 @@ fn answers_that_are_none_are_explained() {
     ] {
         let error = enqueue(&returning(answer), &[]).unwrap_err().to_string();
         if answer.contains("table.pack") {
-            // Which of two mistakes comes first is up to the order of the table.
+            // The order of the table decides which of two mistakes comes first.
             assert!(error.contains("throttle_keys"), "{error}");
         } else {
             assert_eq!(error, format!("`on_enqueue` {said}"), "{answer}");

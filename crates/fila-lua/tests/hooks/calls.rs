@@ -1,4 +1,4 @@
-//! A call of a hook: what it is told, what it can use, what it leaves behind, and what ends it.
+//! A call of a hook: its input, its library, the state that it leaves, and its limits.
 
 use std::sync::mpsc::channel;
 use std::thread;

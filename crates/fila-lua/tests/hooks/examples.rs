@@ -1,4 +1,4 @@
-//! The examples of the documentation do what it says of them.
+//! The examples of the documentation do what the documentation says.
 
 use std::time::Duration;
 

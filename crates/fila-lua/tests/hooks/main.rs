@@ -1,4 +1,4 @@
-//! Honest scripts and their answers; answers that are none.
+//! Scripts that mean well, and their answers, valid and invalid.
 
 mod answers;
 mod calls;
@@ -42,7 +42,7 @@ const EMPTY: EnqueueInput<'_> = EnqueueInput {
 };
 
 fn compile(source: &str) -> Script {
-    // Answers matter here, and the machine may be busy.
+    // A long limit: these tests are about answers, and the machine may be busy.
     let mut limits = Limits::default();
     limits.timeout = Duration::from_secs(10);
     Script::compile(source, limits).expect("a good script")

@@ -1,4 +1,4 @@
-//! A script before its first call: whether it is one, which hooks it has, and what a trial of it says.
+//! A script before its first call: whether it is valid, its hooks, and trials.
 
 use std::time::Duration;
 

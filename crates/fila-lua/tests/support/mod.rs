@@ -1,4 +1,4 @@
-//! Calls whose end is awaited from outside, so that one that hangs fails its test and not the suite.
+//! Runs calls on another thread and waits for them, so that a call that hangs fails its test and not the suite.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use fila_lua::{EnqueueInput, HookError, Limits, Sandbox, Scheduling, Script, ScriptError};
 
-/// Far more than any call may take, on a machine that is busy with other things.
+/// Far longer than any call may take, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What became of a script.
+/// The result of a script.
 #[derive(Debug, PartialEq)]
 pub(crate) enum End {
     Refused(ScriptError),
     Called(Result<Scheduling, HookError>),
 }
 
-/// Compiles a script, calls its `on_enqueue`, drops the sandbox, and says how it ended and how long the slower of
-/// compiling, calling and dropping took.
+/// Compiles a script, calls its `on_enqueue` and drops the sandbox. Returns the result and the time of the slowest of the
+/// three steps.
 pub(crate) fn end_of(source: &str) -> (End, Duration) {
     let source = source.to_owned();
     let (sender, receiver) = channel();
