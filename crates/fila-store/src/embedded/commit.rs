@@ -62,16 +62,11 @@ pub(super) fn stage<R: Rows>(
         if !writes.is_empty() {
             core.stage(writes).map_err(|error| failed(error, batches))?;
         }
-        for ((shard, _), target) in batches.iter().zip(&targets) {
-            let generation = &shard.ownership().generation;
-            generation.store(target.get(), Ordering::Release);
-        }
-        for ((shard, _), next_id) in batches.iter().zip(next_ids) {
+        for (((shard, _), target), next_id) in batches.iter().zip(&targets).zip(next_ids) {
+            let ownership = shard.ownership();
+            ownership.generation.store(target.get(), Ordering::Release);
             let next_id = next_id.unwrap_or_default();
-            shard
-                .ownership()
-                .next_id
-                .fetch_max(next_id, Ordering::Relaxed);
+            ownership.next_id.fetch_max(next_id, Ordering::Relaxed);
         }
         return Ok(());
     }
