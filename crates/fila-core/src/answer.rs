@@ -39,7 +39,7 @@ pub type EnqueueResults = Vec<Result<Enqueued, EnqueueError>>;
 /// One result for each settlement, in their order. An accepted settlement is durable.
 pub type SettleResults = Vec<Result<(), SettleError>>;
 
-/// What became of the dead letters of one [`Command::Redrive`](crate::Command::Redrive).
+/// The results of one [`Command::Redrive`](crate::Command::Redrive).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedriveResults {
     /// For each message, in their order, its id in the queue that took it. Moved messages are durable.
@@ -48,47 +48,47 @@ pub struct RedriveResults {
     pub stamp: RedriveStamp,
 }
 
-/// What the store of a queue looked like when dead letters were taken out of it. Those that are in the store only are
-/// taken out by whoever knows the last stamp.
+/// Identifies the state of a queue after dead letters were taken out of it. A command that takes out messages which are
+/// in the store only has to carry the latest stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedriveStamp {
     pub(crate) generation: u64,
     pub(crate) taken: u64,
 }
 
-/// Why a dead letter was not moved. It is where it was.
+/// Why a dead letter was not moved. It stays in its queue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedriveError {
-    /// It is not in the queue, or no longer.
+    /// The queue does not have it.
     #[error("the message is no longer in the queue")]
     Gone,
-    /// It is with a consumer, or has just failed.
+    /// A consumer has it, or it has just failed.
     #[error("the message is with a consumer; it can be redriven when it is not")]
     Leased,
-    /// Its key's messages are being read.
+    /// The queue is reading messages of its key.
     #[error("messages of this fairness key are being read; try again in a moment")]
     Busy,
-    /// Somebody else has taken messages out of the queue since it was found.
+    /// Another command has taken messages out of the queue since the driver read this one.
     #[error("the queue has changed since the message was found; look again")]
     Stale,
-    /// The other queue does not take it.
+    /// The other queue rejects it.
     #[error(transparent)]
     Refused(EnqueueError),
 }
 
-/// What became of a message that was taken.
+/// The result of an accepted message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It is stored under this id.
+    /// The queue stored it under this id.
     Stored(MessageId),
-    /// Its deduplication id or its batch is remembered: it was stored under this id before.
+    /// It is a duplicate, by its deduplication id or its batch: the queue stored it before under this id.
     Duplicate(MessageId),
 }
 
-/// Why a command was refused as a whole.
+/// Why the broker refused a whole command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is no such queue here, or no longer.
+    /// The broker does not have this queue.
     #[error("the queue was deleted; create it again, or use another")]
     QueueGone,
     /// An earlier write has failed.
@@ -100,27 +100,27 @@ pub enum Refused {
     /// The queue has been purged four thousand million times.
     #[error("the queue has been purged too often; delete it and create it again")]
     PurgesExhausted,
-    /// A batch has come again with more or fewer messages.
+    /// The producer sent the batch before, with more or fewer messages.
     #[error(
         "the batch was sent before with {before} messages and now has {now}; send it as it was, or as another batch"
     )]
     BatchChanged {
-        /// How many messages it had.
+        /// The number of messages that it had.
         before: usize,
-        /// How many it has now.
+        /// The number that it has now.
         now: usize,
     },
-    /// A batch has come again that its producer has said to be answered.
+    /// The producer sent the batch before, and has confirmed its answer.
     #[error(
         "batch {sequence} is among those below {answered_below}, which the producer has said to be answered; count on"
     )]
     BatchAnswered {
-        /// Which one.
+        /// The batch.
         sequence: Sequence,
-        /// All below have been answered.
+        /// The producer has the answers of all batches below this one.
         answered_below: Sequence,
     },
-    /// There are as many consumers as there may be.
+    /// The broker has as many consumers as its limit.
     #[error("there are {max} consumers already; close some, or raise limits.consumers")]
     TooManyConsumers {
         /// The limit.
@@ -128,13 +128,13 @@ pub enum Refused {
     },
 }
 
-/// Why a message was not taken.
+/// Why the queue did not accept a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnqueueError {
     /// The payload is too large.
     #[error("the payload has {found} bytes, {max} are allowed; send a reference to it instead")]
     PayloadTooLarge {
-        /// What it has.
+        /// The size or number found.
         found: usize,
         /// The limit.
         max: usize,
@@ -142,7 +142,7 @@ pub enum EnqueueError {
     /// There are too many headers.
     #[error("the message has {found} headers, {max} are allowed")]
     TooManyHeaders {
-        /// What it has.
+        /// The size or number found.
         found: usize,
         /// The limit.
         max: usize,
@@ -150,7 +150,7 @@ pub enum EnqueueError {
     /// The headers are too large.
     #[error("the headers have {found} bytes, {max} are allowed")]
     HeadersTooLarge {
-        /// What they have.
+        /// The size found.
         found: usize,
         /// The limit.
         max: usize,
@@ -158,7 +158,7 @@ pub enum EnqueueError {
     /// The fairness key is too long.
     #[error("the fairness key has {found} bytes, {max} are allowed")]
     FairnessKeyTooLong {
-        /// What it has.
+        /// The size or number found.
         found: usize,
         /// The limit.
         max: usize,
@@ -166,7 +166,7 @@ pub enum EnqueueError {
     /// There are too many throttle keys.
     #[error("the message names {found} throttle keys, {max} are allowed")]
     TooManyThrottleKeys {
-        /// What it has.
+        /// The size or number found.
         found: usize,
         /// The limit.
         max: usize,
@@ -174,15 +174,15 @@ pub enum EnqueueError {
     /// The delay or the time to live is too long.
     #[error("{found:?} is too long a delay or time to live; {max:?} is the longest")]
     DelayTooLong {
-        /// What was asked for.
+        /// The value found.
         found: Duration,
         /// The limit.
         max: Duration,
     },
-    /// The weight is more than the engine knows.
+    /// The weight is larger than the engine supports.
     #[error("weight {found} is out of range; 1 to {max} are allowed")]
     InvalidWeight {
-        /// What was asked for.
+        /// The value found.
         found: u32,
         /// The limit.
         max: u32,
@@ -211,7 +211,7 @@ pub enum EnqueueError {
         /// The limit.
         max: u64,
     },
-    /// Too many deduplication ids are remembered.
+    /// The queue remembers too many deduplication ids.
     #[error(
         "the queue remembers {max} deduplication ids, its limit; shorten its deduplication window"
     )]
@@ -219,42 +219,42 @@ pub enum EnqueueError {
         /// The limit.
         max: usize,
     },
-    /// Too much is unconfirmed.
+    /// Too many bytes wait to be stored.
     #[error("{max} bytes wait to be stored, the limit; try again in a moment")]
     BufferFull {
         /// The limit.
         max: usize,
     },
-    /// The queue's hook gave no answer, and the queue takes no message without one.
+    /// The queue's hook failed, and the queue accepts no message without its answer.
     #[error(
         "the queue refuses messages that its hook gives no answer for: {error}; mend the script, or change the queue's \
          hook_fallback"
     )]
     HookFailed {
-        /// What the hook has failed of.
+        /// The hook's error.
         error: Arc<str>,
     },
-    /// All ids of this owner are used up.
+    /// The owner of the queue has used all its message ids.
     #[error("all message ids are used up; restart the server")]
     IdsExhausted,
 }
 
-/// Why a result was not taken.
+/// Why the queue did not accept the result of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettleError {
-    /// There is no such lease, or no longer: it ran out, was settled, or went with its queue. The message belongs
-    /// to nobody or to somebody else.
+    /// The lease does not exist: it ended, was settled, or was deleted with its queue. Another consumer may have the
+    /// message.
     #[error(
         "the lease has ended; the message is or will be delivered again unless it was settled; extend leases while working, or raise the queue's visibility timeout"
     )]
     LeaseNotFound,
-    /// The lease is of another message.
+    /// The lease belongs to another message.
     #[error("the lease is of another message; give both ids as they were delivered")]
     AnotherMessage,
     /// The delay or extension is too long.
     #[error("{found:?} is too long; {max:?} is the longest")]
     TooLong {
-        /// What was asked for.
+        /// The value found.
         found: Duration,
         /// The limit.
         max: Duration,

@@ -1,8 +1,8 @@
-//! The broker of one scheduler thread: its queues, what they want stored, and when they want to be woken.
+//! The broker of one scheduler thread: its queues, their changes to store, and their timers.
 //!
 //! # Work
-//! Queues that something has happened to are put on a list, and [`Broker::poll`] goes through that list only. Timers
-//! are kept by the queues, and the broker keeps the first of each queue in order.
+//! The broker keeps a list of the queues with new events, and [`Broker::poll`] visits only these. Each queue keeps its
+//! timers, and the broker keeps the earliest timer of each queue in order.
 
 mod moves;
 mod queries;
@@ -30,8 +30,8 @@ use crate::{
 
 /// Any number of queues, on one scheduler thread.
 ///
-/// Does nothing by itself: it is told what happens and when, and says what it wants done by its
-/// [effects](Self::effects) and [rounds](Self::seal). `T` is whatever its driver needs to find back who has asked.
+/// It has no thread and performs no I/O: its driver passes events and the time, and performs its
+/// [effects](Self::effects) and [rounds](Self::seal). `T` is the type of the driver's tickets for answers.
 #[derive(Debug)]
 pub struct Broker<T: Tickets> {
     settings: Settings,
@@ -40,24 +40,24 @@ pub struct Broker<T: Tickets> {
     numbers: HashMap<QueueId, usize, RandomState>,
     consumers: HashMap<ConsumerId, Seat, RandomState>,
     effects: Effects<Answer<T>>,
-    /// Queues that something has happened to since the last poll.
+    /// Queues with events since the last poll.
     touched: Vec<usize>,
-    /// Queues whose figures have changed since they were last reported.
+    /// Queues whose figures have changed since the last report.
     changed: Vec<usize>,
-    /// Queues that have more to do than the round that is collected has room for.
+    /// Queues with more work than the present round has room for.
     postponed: Vec<usize>,
-    /// When to wake which queue.
+    /// The earliest timer of each queue.
     alarms: BTreeSet<(Timestamp, usize)>,
     gates: Gates,
     collecting: Collecting<T>,
     under_way: VecDeque<UnderWay<T>>,
-    /// Bytes taken in and not confirmed, of all rounds.
+    /// Accepted bytes that are not durable yet, of all rounds.
     buffered: usize,
-    /// Messages that become dead letters, of the queue that is being worked on.
+    /// New dead letters of the queue that the broker works on.
     dead_letters: Vec<DeadLetter>,
-    /// Batches to be used again.
+    /// Empty batches for later rounds.
     spare: Vec<Batch>,
-    /// Why nothing is stored any more, if so.
+    /// Why the broker stores nothing any more, after a failed write.
     failure: Option<Refused>,
     now: Timestamp,
 }
@@ -67,7 +67,7 @@ struct Entry {
     queue: Queue,
     is_touched: bool,
     is_changed: bool,
-    /// Whether it has something in the round that is collected.
+    /// Whether it has changes in the present round.
     is_writing: bool,
     alarm: Option<Timestamp>,
 }
@@ -112,7 +112,7 @@ impl<T: Tickets> Broker<T> {
         }
     }
 
-    /// Takes over a queue. One that is there already stays as it is.
+    /// Opens a queue. Ignored if the broker has it already.
     pub fn open(&mut self, now: Timestamp, recovery: Recovery) {
         self.advance(now);
         let id = recovery.queue;
@@ -130,7 +130,7 @@ impl<T: Tickets> Broker<T> {
         self.touch(number);
     }
 
-    /// Executes a command. The answer and deliveries are among the effects, at once or later.
+    /// Executes a command. The answer and the deliveries appear in the effects, at once or later.
     pub fn handle(&mut self, now: Timestamp, command: Command<T>) {
         self.advance(now);
         match command {
@@ -170,7 +170,7 @@ impl<T: Tickets> Broker<T> {
     /// Adds a consumer to a queue.
     ///
     /// # Errors
-    /// If there is no such queue, or the broker has as many consumers as it may have.
+    /// If there is no such queue, or the broker has as many consumers as its limit.
     pub fn subscribe(
         &mut self,
         now: Timestamp,
@@ -214,7 +214,7 @@ impl<T: Tickets> Broker<T> {
         }
     }
 
-    /// Takes what a read has found.
+    /// Takes the result of a read.
     pub fn loaded(
         &mut self,
         now: Timestamp,
@@ -225,15 +225,15 @@ impl<T: Tickets> Broker<T> {
         self.advance(now);
         if let Ok(number) = self.find_writable(queue) {
             self.with_queue(number, |queue, context| {
-                // It may be delivered right away, so whatever is due by now comes first.
+                // The queue may deliver the messages at once, so it handles its due timers first.
                 let is_done = queue.fire(context);
                 queue.loaded(context, token, found, is_done);
             });
         }
     }
 
-    /// Does what is due at `now`, and delivers what can be delivered. To be called after any of the others, once for
-    /// as many as there were.
+    /// Handles the timers that are due at `now`, and delivers messages. The driver calls it once after any number of other
+    /// calls.
     pub fn poll(&mut self, now: Timestamp) {
         self.advance(now);
         while let Some(&(moment, number)) = self.alarms.first() {
@@ -247,7 +247,7 @@ impl<T: Tickets> Broker<T> {
         if self.failure.is_none() {
             self.call_waiters();
         }
-        // What is touched from here on waits for the next poll.
+        // Queues that are touched from here on wait for the next poll.
         let mut touched = std::mem::take(&mut self.touched);
         for number in touched.drain(..) {
             let Some(entry) = self.queues.get_mut(number) else {
@@ -264,7 +264,7 @@ impl<T: Tickets> Broker<T> {
         self.gates.settle(self.now);
     }
 
-    /// Lets those go on for whom there are tokens.
+    /// Wakes the lanes that have tokens now.
     fn call_waiters(&mut self) {
         let (queues, numbers) = (&self.queues, &self.numbers);
         self.gates.tidy(|waiter| {
@@ -282,7 +282,7 @@ impl<T: Tickets> Broker<T> {
             });
             match number {
                 Some(number) if has_come => self.touch(number),
-                // It was purged, or has expired, or went with its queue.
+                // The waiting message was purged, has expired, or its queue was closed.
                 _ => self.gates.missed(&call),
             }
         }
@@ -293,7 +293,7 @@ impl<T: Tickets> Broker<T> {
         self.collect(number, |queue, context| {
             is_done = queue.fire(context);
             has_more = queue.resync();
-            // What is due and not done yet may have to do with what would be delivered.
+            // A timer that is due and not handled yet may concern the next message.
             if is_done {
                 has_more |= !queue.dispatch(context);
             }
@@ -319,13 +319,13 @@ impl<T: Tickets> Broker<T> {
         }
     }
 
-    /// Returns when to [poll](Self::poll) again, if nothing else happens.
+    /// Returns when to [poll](Self::poll) again if there is no event before.
     pub fn next_timer(&self) -> Option<Timestamp> {
         if !self.touched.is_empty() {
             return Some(self.now);
         }
         let alarm = self.alarms.first().map(|(moment, _)| *moment);
-        // Once nothing is stored any more, nothing is delivered either.
+        // After a failed write the broker delivers nothing.
         let look = match self.failure {
             Some(_) => None,
             None if self.gates.is_due() => Some(self.now),
@@ -334,7 +334,7 @@ impl<T: Tickets> Broker<T> {
         [alarm, look].into_iter().flatten().min()
     }
 
-    /// Returns what is to be done, to be taken and left empty.
+    /// Returns the effects. The driver takes them and leaves the value empty.
     pub fn effects(&mut self) -> &mut Effects<Answer<T>> {
         &mut self.effects
     }
@@ -349,7 +349,7 @@ impl<T: Tickets> Broker<T> {
         }
     }
 
-    /// Returns how many bytes of messages are in memory.
+    /// Returns the bytes of messages in memory.
     pub fn memory_used(&self) -> usize {
         self.memory.used
     }
@@ -422,7 +422,7 @@ impl<T: Tickets> Broker<T> {
         let operations = entry.queue.writes.batch.len();
         self.collecting.operations = self.collecting.operations.saturating_sub(operations);
         self.effects.garbage.push(Garbage(Box::new(entry.queue)));
-        // A queue that is opened later may get the number: nothing of this one is to be taken for it.
+        // A queue that is opened later may get the number, so nothing may refer to this queue by it.
         self.touched.retain(|&touched| touched != number);
         self.changed.retain(|&changed| changed != number);
         self.collecting.writing.retain(|&writing| writing != number);
@@ -430,7 +430,7 @@ impl<T: Tickets> Broker<T> {
     }
 
     fn advance(&mut self, now: Timestamp) {
-        // Time does not go back here, whatever clocks do.
+        // The broker's time never goes back, even if the clock does.
         self.now = self.now.max(now);
     }
 
@@ -455,7 +455,7 @@ impl<T: Tickets> Broker<T> {
         }
     }
 
-    /// Lets a queue do something, moves its new dead letters, and has the queue served at the next poll.
+    /// Runs `work` on a queue, moves its new dead letters, and marks the queue for the next poll.
     fn with_queue<R>(
         &mut self,
         number: usize,
@@ -467,7 +467,7 @@ impl<T: Tickets> Broker<T> {
         result
     }
 
-    /// Lets a queue do something, and notes what it wants stored and which consumers it has dismissed.
+    /// Runs `work` on a queue, and records its changes to store and the consumers that it has dismissed.
     fn collect<R>(
         &mut self,
         number: usize,
@@ -489,7 +489,7 @@ impl<T: Tickets> Broker<T> {
         let before = entry.queue.writes.batch.len();
         let acted = act(&mut entry.queue, &mut context);
         let after = entry.queue.writes.batch.len();
-        // A purge takes back what was collected before it.
+        // A purge drops the changes that the queue collected before it.
         self.collecting.operations = (self.collecting.operations + after).saturating_sub(before);
         if !entry.is_writing && !entry.queue.writes.batch.is_empty() {
             entry.is_writing = true;
@@ -512,7 +512,7 @@ impl<T: Tickets> Broker<T> {
         }
     }
 
-    /// Answers now, or after the round that is being collected if the answer `waits` for that.
+    /// Answers now, or once the present round is stored if the answer `waits` for that.
     fn answer_after(&mut self, queue: QueueId, waits: bool, answer: Answer<T>) {
         if waits {
             self.collecting

@@ -109,20 +109,20 @@ pub enum Command<T: Tickets> {
     },
 }
 
-/// What is to become of a delivery that has failed.
+/// The decision on a failed delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It is delivered again.
+    /// Deliver the message again.
     Retry {
-        /// Not before.
+        /// The time until then, at least.
         delay: Duration,
     },
-    /// It is not.
+    /// Make the message a dead letter.
     DeadLetter {
-        /// Why.
+        /// The reason.
         reason: DeathReason,
     },
-    /// What the queue does by itself.
+    /// Follow the queue's retry policy.
     Default,
 }
 
@@ -145,27 +145,26 @@ impl From<StoredMessage> for MovedMessage {
     }
 }
 
-/// A message as its producer gives it.
+/// A message from a producer.
 #[derive(Clone, Debug)]
 pub struct NewMessage {
-    /// How it is scheduled.
+    /// Its fairness key, weight and throttle keys.
     pub schedule: Schedule,
-    /// What it carries.
+    /// The headers and the payload.
     pub payload: Payload,
-    /// Not to be delivered before.
+    /// The time until its first delivery, at least.
     pub delay: Duration,
-    /// How long it is worth delivering.
+    /// How long it may be delivered.
     pub ttl: Ttl,
-    /// What the producer calls it: text, or other bytes that do not begin with `ff`, which is for
-    /// [batches](BatchId).
+    /// The producer's id for it: any bytes, except that `ff` at the start is reserved for [batches](BatchId).
     pub deduplication_id: Option<DeduplicationId>,
-    /// Why it is not to be taken, if its queue's hook gave no answer and the queue wants none without. It is told here
-    /// and not left out, because it has a place in its batch: what was stored of that before is not refused now.
+    /// The hook's error, if the hook failed and the queue accepts no message without its answer. The message stays in the
+    /// command because it has a place in its batch: if the batch was stored before, the message is a duplicate, not refused.
     pub refusal: Option<Arc<str>>,
 }
 
 impl NewMessage {
-    /// Returns a message without a delay, a time to live of its own or a deduplication id.
+    /// Returns a message without a delay, time to live or deduplication id.
     pub fn new(schedule: impl Into<Schedule>, payload: Payload) -> Self {
         Self {
             schedule: schedule.into(),
@@ -177,8 +176,8 @@ impl NewMessage {
         }
     }
 
-    /// Returns the bytes that it counts for [until it is stored](crate::Limits::buffered_bytes): what it carries, and
-    /// something for itself, so that messages without payloads are bounded as well.
+    /// Returns the bytes that it counts for [until it is stored](crate::Limits::buffered_bytes): its headers and payload, and
+    /// a constant, so that the limit bounds messages without payloads as well.
     pub fn buffered_bytes(&self) -> usize {
         const ITSELF: usize = 256;
         let sizes = self.payload.sizes();
@@ -186,12 +185,12 @@ impl NewMessage {
     }
 }
 
-/// How long a message is worth delivering.
+/// How long a message may be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ttl {
-    /// As its queue says.
+    /// As long as its queue's settings say.
     Queue,
-    /// For ever.
+    /// Without end.
     Forever,
     /// For this time.
     For(Duration),
@@ -200,40 +199,40 @@ pub enum Ttl {
 /// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// Which delivery.
+    /// The lease of the delivery.
     pub lease: LeaseId,
-    /// Which message, if the caller says so: another one is refused.
+    /// The message, if the caller names it. The broker then refuses a lease of another message.
     pub message: Option<MessageId>,
-    /// What became of it.
+    /// The consumer's verdict.
     pub verdict: Verdict,
 }
 
-/// What became of a delivery.
+/// The consumer's verdict on a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The message is processed, and to be deleted.
+    /// The consumer has processed the message; the queue deletes it.
     Ack,
-    /// Processing failed: the message is to be delivered again, unless this was its last attempt.
+    /// Processing failed: the queue delivers the message again, unless this was its last attempt.
     Nack {
-        /// Not to be delivered again before; as its queue says, if none is given.
+        /// The time until the next delivery, at least; the queue's retry policy if `None`.
         delay: Option<Duration>,
-        /// What went wrong, if the consumer says so.
+        /// The consumer's error.
         error: Option<ErrorText>,
     },
-    /// Processing goes on: the lease is to end so much later than now.
+    /// Processing goes on: the consumer needs the lease for longer.
     Extend {
-        /// The queue's visibility timeout, if none is given.
+        /// The lease ends this much later than now; the queue's visibility timeout if `None`.
         by: Option<Duration>,
     },
-    /// The message was not touched: it is to be delivered again, and no attempt is counted.
+    /// The consumer has not processed the message: the queue delivers it again, and counts no attempt.
     Release,
 }
 
-/// How much a consumer may be sent.
+/// The demand of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// How many deliveries, until there is more [credit](Command::Credit).
+    /// Deliveries that it accepts, until it gives more [credit](Command::Credit).
     pub credit: u32,
-    /// How many unsettled deliveries at once; the broker's limit, if that is less.
+    /// The most unsettled deliveries at once; the broker's limit, if that is less.
     pub in_flight_max: u32,
 }

@@ -1,6 +1,6 @@
-//! What a broker wants done.
+//! The effects of a broker.
 //!
-//! The broker does nothing itself. Whoever drives it takes these, and tells it what came of them.
+//! The broker performs no I/O. Its driver takes the effects, performs them, and reports their results.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ pub struct Effects<A> {
     pub answers: Vec<A>,
     /// Messages to send. Those of one consumer are in order.
     pub deliveries: Vec<(ConsumerId, Delivery)>,
-    /// Reads to make, each to be answered by [`Broker::loaded`](crate::Broker::loaded).
+    /// Reads to make. The driver passes each result to [`Broker::loaded`](crate::Broker::loaded).
     pub loads: Vec<Load>,
-    /// Consumers that will not be sent anything any more, and why.
+    /// Consumers that get no more deliveries, and why.
     pub dismissed: Vec<(ConsumerId, Dismissal)>,
-    /// Messages that could not be read back. They stay in the store, and are not served.
+    /// Messages that the store could not read. They stay in the store, and the queue does not deliver them.
     pub damaged: Vec<(QueueId, Damaged)>,
-    /// Deliveries that have failed, to be judged by [`Broker::judge`](crate::Broker::judge). What is not judged in time
-    /// is judged by the queue itself.
+    /// Failed deliveries for a hook to decide on. The driver passes the decision to
+    /// [`Broker::judge`](crate::Broker::judge). If it comes too late, the queue decides by itself.
     pub failures: Vec<Failure>,
-    /// What is no longer needed, and takes time to drop: better on another thread.
+    /// Values that take time to drop. The driver drops them on another thread.
     pub garbage: Vec<Garbage>,
 }
 
@@ -49,7 +49,7 @@ impl<A> Default for Effects<A> {
 }
 
 impl<A> Effects<A> {
-    /// Tells whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.answers.is_empty()
             && self.deliveries.is_empty()
@@ -64,13 +64,13 @@ impl<A> Effects<A> {
 /// A message on its way to a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Which message.
+    /// The id of the message.
     pub message: MessageId,
-    /// Under which its result is taken.
+    /// The lease: the consumer's result names it.
     pub lease: LeaseId,
-    /// Whose share it uses.
+    /// The fairness key whose share it uses.
     pub fairness_key: FairnessKey,
-    /// What it carries.
+    /// The headers and the payload.
     pub payload: Payload,
     /// 1 for the first delivery.
     pub attempt: u32,
@@ -78,28 +78,28 @@ pub struct Delivery {
     pub weight: u32,
     /// When it was accepted.
     pub enqueued_at: Timestamp,
-    /// For how long it is leased.
+    /// The duration of the lease.
     pub lease_time: Duration,
-    /// What has gone wrong with it, if something has; for a dead letter, where it came from.
+    /// Its failures, if it has any; for a dead letter, also its origin.
     pub history: Option<Arc<History>>,
 }
 
-/// A delivery that has failed, and waits to be judged. It is stored by then, or about to be.
+/// A failed delivery that waits for the decision of a hook. The failure is in the store, or in a round under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Of which queue.
+    /// The queue of the message.
     pub queue: QueueId,
-    /// Which message.
+    /// The message.
     pub locator: Locator,
-    /// How many of its deliveries have ended badly, with this one.
+    /// The number of its failed deliveries, with this one.
     pub attempts: u32,
-    /// What went wrong.
+    /// The error.
     pub error: ErrorText,
-    /// To be given back with the judgement.
+    /// The driver gives it back with the decision.
     pub token: FailureToken,
 }
 
-/// Names a failure, so that its judgement finds it, and no other.
+/// Identifies a failure, so that the decision applies to this failure only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailureToken {
     pub(crate) generation: u64,
@@ -108,84 +108,84 @@ pub struct FailureToken {
     pub(crate) attempts: u32,
 }
 
-/// Why a consumer is sent nothing any more.
+/// Why a consumer gets no more deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dismissal {
     /// Its queue was deleted.
     QueueGone,
-    /// It was drained, and all it had is settled.
+    /// It was drained, and has settled all its deliveries.
     Drained,
 }
 
-/// Something to read from the store.
+/// A read from the store.
 #[derive(Debug)]
 pub struct Load {
-    /// From which queue.
+    /// The queue to read from.
     pub queue: QueueId,
-    /// What to read.
+    /// The messages to read.
     pub request: LoadRequest,
-    /// To be given back with what was read.
+    /// The driver gives it back with the result.
     pub token: LoadToken,
 }
 
-/// What to read.
+/// The messages to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadRequest {
     /// The next messages of a key, by [`Shard::backlog`](fila_store::Shard::backlog).
     Backlog {
-        /// Of which key.
+        /// The key.
         key: FairnessKey,
-        /// From where on.
+        /// The message before the first one to read.
         after: Option<MessageId>,
-        /// How much.
+        /// The most to read.
         limit: Limit,
     },
     /// The payloads of these messages, by [`Shard::load`](fila_store::Shard::load).
     Payloads(Vec<Locator>),
 }
 
-/// Names a read, so that its answer finds whoever asked.
+/// Identifies a read, so that its result reaches the lane that asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadToken {
     pub(crate) generation: u64,
     pub(crate) lane: u32,
 }
 
-/// What a read has found.
+/// The result of a read.
 #[derive(Debug)]
 pub enum LoadedMessages {
     /// The answer to [`LoadRequest::Backlog`].
     Backlog(Page<StoredMessage, MessageId>),
     /// The answer to [`LoadRequest::Payloads`].
     Payloads(Vec<Loaded>),
-    /// The store could not be read.
+    /// The read failed.
     Failed(ReadError),
 }
 
-/// Changes to be stored in one go. While they are, the broker collects the next ones.
+/// Changes for one commit. While the driver stores them, the broker collects the next ones.
 #[derive(Debug)]
 pub struct Round {
     /// One batch for each queue that changes.
     pub batches: Vec<(QueueId, Batch)>,
 }
 
-/// What became of a [`Round`], which is given back for its memory and its messages.
+/// The result of storing a [`Round`]. It returns the round, so that the broker can use its memory and its messages again.
 #[derive(Debug)]
 pub enum Committed {
-    /// It is durable, but for the queues named here, which were deleted.
+    /// The round is durable, except for deleted queues.
     Stored {
-        /// What was stored.
+        /// The round.
         round: Round,
-        /// Whose batches were not stored, since they have no owner any more.
+        /// The deleted queues, whose batches the store rejected.
         fenced: Vec<QueueId>,
     },
-    /// It may be stored or not. The store takes no more writes.
+    /// The round may or may not be stored. The store takes no more writes.
     Unknown,
-    /// It is not stored, nor will anything be.
+    /// The round is not stored. The store takes no more writes.
     Failed,
 }
 
-/// What is no longer needed.
+/// A value to drop.
 pub struct Garbage(pub(crate) Box<dyn Send>);
 
 impl fmt::Debug for Garbage {

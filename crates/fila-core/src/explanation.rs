@@ -1,4 +1,4 @@
-//! Why a fairness key waits, what it gets, and what it may count on.
+//! Explains why a fairness key waits: its state, its share, and the bound on its wait.
 
 use std::time::Duration;
 
@@ -6,13 +6,12 @@ use fila_store::{ThrottleKey, Timestamp};
 
 /// The state of a fairness key, and why its next message has not been delivered yet.
 ///
-/// Costs are in thousandths of a message: a message costs 1000, or what it is worth where a queue charges for bytes or
-/// for time.
+/// Costs are in thousandths of a message. A message costs 1000, unless the queue charges for bytes or for time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The moment that it describes.
     pub now: Timestamp,
-    /// What its next message waits for: of several reasons, the first in the order of [`Waiting`].
+    /// Why its next message waits: of several reasons, the first in the order of [`Waiting`].
     pub waiting: Waiting,
     /// The weight in force.
     pub weight: u32,
@@ -20,21 +19,21 @@ pub struct Explanation {
     pub ready: u64,
     /// Messages that wait for their time.
     pub delayed: u64,
-    /// Messages that are with a consumer.
+    /// Messages that consumers hold.
     pub leased: u64,
-    /// What the key got in the last minute, and what it should have got.
+    /// The cost delivered to the key in the last minute, and its fair share.
     pub recent: Recent,
-    /// By how much cost the key is ahead of its share: what it pays off by waiting.
+    /// The cost by which the key is ahead of its share. It waits until other keys have caught up.
     pub debt: u64,
-    /// How much other keys get at most before its next message, once nothing holds it up: in messages, rounded down, or
-    /// in what messages are worth. It counts the keys that may run now; a key that joins them adds what it gets. `None`
-    /// if the key is unknown.
+    /// The most that other keys get before its next message, once nothing holds it up: in messages, rounded down, or in
+    /// their cost. It counts the keys that may run now; a key that joins them adds its own share. `None` if the key is
+    /// unknown.
     pub bound: Option<u64>,
     /// When its next message is expected to be delivered, if that can be told.
     pub estimate: Option<Estimate>,
 }
 
-/// What a key's next message waits for.
+/// Why a key's next message waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// No message of the key waits. Some may be with consumers.
@@ -104,30 +103,30 @@ impl Position {
     }
 }
 
-/// The deliveries of the last minute by cost, as it was charged when each began.
+/// The deliveries of the last minute, by the cost that the queue charged when each began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recent {
     /// The time that is covered: from 50 to 60 seconds, or less if the queue was opened later.
     pub over: Duration,
-    /// What all keys got.
+    /// The cost delivered to all keys.
     pub total: u64,
-    /// What this key got.
+    /// The cost delivered to this key.
     pub served: u64,
-    /// What this key should have got: of every delivery that was made while the key could run, its weight divided by the
-    /// weights of all keys that could run at that moment. The sum over all keys is what all keys got.
+    /// The fair share of this key: of every delivery that was made while the key could run, its weight divided by the
+    /// weights of all keys that could run at that moment. The sum over all keys is `total`.
     pub ideal: u64,
 }
 
 /// When a message is expected to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// When.
+    /// The moment.
     pub at: Timestamp,
-    /// What the estimate rests on.
+    /// The basis of the estimate.
     pub basis: Basis,
 }
 
-/// What an estimate rests on.
+/// The basis of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// How many deliveries come before, and how fast the queue delivers.

@@ -1,7 +1,7 @@
-//! What a queue finds in the store when it is opened.
+//! The state of a queue in the store, read when the broker opens the queue.
 //!
-//! Messages stay in the store: a queue that is opened needs to know how many there are of each key, and where they
-//! begin. It reads them back as their turn comes, like any backlog.
+//! Messages stay in the store. The queue needs only their number for each key and the place of the first one. It reads
+//! them back when their turn comes, like any backlog.
 
 use std::num::NonZeroU32;
 
@@ -13,7 +13,7 @@ use fila_store::{
 use crate::QueueSettings;
 use crate::queue::{BatchRow, Batches, ready_since};
 
-/// What the scan of a queue has found.
+/// The result of the scan of a queue.
 #[derive(Debug)]
 pub struct Recovery {
     pub(crate) queue: QueueId,
@@ -108,7 +108,7 @@ impl Recovery {
         }
     }
 
-    /// Returns how many messages were found.
+    /// Returns the number of messages found.
     pub fn messages(&self) -> u64 {
         self.keys.iter().map(|key| key.messages).sum()
     }

@@ -1,4 +1,4 @@
-//! What a queue does with a failed delivery by itself.
+//! The retry policy of a queue.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use fila_store::MessageId;
 use serde::{Deserialize, Serialize};
 
-/// How often a message is tried, and how long it waits in between.
+/// How often a queue tries a message, and how long the message waits in between.
 ///
 /// The wait doubles with every attempt, from `backoff` up to `backoff_max`, and is then longer or shorter by up to
 /// `jitter_percent`, so that messages that fail together do not come back together. The same message and attempt always
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// How many failed deliveries make a message a dead letter; without a number, it is retried without end.
+    /// The number of failed deliveries that makes a message a dead letter; `None` retries it without end.
     pub attempts_max: Option<NonZeroU32>,
     /// The wait after the first failure.
     #[serde(rename = "backoff_ms", with = "crate::settings::millis")]
@@ -27,7 +27,7 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Ten attempts over some eight minutes: long enough for a restart of what failed.
+    /// Ten attempts over some eight minutes: enough time to restart a failed service.
     fn default() -> Self {
         Self {
             attempts_max: NonZeroU32::new(10),
@@ -39,7 +39,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Tells whether a message that has failed this often is given up.
+    /// Returns whether the queue gives up on a message that has failed this often.
     pub fn is_exhausted(&self, attempts: u32) -> bool {
         self.attempts_max.is_some_and(|max| attempts >= max.get())
     }

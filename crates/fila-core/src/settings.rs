@@ -74,27 +74,27 @@ impl Default for QueueSettings {
     }
 }
 
-/// What order means inside a fairness key.
+/// The order of delivery inside a fairness key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ordering {
-    /// First in, first out; what is delivered again comes late.
+    /// First in, first out; a message that is delivered again comes late.
     #[default]
     None,
-    /// Strict: at most one message is leased, and what is delivered again keeps its place.
+    /// Strict: the key has at most one lease, and a message that is delivered again keeps its place.
     Key,
 }
 
-/// What a delivery uses of its fairness key's share.
+/// The cost of a delivery, charged to its fairness key's share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Charge {
-    /// Every message as much as any other.
+    /// Every message costs the same.
     #[default]
     Message,
-    /// As much as a message for every KiB of headers and payload, in proportion.
+    /// A KiB of headers and payload costs one message, in proportion.
     Bytes,
-    /// As much as a message for every millisecond from delivery to result, settled when the result is known.
+    /// A millisecond from delivery to result costs one message. The queue charges it when the result arrives.
     Time,
 }
 
@@ -102,43 +102,43 @@ pub enum Charge {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivering {
-    /// It does.
+    /// It delivers them.
     #[default]
     Running,
-    /// It does not, until it is resumed.
+    /// It delivers nothing until an operator resumes it.
     Paused,
 }
 
-/// What stands in for the answer of a hook that has failed, or is not asked because it keeps failing.
+/// The replacement for the answer of a hook that has failed, or that the broker does not call because it keeps failing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookFallback {
-    /// The scheduling of a message without a hook that says nothing of itself.
+    /// The default schedule.
     #[default]
     Default,
-    /// What the hook has last answered for the same headers; if that is not known, the default.
+    /// The hook's last answer for the same headers; the default schedule if there is none.
     LastGood,
-    /// Nothing: the message is refused.
+    /// None: the broker refuses the message.
     Refuse,
 }
 
-/// What an operator has set for one fairness key.
+/// The settings of one fairness key, from an operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeySettings {
-    /// Whether its messages are delivered.
+    /// Whether the queue delivers its messages.
     #[serde(default)]
     pub delivery: Delivering,
-    /// Its weight, whatever producers say.
+    /// Its weight, instead of the producers' weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<NonZeroU32>,
-    /// How many of its messages may be leased at once, whatever the queue says.
+    /// The most leases of its messages at once, instead of the queue's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<NonZeroU32>,
 }
 
 impl KeySettings {
-    /// Tells whether nothing is set.
+    /// Returns whether nothing is set.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -171,7 +171,7 @@ pub enum QueueSettingsError {
 }
 
 impl QueueSettings {
-    /// Tells whether a hook decides about failed deliveries: [`Effects::failures`](crate::Effects::failures) asks it, and
+    /// Returns whether a hook decides about failed deliveries: [`Effects::failures`](crate::Effects::failures) asks it, and
     /// [`Broker::judge`](crate::Broker::judge) brings its answer.
     pub fn judges_failures(&self) -> bool {
         self.failure_hook

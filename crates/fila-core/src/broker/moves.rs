@@ -1,7 +1,7 @@
-//! Messages that move from queue to queue: into the queue of dead letters, and back.
+//! Moves messages between queues: into the dead-letter queue, and back.
 //!
-//! Both queues are of this broker, and what they want stored is in the batches of one round. So a message is in one of
-//! the two queues at any time, and whatever is stored has all of the move or nothing of it.
+//! Both queues belong to this broker, and one round stores the changes of both. So a message is always in exactly one of
+//! the two queues, and the store has the whole move or nothing of it.
 
 use fila_store::{MessageId, Meta, QueueId};
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl<T: Tickets> Broker<T> {
-    /// Moves the messages that a queue has given up to its queue of dead letters, or lets the queue keep them.
+    /// Moves the messages that a queue has given up to its dead-letter queue, or lets the queue keep them.
     pub(super) fn move_to_dlq(&mut self, number: usize) {
         if self.dead_letters.is_empty() {
             return;
@@ -27,7 +27,7 @@ impl<T: Tickets> Broker<T> {
                 Some((target, letter.meta, queue.origin(letter.from)))
             });
             let Some((target, meta, origin)) = target else {
-                // Its queue of dead letters is closed: this one will be, too.
+                // The dead-letter queue is closed, and this queue will be closed next.
                 self.collect(number, |queue, context| queue.keep(context, slot));
                 continue;
             };
@@ -47,7 +47,7 @@ impl<T: Tickets> Broker<T> {
         self.dead_letters = dead_letters;
     }
 
-    /// Moves dead letters into the queue that they are to be in, as far as that takes them.
+    /// Moves dead letters into another queue, as far as that queue accepts them.
     pub(super) fn redrive(
         &mut self,
         (from, to): (QueueId, QueueId),
@@ -76,7 +76,7 @@ impl<T: Tickets> Broker<T> {
         let mut last = None;
         for message in messages {
             let place = &message.from;
-            // One that comes twice would be taken out twice.
+            // A message that is named twice must not be taken out twice.
             let is_next = last.replace(place.clone()).is_none_or(|last| last < *place);
             results.push(self.redrive_one((number, target), message, is_fresh && is_next));
         }

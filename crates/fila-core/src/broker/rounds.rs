@@ -1,9 +1,9 @@
-//! Rounds: what is stored in one go, and who waits for it.
+//! Rounds: the unit of storing, with the answers that wait for it.
 //!
-//! What commands change is collected in one batch for each queue, until [`Broker::seal`] takes all of them to be stored
-//! in one go: a *round*. A few rounds may be under way, which are stored in the order in which they were sealed, and the
-//! next is collected meanwhile. Answers that promise something wait in the round that stores it; messages can be
-//! delivered when their round is done.
+//! The broker collects the changes of commands in one batch for each queue. [`Broker::seal`] takes all of them for one
+//! commit: a *round*. A few rounds may be under way; the driver stores them in the order in which they were sealed, while
+//! the broker collects the next one. An answer waits for the round that stores its changes. A queue delivers a message
+//! once its round is durable.
 
 use fila_store::{Batch, QueueId, Timestamp};
 
@@ -11,25 +11,24 @@ use super::Broker;
 use crate::queue::Writes;
 use crate::{Answer, Committed, Refused, Round, Tickets};
 
-/// How many operations a round takes. What one command adds may come on top; a batch of the store holds four times
-/// as many.
+/// The most operations of a round. Its last command may exceed this; a batch of the store holds four times as many.
 pub(super) const OPERATIONS_MAX: usize = Batch::OPERATIONS_MAX / 4;
 
-/// How many rounds may be under way: enough that whoever stores them never waits for the next one.
+/// The most rounds under way: enough that the driver never waits for the next one.
 pub const ROUNDS_MAX: usize = 8;
 
 /// The next round.
 #[derive(Debug)]
 pub(super) struct Collecting<T: Tickets> {
-    /// Queues that have something to store, and how many operations that is.
+    /// Queues with changes to store, and the number of their operations.
     pub(super) writing: Vec<usize>,
     pub(super) operations: usize,
-    /// Bytes that are copied from queue to queue.
+    /// Bytes to copy from queue to queue.
     pub(super) adopted: usize,
     pub(super) answers: Vec<PendingAnswer<T>>,
 }
 
-/// A round that is being stored.
+/// A round that the driver stores.
 #[derive(Debug)]
 pub(super) struct UnderWay<T: Tickets> {
     /// In the order of the round's batches.
@@ -38,7 +37,7 @@ pub(super) struct UnderWay<T: Tickets> {
     pub(super) bytes: usize,
 }
 
-/// An answer that is true once its round is stored.
+/// An answer that waits for its round.
 #[derive(Debug)]
 pub(super) struct PendingAnswer<T: Tickets> {
     pub(super) queue: QueueId,
@@ -46,7 +45,7 @@ pub(super) struct PendingAnswer<T: Tickets> {
 }
 
 impl<T: Tickets> Broker<T> {
-    /// Takes what became of the oldest round under way.
+    /// Takes the result of the oldest round under way.
     pub fn committed(&mut self, now: Timestamp, committed: Committed) {
         self.advance(now);
         let Some(under_way) = self.under_way.pop_front() else {
@@ -80,9 +79,9 @@ impl<T: Tickets> Broker<T> {
         }
     }
 
-    /// Returns the changes to be stored next, if there are any and few enough are under way.
+    /// Returns the next round, if there are changes and fewer than [`ROUNDS_MAX`] rounds are under way.
     ///
-    /// Answers that promise nothing which is not under way already come with the round before.
+    /// Without changes, the collected answers wait for the last round under way.
     pub fn seal(&mut self) -> Option<Round> {
         if self.under_way.len() >= ROUNDS_MAX || self.failure.is_some() {
             return None;
@@ -127,18 +126,18 @@ impl<T: Tickets> Broker<T> {
         Some(Round { batches })
     }
 
-    /// Tells whether so much waits to be stored that no more commands should come before a round is done.
+    /// Returns whether the driver should give no more commands before a round is stored.
     pub fn is_full(&self) -> bool {
         let is_buffer_full = self.buffered >= self.settings.limits.buffered_bytes;
         self.collecting.operations >= OPERATIONS_MAX || self.is_storing() && is_buffer_full
     }
 
-    /// Tells whether a round is under way.
+    /// Returns whether a round is under way.
     pub fn is_storing(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// Tells whether there is something to be stored, or being stored. After a failure there never is.
+    /// Returns whether changes wait to be stored or are under way. After a failed write there never are any.
     pub fn is_writing(&self) -> bool {
         self.failure.is_none()
             && (self.is_storing()
@@ -146,7 +145,7 @@ impl<T: Tickets> Broker<T> {
                 || !self.collecting.answers.is_empty())
     }
 
-    /// Stops storing for good, and refuses all that waits to be stored.
+    /// Stops storing for good, and refuses every command that waits for a round.
     fn fail(&mut self, answers: Vec<PendingAnswer<T>>, refused: Refused) {
         self.failure = Some(Refused::StoreFailed);
         let collected = std::mem::take(&mut self.collecting).answers;

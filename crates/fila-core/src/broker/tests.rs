@@ -1,4 +1,4 @@
-//! What a delivery costs, counted.
+//! Counts the steps of a delivery.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn enqueue(broker: &mut Broker<()>, messages: impl Iterator<Item = NewMessage>) 
     commit(broker);
 }
 
-/// Acknowledges what was delivered first.
+/// Acknowledges the first delivery.
 fn acknowledge(broker: &mut Broker<()>) {
     let (_, delivery) = broker.effects().deliveries.remove(0);
     let results = vec![Settlement {
@@ -97,8 +97,8 @@ fn commit(broker: &mut Broker<()>) {
     broker.effects().answers.clear();
 }
 
-/// Returns how many keys the engine looked at for a thousand deliveries, with so many keys that have messages and so many that
-/// are paused.
+/// Returns the number of keys that the engine visited for a thousand deliveries, with `active` keys that have messages and
+/// `paused` keys.
 fn visits(active: usize, paused: usize) -> u64 {
     let mut definition = QueueSettings::default();
     let settings = KeySettings {
@@ -130,8 +130,8 @@ fn a_delivery_takes_two_steps_with_one_key_and_with_a_hundred_thousand() {
     }
 }
 
-/// Returns how many keys the engine looked at for a thousand deliveries, and how many were called to a bucket, while so many
-/// messages wait for its tokens.
+/// Returns the number of keys that the engine visited for a thousand deliveries, and the number of waiters that a bucket
+/// called, while `parked` messages wait for its tokens.
 fn beside_parked(parked: usize) -> (u64, u64) {
     let (buckets, [name]) = buckets(["api"], 0.001);
     let mut settings = Settings {
@@ -174,8 +174,8 @@ fn a_million_messages_that_wait_for_tokens_cost_nothing_per_delivery() {
     assert_eq!(beside_parked(1_000_000), beside_parked(0));
 }
 
-/// Lets messages of ten keys wait for a token that never comes, and has them go again, two hundred times; returns how
-/// many still wait for one.
+/// Makes messages of ten keys wait for a token that never comes, and removes them by `goes`, two hundred times. Returns
+/// the number of waiters left.
 fn waiting_after(mut definition: QueueSettings, goes: impl Fn(&mut Broker<()>)) -> usize {
     let (buckets, names) = buckets(["api", "other"], 0.0);
     definition.message_ttl = Some(Duration::from_millis(1));
@@ -195,7 +195,7 @@ fn waiting_after(mut definition: QueueSettings, goes: impl Fn(&mut Broker<()>)) 
 }
 
 #[test]
-fn who_is_purged_or_expires_while_he_waits_for_a_token_is_forgotten() {
+fn a_message_that_is_purged_or_expires_while_it_waits_for_a_token_is_forgotten() {
     let purge = |broker: &mut Broker<()>| {
         let (queue, ticket) = (QUEUE, ());
         broker.handle(NOW, Command::Purge { queue, ticket });
@@ -218,7 +218,7 @@ fn who_is_purged_or_expires_while_he_waits_for_a_token_is_forgotten() {
 }
 
 #[test]
-fn however_many_keys_lack_a_token_a_poll_turns_away_so_many_and_comes_back() {
+fn a_poll_turns_away_a_bounded_number_of_keys_without_tokens_and_comes_back() {
     let (buckets, [name]) = buckets(["api"], 0.0);
     let mut broker = open(Settings::default(), buckets, QueueSettings::default());
     let numbers = 0..5 * TURNED_AWAY_MAX;
