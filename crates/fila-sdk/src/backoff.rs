@@ -1,4 +1,4 @@
-//! How long to wait before trying again.
+//! Growing waits between attempts.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Backoff {
         }
     }
 
-    /// Returns the next wait; `chance` is anything from 0 to 1.
+    /// Returns the next wait. `chance` is a random number from 0 to 1.
     pub(crate) fn next(&mut self, chance: f64) -> Duration {
         let step = self.next;
         self.next = step.saturating_mul(2).min(self.longest);

@@ -16,22 +16,23 @@ use crate::moment::after;
 use crate::producer::Producer;
 use crate::{Admin, Error, Queue};
 
-/// The largest frame that is read. The server sends none that is larger than its largest message and some.
+/// The largest frame that the client reads. It exceeds the largest message that a server can send.
 const FRAME_MAX: usize = 256 << 20;
 
-/// How often a silent connection is asked whether it is still there, and how long it may take to say so. A server that
-/// was cut off or stopped is noticed after both.
+/// How often the client pings a silent connection, and how long the server may take to answer. The client notices a
+/// lost server after the sum of both.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to a Fila server. Cheap to clone; clones share the connection and its buffers.
 ///
-/// It mends itself: when the connection breaks or the server is restarted, it is opened again, with growing waits.
-/// Messages that were handed over but not confirmed are sent again, and stored once; consumers subscribe again.
+/// It reconnects by itself: when the connection breaks or the server restarts, the client opens the connection again,
+/// with growing waits. It sends unconfirmed messages again, and the server stores each of them once. Consumers
+/// subscribe again.
 ///
 /// # Cancel safety
-/// Any future of this crate can be dropped at any time: nothing is left locked, no place in a buffer stays taken, and
-/// no task waits for it. What a dropped call leaves open is said where it is described.
+/// Any future of this crate can be dropped at any time: it leaves no lock, no place in a buffer and no waiting task
+/// behind. The documentation of each call says what a drop leaves open.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -43,7 +44,7 @@ struct Shared {
     producer: OnceLock<Producer>,
 }
 
-/// What can be set for a client.
+/// The settings of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) address: Arc<str>,
@@ -54,7 +55,7 @@ pub(crate) struct Options {
     pub(crate) backoff_longest: Duration,
 }
 
-/// Settings of a [`Client`] to be. From [`Client::builder`].
+/// Builds a [`Client`]. From [`Client::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
@@ -65,12 +66,12 @@ impl Client {
     /// Connects to the server at this address, as `http://127.0.0.1:5555` or `127.0.0.1:5555`.
     ///
     /// # Errors
-    /// If the address is none, or nothing answers there.
+    /// If the address is not valid, or no server answers there.
     pub async fn connect(address: impl AsRef<str>) -> Result<Self, Error> {
         Self::builder(address).connect().await
     }
 
-    /// Begins a client with settings of its own.
+    /// Begins to build a client with its own settings.
     pub fn builder(address: impl AsRef<str>) -> ClientBuilder {
         let address = address.as_ref();
         let address = if address.contains("://") {
@@ -90,7 +91,8 @@ impl Client {
         }
     }
 
-    /// Returns the queue of this name, to send to and to consume from. Whether it exists is seen when it is used.
+    /// Returns a handle to send to the queue of this name and to consume from it. The server checks whether the queue
+    /// exists when the handle is used.
     pub fn queue(&self, name: impl Into<String>) -> Queue {
         Queue::new(self.clone(), name.into().into())
     }
@@ -100,14 +102,16 @@ impl Client {
         Admin::new(self.clone())
     }
 
-    /// Returns where the server is.
+    /// Returns the address of the server.
     pub fn address(&self) -> &str {
         &self.shared.options.address
     }
 
-    /// Waits until all messages that were handed over before have been confirmed, refused or given up.
+    /// Waits until the server has confirmed or refused all messages that were sent before, or their deadline has
+    /// passed.
     ///
-    /// Who has awaited every `send` needs no flush; who has dropped some of them does, before the end of the program.
+    /// A program that awaits every `send` needs no flush. A program that drops some of these futures calls it before it
+    /// ends.
     pub async fn flush(&self) {
         if let Some(producer) = self.shared.producer.get() {
             producer.flush().await;
@@ -126,7 +130,7 @@ impl Client {
         service(self.channel())
     }
 
-    /// Returns the one stream on which all messages of this client are sent.
+    /// Returns the one stream that carries all messages of this client.
     pub(crate) fn producer(&self) -> &Producer {
         let shared = &self.shared;
         shared
@@ -134,7 +138,7 @@ impl Client {
             .get_or_init(|| Producer::start(service(shared.channel.clone()), &shared.options))
     }
 
-    /// Makes a call that must not happen twice, within the deadline.
+    /// Makes a call that must not run twice, within the deadline.
     pub(crate) async fn call<A>(
         &self,
         call: impl Future<Output = Result<Response<A>, Status>>,
@@ -148,7 +152,7 @@ impl Client {
         }
     }
 
-    /// Makes a call that changes nothing, and makes it again while the server is away, within the deadline.
+    /// Makes a call that changes nothing, and repeats it while the server is away, within the deadline.
     pub(crate) async fn call_again<A, F>(&self, call: impl Fn() -> F) -> Result<A, Error>
     where
         F: Future<Output = Result<Response<A>, Status>>,
@@ -180,7 +184,7 @@ impl Client {
         }
     }
 
-    /// Says what has become of a call that was made once.
+    /// Converts the failure of a call that was made once.
     pub(crate) fn failed(&self, status: Status, after: Duration) -> Error {
         if let Some(refusal) = Refusal::from_status(&status) {
             return refusal.into();
@@ -228,26 +232,26 @@ impl Options {
 }
 
 impl ClientBuilder {
-    /// Says how long a connection may take to be opened; 5 s by default.
+    /// Sets how long opening a connection may take; 5 s by default.
     pub fn connect_timeout(mut self, time: Duration) -> Self {
         self.options.connect_timeout = time;
         self
     }
 
-    /// Says how long any call may take, with all that is tried again on its behalf; 30 s by default.
+    /// Sets how long any call may take, including its repetitions; 30 s by default.
     pub fn deadline(mut self, time: Duration) -> Self {
         self.options.deadline = time;
         self
     }
 
-    /// Says how many bytes of messages may be handed over and not confirmed; 32 MiB by default. Beyond it
-    /// [`Queue::send`] waits for room.
+    /// Sets how many bytes of unconfirmed messages the client may hold; 32 MiB by default. [`Queue::send`] waits for
+    /// room beyond it.
     pub fn buffer(mut self, bytes: usize) -> Self {
         self.options.buffer_bytes = bytes;
         self
     }
 
-    /// Says how long to wait before a lost server is tried again: `first`, then twice as long each time up to
+    /// Sets the wait before the client tries a lost server again: `first`, then twice as long each time up to
     /// `longest`; 50 ms and 2 s by default.
     pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         self.options.backoff_first = first;
@@ -258,7 +262,7 @@ impl ClientBuilder {
     /// Connects.
     ///
     /// # Errors
-    /// If the address is none, or nothing answers there.
+    /// If the address is not valid, or no server answers there.
     pub async fn connect(self) -> Result<Client, Error> {
         let endpoint = self.endpoint()?;
         match endpoint.connect().await {
@@ -270,16 +274,16 @@ impl ClientBuilder {
         }
     }
 
-    /// Returns a client that connects when it is first used: for services that may be started before their server.
+    /// Returns a client that connects on its first use: for services that may start before their server.
     ///
     /// # Errors
-    /// If the address is none.
+    /// If the address is not valid.
     pub fn connect_lazy(self) -> Result<Client, Error> {
         let channel = self.endpoint()?.connect_lazy();
         Ok(self.over(channel))
     }
 
-    /// Returns a client on a channel that was made by other means.
+    /// Returns a client that uses an existing channel.
     pub(crate) fn over(self, channel: Channel) -> Client {
         let shared = Shared {
             channel,
@@ -298,7 +302,7 @@ impl ClientBuilder {
             cause,
         };
         if address.starts_with("https://") {
-            return Err(invalid("TLS is not spoken yet".to_owned()));
+            return Err(invalid("TLS is not supported yet".to_owned()));
         }
         let endpoint = Endpoint::from_shared(address.to_owned());
         let endpoint = endpoint.map_err(|error| invalid(describe(&error)))?;

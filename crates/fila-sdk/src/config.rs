@@ -1,4 +1,4 @@
-//! The runtime configuration: texts under keys that an operator changes while the server runs.
+//! The runtime configuration: texts under keys that an operator can change while the server runs.
 
 use std::str::FromStr;
 
@@ -12,29 +12,29 @@ use crate::{Error, ErrorCode};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ConfigEntry {
-    /// What it is set under.
+    /// The key.
     pub key: String,
-    /// What it is set to.
+    /// The value.
     pub value: String,
-    /// Another after every change, and greater.
+    /// The version. It grows with every change.
     pub version: u64,
 }
 
 impl ConfigEntry {
-    /// Returns the value as a number, a switch, or whatever else is written as text.
+    /// Returns the value as a number, a boolean, or any other type that parses from text.
     ///
     /// # Errors
-    /// If the value is none.
+    /// If the value does not parse.
     pub fn parse<T: FromStr>(&self) -> Result<T, T::Err> {
         self.value.parse()
     }
 }
 
-/// In which state an entry must be for a change to happen.
+/// The state of an entry that a change requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Expected {
-    /// In any, also absent.
+    /// Any state, including absent.
     #[default]
     Any,
     /// Absent.
@@ -60,11 +60,11 @@ pub enum Expected {
 /// # }
 /// ```
 impl Admin {
-    /// Sets an entry, if it is in the expected state, and returns it. When the answer comes it is stored, and in effect
-    /// everywhere.
+    /// Sets an entry, if it is in the expected state, and returns it. The server answers when the entry is stored and
+    /// in effect for all queues.
     ///
     /// # Errors
-    /// If the key or the value is refused, or the entry is in another state
+    /// If the server refuses the key or the value, or the entry is in another state
     /// ([`ConfigChanged`](ErrorCode::ConfigChanged)).
     pub async fn set_config(
         &self,
@@ -90,7 +90,7 @@ impl Admin {
     /// Returns an entry; none if it is not set.
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// If the server does not answer.
     pub async fn config(&self, key: &str) -> Result<Option<ConfigEntry>, Error> {
         let request = v1::GetConfigRequest {
             key: key.to_owned(),
@@ -105,10 +105,10 @@ impl Admin {
         }
     }
 
-    /// Returns all entries whose keys begin with `prefix`, in the order of their keys; all there are if it is empty.
+    /// Returns all entries whose keys begin with `prefix`, sorted by key. An empty prefix selects every entry.
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// If the server does not answer.
     pub async fn configs(&self, prefix: &str) -> Result<Vec<ConfigEntry>, Error> {
         let mut entries = Vec::new();
         let mut page_token = String::new();
@@ -130,10 +130,10 @@ impl Admin {
         }
     }
 
-    /// Removes an entry, if it is still at `version` or none is given.
+    /// Removes an entry. With a `version`, only if the entry still has this version.
     ///
     /// # Errors
-    /// If it is not set ([`ConfigNotFound`](ErrorCode::ConfigNotFound)), or has another version.
+    /// If the entry is not set ([`ConfigNotFound`](ErrorCode::ConfigNotFound)), or has another version.
     pub async fn delete_config(&self, key: &str, version: Option<u64>) -> Result<(), Error> {
         let request = v1::DeleteConfigRequest {
             key: key.to_owned(),

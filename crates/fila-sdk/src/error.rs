@@ -1,4 +1,4 @@
-//! What can go wrong, shaped by what a caller can do about it.
+//! Errors, grouped by how a caller can react to them.
 
 use std::time::Duration;
 
@@ -13,60 +13,60 @@ const ERROR_METADATA: &str = "fila-error";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server has looked at it and said no. Nothing has changed, unless it says that it
-    /// [does not know](ErrorCode::OutcomeUnknown).
+    /// The server has refused the request. The request has changed nothing, unless the code is
+    /// [`OutcomeUnknown`](ErrorCode::OutcomeUnknown).
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// There is no server, or the way to it is broken. Nothing was sent.
+    /// The client cannot reach a server. It has sent nothing.
     #[error(
         "cannot reach a Fila server at {address} ({cause}); start one with `fila server`, or give the address of one that runs"
     )]
     Unreachable {
-        /// Where it should be.
+        /// The address of the server.
         address: String,
-        /// What the network said.
+        /// The error of the network.
         cause: String,
     },
-    /// No answer came. What was asked for may or may not have happened.
+    /// The server has not answered. The request may or may not have taken effect.
     #[error("no answer within {after:?}{}; it may or may not have happened: look before trying again", because(.cause.as_deref()))]
     NoAnswer {
-        /// How long was waited.
+        /// How long the client waited.
         after: Duration,
-        /// What was last heard, if anything.
+        /// The last error of the connection, if there was one.
         cause: Option<String>,
     },
-    /// The lease of a message has ended before its result was stored: it ran out, or the connection broke, or the
-    /// server was restarted. The message is delivered again, to this consumer or to another.
+    /// The lease of a message ended before its result was stored: it ran out, the connection broke, or the server
+    /// restarted. The broker delivers the message again, to this consumer or to another.
     #[error("the lease has ended before the result was stored; the message is delivered again")]
     LeaseLost,
-    /// The client that this belongs to is gone, or its runtime is.
+    /// The client or its runtime is gone.
     #[error("the client is closed; connect again")]
     Closed,
-    /// The address is none.
+    /// The address is not valid.
     #[error(
         "`{address}` is not the address of a server ({cause}); write it as http://127.0.0.1:5555"
     )]
     InvalidAddress {
-        /// What was given.
+        /// The given address.
         address: String,
-        /// What is wrong with it.
+        /// The reason.
         cause: String,
     },
 }
 
-/// What the server said when it refused something.
+/// The server's answer to a request that it refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 #[non_exhaustive]
 pub struct Refusal {
-    /// For programs.
+    /// The reason, for programs.
     pub code: ErrorCode,
-    /// For people: what was wrong, and what to do about it.
+    /// The reason and a remedy, for people.
     pub message: String,
 }
 
 impl Error {
-    /// Returns the server's reason, if it was the server that refused.
+    /// Returns the server's reason, if the server refused the request.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Refused(refusal) => Some(refusal.code),
@@ -78,7 +78,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything but the load or the server's state.
+    /// Returns whether the same call may succeed later, once the load or the server's state has changed.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.is_temporary(),
@@ -101,7 +101,7 @@ impl Refusal {
         Self::new(error.code(), error.message)
     }
 
-    /// Reads the refusal of a whole call. None if it was not the server that has spoken.
+    /// Reads the refusal of a whole call. None if the status does not come from a Fila server.
     pub(crate) fn from_status(status: &Status) -> Option<Self> {
         let name = status.metadata().get(ERROR_METADATA)?.to_str().ok()?;
         let code = ErrorCode::from_str_name(name).unwrap_or(ErrorCode::Unspecified);
@@ -125,12 +125,12 @@ impl Refusal {
     }
 }
 
-/// How a call or a stream ended that did not end well.
+/// The failure of a call or of a stream.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// By the server's will, for good.
+    /// The server refused it.
     Refused(Refusal),
-    /// Because there is no way to the server for now, or it is going away.
+    /// The client cannot reach the server for now, or the server is shutting down.
     Away(String),
 }
 
@@ -147,7 +147,7 @@ impl From<Status> for Broken {
                 Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal => {
                     Self::Away(describe(&status))
                 }
-                // No server of ours, or one that is older than this client.
+                // Another kind of server, or a Fila server that is older than this client.
                 code => Self::Refused(Refusal::new(
                     ErrorCode::Unspecified,
                     format!("{} ({code:?})", status.message()),
@@ -157,7 +157,7 @@ impl From<Status> for Broken {
     }
 }
 
-/// Says what went wrong on the way, in the words of whoever knows best: the innermost cause.
+/// Returns the text of the innermost cause of an error, which is the most precise one.
 pub(crate) fn describe(error: &(dyn std::error::Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

@@ -8,13 +8,13 @@ use crate::moment::at as moment;
 use crate::{Admin, Error};
 
 impl Admin {
-    /// Tells why a fairness key waits, what it gets of the queue, and when its next message will be delivered, as far as
-    /// one can tell. Changes nothing.
+    /// Explains why a fairness key waits, which share of the queue it gets, and an estimate of its next delivery.
+    /// Changes nothing.
     ///
     /// A key that the queue does not know has no messages: it is [empty](Waiting::Empty).
     ///
     /// # Errors
-    /// If there is no such queue, or the store takes no more writes.
+    /// If there is no such queue, or the store accepts no more writes.
     pub async fn explain(&self, queue: &str, key: &str) -> Result<Explanation, Error> {
         let request = v1::ExplainKeyRequest {
             queue: queue.to_owned(),
@@ -27,118 +27,118 @@ impl Admin {
     }
 }
 
-/// How a fairness key is, and why its next message has not been delivered yet. From [`Admin::explain`].
+/// The state of a fairness key, and the reason why its next message still waits. From [`Admin::explain`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// When this was so, by the server's clock.
+    /// The moment of this state, by the server's clock.
     pub now: SystemTime,
-    /// What its next message waits for.
+    /// The reason why its next message waits.
     pub waiting: Waiting,
-    /// In force.
+    /// The weight in force.
     pub weight: u32,
-    /// Messages that could be delivered now, if nothing held the key up.
+    /// Messages that could be delivered now, if nothing blocked the key.
     pub ready: u64,
-    /// Messages that wait for their time.
+    /// Messages that wait for the end of their delay.
     pub delayed: u64,
-    /// Messages that a consumer has.
+    /// Messages that are leased to a consumer.
     pub leased: u64,
-    /// How long `share` and `ideal_share` are about: the last 50 to 60 seconds, or less if the queue has not been in memory
-    /// for so long.
+    /// The time that `share` and `ideal_share` cover: the last 50 to 60 seconds, or less if the queue has been in
+    /// memory for less.
     pub recent: Duration,
-    /// Its part of what was delivered in that time, by what the queue charges for; from 0 to 1. None if nothing was.
+    /// Its share of the deliveries in that time, in the unit that the queue charges; from 0 to 1. None without
+    /// deliveries.
     pub share: Option<f64>,
-    /// The part that it should have had: of each of these deliveries that was made while the key could run, its weight out
-    /// of the weights of all keys that could run then.
+    /// The share that it should have had. Of each delivery that was made while the key could run, it counts the key's
+    /// weight divided by the weights of all keys that could run then.
     pub ideal_share: Option<f64>,
-    /// By how much it is ahead of its share, in messages: what it pays off by waiting.
+    /// By how many messages it is ahead of its share. It waits until it has paid them off.
     pub debt: f64,
-    /// The most messages that others get before its next one, once nothing else holds it up, with the keys that can run
-    /// now. Where the queue charges for bytes or time, what is worth as much as messages. None for a key that is not
-    /// known.
+    /// The most messages that other keys get before its next one, once nothing else blocks it, among the keys that can
+    /// run now. If the queue charges for bytes or time, the equivalent in messages. None for an unknown key.
     pub bound: Option<u64>,
-    /// When its next message will be delivered, if there is something to go by.
+    /// An estimate of the delivery of its next message, if the broker has data for one.
     pub estimate: Option<Estimate>,
 }
 
-/// What the next message of a fairness key waits for. Of several things, the first that applies is told.
+/// The reason why the next message of a fairness key waits. If several apply, the first of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Waiting {
-    /// Nothing: no message of the key waits. Some may be with consumers.
+    /// No message of the key waits. Some may be leased to consumers.
     Empty,
-    /// Its messages are being stored, or others of it are being removed from the store first.
+    /// The broker is storing its messages, or is removing other messages of the key from the store first.
     Storing,
     /// The queue is paused.
     QueuePaused,
     /// The key is paused.
     KeyPaused,
-    /// As many of its messages are with consumers as may be at once.
+    /// Consumers hold as many of its messages as its concurrency limit allows.
     AtCap {
-        /// How many that is.
+        /// The limit.
         cap: u32,
     },
-    /// Its messages wait for their time: a delay they were sent with, or one after a failed delivery.
+    /// Its messages wait for the end of a delay: their own, or the one after a failed delivery.
     BackingOff {
-        /// When the first of them is due.
+        /// When the first delay ends.
         until: SystemTime,
     },
-    /// It has nothing to deliver but what waits for a token of a throttle key.
+    /// All its ready messages wait for a token of a throttle key.
     Throttled {
-        /// Which one.
+        /// The throttle key.
         key: String,
-        /// When there will be a token for it; none if the rate is zero.
+        /// When a token is available; none if the rate is zero.
         until: Option<SystemTime>,
     },
-    /// Its messages have failed, and it is being decided what becomes of them.
+    /// Its messages have failed, and the broker is deciding how to go on with them.
     Judging,
-    /// A message of it has failed when as many of the queue's messages waited for their time as may.
+    /// A message of the key has failed, and the queue has reached its limit of delayed messages.
     TooManyDelayed,
-    /// Its messages could not be read from the store.
+    /// The broker could not read its messages from the store.
     ReadFailed {
-        /// When that is tried again.
+        /// When the broker tries again.
         until: SystemTime,
     },
-    /// Its turn has come, and its message is being read from the store.
+    /// Its turn has come, and the broker is reading its message from the store.
     Reading,
-    /// Nobody consumes from the queue.
+    /// The queue has no consumers.
     NoConsumers,
-    /// There are consumers, but they have been sent nothing for a minute and can take nothing.
+    /// There are consumers, but for a minute they have received nothing and had no credit.
     NoCredit,
     /// It waits for its turn.
     Runnable {
         /// How many deliveries to other keys come before, if keys neither come nor go.
         position: u64,
-        /// Whether they were foreseen one by one. Beyond 1,000 it is about that many.
+        /// Whether the broker has simulated these deliveries one by one. Beyond 1,000 the position is approximate.
         is_exact: bool,
     },
-    /// Something that this version of the client does not know.
+    /// A reason that this version of the client does not know.
     Unknown,
 }
 
-/// When a message will be delivered, as far as one can tell.
+/// The estimated time of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// When, by the server's clock.
+    /// The estimate, by the server's clock.
     pub at: SystemTime,
-    /// What tells.
+    /// The basis of the estimate.
     pub basis: EstimateBasis,
 }
 
-/// What an estimate goes by.
+/// The basis of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EstimateBasis {
-    /// How many come before, and how fast the queue has delivered of late.
+    /// The deliveries that come before, and the queue's recent rate of deliveries.
     QueuePace,
-    /// How fast the key itself has been delivered of late.
+    /// The key's own recent rate of deliveries.
     KeyPace,
-    /// When what it waits for is over.
+    /// The end of the delay or the throttle that the message waits for.
     Due,
-    /// It is being read, which takes as long as the store takes.
+    /// The broker is reading the message from the store.
     Store,
-    /// Something that this version of the client does not know.
+    /// A basis that this version of the client does not know.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! What has gone wrong with a message, and where it came from if it is a dead letter.
+//! The failures of a message, and its origin if it is a dead letter.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -8,12 +8,12 @@ use fila_proto::v1;
 use crate::message::MessageId;
 use crate::moment::at;
 
-/// What has gone wrong with a message so far.
+/// The failures of a message so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct History {
-    /// What went wrong last, in the words of its consumer, up to 1,024 bytes of them; or that its lease ran out, or its
-    /// consumer was gone.
+    /// The last error: the text of the consumer, up to 1,024 bytes of it, or a note that the lease ran out or the
+    /// consumer disconnected.
     pub last_error: String,
     /// When its first attempt failed.
     pub first_failed_at: SystemTime,
@@ -27,13 +27,13 @@ pub struct History {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Death {
-    /// Why it was not tried again.
+    /// The reason.
     pub reason: DeathReason,
     /// The queue that it was in.
     pub queue: String,
-    /// What it was called there.
+    /// Its id in that queue.
     pub id: MessageId,
-    /// How often it was delivered there in vain.
+    /// How many deliveries failed there.
     pub attempts: u32,
     /// When it became a dead letter.
     pub died_at: SystemTime,
@@ -41,20 +41,20 @@ pub struct Death {
     pub enqueued_at: SystemTime,
 }
 
-/// Why a message was not tried again.
+/// The reason why a message became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeathReason {
     /// All attempts that its queue allows have failed.
     AttemptsExhausted,
-    /// The queue's hook has said so.
+    /// The queue's hook has decided so.
     Hook,
-    /// One that this client does not know yet.
+    /// A reason that this version of the client does not know.
     Unknown,
 }
 
 impl DeathReason {
-    /// Returns a word for it.
+    /// Returns the word for it in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::AttemptsExhausted => "attempts_exhausted",

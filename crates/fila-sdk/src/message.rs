@@ -1,4 +1,4 @@
-//! Messages on their way in.
+//! Messages to send.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use fila_proto::v1;
 
-/// What a message takes beside its payload and headers, about.
+/// The approximate size of a message without its payload and headers, in bytes.
 const ITSELF: usize = 256;
 
-/// A message to be sent.
+/// A message to send.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Returns a message of the fairness key `default`, without headers, to be delivered as soon as may be.
+    /// Returns a message with the fairness key `default` and without headers, for delivery as soon as possible.
     pub fn new(payload: impl Into<Bytes>) -> Self {
         Self {
             wire: v1::Message {
@@ -39,19 +39,19 @@ impl Message {
         }
     }
 
-    /// Says whose share of the queue it uses: a tenant, a customer, a job class.
+    /// Sets the fairness key, whose share of the queue the message uses: a tenant, a customer, a job class.
     pub fn key(mut self, fairness_key: impl Into<String>) -> Self {
         self.wire.fairness_key = fairness_key.into();
         self
     }
 
-    /// Says how large the share of its fairness key is, from now on and for all messages of that key. 1 if never said.
+    /// Sets the weight of its fairness key, from now on and for all messages of that key; 1 by default.
     pub fn weight(mut self, weight: u32) -> Self {
         self.wire.weight = Some(weight);
         self
     }
 
-    /// Adds a header. One of the same name is replaced.
+    /// Adds a header, or replaces the header of the same name.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.wire.headers.insert(name.into(), value.into());
         self
@@ -68,50 +68,51 @@ impl Message {
         self
     }
 
-    /// Lets it wait: it is not delivered before this time has passed. Counted in whole milliseconds, rounded up.
+    /// Delays its delivery by at least this time, in whole milliseconds, rounded up.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.wire.delay_ms = millis(delay);
         self
     }
 
-    /// Lets it perish: it is not delivered after this time has passed. The queue's setting if never said.
+    /// Sets its time to live: the broker does not deliver it after this time. The queue's setting applies by default.
     pub fn time_to_live(mut self, time: Duration) -> Self {
-        // Zero would mean for ever.
+        // Zero would mean no limit.
         self.wire.ttl_ms = Some(millis(time).max(1));
         self
     }
 
-    /// Lets it live for ever, whatever the queue's setting is.
+    /// Lets it live without a limit, whatever the queue's setting is.
     pub fn without_ttl(mut self) -> Self {
         self.wire.ttl_ms = Some(0);
         self
     }
 
-    /// Names it, so that it is stored once within the queue's deduplication window, whoever sends it again.
+    /// Sets an id, so that the broker stores the message once within the queue's deduplication window, even if several
+    /// producers send it.
     ///
-    /// What this client has to send again by itself, after a broken connection, is stored once without this.
+    /// The client needs no id to send a message again after a broken connection: the broker stores it once in any case.
     pub fn deduplication_id(mut self, id: impl Into<String>) -> Self {
         self.wire.deduplication_id = id.into();
         self
     }
 
-    /// Adds a token bucket that each of its deliveries takes from. May be called several times: a delivery takes a token of
-    /// each, or none.
+    /// Adds a token bucket that each of its deliveries takes a token from. May be called several times: a delivery
+    /// takes a token of each bucket, or none at all.
     ///
-    /// A bucket is set by the runtime configuration, as `throttle:<key>:rate` and `throttle:<key>:burst`; one that is not set
-    /// holds nobody.
+    /// The runtime configuration sets a bucket, as `throttle:<key>:rate` and `throttle:<key>:burst`. A bucket without a
+    /// rate throttles nothing.
     pub fn throttle_key(mut self, key: impl Into<String>) -> Self {
         self.wire.throttle_keys.push(key.into());
         self
     }
 
-    /// Returns what it takes in buffers, about.
+    /// Returns its approximate size in buffers.
     pub(crate) fn size(&self) -> usize {
         size(&self.wire)
     }
 }
 
-/// Returns what a message takes in buffers, about.
+/// Returns the approximate size of a message in buffers.
 pub(crate) fn size(message: &v1::Message) -> usize {
     let headers = message.headers.iter();
     let headers = headers.map(|(name, value)| name.len() + value.len());
@@ -121,7 +122,7 @@ pub(crate) fn size(message: &v1::Message) -> usize {
     ITSELF + message.payload.len() + names + headers.sum::<usize>()
 }
 
-/// Payloads are not for logs.
+/// Leaves the payload out, because payloads must not get into logs.
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message")
@@ -138,7 +139,7 @@ impl<T: Into<Bytes>> From<T> for Message {
     }
 }
 
-/// Names a message: a UUID, unique in its server.
+/// The id of a message: a UUID, unique in its server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(String);
 
@@ -159,17 +160,18 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// A message is stored, at the server's level of durability.
+/// The confirmation that a message is stored, at the server's level of durability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sent {
-    /// What it is called from now on.
+    /// The id of the message.
     pub id: MessageId,
-    /// Whether the queue had a message of this [deduplication id](Message::deduplication_id) already, whose id this is.
+    /// Whether the queue had a message with this [deduplication id](Message::deduplication_id) already. The id is then
+    /// the id of that message.
     pub deduplicated: bool,
 }
 
-/// Returns whole milliseconds, rounded up: nothing comes earlier than was asked for.
+/// Returns whole milliseconds, rounded up, so that nothing happens too early.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

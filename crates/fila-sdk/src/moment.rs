@@ -1,18 +1,18 @@
-//! Moments to come, and moments that were.
+//! Conversions of times.
 
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-/// As good as never: what is later than this is this.
+/// The longest time that the client calculates with. It stands for all longer times.
 pub(crate) const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
-/// Returns the moment when this time has passed, however long it is.
+/// Returns the moment after this time, limited to [`FAR`].
 pub(crate) fn after(now: Instant, time: Duration) -> Instant {
     now + time.min(FAR)
 }
 
-/// Returns the moment so many milliseconds after 1970 began.
+/// Returns the moment this many milliseconds after the Unix epoch.
 pub(crate) fn at(millis: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }

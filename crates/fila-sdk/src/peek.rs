@@ -1,4 +1,4 @@
-//! Looking at messages without taking them.
+//! Inspecting messages without leasing them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +11,12 @@ use crate::message::MessageId;
 use crate::moment::at as moment;
 use crate::{Client, Error, History};
 
-/// The most messages that the server shows at once.
+/// The most messages in one page of the server.
 const PAGE_MAX: u32 = 1000;
 
-/// Which messages to look at. From [`Queue::peek`](crate::Queue::peek).
+/// Selects messages to inspect. From [`Queue::peek`](crate::Queue::peek).
 ///
-/// Nothing is leased, no attempt is counted, nobody waits for it. Leased messages are shown, too.
+/// A peek leases nothing, counts no attempt and delays no consumer. It shows leased messages, too.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -52,34 +52,34 @@ impl PeekBuilder {
         Self { client, request }
     }
 
-    /// Looks at messages of this fairness key only.
+    /// Selects messages of this fairness key only.
     pub fn key(mut self, fairness_key: impl Into<String>) -> Self {
         self.request.fairness_key = Some(fairness_key.into());
         self
     }
 
-    /// Says how many messages a page has at most, from 1 to 1,000; 10 by default.
+    /// Sets how many messages a page has at most, from 1 to 1,000; 10 by default.
     pub fn limit(mut self, messages: u32) -> Self {
         self.request.page_size = messages.clamp(1, PAGE_MAX);
         self
     }
 
-    /// Cuts payloads after so many bytes; they are whole by default.
+    /// Cuts payloads to this many bytes; they are whole by default.
     pub fn payload_max(mut self, bytes: u64) -> Self {
         self.request.payload_bytes_max = Some(bytes);
         self
     }
 
-    /// Begins behind an earlier page of the same queue and key.
+    /// Continues after an earlier page of the same queue and key.
     pub fn after(mut self, place: PeekPlace) -> Self {
         self.request.page_token = place.0;
         self
     }
 
-    /// Asks for the page.
+    /// Requests the page.
     ///
     /// # Errors
-    /// If there is no such queue, or the server cannot be asked.
+    /// If there is no such queue, or the server does not answer.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -96,66 +96,66 @@ impl PeekBuilder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeekPlace(String);
 
-/// Messages that were looked at. By fairness key, and within a key in the order in which they were accepted.
+/// A page of messages, sorted by fairness key, and within a key in the order of their arrival.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PeekPage {
-    /// What was there. May be fewer than were asked for, or none, though there are more.
+    /// The messages. A page may have fewer than the limit, or none, although more pages follow.
     pub messages: Vec<Peeked>,
     /// Where the next page begins; none at the end.
     pub next: Option<PeekPlace>,
-    /// The server's clock, by which all times of the messages are.
+    /// The server's clock, which all times of the messages refer to.
     pub now: SystemTime,
-    /// How many messages were left out since they cannot be read. The server's log names them.
+    /// How many messages the server has left out, because it cannot read them. The server's log names them.
     pub damaged: u32,
 }
 
-/// A message that was looked at.
+/// A message of a peek.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peeked {
-    /// What it is called.
+    /// The id of the message.
     pub id: MessageId,
-    /// Whose share of the queue it uses.
+    /// The fairness key of the message.
     pub key: String,
     /// The weight of its fairness key.
     pub weight: u32,
-    /// What its producer said about it.
+    /// The headers that its producer has set.
     pub headers: BTreeMap<String, String>,
-    /// What it carries; perhaps [cut](PeekBuilder::payload_max).
+    /// The payload, [cut](PeekBuilder::payload_max) if a limit was set.
     pub payload: Bytes,
-    /// How long the payload is as a whole.
+    /// The length of the whole payload.
     pub payload_bytes: u64,
-    /// How many attempts there were so far, with the one under way if it is leased.
+    /// How many deliveries there were, including the current one if it is leased.
     pub attempts: u32,
-    /// When it was stored.
+    /// When the broker has stored it.
     pub enqueued_at: SystemTime,
-    /// Where it is in its life.
+    /// Its state.
     pub state: PeekedState,
-    /// When its time to live is over, if it has one.
+    /// The end of its time to live, if it has one.
     pub expires_at: Option<SystemTime>,
-    /// The id under which it is stored once, if its producer gave it one.
+    /// Its deduplication id, if its producer has set one.
     pub deduplication_id: Option<String>,
-    /// What has gone wrong with it, if something has; for a dead letter, where it came from.
+    /// The failures of earlier deliveries, if there are any. For a dead letter, also its origin.
     pub history: Option<History>,
-    /// The token buckets that each of its deliveries takes from.
+    /// The token buckets that each of its deliveries takes a token from.
     pub throttle_keys: Vec<String>,
 }
 
-/// Where a message is in its life.
+/// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeekedState {
-    /// May be delivered when it is its turn, unless its queue or its fairness key is paused, or held up.
+    /// The broker delivers it when it is its turn, unless its queue or its fairness key is paused or blocked.
     Ready,
-    /// Waits for its time.
+    /// Waits for the end of its delay.
     Delayed {
-        /// Until when.
+        /// The end of the delay.
         until: SystemTime,
     },
-    /// Is with a consumer.
+    /// Is leased to a consumer.
     Leased {
-        /// When its lease runs out unless it is extended.
+        /// When its lease runs out unless the consumer extends it.
         until: SystemTime,
     },
 }
@@ -175,7 +175,7 @@ impl From<v1::PeekResponse> for PeekPage {
 impl From<v1::PeekedMessage> for Peeked {
     fn from(wire: v1::PeekedMessage) -> Self {
         let state = match wire.state() {
-            // One that this client does not know yet may be delivered, as far as it can tell.
+            // A state that this client does not know counts as ready.
             v1::MessageState::Ready | v1::MessageState::Unspecified => PeekedState::Ready,
             v1::MessageState::Delayed => PeekedState::Delayed {
                 until: moment(wire.deliver_after_ms()),
@@ -203,7 +203,7 @@ impl From<v1::PeekedMessage> for Peeked {
     }
 }
 
-/// Payloads are not for logs.
+/// Leaves the payload out, because payloads must not get into logs.
 impl fmt::Debug for Peeked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Peeked")

@@ -1,4 +1,4 @@
-//! One queue: sending to it, and consuming from it.
+//! A handle to one queue, to send to it and to consume from it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use crate::moment::after;
 use crate::producer::Handed;
 use crate::{Client, ConsumerBuilder, Error, Message, PeekBuilder, Sent, WorkerBuilder};
 
-/// A queue of a server. From [`Client::queue`]; cheap to clone.
+/// A handle to a queue of a server. From [`Client::queue`]; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Queue {
     client: Client,
@@ -23,24 +23,24 @@ impl Queue {
         Self { client, name }
     }
 
-    /// Returns what it is called.
+    /// Returns the name of the queue.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Sends a message, and returns when it is stored.
+    /// Sends a message, and returns when the server has stored it.
     ///
-    /// Batches by itself: what many tasks send at once shares frames and syncs; what one task sends alone goes out at
-    /// once. If the connection breaks, the message is sent again until the client's
-    /// [deadline](crate::ClientBuilder::deadline), and is stored once however often it was sent.
+    /// The client batches by itself: messages that many tasks send at once share frames and syncs; a message that is
+    /// sent alone goes out at once. If the connection breaks, the client sends the message again until its
+    /// [deadline](crate::ClientBuilder::deadline), and the server stores it once.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the server does not take it: it is not stored. [`Error::NoAnswer`] if the deadline passes:
-    /// it may or may not be stored.
+    /// [`Error::Refused`] if the server refuses it: it is not stored. [`Error::NoAnswer`] if the deadline passes: it
+    /// may or may not be stored.
     ///
     /// # Cancel safety
-    /// A send that is dropped before it was polled, or while it waits for room in the client's
-    /// [buffer](crate::ClientBuilder::buffer), has sent nothing. Later, the message is sent all the same.
+    /// A send that is dropped before its first poll, or while it waits for room in the client's
+    /// [buffer](crate::ClientBuilder::buffer), has sent nothing. After that, the client still sends the message.
     pub async fn send(&self, message: impl Into<Message>) -> Result<Sent, Error> {
         let ends = self.deadline();
         let producer = self.client.producer();
@@ -52,18 +52,18 @@ impl Queue {
         self.within(ends, sent).await
     }
 
-    /// Hands a message over to be sent, and returns as soon as there is room for it in the client's
-    /// [buffer](crate::ClientBuilder::buffer). What becomes of it is what the [`Receipt`] is waited for.
+    /// Hands a message over to the client, and returns as soon as the client's [buffer](crate::ClientBuilder::buffer)
+    /// has room for it. The returned [`Receipt`] resolves to the result.
     ///
-    /// For one task that has many messages, one after the other, and does not want to wait for each: they are sent in
-    /// the order in which they are handed over, batched by themselves.
+    /// For one task that sends many messages one after the other and does not wait for each. The client sends them in
+    /// the order of the calls, in batches.
     ///
     /// # Errors
-    /// [`Error::NoAnswer`] if there is no room until the client's [deadline](crate::ClientBuilder::deadline): it is not
-    /// sent.
+    /// [`Error::NoAnswer`] if there is no room until the client's [deadline](crate::ClientBuilder::deadline): the
+    /// message is not sent.
     ///
     /// # Cancel safety
-    /// A drop before it has returned has sent nothing.
+    /// A post that is dropped before it returns has sent nothing.
     pub async fn post(&self, message: impl Into<Message>) -> Result<Receipt, Error> {
         let producer = self.client.producer();
         let message = message.into();
@@ -78,12 +78,12 @@ impl Queue {
         })
     }
 
-    /// Sends many messages in their order, and returns what became of each, in the same order.
+    /// Sends many messages in their order, and returns the result of each, in the same order.
     ///
-    /// Each has the client's deadline, counted from when there was room for it.
+    /// The client's deadline of each message begins when the buffer has room for it.
     ///
     /// # Cancel safety
-    /// Messages that were handed over before the drop are sent all the same, the others are not.
+    /// The client still sends messages that it took over before the drop, and does not send the others.
     pub async fn send_all<M: Into<Message>>(
         &self,
         messages: impl IntoIterator<Item = M>,
@@ -102,17 +102,17 @@ impl Queue {
         results
     }
 
-    /// Begins a consumer: a stream of messages, each to be acknowledged.
+    /// Begins to build a consumer: a stream of messages that the application acknowledges one by one.
     pub fn consumer(&self) -> ConsumerBuilder {
         ConsumerBuilder::new(self.client.clone(), self.name.clone())
     }
 
-    /// Begins a worker: a consumer that calls a handler for every message.
+    /// Begins to build a worker: a consumer that calls a handler for every message.
     pub fn worker(&self) -> WorkerBuilder {
         WorkerBuilder::new(self.consumer())
     }
 
-    /// Begins a peek: messages are shown, and stay as they are.
+    /// Begins to build a peek: it shows messages and leaves them as they are.
     pub fn peek(&self) -> PeekBuilder {
         PeekBuilder::new(self.client.clone(), &self.name)
     }
@@ -132,7 +132,7 @@ impl Queue {
         }
     }
 
-    /// Whoever sends may have given up a moment before us.
+    /// Replaces the error if the deadline has passed: the task that sends may have given up a moment before.
     fn in_time<T>(&self, ends: Instant, done: Result<T, Error>) -> Result<T, Error> {
         match done {
             Err(Error::Closed) if Instant::now() >= ends => Err(self.no_answer()),
@@ -148,16 +148,16 @@ impl Queue {
     }
 }
 
-/// What becomes of a message that was [posted](Queue::post): a future of what [`Queue::send`] returns.
+/// The result of a [posted](Queue::post) message: a future of the result of [`Queue::send`].
 ///
-/// The message is sent whether or not somebody waits for this. The client's deadline is counted from when it was handed
-/// over.
+/// The client sends the message whether or not the application awaits this. The client's deadline counts from the call
+/// of [`Queue::post`].
 #[derive(Debug)]
-#[must_use = "whether the message is stored is not known before this has been waited for"]
+#[must_use = "the message may be refused or lost; await the receipt to know"]
 pub struct Receipt {
     answer: Handed,
     ends: Instant,
-    /// Made when there is something to wait for: most are answered before anybody asks.
+    /// Made at the first poll that has to wait: most messages are answered before it.
     timer: Option<Pin<Box<Sleep>>>,
     queue: Queue,
 }

@@ -1,4 +1,4 @@
-//! Dead letters that go back to the queue that they come from.
+//! Moving dead letters back to the queue that they come from.
 
 use fila_proto::v1;
 use fila_proto::v1::fila_admin_client::FilaAdminClient;
@@ -7,10 +7,10 @@ use tonic::Streaming;
 
 use crate::{Client, Error};
 
-/// Which dead letters to move back. From [`Admin::redrive`](crate::Admin::redrive).
+/// Selects dead letters and moves them back. From [`Admin::redrive`](crate::Admin::redrive).
 ///
-/// They go through what every message goes through that is enqueued there, and begin with their first attempt. Those
-/// that a consumer has are left, and so are those that become dead letters meanwhile.
+/// The broker enqueues them like new messages, with their first attempt to come. It leaves messages that a consumer
+/// holds, and messages that become dead letters meanwhile.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -43,34 +43,35 @@ impl RedriveBuilder {
         Self { client, request }
     }
 
-    /// Says how many to move at most; all of them by default.
+    /// Sets how many messages to move at most; all of them by default.
     pub fn count(mut self, messages: u64) -> Self {
         self.request.count = Some(messages);
         self
     }
 
-    /// Moves those of this fairness key only.
+    /// Moves messages of this fairness key only.
     pub fn key(mut self, fairness_key: impl Into<String>) -> Self {
         self.request.fairness_key = Some(fairness_key.into());
         self
     }
 
-    /// Moves those with this header only. May be said for several; all of them have to be there.
+    /// Moves messages with this header only. May be called several times: a message must have all of these headers.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.request.headers.insert(name.into(), value.into());
         self
     }
 
-    /// Says how many to move in a second; as fast as live traffic lets it by default.
+    /// Sets how many messages to move in a second; as fast as live traffic allows by default.
     pub fn rate(mut self, messages_per_second: f64) -> Self {
         self.request.rate = Some(messages_per_second);
         self
     }
 
-    /// Begins, and returns what says how far it is. Dropping that ends it; what was moved stays moved.
+    /// Starts the redrive, and returns a handle to its progress. Dropping the handle ends it; messages that are already
+    /// moved stay moved.
     ///
     /// # Errors
-    /// If there is no such queue, it holds no dead letters, or something is out of range.
+    /// If there is no such queue, it holds no dead letters, or a value is out of range.
     pub async fn start(self) -> Result<Redrive, Error> {
         let mut admin = FilaAdminClient::new(self.client.channel());
         let call = admin.redrive(self.request);
@@ -83,11 +84,11 @@ impl RedriveBuilder {
         })
     }
 
-    /// Moves all of them, and returns how many that were.
+    /// Moves all selected messages, and returns the final progress.
     ///
     /// # Errors
-    /// As for [`start`](Self::start); if the queue takes no more, the store fails, or the connection breaks. What was
-    /// moved stays moved, and another redrive goes on with the rest.
+    /// As for [`start`](Self::start); also if the target queue accepts no more, the store fails, or the connection
+    /// breaks. Messages that are already moved stay moved, and another redrive continues with the rest.
     ///
     /// # Cancel safety
     /// Dropping it ends the redrive.
@@ -98,7 +99,7 @@ impl RedriveBuilder {
     }
 }
 
-/// A redrive that is under way.
+/// A running redrive.
 #[derive(Debug)]
 #[must_use = "a redrive that is dropped ends"]
 pub struct Redrive {
@@ -108,25 +109,25 @@ pub struct Redrive {
     progress: RedriveProgress,
 }
 
-/// How far a redrive is.
+/// The progress of a redrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedriveProgress {
-    /// How many have been moved.
+    /// How many messages it has moved.
     pub redriven: u64,
-    /// How many were left, since they were with a consumer.
+    /// How many messages it has left, because a consumer holds them.
     pub skipped_leased: u64,
-    /// How many were looked at.
+    /// How many messages it has read.
     pub seen: u64,
-    /// How many dead letters there were when it began.
+    /// How many dead letters there were at its start.
     pub total: u64,
 }
 
 impl Redrive {
-    /// Waits until some more have been moved, and returns how far it is; none at the end.
+    /// Waits until the redrive has moved more messages, and returns its progress; none at the end.
     ///
     /// # Errors
-    /// If the queue takes no more, the store fails, or the connection breaks.
+    /// If the target queue accepts no more, the store fails, or the connection breaks.
     ///
     /// # Cancel safety
     /// May be dropped at any time, and called again.
@@ -145,7 +146,7 @@ impl Redrive {
         Ok(Some(self.progress))
     }
 
-    /// Returns how far it is.
+    /// Returns the progress.
     pub fn progress(&self) -> RedriveProgress {
         self.progress
     }

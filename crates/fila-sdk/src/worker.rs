@@ -1,4 +1,4 @@
-//! Workers: a handler called for every message.
+//! Workers: consumers that call a handler for every message.
 
 use std::any::Any;
 use std::fmt;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::{Consumer, ConsumerBuilder, Delivery, Error, Received, Verdict};
 
-/// Settings of a worker to be. From [`Queue::worker`](crate::Queue::worker).
+/// Builds and runs a worker. From [`Queue::worker`](crate::Queue::worker).
 ///
 /// ```
 /// use fila_sdk::{Failure, Received};
@@ -47,7 +47,8 @@ pub struct WorkerBuilder {
     grace: Duration,
 }
 
-/// Why a handler could not process a message. Made from anything that can be displayed, so `?` works on any error.
+/// The reason why a handler could not process a message. Converts from anything that can be displayed, so `?` works on
+/// any error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -68,7 +69,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns a failure after which the message is not delivered again before this time has passed.
+    /// Returns a failure that delays the next delivery of the message by at least this time.
     pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
         Self {
             error: error.to_string(),
@@ -79,7 +80,7 @@ impl Failure {
 
 impl<E: fmt::Display> From<E> for Failure {
     fn from(error: E) -> Self {
-        // With its causes, where its author prints them: `{:#}` is what `anyhow` and others use for that.
+        // With the causes of the error: `anyhow` and others print them with `{:#}`.
         Self {
             error: format!("{error:#}"),
             delay: None,
@@ -87,20 +88,20 @@ impl<E: fmt::Display> From<E> for Failure {
     }
 }
 
-/// What a worker has done.
+/// The counts of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Messages that were processed, and are deleted.
+    /// Messages that a handler processed and the broker deleted.
     pub acked: u64,
-    /// Deliveries that failed: their handler returned an error or panicked, or did not end within the grace.
+    /// Deliveries that failed: the handler returned an error, panicked, or did not end within the grace period.
     pub nacked: u64,
-    /// Deliveries whose result was not confirmed. Their lease had ended, and they are delivered again; or the connection
-    /// broke while the result was on its way, and they may be.
+    /// Deliveries without a confirmed result. Either the lease had ended, and the broker delivers the message again. Or
+    /// the connection broke while the result was on its way, and the broker may deliver it again.
     pub lost: u64,
 }
 
-/// How one delivery ended.
+/// The end of one delivery.
 #[derive(Debug)]
 struct Ended {
     verdict: Verdict,
@@ -117,43 +118,43 @@ impl WorkerBuilder {
         }
     }
 
-    /// Says how many messages are processed at once; 8 by default, at least 1.
+    /// Sets how many handlers run at once; 8 by default, at least 1.
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.concurrency = handlers.max(1);
         self
     }
 
-    /// Says how many messages may be here at once, waiting or in work; never fewer than are processed at once. By
-    /// default as many wait as are in work.
+    /// Sets how many messages the worker may hold at once, waiting or in work; at least as many as run at once. By
+    /// default twice as many as run at once.
     pub fn prefetch(mut self, messages: u32) -> Self {
         self.prefetch = Some(messages);
         self
     }
 
-    /// Says for how long leases are extended by themselves while a handler works; 1 hour by default.
+    /// Sets how long the client extends a lease by itself while a handler works; 1 hour by default.
     pub fn keep_leases(mut self, time: Duration) -> Self {
         self.consumer = self.consumer.keep_leases(time);
         self
     }
 
-    /// Says how long handlers may take to end when the worker stops; 30 s by default. Those that have not are dropped,
-    /// and their messages delivered again.
+    /// Sets how long running handlers may take when the worker stops; 30 s by default. The worker then drops the rest,
+    /// and the broker delivers their messages again.
     pub fn grace(mut self, time: Duration) -> Self {
         self.grace = time;
         self
     }
 
-    /// Calls the handler for every message, for ever.
+    /// Calls the handler for every message, without an end.
     ///
-    /// Each call runs in a task of its own. What it returns decides: `Ok` acknowledges the message, an error nacks it
-    /// with its text. A panic is an error like others.
+    /// Each call runs in its own task. `Ok` acknowledges the message; an error nacks it with the error's text. A panic
+    /// counts as an error.
     ///
     /// # Errors
-    /// If the server does not let us consume, as from a queue that does not exist.
+    /// If the server refuses the subscription, as for a queue that does not exist.
     ///
     /// # Cancel safety
-    /// Dropped, it drops the handlers that run; their messages are nacked, and what waits is given back. To let them
-    /// end, use [`run_until`](Self::run_until).
+    /// A drop also drops the running handlers, nacks their messages and releases waiting ones. Use
+    /// [`run_until`](Self::run_until) to let handlers finish.
     pub async fn run<F, E>(
         self,
         handler: impl Fn(Received) -> F + Send + Sync + 'static,
@@ -165,12 +166,11 @@ impl WorkerBuilder {
         self.run_until(pending::<()>(), handler).await
     }
 
-    /// Calls the handler for every message until `stop` is over; then gives back what waits, lets those run to their
-    /// end that have begun, and returns what was done.
+    /// Calls the handler for every message until `stop` completes. It then releases waiting messages, lets running
+    /// handlers finish, and returns the counts.
     ///
     /// # Errors
-    /// If the server does not let us consume, as from a queue that does not exist; handlers that run then come to
-    /// their end as well.
+    /// If the server refuses the subscription, as for a queue that does not exist. Running handlers finish first.
     ///
     /// # Cancel safety
     /// As for [`run`](Self::run).
@@ -198,7 +198,7 @@ impl WorkerBuilder {
     }
 }
 
-/// The handlers that run.
+/// The running handlers.
 struct Crew<H> {
     handler: Arc<H>,
     running: JoinSet<Ended>,
@@ -243,7 +243,7 @@ where
         });
     }
 
-    /// Lets those that run come to their end, for a while.
+    /// Waits for the running handlers, for the grace period at most.
     async fn finish(&mut self, grace: Duration) {
         let end = async {
             while let Some(ended) = self.running.join_next().await {
@@ -254,7 +254,7 @@ where
             let left = self.running.len();
             tracing::warn!(
                 left,
-                "handlers did not end in time, their messages are delivered again"
+                "handlers did not end within the grace period; the broker delivers their messages again"
             );
             self.report.nacked += left as u64;
             self.running.shutdown().await;
@@ -263,14 +263,14 @@ where
 
     fn note(&mut self, ended: Result<Ended, JoinError>) {
         let Ok(ended) = ended else {
-            // Only what we abort ourselves ends like this: panics are caught.
+            // Only the worker's own abort ends a task like this, because the task catches panics.
             return;
         };
         match (ended.stored, ended.verdict) {
             (Ok(()), Verdict::Ack) => self.report.acked += 1,
             (Ok(()), _) => self.report.nacked += 1,
             (Err(error), _) => {
-                tracing::debug!(error = %error, "a result was not taken");
+                tracing::debug!(error = %error, "the server did not confirm a result");
                 self.report.lost += 1;
             }
         }
@@ -284,7 +284,7 @@ where
     F: Future<Output = Result<(), E>>,
     E: Into<Failure>,
 {
-    // What a panic leaves half done is the handler's own: nobody looks at its future again.
+    // The handler's future is never polled again after a panic, so its half-done state is out of reach.
     let call = AssertUnwindSafe(async move { handler(received).await.map_err(Into::into) });
     let failure = match call.catch_unwind().await {
         Ok(Ok(())) => return Verdict::Ack,

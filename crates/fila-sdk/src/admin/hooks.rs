@@ -6,7 +6,8 @@ use fila_proto::v1;
 
 use super::settings::words;
 
-/// The state of a hook of a queue. Totals count since the server was started, or since the queue has a script.
+/// The state of a hook of a queue. Totals count from the later of two moments: the server's start, and the script's
+/// arrival.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -15,15 +16,15 @@ pub struct HookInfo {
     pub name: String,
     /// Whether the broker calls it.
     pub state: HookState,
-    /// How many calls have failed since the last one that did not.
+    /// How many calls have failed since the last call that succeeded.
     pub failures_in_a_row: u32,
-    /// How often it was called.
+    /// How often the broker has called it.
     pub calls_total: u64,
-    /// How many calls gave no answer.
+    /// How many calls returned no usable answer.
     pub failures_total: u64,
     /// How many messages got the fallback.
     pub fallbacks_total: u64,
-    /// How long all calls took, together.
+    /// The sum of the times of all calls.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "busy_us_total", serialize_with = "crate::json::micros")
@@ -31,7 +32,7 @@ pub struct HookInfo {
     pub busy_total: Duration,
     /// The error of the last call that failed, with the line of the script.
     pub last_error: Option<String>,
-    /// While the broker does not call it: when the broker tries it again.
+    /// When the broker tries it again, while the broker does not call it.
     #[cfg_attr(
         feature = "serde",
         serde(
@@ -48,11 +49,11 @@ words! {
         /// The broker calls it.
         #[default]
         Closed = "closed",
-        /// The broker does not call it: it has failed too often in a row.
+        /// The broker does not call it, because it has failed too often in a row.
         Open = "open",
         /// The broker calls it for one message, and the result closes or opens it.
         HalfOpen = "half_open",
-        /// The broker does not call it: its script, which an earlier server accepted, does not load.
+        /// The broker does not call it, because its script does not load. An earlier server has accepted the script.
         Broken = "broken",
     }
 }

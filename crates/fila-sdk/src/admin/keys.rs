@@ -1,4 +1,4 @@
-//! Fairness keys of a queue: how they are, and what an operator sets for them.
+//! Fairness keys of a queue: their state, and the settings that an operator gives them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{Admin, PAGE};
 use crate::Error;
 
 impl Admin {
-    /// Returns up to `limit` of the fairness keys of a queue that have messages.
+    /// Returns up to `limit` fairness keys of a queue that have messages.
     ///
     /// # Errors
     /// If there is no such queue.
@@ -60,18 +60,18 @@ impl Admin {
     }
 }
 
-/// What an operator has set for a fairness key.
+/// The settings that an operator has given a fairness key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeySettings {
-    /// Which key.
+    /// The fairness key.
     pub key: String,
-    /// Whether its deliveries are stopped.
+    /// Whether an operator has stopped its deliveries.
     pub paused: bool,
-    /// Its weight, if producers do not say it.
+    /// Its weight, if an operator has fixed it. Producers set it otherwise.
     pub weight: Option<u32>,
-    /// How many of its messages may be leased at once, if it is not what the queue says.
+    /// How many of its messages may be leased at once. The queue's setting applies if it is none.
     pub concurrency: Option<u32>,
 }
 
@@ -86,12 +86,12 @@ impl From<v1::KeySettings> for KeySettings {
     }
 }
 
-/// A change of what is set for a fairness key. What is not said stays as it is.
+/// A change of the settings of a fairness key. A field that is none leaves its setting as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "a change does nothing until a key is updated with it"]
 pub struct KeyChange {
-    /// Whether deliveries of the key are to stop.
+    /// Whether the broker stops deliveries of the key.
     pub paused: Option<bool>,
     /// Its weight; 0 leaves it to the producers again.
     pub weight: Option<u32>,
@@ -108,7 +108,7 @@ impl KeyChange {
         }
     }
 
-    /// Returns a change that goes on with deliveries of the key.
+    /// Returns a change that resumes deliveries of the key.
     pub fn resume() -> Self {
         Self {
             paused: Some(false),
@@ -133,41 +133,41 @@ impl KeyChange {
     }
 }
 
-/// A fairness key that has messages, and how it is.
+/// The state of a fairness key that has messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyInfo {
-    /// Which key.
+    /// The fairness key.
     pub key: String,
-    /// In force.
+    /// The weight in force.
     pub weight: u32,
-    /// Whether its deliveries are stopped.
+    /// Whether an operator has stopped its deliveries.
     pub paused: bool,
     /// Messages that could be delivered now.
     pub ready: u64,
-    /// Ready messages that wait for a token of a throttle, of those in memory.
+    /// Ready messages in memory that wait for a token of a throttle.
     pub throttled: u64,
-    /// Messages that wait for their time.
+    /// Messages that wait for the end of their delay.
     pub delayed: u64,
-    /// Messages that a consumer has.
+    /// Messages that are leased to a consumer.
     pub leased: u64,
-    /// Deliveries, since the key was last idle for long or the server was started; so are the other totals.
+    /// Deliveries. All totals of a key count from the server's start, or from the end of the key's last long idle time.
     pub delivered_total: u64,
-    /// Messages that were processed.
+    /// Messages that a consumer has acknowledged.
     pub acked_total: u64,
     /// Deliveries that failed.
     pub nacked_total: u64,
-    /// Of the deliveries, how many were a message's first.
+    /// Deliveries that were the first of their message.
     pub first_delivered_total: u64,
-    /// How long the messages of these first deliveries waited for them, together.
+    /// The sum of the times that messages waited for these first deliveries.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "waited_ms_total", serialize_with = "crate::json::millis")
     )]
     pub waited_total: Duration,
-    /// For how long the first of its ready messages has been ready; at most that, if it is in the store only. None if
-    /// none is ready, or if they stand behind one that is delayed.
+    /// How long the first ready message has been ready. An upper bound if the message is in the store only. None if no
+    /// message is ready, or if a delayed message comes before them.
     #[cfg_attr(
         feature = "serde",
         serde(

@@ -1,4 +1,4 @@
-//! The calls of an operator: queues and their fairness keys, made, watched and changed while they run.
+//! The calls of an operator: create, inspect and change queues and their fairness keys.
 
 mod hooks;
 mod keys;
@@ -29,11 +29,12 @@ pub(crate) const PAGE: u32 = 1000;
 
 /// The calls of an operator. From [`Client::admin`].
 ///
-/// Every call has the client's [deadline](crate::ClientBuilder::deadline). Calls that only look are tried again until
-/// then if the connection breaks; calls that change something are not, because they may have happened.
+/// Every call has the client's [deadline](crate::ClientBuilder::deadline). If the connection breaks, the client repeats
+/// calls that only read until then. It does not repeat calls that change something, because the server may have carried
+/// them out.
 ///
 /// # Cancel safety
-/// A call whose future is dropped may or may not have happened.
+/// A call whose future is dropped may or may not have taken effect.
 #[derive(Clone, Debug)]
 pub struct Admin {
     client: Client,
@@ -44,7 +45,7 @@ impl Admin {
         Self { client }
     }
 
-    /// Makes a call that must not happen twice.
+    /// Makes a call that must not run twice.
     pub(crate) async fn once<Q, A, F>(
         &self,
         request: Q,
@@ -57,7 +58,7 @@ impl Admin {
         self.client.call(call(admin, Request::new(request))).await
     }
 
-    /// Makes a call that changes nothing, again and again if need be.
+    /// Makes a call that changes nothing, and repeats it if the connection breaks.
     pub(crate) async fn look<Q: Clone, A, F>(
         &self,
         request: Q,

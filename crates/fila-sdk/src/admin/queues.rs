@@ -1,4 +1,4 @@
-//! Queues: made, listed, paused, purged and deleted; what is told of them.
+//! Create, list, change, pause, purge and delete queues.
 
 use fila_proto::v1;
 
@@ -6,10 +6,10 @@ use super::{Admin, HookInfo, KeySettings, PAGE, QueueSettings, QueueStats};
 use crate::{Error, RedriveBuilder};
 
 impl Admin {
-    /// Creates a queue, and with it the one of its dead letters: of the same name, and `.dlq`.
+    /// Creates a queue, and a second one for its dead letters, with the same name and the suffix `.dlq`.
     ///
     /// # Errors
-    /// If the name is none or taken, a setting is out of range, or there are too many queues.
+    /// If the name is not valid or taken, a setting is out of range, or there are too many queues.
     pub async fn create_queue(
         &self,
         name: &str,
@@ -25,11 +25,11 @@ impl Admin {
         Ok(QueueInfo::from_wire(answer.await?.queue))
     }
 
-    /// Changes the settings that are given and leaves the others, if the queue is still at `version` or none is given.
-    /// Acts on the backlog too.
+    /// Changes the given settings of a queue and leaves the others. With a `version`, only if the queue still has this
+    /// version. The new settings apply to messages that already wait, too.
     ///
     /// # Errors
-    /// If there is no such queue, it has changed since, or a setting is out of range.
+    /// If there is no such queue, its version differs, or a setting is out of range.
     pub async fn update_queue(
         &self,
         name: &str,
@@ -47,10 +47,10 @@ impl Admin {
         Ok(QueueInfo::from_wire(answer.await?.queue))
     }
 
-    /// Deletes a queue, its messages and its dead letters for ever.
+    /// Deletes a queue, its messages and its dead letters.
     ///
     /// # Errors
-    /// If there is no such queue, or it holds the dead letters of another one.
+    /// If there is no such queue, or it holds the dead letters of another queue.
     pub async fn delete_queue(&self, name: &str) -> Result<(), Error> {
         let request = v1::DeleteQueueRequest {
             name: name.to_owned(),
@@ -61,10 +61,10 @@ impl Admin {
         answer.await.map(drop)
     }
 
-    /// Returns all queues whose names begin with `prefix`, in the order of their names; all there are if it is empty.
+    /// Returns all queues whose names begin with `prefix`, sorted by name. An empty prefix selects every queue.
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// If the server does not answer.
     pub async fn queues(&self, prefix: &str) -> Result<Vec<QueueInfo>, Error> {
         let mut queues = Vec::new();
         let mut page_token = String::new();
@@ -86,7 +86,7 @@ impl Admin {
         }
     }
 
-    /// Returns what is set for a queue, and how it is.
+    /// Returns the settings and the state of a queue.
     ///
     /// # Errors
     /// If there is no such queue.
@@ -100,7 +100,7 @@ impl Admin {
         Ok(QueueInfo::from_wire(answer.await?.queue))
     }
 
-    /// Stops deliveries of a queue. Messages and results are still taken, and leases run on.
+    /// Stops deliveries of a queue. The broker still accepts messages and results, and leases still run out.
     ///
     /// # Errors
     /// If there is no such queue.
@@ -114,7 +114,7 @@ impl Admin {
         answer.await.map(drop)
     }
 
-    /// Goes on with deliveries of a queue.
+    /// Resumes deliveries of a queue.
     ///
     /// # Errors
     /// If there is no such queue.
@@ -128,7 +128,7 @@ impl Admin {
         answer.await.map(drop)
     }
 
-    /// Deletes all messages of a queue, leased ones too, and returns how many there were.
+    /// Deletes all messages of a queue, leased ones too, and returns their number.
     ///
     /// # Errors
     /// If there is no such queue.
@@ -142,7 +142,7 @@ impl Admin {
         Ok(answer.await?.purged)
     }
 
-    /// Moves dead letters back to the queue that they come from. `queue` is that of the dead letters, as `orders.dlq`.
+    /// Moves dead letters back to the queue that they come from. `queue` is the queue of dead letters, as `orders.dlq`.
     pub fn redrive(&self, queue: &str) -> RedriveBuilder {
         RedriveBuilder::new(self.client.clone(), queue)
     }

@@ -1,4 +1,4 @@
-//! How the server is.
+//! The state of the server.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,10 +8,10 @@ use super::Admin;
 use crate::Error;
 
 impl Admin {
-    /// Returns how the server is.
+    /// Returns the state of the server.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If the server does not answer.
     pub async fn server(&self) -> Result<ServerInfo, Error> {
         let answer = self.look(v1::ServerInfoRequest {}, |mut admin, request| async move {
             admin.server_info(request).await
@@ -20,15 +20,15 @@ impl Admin {
     }
 }
 
-/// How the server is.
+/// The state of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerInfo {
     /// Its version.
     pub version: String,
-    /// How far a confirmed message has got: `fsync`, `os` or `memory`.
+    /// When the server confirms a message, `fsync`, `os` or `memory`: once it is synced, written, or in memory.
     pub durability: String,
-    /// Whether the store takes writes.
+    /// Whether the store accepts writes.
     pub writable: bool,
     /// How many queues there are.
     pub queues: u64,
@@ -36,9 +36,9 @@ pub struct ServerInfo {
     pub consumers: u64,
     /// How many connections are open.
     pub connections: u64,
-    /// How many bytes of messages may be kept in memory.
+    /// How many bytes of messages the server may keep in memory.
     pub memory_budget_bytes: u64,
-    /// How many are.
+    /// How many bytes of messages the server keeps in memory now.
     pub memory_used_bytes: u64,
     /// When it was started.
     pub started_at: SystemTime,

@@ -18,9 +18,9 @@ pub struct Setting {
     pub kind: SettingKind,
     /// The default, as `5m`.
     pub default: &'static str,
-    /// What zero means, if it is not just a small number.
+    /// The meaning of zero, if zero is special.
     pub zero: Option<&'static str>,
-    /// What it does, in one sentence without a full stop.
+    /// The effect of the setting, in one sentence without a full stop.
     pub help: &'static str,
     /// Returns its value, if it is set.
     pub get: fn(&QueueSettings) -> Option<SettingValue>,
@@ -51,7 +51,7 @@ pub enum SettingKind {
 pub struct SettingWord {
     /// The word, as `last_good`.
     pub word: &'static str,
-    /// What it means.
+    /// The meaning of the word.
     pub help: &'static str,
 }
 
@@ -70,7 +70,7 @@ pub enum SettingValue {
     Text(String),
 }
 
-/// A type of settings: how it travels, and how the table shows it.
+/// A type of settings: its conversion to and from the wire, and its form in the table.
 trait SettingType: Sized {
     type Wire;
     const KIND: SettingKind;
@@ -238,7 +238,7 @@ macro_rules! word_settings {
 }
 
 word_settings! {
-    /// What the broker does when `on_enqueue` fails, or is not called because it keeps failing.
+    /// The broker's answer in place of `on_enqueue`, when the hook fails or its circuit breaker is open.
     HookFallback {
         /// Fairness key `default`, weight 1, no throttle keys
         #[default]
@@ -281,7 +281,7 @@ macro_rules! define {
         $name:ident: $type:ident, $field:ident, $($core:ident).+, default $default:literal, $(zero $zero:literal,)?
         $help:literal;
     )+) => {
-        /// The settings of a queue. A setting that is not given keeps its value, or gets its default.
+        /// The settings of a queue. A setting that is none keeps its value, or gets its default in a new queue.
         ///
         /// ```
         /// use std::time::Duration;
@@ -301,7 +301,7 @@ macro_rules! define {
         )+}
 
         impl QueueSettings {
-            /// All settings, in the order in which they are shown.
+            /// All settings, in display order.
             pub const TABLE: &'static [Setting] = &[$(Setting {
                 name: stringify!($name),
                 field: stringify!($field),
@@ -316,7 +316,7 @@ macro_rules! define {
                 },
             }),+];
 
-            /// Returns settings of which none is given.
+            /// Returns settings that are all none.
             pub fn new() -> Self {
                 Self::default()
             }
@@ -346,7 +346,7 @@ macro_rules! define {
 
 fila_proto::queue_settings!(define);
 
-/// Settings that are not known, and empty texts, are left out.
+/// Leaves out unknown settings and empty texts.
 #[cfg(feature = "serde")]
 impl serde::Serialize for QueueSettings {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

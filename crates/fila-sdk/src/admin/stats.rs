@@ -16,7 +16,7 @@ pub struct Statistic {
     pub field: &'static str,
     /// The unit of the value.
     pub unit: StatisticUnit,
-    /// What it counts, in one sentence without a full stop.
+    /// The quantity that it counts, in one sentence without a full stop.
     pub help: &'static str,
     /// Returns its value.
     pub get: fn(&QueueStats) -> u64,
@@ -86,11 +86,11 @@ macro_rules! define {
         #[non_exhaustive]
         pub struct QueueStats {
             $(#[doc = concat!($now_help, ".")] pub $now: field_type!($now_unit),)+
-            /// What has happened since the server was started.
+            /// Totals since the server's start.
             pub totals: QueueTotals,
         }
 
-        /// What has happened to the messages of a queue since the server was started.
+        /// Totals of a queue since the server's start.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct QueueTotals {
@@ -98,7 +98,7 @@ macro_rules! define {
         }
 
         impl QueueStats {
-            /// The statistics of what is in the queue now, in the order in which they are shown.
+            /// The statistics of the current state, in display order.
             pub const NOW: &'static [Statistic] = &[$(Statistic {
                 name: stringify!($now),
                 field: stringify!($now_field),
@@ -107,7 +107,7 @@ macro_rules! define {
                 get: |stats| to_number!($now_unit, stats.$now),
             }),+];
 
-            /// The totals, in the order in which they are shown.
+            /// The totals, in display order.
             pub const TOTALS: &'static [Statistic] = &[$(Statistic {
                 name: stringify!($total),
                 field: stringify!($field),

@@ -1,4 +1,4 @@
-//! A message in the hands of its consumer.
+//! A message that a consumer holds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,25 +16,25 @@ use super::lease::Lease;
 use crate::message::MessageId;
 use crate::{Error, History};
 
-/// A message as its consumer gets it.
+/// A message as its consumer receives it.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
-    /// What it is called.
+    /// The id of the message.
     pub id: MessageId,
-    /// Whose share of the queue it has used.
+    /// The fairness key of the message.
     pub key: String,
     /// The weight of its fairness key.
     pub weight: u32,
-    /// What its producer said about it.
+    /// The headers that its producer has set.
     pub headers: BTreeMap<String, String>,
-    /// What it carries.
+    /// The payload.
     pub payload: Bytes,
-    /// Which delivery of it this is: 1 for the first.
+    /// The number of this delivery: 1 for the first.
     pub attempt: u32,
-    /// When it was stored.
+    /// When the broker has stored it.
     pub enqueued_at: SystemTime,
-    /// What has gone wrong with it, if something has; for a dead letter, where it came from.
+    /// The failures of earlier deliveries, if there are any. For a dead letter, also its origin.
     pub history: Option<History>,
 }
 
@@ -58,7 +58,7 @@ impl Received {
     }
 }
 
-/// Payloads are not for logs.
+/// Leaves the payload out, because payloads must not get into logs.
 impl fmt::Debug for Received {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Received")
@@ -71,21 +71,21 @@ impl fmt::Debug for Received {
     }
 }
 
-/// A message that is leased to this consumer, until one of [`ack`](Self::ack), [`nack`](Self::nack) and
-/// [`release`](Self::release) says what became of it. Its fields are those of [`Received`].
+/// A message that is leased to this consumer until the consumer calls [`ack`](Self::ack), [`nack`](Self::nack) or
+/// [`release`](Self::release). It dereferences to [`Received`].
 ///
-/// While it exists, its lease is [kept](crate::ConsumerBuilder::keep_leases). Dropped without a result it is nacked:
-/// whoever gets it next sees by its attempt that this was tried before.
+/// While it exists, the client [extends](crate::ConsumerBuilder::keep_leases) its lease. A drop without a result nacks
+/// the message, so the next consumer sees a higher attempt.
 ///
-/// Results are on their way as soon as the method is called; the future it returns says when they are stored. It may be
+/// Each method sends the result at once; the returned future waits until the server has stored it. The future may be
 /// dropped, or awaited together with others.
-#[must_use = "a delivery that is dropped is nacked; say what became of it"]
+#[must_use = "a delivery that is dropped is nacked; acknowledge, nack or release it"]
 pub struct Delivery {
     received: Received,
     handle: LeaseHandle,
 }
 
-/// The hold on a message, without the message.
+/// The lease of a message, without the message.
 #[derive(Debug)]
 pub(crate) struct LeaseHandle {
     pub(crate) session: u64,
@@ -96,18 +96,18 @@ pub(crate) struct LeaseHandle {
     pub(crate) hold: Hold,
 }
 
-/// What dropping a handle means.
+/// The effect of dropping a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// Nobody has seen the message yet: it goes back as if it had never been here.
+    /// The application has not seen the message: a drop releases it.
     Unseen,
-    /// Somebody has it, and may have done something with it.
+    /// The application has seen the message: a drop nacks it.
     Seen,
-    /// Its result is said.
+    /// The message has its result: a drop does nothing.
     Over,
 }
 
-/// A result on its way to the task that sends it.
+/// A result for the task that sends it.
 #[derive(Debug)]
 pub(crate) struct DeliveryReport {
     pub(crate) session: u64,
@@ -116,22 +116,22 @@ pub(crate) struct DeliveryReport {
     pub(crate) answer: Option<oneshot::Sender<Result<(), Error>>>,
 }
 
-/// What became of a delivery.
+/// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It was processed.
+    /// The application has processed the message.
     Ack,
     /// Processing failed.
     Nack {
-        /// Why.
+        /// The reason.
         error: String,
-        /// Not to be delivered again before this time has passed; as the queue's retry policy says, if none is given.
+        /// The shortest time before the next delivery. The queue's retry policy decides if it is none.
         delay: Option<Duration>,
     },
-    /// Processing goes on: the lease is to last so much longer, counted from now.
+    /// Processing continues: the lease is to last this much longer, counted from now.
     Extend(Duration),
-    /// It was not touched.
+    /// The application has not touched the message.
     Release,
 }
 
@@ -140,18 +140,18 @@ impl Delivery {
         Self { received, handle }
     }
 
-    /// Says that the message was processed: it is deleted for ever.
+    /// Acknowledges the message: it is processed, and the broker deletes it.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if the lease has ended before: the message is delivered again. [`Error::NoAnswer`] if the
-    /// server does not say within the client's deadline, or the connection breaks before it does: the result may or may
+    /// [`Error::LeaseLost`] if the lease ended before: the broker delivers the message again. [`Error::NoAnswer`] if
+    /// the server does not confirm within the client's deadline, or the connection breaks first: the result may or may
     /// not be stored.
     pub fn ack(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         self.settle(Verdict::Ack)
     }
 
-    /// Says that processing failed: the message is delivered again when the queue's retry policy says so, or becomes a
-    /// dead letter if this was its last attempt. The error is kept with it.
+    /// Reports that processing failed. The broker delivers the message again as the queue's retry policy says, or makes
+    /// it a dead letter if this was its last attempt. It stores the error with the message.
     ///
     /// # Errors
     /// As for [`ack`](Self::ack).
@@ -163,8 +163,8 @@ impl Delivery {
         self.settle(Verdict::Nack { error, delay: None })
     }
 
-    /// Says that processing failed: the message is delivered again after this delay, whatever the queue's retry policy
-    /// says, unless this was its last attempt.
+    /// Reports that processing failed. The broker delivers the message again after this delay, whatever the queue's
+    /// retry policy says, unless this was its last attempt.
     ///
     /// # Errors
     /// As for [`ack`](Self::ack).
@@ -178,7 +178,7 @@ impl Delivery {
         self.settle(Verdict::Nack { error, delay })
     }
 
-    /// Gives the message back untouched: it is delivered again, and no attempt is counted.
+    /// Gives the message back untouched: the broker delivers it again and does not count an attempt.
     ///
     /// # Errors
     /// As for [`ack`](Self::ack).
@@ -186,8 +186,8 @@ impl Delivery {
         self.settle(Verdict::Release)
     }
 
-    /// Makes the lease last so much longer, counted from now. Leases that are
-    /// [kept](crate::ConsumerBuilder::keep_leases) need none of this.
+    /// Makes the lease last this much longer, counted from now. Leases that the client
+    /// [keeps](crate::ConsumerBuilder::keep_leases) do not need it.
     ///
     /// # Errors
     /// As for [`ack`](Self::ack).
@@ -198,12 +198,12 @@ impl Delivery {
         self.handle.report(Verdict::Extend(time))
     }
 
-    /// Whether the lease has ended: another consumer may have the message by now.
+    /// Returns whether the lease has ended. Another consumer may have the message by now.
     pub fn is_lost(&self) -> bool {
         self.handle.lease.is_lost()
     }
 
-    /// Waits until the lease has ended: for handlers that want to stop then.
+    /// Waits until the lease has ended: for handlers that then stop.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -223,14 +223,14 @@ impl Delivery {
         self.handle.hold = Hold::Seen;
     }
 
-    /// Takes the message out of its handle.
+    /// Separates the message from its lease.
     pub(crate) fn split(self) -> (Received, LeaseHandle) {
         (self.received, self.handle)
     }
 }
 
 impl LeaseHandle {
-    /// Says what became of the message. Dropping it means nothing any more.
+    /// Sends the result of the message. A drop does nothing from then on.
     pub(crate) fn settle(
         &mut self,
         verdict: Verdict,

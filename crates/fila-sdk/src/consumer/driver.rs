@@ -25,13 +25,13 @@ use crate::{Client, Error};
 /// How many results are sent in one frame: as many as any server takes.
 const REPORTS_MAX: usize = 1000;
 
-/// Leases are looked at so often in their time; those are extended of which less than half is left.
+/// The driver checks leases this often in their duration, and extends leases that have less than half of it left.
 const LOOKS: u32 = 4;
 
-/// Leases are not looked at more often than this, however short they are.
+/// The shortest time between two checks of the leases.
 const LOOK_MIN: Duration = Duration::from_millis(5);
 
-/// How long the server may take to end a stream on which nothing is left to do.
+/// How long the server may take to end a stream that has no work left.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 pub(super) struct ConsumerDriver {
@@ -42,38 +42,38 @@ pub(super) struct ConsumerDriver {
     deadline: Duration,
     open_timeout: Duration,
     backoff: Backoff,
-    /// Closed when the consumer is gone.
+    /// Closed when the consumer is dropped.
     deliveries: mpsc::UnboundedSender<Result<Delivery, Error>>,
     to_reports: mpsc::UnboundedSender<DeliveryReport>,
     reports: mpsc::UnboundedReceiver<DeliveryReport>,
     taken: Vec<DeliveryReport>,
-    /// Counts the streams. Leases are of one of them.
+    /// Counts the streams. A lease belongs to one of them.
     session: u64,
-    /// Deliveries that have no result yet, of this stream and of those before.
+    /// Deliveries without a result, of this stream and of earlier ones.
     in_hands: u32,
-    /// The leases of this stream that have no confirmed result yet.
+    /// The leases of this stream without a confirmed result.
     held: HashMap<u64, Held, RandomState>,
-    /// When to look at the leases, and how often.
+    /// When to check the leases next, and how often.
     look_at: Option<Instant>,
     look_every: Duration,
     phase: Phase,
-    /// Whether a stream has ever been taken: then the queue was there.
+    /// Whether the server has ever accepted a stream: then the queue did exist.
     was_subscribed: bool,
 }
 
-/// A lease of ours.
+/// A lease that the server has given this consumer.
 #[derive(Debug)]
 struct Held {
     lease: Arc<Lease>,
-    /// For how long it is given each time.
+    /// Its duration from each extension on.
     time: Duration,
-    /// When half of it is over.
+    /// When half of its duration is over.
     extend_at: Instant,
-    /// Until when it is extended by itself.
+    /// When the driver stops extending it.
     keep_until: Instant,
-    /// Reports that the server has not confirmed, in the order in which it will.
+    /// Reports that the server has not confirmed, in the order of their confirmations.
     unconfirmed: VecDeque<Unconfirmed>,
-    /// When the last report was made.
+    /// When the last report was sent.
     reported_at: Instant,
 }
 
@@ -87,7 +87,7 @@ enum Unconfirmed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Consuming,
-    /// The consumer is gone: nothing more is taken, results are still sent.
+    /// The consumer is dropped: the driver takes no more messages, and still sends results.
     Draining,
 }
 
@@ -139,7 +139,7 @@ impl ConsumerDriver {
                 Ok(mut stream) => match self.serve(&mut stream).await {
                     ConsumeEnd::Done => return,
                     ConsumeEnd::Broken(broken) => {
-                        // Had it not been subscribed, it would have been refused.
+                        // Without a subscription the server would have refused the stream.
                         self.was_subscribed |= matches!(broken, Broken::Away(_));
                         broken
                     }
@@ -170,12 +170,13 @@ impl ConsumerDriver {
         }
     }
 
-    /// A server that has not yet noticed that our last connection broke counts us twice.
+    /// Returns whether a refusal may be about our previous connection: the server counts it until it notices that it
+    /// broke.
     fn may_pass(&self, refusal: &Refusal) -> bool {
         self.was_subscribed && refusal.code == ErrorCode::TooManyConsumers
     }
 
-    /// Waits before the next attempt. False if the consumer is gone meanwhile.
+    /// Waits before the next attempt. Returns false if the consumer is dropped meanwhile.
     async fn pause(&mut self) -> bool {
         let until = after(Instant::now(), self.backoff.next(fastrand::f64()));
         loop {
@@ -194,7 +195,7 @@ impl ConsumerDriver {
         let (requests, outgoing) = mpsc::unbounded_channel();
         let first = WorkRequest {
             queue: String::from(&*self.queue),
-            // What is still in somebody's hands takes its place until it has a result.
+            // A message that the application holds takes its place until it has a result.
             credit: self.prefetch.saturating_sub(self.in_hands),
             ..WorkRequest::default()
         };
@@ -240,15 +241,15 @@ impl ConsumerDriver {
                 () = until(look_at) => self.look(stream),
                 () = self.deliveries.closed(), if self.phase == Phase::Consuming => {
                     self.phase = Phase::Draining;
-                    // What was sent while the consumer was being dropped may still be in the channel, where nobody
-                    // takes it: with its last sender the channel goes, and the message is given back.
+                    // A message that arrived while the consumer was being dropped may still be in the channel. Dropping
+                    // the channel's last sender drops the channel, which releases the message.
                     self.deliveries = mpsc::unbounded_channel().0;
                     let _ = stream.requests.send(WorkRequest {
                         drain: true,
                         ..WorkRequest::default()
                     });
                 }
-                // Ending the stream gives back whatever the server still counts as ours.
+                // Ending the stream releases all messages that the server still counts as leased.
                 () = until(farewell) => return ConsumeEnd::Done,
             }
         }
@@ -299,7 +300,7 @@ impl ConsumerDriver {
             hold: Hold::Unseen,
         };
         let delivery = Delivery::new(Received::from_wire(wire), handle);
-        // If the consumer is gone, its drop gives it back.
+        // If the consumer is dropped, dropping the delivery releases it.
         let _ = self.deliveries.send(Ok(delivery));
     }
 
@@ -332,7 +333,7 @@ impl ConsumerDriver {
         if is_over {
             held.lease.lose();
         } else {
-            // It lasts no longer than before, whatever was asked for.
+            // The extension has failed: the lease lasts no longer than before.
             held.extend_at = Instant::now();
         }
         match report {
@@ -345,7 +346,7 @@ impl ConsumerDriver {
         }
     }
 
-    /// Sends the reports on deliveries, and credit for those that have left our hands.
+    /// Sends the reports on deliveries, and grants credit for finished deliveries.
     fn report(&mut self, stream: &WorkStream) {
         let mut request = WorkRequest::default();
         let reports = std::mem::take(&mut self.taken);
@@ -360,7 +361,7 @@ impl ConsumerDriver {
                 .iter()
                 .any(|one| one.lease_id == lease_id)
             {
-                // Within one request the server takes results first, and the extension came before.
+                // Within one request the server applies results first, and this extension must come before them.
                 let _ = stream.requests.send(std::mem::take(&mut request));
             }
             let reported = self.add(&mut request, report);
@@ -373,7 +374,7 @@ impl ConsumerDriver {
                     held.unconfirmed.push_back(reported);
                     held.reported_at = Instant::now();
                 }
-                // The server refused it before, and the caller was told.
+                // The server refused an earlier report, and the caller has got the refusal.
                 None => match reported {
                     Unconfirmed::Result(answer) | Unconfirmed::Extension(answer) => {
                         tell(answer, Err(Error::LeaseLost));
@@ -387,7 +388,7 @@ impl ConsumerDriver {
         let _ = stream.requests.send(request);
     }
 
-    /// Adds a report to a request, and returns what the server has to confirm.
+    /// Adds a report to a request, and returns the confirmation to expect.
     fn add(&mut self, request: &mut WorkRequest, report: DeliveryReport) -> Unconfirmed {
         let lease_id = report.lease_id;
         match report.verdict {
@@ -410,8 +411,8 @@ impl ConsumerDriver {
         Unconfirmed::Result(report.answer)
     }
 
-    /// Sees to it that a lease is kept which lasts as long as its holder said. It is extended no earlier than others
-    /// are: that would cut it short.
+    /// Keeps a lease that its holder has extended for this time. The driver extends it no earlier than other leases,
+    /// because an earlier extension would cut it short.
     fn extended(&mut self, lease_id: u64, time: Duration) {
         let Some(held) = self.held.get_mut(&lease_id) else {
             return;
@@ -422,7 +423,7 @@ impl ConsumerDriver {
         }
     }
 
-    /// Takes a report on a delivery of an earlier stream, and returns whether the delivery has left our hands with it.
+    /// Handles a report on a delivery of an earlier stream, and returns whether the report finishes the delivery.
     fn too_late(&mut self, report: DeliveryReport) -> bool {
         tell(report.answer, Err(Error::LeaseLost));
         let is_result = !matches!(report.verdict, Verdict::Extend(_));
@@ -432,12 +433,12 @@ impl ConsumerDriver {
         is_result
     }
 
-    /// Extends leases of which more than half is over.
+    /// Extends leases that have less than half of their duration left.
     fn look(&mut self, stream: &WorkStream) {
         let now = Instant::now();
         let mut request = WorkRequest::default();
         for (&lease_id, held) in &mut self.held {
-            // One at a time: whoever does not answer one extension is not sent more of them.
+            // One extension at a time: a server that does not answer gets no more of them.
             let is_said = !held.unconfirmed.is_empty();
             if is_said || held.extend_at > now || held.keep_until <= now || held.lease.is_lost() {
                 continue;
@@ -458,7 +459,7 @@ impl ConsumerDriver {
         self.look_at = (!self.held.is_empty()).then(|| after(now, self.look_every));
     }
 
-    /// The stream has ended, and all its leases with it.
+    /// Marks all leases as lost, because their stream has ended.
     fn lose_all(&mut self) {
         self.look_at = None;
         self.look_every = Duration::MAX;
@@ -467,7 +468,7 @@ impl ConsumerDriver {
             for report in held.unconfirmed {
                 match report {
                     Unconfirmed::Extension(answer) => tell(answer, Err(Error::LeaseLost)),
-                    // It was on its way: nobody can tell whether it is stored.
+                    // The result was on its way, so the client cannot know whether the server has stored it.
                     Unconfirmed::Result(answer) => tell(
                         answer,
                         Err(Error::NoAnswer {
@@ -481,7 +482,7 @@ impl ConsumerDriver {
     }
 }
 
-/// However the task ends, its leases do not outlast it.
+/// Marks all leases as lost, however the task ends.
 impl Drop for ConsumerDriver {
     fn drop(&mut self) {
         self.lose_all();
@@ -490,7 +491,7 @@ impl Drop for ConsumerDriver {
 
 fn tell(answer: Option<oneshot::Sender<Result<(), Error>>>, result: Result<(), Error>) {
     if let Some(answer) = answer {
-        // Nobody may be waiting any more.
+        // The caller may have stopped waiting.
         let _ = answer.send(result);
     }
 }

@@ -1,10 +1,10 @@
-//! The client's side of a lease: shared between a delivery and the task that keeps it.
+//! The client's side of a lease: shared between a delivery and the task that extends it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// Whether a lease is still ours.
+/// Whether this consumer still holds a lease.
 #[derive(Debug, Default)]
 pub(crate) struct Lease {
     is_lost: AtomicBool,
@@ -16,16 +16,16 @@ impl Lease {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Says that it is ours no longer.
+    /// Marks the lease as lost.
     pub(crate) fn lose(&self) {
         self.is_lost.store(true, Ordering::Release);
         self.lost.notify_waiters();
     }
 
-    /// Waits until it is ours no longer.
+    /// Waits until the lease is lost.
     pub(crate) async fn lost(&self) {
         let lost = self.lost.notified();
-        // Whoever loses it from here on wakes us.
+        // A loss from here on wakes this future.
         if !self.is_lost() {
             lost.await;
         }

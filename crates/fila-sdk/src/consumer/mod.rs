@@ -1,15 +1,15 @@
-//! How messages come from the server: a stream of deliveries, and their results on the way back.
+//! Consumers: a stream of deliveries from the server, and their results on the way back.
 //!
-//! A task of its own ([`driver`]) holds the work stream: it grants credit, keeps leases, sends results in batches and
-//! subscribes again when the connection breaks. Deliveries wait in a channel until somebody takes them.
+//! The task [`driver`] holds the work stream: it grants credit, extends leases, sends results in batches and subscribes
+//! again when the connection breaks. Deliveries wait in a channel until the application takes them.
 //!
-//! What always holds:
-//! - Credit that the server has, messages in the channel and messages in somebody's hands are together never more than
-//!   the prefetch.
-//! - A delivery has one result: the one it is given, or the one of its drop. After the connection broke, results of
-//!   deliveries from before are answered with [`Error::LeaseLost`](crate::Error::LeaseLost), and such as nobody has
-//!   taken yet are not handed out any more. Of results that were on their way then it is not known whether they are
-//!   stored: [`Error::NoAnswer`](crate::Error::NoAnswer).
+//! Invariants:
+//! - The credit that the server has, the messages in the channel and the messages that the application holds never
+//!   exceed the prefetch together.
+//! - A delivery has one result: the one that the application reports, or the one of its drop. When the connection
+//!   breaks, later results of its deliveries fail with [`Error::LeaseLost`](crate::Error::LeaseLost), and the consumer
+//!   does not hand out deliveries that still wait. Results that were on their way fail with
+//!   [`Error::NoAnswer`](crate::Error::NoAnswer), because the client cannot know whether they are stored.
 
 mod delivery;
 mod driver;
@@ -33,7 +33,7 @@ use self::driver::ConsumerDriver;
 pub(crate) use self::lease::Lease;
 use crate::{Client, Error};
 
-/// Settings of a [`Consumer`] to be. From [`Queue::consumer`](crate::Queue::consumer).
+/// Builds a [`Consumer`]. From [`Queue::consumer`](crate::Queue::consumer).
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it subscribes"]
 pub struct ConsumerBuilder {
@@ -53,24 +53,24 @@ impl ConsumerBuilder {
         }
     }
 
-    /// Says how many messages may be here at once, waiting or in work; 64 by default, at least 1.
+    /// Sets how many messages the consumer may hold at once, waiting or in work; 64 by default, at least 1.
     ///
-    /// More hides the way to the server and back; fewer leave more for other consumers.
+    /// A larger prefetch hides the round trip to the server; a smaller one leaves more messages for other consumers.
     pub fn prefetch(mut self, messages: u32) -> Self {
         self.prefetch = messages.max(1);
         self
     }
 
-    /// Says for how long leases are extended by themselves, counted from the delivery; 1 hour by default. Zero leaves
-    /// them as they are, to be [extended](Delivery::extend) or to run out.
+    /// Sets how long the client extends leases by itself, counted from the delivery; 1 hour by default. With zero, the
+    /// application [extends](Delivery::extend) leases, or they run out.
     ///
-    /// The limit is there for work that hangs: its message comes to another consumer in the end.
+    /// The limit protects against work that hangs: its message goes to another consumer in the end.
     pub fn keep_leases(mut self, time: Duration) -> Self {
         self.keep = time;
         self
     }
 
-    /// Subscribes. Whether the queue exists is seen by the first item of the stream.
+    /// Subscribes to the queue. If the queue does not exist, the first item of the stream is the error.
     ///
     /// Must be called within a Tokio runtime.
     pub fn subscribe(self) -> Consumer {
@@ -93,10 +93,11 @@ impl ConsumerBuilder {
 
 /// A stream of [deliveries](Delivery). From [`ConsumerBuilder::subscribe`].
 ///
-/// It lasts: when the connection breaks or the server is restarted, it subscribes again, and messages that were in work
-/// are delivered again. It ends only after an error that would not pass by itself, as of a queue that does not exist.
+/// It subscribes again when the connection breaks or the server restarts, and the broker delivers unfinished messages
+/// again. It ends only after a permanent error, as for a queue that does not exist.
 ///
-/// Dropping it gives back what was not taken yet. Deliveries that were taken stay valid, and their results are sent.
+/// A drop releases deliveries that still wait. Deliveries that the application holds stay valid, and the client sends
+/// their results.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -115,40 +116,40 @@ impl ConsumerBuilder {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a consumer that is dropped is over"]
+#[must_use = "a dropped consumer receives nothing"]
 pub struct Consumer {
     deliveries: mpsc::UnboundedReceiver<Result<Delivery, Error>>,
     end: oneshot::Receiver<()>,
 }
 
 impl Consumer {
-    /// Waits for the next delivery. None after an error that has ended the stream.
+    /// Waits for the next delivery. Returns none after an error that has ended the stream.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the server does not let us consume, as from a queue that does not exist.
+    /// [`Error::Refused`] if the server refuses the subscription, as for a queue that does not exist.
     ///
     /// # Cancel safety
-    /// May be dropped at any time: no delivery is lost by it.
+    /// May be dropped at any time without losing a delivery.
     pub async fn next(&mut self) -> Option<Result<Delivery, Error>> {
         poll_fn(|context| self.poll(context)).await
     }
 
-    /// Ends the consumer: gives back what was not taken yet, and waits until the results of all that was taken are
-    /// stored.
+    /// Ends the consumer: releases deliveries that still wait, and returns when the server has stored the results of
+    /// all others.
     ///
     /// # Cancel safety
-    /// Dropped, it does the same, and nobody waits for it.
+    /// If the future is dropped, the consumer still ends this way in the background.
     pub async fn stop(self) {
         let Self { deliveries, end } = self;
         drop(deliveries);
-        // It has ended if it does not say so.
+        // An error means that the task has already ended.
         let _ = end.await;
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Delivery, Error>>> {
         loop {
             return match self.deliveries.poll_recv(context) {
-                // It came on a connection that broke, and is delivered again.
+                // Its connection broke, and the broker delivers it again.
                 Poll::Ready(Some(Ok(delivery))) if delivery.is_lost() => continue,
                 Poll::Ready(Some(Ok(mut delivery))) => {
                     delivery.see();

@@ -1,4 +1,4 @@
-//! The task that sends.
+//! The task that sends messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::error::{Broken, Refusal};
 use crate::message::millis;
 use crate::moment::after;
 
-/// How many frames may be unanswered. While as many are, messages gather for the next: the more slowly the server
-/// answers, the larger are the frames. Two would do for a server that syncs one batch while it takes the next; the
-/// others fill the way there and back.
+/// How many frames may be unanswered. At this limit messages gather for the next frame: the more slowly the server
+/// answers, the larger the frames become. Two frames would do for a server that syncs one batch while it receives the
+/// next; the others cover the round trip.
 const FRAMES_MAX: usize = 8;
 
-/// How many messages are taken out of the line at once.
+/// How many messages the task takes out of the channel at once.
 const TAKE_MAX: usize = 4096;
 
 #[derive(Debug)]
@@ -35,37 +35,38 @@ pub(super) struct ProducerDriver {
     puts: mpsc::UnboundedReceiver<Put>,
     taken: Vec<Put>,
     trouble: Trouble,
-    /// Names this producer to the server.
+    /// The name of this producer, for the server's deduplication of frames.
     name: Bytes,
-    /// For how long the server is to remember a frame.
+    /// How long the server must remember a frame.
     remember: Duration,
     open_timeout: Duration,
-    /// How long the server may be silent while frames are under way.
+    /// How long the server may be silent while frames are unanswered.
     silence_max: Duration,
     backoff: Backoff,
     lines: Lines,
-    /// Whoever waits for all messages before this number.
+    /// Callers that wait for all messages before this number.
     flushes: VecDeque<(u64, oneshot::Sender<()>)>,
     next_sequence: u64,
     unanswered: BTreeMap<u64, Frame>,
     unanswered_messages: usize,
-    /// Frames that are refused for now, and when to send them again.
+    /// Frames that the server refused for now, and when to send them again.
     deferred: BTreeSet<u64>,
     again_at: Option<Instant>,
     pace: Pace,
 }
 
-/// How many frames are under way at once.
+/// How many frames may be unanswered at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Full,
-    /// The server has ended the stream over a frame of which we do not know which it was: one by one, until it is found.
+    /// The server ended the stream because of one frame, and the client does not know which. It sends them one by one
+    /// to find it.
     OneByOne,
 }
 
-/// Why a stream is over.
+/// Why a stream has ended.
 enum ProduceEnd {
-    /// Nothing is left to do, and nothing can come.
+    /// No message is left, and none can come.
     Done,
     Broken(Broken),
 }
@@ -91,7 +92,7 @@ impl ProducerDriver {
             taken: Vec::new(),
             trouble,
             name: Bytes::copy_from_slice(&random_name()),
-            // Until the last has given up, and as long again for the last frame to arrive.
+            // The last caller gives up after one deadline. The second one is for the last frame to arrive.
             remember: options.deadline.saturating_mul(2),
             open_timeout: options.connect_timeout,
             silence_max: options.deadline.max(options.connect_timeout),
@@ -132,7 +133,7 @@ impl ProducerDriver {
         self.lines.is_empty() && self.unanswered.is_empty()
     }
 
-    /// Waits for messages and takes them. False if there will be none.
+    /// Waits for messages and takes them. Returns false if no more can come.
     async fn take(&mut self) -> bool {
         let count = self.puts.recv_many(&mut self.taken, TAKE_MAX).await;
         self.sort();
@@ -148,7 +149,7 @@ impl ProducerDriver {
         }
     }
 
-    /// Tells those whose messages are all answered or given up.
+    /// Answers the flushes whose messages are all answered or given up.
     fn flushed(&mut self) {
         if self.flushes.is_empty() {
             return;
@@ -159,7 +160,7 @@ impl ProducerDriver {
             && oldest.is_none_or(|oldest| *before <= oldest)
             && let Some((_, done)) = self.flushes.pop_front()
         {
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _ = done.send(());
         }
     }
@@ -227,7 +228,8 @@ impl ProducerDriver {
                     heard_at = Instant::now();
                     self.send_again(stream);
                 }
-                // Nobody waits any more for what was under way then; on this stream it would hold its place for ever.
+                // The callers of these frames have given up. On this stream the frames would hold their places until it
+                // ends.
                 () = sleep_until(Some(silent_at)), if is_answer_due => {
                     let cause = format!("no answer within {:?}", self.silence_max);
                     return ProduceEnd::Broken(Broken::Away(cause));
@@ -236,17 +238,18 @@ impl ProducerDriver {
         }
     }
 
-    /// Whether frames are under way.
+    /// Returns whether frames are unanswered.
     fn is_answer_due(&self) -> bool {
         self.unanswered.len() > self.deferred.len()
     }
 
-    /// Nobody is left to send once the line is closed; what is under way is seen to its end.
+    /// Returns whether more messages may come. Once the channel is closed, the task only finishes the frames that are
+    /// under way.
     fn puts_may_come(&self) -> bool {
         !(self.puts.is_closed() && self.puts.is_empty()) || self.is_idle()
     }
 
-    /// Sends all unanswered frames, on a new stream. If they are to go one by one, the first alone.
+    /// Sends all unanswered frames on a new stream. At the pace [`Pace::OneByOne`], only the first of them.
     fn resend(&self, stream: &ProduceStream) {
         let frames = match self.pace {
             Pace::Full => usize::MAX,
@@ -257,10 +260,10 @@ impl ProducerDriver {
         }
     }
 
-    /// Makes frames of what waits, as long as there is room on the way.
+    /// Makes frames of the waiting messages, as long as the window has room.
     fn fill(&mut self, stream: &ProduceStream) {
         if !self.deferred.is_empty() {
-            // Others would overtake what was put off.
+            // Other frames would overtake the deferred ones.
             return;
         }
         let frames_max = match self.pace {
@@ -296,7 +299,7 @@ impl ProducerDriver {
                 remember_ms: millis(self.remember),
             }),
         };
-        // If the stream has ended, whoever reads its responses hears of it.
+        // If the stream has ended, the task notices when it reads the next response.
         let _ = stream.frames.send(request);
     }
 
@@ -339,7 +342,7 @@ impl ProducerDriver {
         Some(frame)
     }
 
-    /// Sends what was put off.
+    /// Sends the deferred frames.
     fn send_again(&mut self, stream: &ProduceStream) {
         self.again_at = None;
         self.forget_expired();
@@ -350,12 +353,12 @@ impl ProducerDriver {
                     self.send(stream, sequence);
                 }
             }
-            // If nobody waits any more for the one that was put off, it is the next one's turn.
+            // If the callers of the deferred frame have given up, the next frame goes.
             Pace::OneByOne => self.resend(stream),
         }
     }
 
-    /// Drops what nobody waits for any more.
+    /// Drops frames and messages whose callers have given up.
     fn forget_expired(&mut self) {
         let now = Instant::now();
         self.lines.forget_expired(now);
@@ -367,14 +370,14 @@ impl ProducerDriver {
         }
     }
 
-    /// Sees to what a broken stream leaves behind.
+    /// Handles a broken stream.
     async fn broke(&mut self, broken: Broken) {
         match broken {
             Broken::Away(cause) => {
                 tracing::debug!(error = %cause, "the produce stream broke, opening it again");
                 self.trouble.set(Some(cause));
                 sleep(self.backoff.next(fastrand::f64())).await;
-                // What came meanwhile is known before it is decided whether there is anything to do.
+                // Takes the messages that came meanwhile, before the check whether anything is left to send.
                 while let Ok(put) = self.puts.try_recv() {
                     self.taken.push(put);
                 }
@@ -384,8 +387,8 @@ impl ProducerDriver {
         }
     }
 
-    /// The server has ended the stream because of what we sent. If one frame was under way, it is that one; else they
-    /// go one by one until it is found.
+    /// Handles the end of the stream because of a frame. If one frame was unanswered, the task fails it. Otherwise the
+    /// frames go one by one until the task finds it.
     fn refused(&mut self, refusal: Refusal) {
         let error = Error::Refused(refusal);
         let is_known = self.pace == Pace::OneByOne || self.unanswered.len() <= 1;
@@ -399,13 +402,13 @@ impl ProducerDriver {
                     frame.fail(&error);
                 }
             }
-            // Nothing was sent: the stream itself is refused, and would be again.
+            // The client has sent nothing: the server refuses the stream itself, and would refuse it again.
             None => self.lines.fail(&error),
         }
     }
 }
 
-/// Whether a refusal may pass by itself soon, so that the message is sent again instead of bothering its sender.
+/// Returns whether a refusal may pass soon, so that the task sends the message again and does not fail it.
 fn matters_soon(code: ErrorCode) -> bool {
     matches!(
         code,
@@ -423,11 +426,11 @@ async fn sleep_until(moment: Option<Instant>) {
     }
 }
 
-/// Returns a name that no other producer has.
+/// Returns a random name for this producer.
 fn random_name() -> [u8; 16] {
     let mut name = [0; 16];
     if getrandom::fill(&mut name).is_err() {
-        // A system without randomness is no reason not to send; the clock and the process differ, too.
+        // Without randomness from the system, a weaker generator has to do: its seed differs by process and time.
         fastrand::fill(&mut name);
     }
     name

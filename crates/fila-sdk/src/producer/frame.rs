@@ -1,4 +1,4 @@
-//! Messages that travel together, and the lines in which they wait for each other.
+//! Frames of messages, and the lines of messages that wait for a frame.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -14,27 +14,27 @@ use crate::error::Refusal;
 use crate::message::MessageId;
 use crate::{Error, Sent};
 
-/// The most messages of a frame, and the bytes after which it is full. Larger frames would not be faster, and would
-/// make the first of them wait for the last.
+/// The most messages of a frame, and the bytes after which it is full. Larger frames are not faster, and their first
+/// messages would wait for the last.
 pub(super) const MESSAGES_MAX: usize = 512;
 const BYTES_MAX: usize = 1 << 20;
 
-/// Messages of one queue that are sent together, and whoever waits for them.
+/// Messages of one queue that travel together, with the callers that wait for them.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) queue: Arc<str>,
     pub(super) messages: Vec<v1::Message>,
     tickets: Vec<Ticket>,
-    /// When the last of those who wait gives up.
+    /// When the last caller gives up.
     pub(super) ends: Instant,
-    /// The number of its first message, by the order in which they came into the line.
+    /// The number of its first message, in the order of arrival.
     pub(super) first: u64,
 }
 
 #[derive(Debug)]
 struct Ticket {
     answer: oneshot::Sender<Result<Sent, Error>>,
-    /// Held for its drop: the place in the buffer is free when the message is answered.
+    /// Its drop frees the place in the buffer when the message is answered.
     _room: OwnedSemaphorePermit,
 }
 
@@ -70,12 +70,12 @@ impl Frame {
                     "the server has answered fewer messages than were sent",
                 ))),
             };
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _ = ticket.answer.send(answer);
         }
     }
 
-    /// Answers all messages alike.
+    /// Answers all messages with the same error.
     pub(super) fn fail(self, error: &Error) {
         for ticket in self.tickets {
             let _ = ticket.answer.send(Err(error.clone()));
@@ -88,19 +88,20 @@ fn result_of(result: v1::EnqueueResult, is_named: bool) -> Result<Sent, Error> {
         Some(error) => Err(Refusal::from_wire(error).into()),
         None => Ok(Sent {
             id: MessageId::new(result.message_id),
-            // Without an id of its own, what it doubles is what we sent ourselves before the connection broke.
+            // Without a deduplication id of its own, the message can only repeat one that this client sent before the
+            // connection broke.
             deduplicated: result.deduplicated && is_named,
         }),
     }
 }
 
-/// Messages that wait to be sent: a line for each queue, and the lines in the order of their turns.
+/// Messages that wait for a frame: a line for each queue, and the queues in the order of their turns.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: HashMap<Arc<str>, VecDeque<(u64, QueuedMessage)>, RandomState>,
     turns: VecDeque<Arc<str>>,
     len: usize,
-    /// How many have ever come: the number of the next.
+    /// How many messages have ever come: the number of the next one.
     ever: u64,
 }
 
@@ -114,7 +115,7 @@ impl Lines {
         self.ever
     }
 
-    /// Returns the number of the oldest message that waits.
+    /// Returns the number of the oldest waiting message.
     pub(super) fn first(&self) -> Option<u64> {
         let fronts = self.lines.values().filter_map(VecDeque::front);
         fronts.map(|(number, _)| *number).min()
@@ -134,7 +135,8 @@ impl Lines {
             .insert(queue, VecDeque::from([(number, waiting)]));
     }
 
-    /// Returns the next frame, of at most so many messages. Queues take turns. Who has given up is left out.
+    /// Returns the next frame, with at most `messages_max` messages. Queues take turns. Leaves out messages whose
+    /// callers have given up.
     pub(super) fn next_frame(&mut self, messages_max: usize, now: Instant) -> Option<Frame> {
         while let Some(queue) = self.turns.pop_front() {
             let Some(line) = self.lines.get_mut(&queue) else {
@@ -167,7 +169,7 @@ impl Lines {
         None
     }
 
-    /// Drops those that have given up.
+    /// Drops messages whose callers have given up.
     pub(super) fn forget_expired(&mut self, now: Instant) {
         for line in self.lines.values_mut() {
             let before = line.len();
@@ -180,7 +182,7 @@ impl Lines {
         }
     }
 
-    /// Answers all alike.
+    /// Answers all messages with the same error.
     pub(super) fn fail(&mut self, error: &Error) {
         self.len = 0;
         self.turns.clear();

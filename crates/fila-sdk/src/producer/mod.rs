@@ -1,14 +1,14 @@
-//! How messages get to the server: one stream for the whole client, batched by itself.
+//! Producing: one stream for the whole client, with automatic batches.
 //!
-//! Whoever sends puts a message into a line and waits for its answer. A task of its own ([`driver`]) takes everything
-//! that is in the line and sends it in one frame; what comes while frames are under way gathers for the next. So one
-//! sender alone waits for nobody, and a thousand at once share frames.
+//! A sender puts a message into a channel and waits for its answer. The task [`driver`] takes everything that is in the
+//! channel and sends it in one frame; messages that come while frames are unanswered gather for the next one. So a
+//! single sender never waits for others, and a thousand senders at once share frames.
 //!
-//! What always holds:
-//! - A message has one place in the buffer from before it is in the line until it is answered or given up.
-//! - A frame keeps its name and its messages until it is answered. Sent again, on whatever connection, it is the same
-//!   batch to the server, which stores it once.
-//! - Messages of one queue are in frames in the order in which they came into the line.
+//! Invariants:
+//! - A message holds one place in the buffer from before it enters the channel until it is answered or given up.
+//! - A frame keeps its name and its messages until it is answered. If the client sends it again, even on another
+//!   connection, the server recognizes the batch and stores it once.
+//! - Frames hold the messages of one queue in the order in which they entered the channel.
 
 mod driver;
 mod frame;
@@ -28,10 +28,10 @@ use self::driver::ProducerDriver;
 use crate::client::Options;
 use crate::{Error, Message, Sent};
 
-/// Room in the buffer is counted in units of this many bytes.
+/// The unit of room in the buffer, in bytes.
 const UNIT: usize = 256;
 
-/// The way into the line.
+/// The entrance to the channel.
 #[derive(Debug)]
 pub(crate) struct Producer {
     line: mpsc::UnboundedSender<Put>,
@@ -40,38 +40,39 @@ pub(crate) struct Producer {
     trouble: Trouble,
 }
 
-/// What goes into the line.
+/// An entry of the channel.
 #[expect(clippy::large_enum_variant, reason = "nearly all are messages")]
 #[derive(Debug)]
 pub(crate) enum Put {
     Message(QueuedMessage),
-    /// To be answered when all before it are.
+    /// Answered when all messages before it are.
     Flush(oneshot::Sender<()>),
 }
 
-/// A message that is not answered yet.
+/// A message without an answer.
 #[derive(Debug)]
 pub(crate) struct QueuedMessage {
     pub(crate) queue: Arc<str>,
     pub(crate) message: v1::Message,
     pub(crate) size: usize,
-    /// Nobody waits after this.
+    /// When its caller gives up.
     pub(crate) ends: Instant,
     pub(crate) answer: oneshot::Sender<Result<Sent, Error>>,
-    /// Held for its drop.
+    /// Its drop frees the place in the buffer.
     pub(crate) room: OwnedSemaphorePermit,
 }
 
-/// What keeps the server from answering, if anything does: for those who give up.
+/// The last error that keeps the server from answering, if there is one: for callers that give up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trouble(Arc<Mutex<Option<String>>>);
 
-/// The answer to come for a message that is in the line.
+/// The future answer for a message in the channel.
 #[derive(Debug)]
 pub(crate) struct Handed(oneshot::Receiver<Result<Sent, Error>>);
 
 impl Producer {
-    /// Starts the task that sends. It ends when the producer is dropped and all is answered or given up.
+    /// Starts the task that sends. The task ends when the producer is dropped and all messages are answered or given
+    /// up.
     pub(crate) fn start(service: FilaServiceClient<Channel>, options: &Options) -> Self {
         let units = options.buffer_bytes / UNIT;
         let units = units.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
@@ -95,7 +96,7 @@ impl Producer {
         room.await.map_err(|_| Error::Closed)
     }
 
-    /// Puts a message into the line.
+    /// Puts a message into the channel.
     pub(crate) fn put(
         &self,
         queue: &Arc<str>,
@@ -120,12 +121,12 @@ impl Producer {
     pub(crate) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         if self.line.send(Put::Flush(done)).is_ok() {
-            // The task has ended if it does not say: there is nothing left to wait for.
+            // An error means that the task has ended, so no message is left to wait for.
             let _ = flushed.await;
         }
     }
 
-    /// Returns what keeps the server from answering, if anything does.
+    /// Returns the error that keeps the server from answering, if there is one.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.get()
     }
