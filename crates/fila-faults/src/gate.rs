@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 /// A gate that is open, unless somebody holds it.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GateState {
     held: bool,
     waiting: usize,
 }
 
 impl Gate {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,7 +54,7 @@ impl Gate {
         true
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, GateState>, most: Duration) -> MutexGuard<'a, GateState> {
         let woken = self.changed.wait_timeout(state, most);
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
