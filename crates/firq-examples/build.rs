@@ -1,6 +1,6 @@
 //! Compiles the service of the `grpc` example.
 //!
-//! `protox` reads `.proto` files in Rust, so whoever builds this needs no `protoc` installed.
+//! `protox` reads `.proto` files in Rust, so the build needs no `protoc`.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! What the engine asks of the allocator, counted: nothing, once keys are registered.
+//! Counts the allocations of the engine: none, once keys are registered.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 use allocation_counter::measure;

@@ -1,4 +1,4 @@
-//! Lanes by name: what is found, what is kept and what is forgotten, against a model.
+//! Lanes by name, checked against a model: which are found, which are kept and which are forgotten.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 use std::collections::HashMap;
@@ -209,7 +209,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the model knows of a lane.
+/// A lane in the model.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     lane: u32,

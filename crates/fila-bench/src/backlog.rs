@@ -1,4 +1,5 @@
-//! A backlog far beyond memory: filled, killed and started again, drained; in order, fairly, within the budget.
+//! A backlog much larger than memory. Fills a queue, kills the server, starts it again and drains the queue. Checks the
+//! order, the fairness and the memory.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -8,24 +9,24 @@ use anyhow::ensure;
 use crate::client::{self, StreamLoad};
 use crate::server::Server;
 
-/// How many messages the consumer may hold.
+/// The credit of the consumer.
 const CREDIT: u32 = 4096;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BacklogArguments {
-    /// Messages in all
+    /// Number of messages
     #[arg(long, default_value_t = 5_000_000)]
     messages: u64,
-    /// Fairness keys among which they are spread
+    /// Number of fairness keys
     #[arg(long, default_value_t = 100)]
     keys: u64,
     /// Bytes of a payload
     #[arg(long, default_value_t = 1024)]
     size: usize,
-    /// What the server keeps of them in memory
+    /// Memory budget of the server for messages
     #[arg(long, default_value = "256 MiB")]
     budget: String,
-    /// The most that the server's process may take, in MiB
+    /// The most memory that the server's process may take, in MiB
     #[arg(long, default_value_t = 512)]
     limit: u64,
 }
@@ -94,8 +95,8 @@ async fn drain(server: &Server, load: StreamLoad) -> anyhow::Result<()> {
     println!("      in order within each key; keys apart by at most {spread} messages");
     let stats = client::stats(&channel, "deep").await?;
     ensure!(stats.depth == 0, "{stats:?}");
-    // The keys take turns. But a key's part of the credit may be on its way while the broker reads as much from the disk,
-    // and the other keys go on while a read takes long: a fiftieth of all messages is allowed for that.
+    // The keys take turns. But a key's part of the credit may be in flight while the broker reads as much again from the
+    // disk, and the broker serves the other keys during a slow read: the bound allows 2 % of all messages for that.
     let on_the_way = 2 * u64::from(CREDIT).div_ceil(load.keys) + 16;
     let allowed = on_the_way.max(load.messages / load.keys / 50);
     ensure!(spread <= allowed, "keys were {spread} messages apart");
@@ -111,7 +112,7 @@ fn report(what: &str, messages: u64, elapsed: Duration, server: &Server) -> anyh
     Ok(())
 }
 
-/// Says now and then how far things are.
+/// Prints the progress from time to time.
 struct Progress {
     what: &'static str,
     step: u64,

@@ -1,7 +1,7 @@
 //! A producer and a consumer on the streams of `fila.v1`.
 //!
-//! A message carries the number of its key and its place among that key's messages, so that the consumer can check the
-//! order.
+//! A message contains the number of its key and its position among that key's messages, so that the consumer can check
+//! the order.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-/// The largest frame that is read.
+/// The largest frame that the client reads.
 const FRAME_MAX: usize = 64 << 20;
 
-/// What is sent.
+/// The messages to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamLoad {
     pub(crate) messages: u64,
@@ -31,11 +31,11 @@ pub(crate) struct StreamLoad {
     pub(crate) frame: u64,
 }
 
-/// What a consumer has seen.
+/// The results of a consumer.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) elapsed: Duration,
-    /// By how many messages the keys were apart at most, while all had some.
+    /// The largest difference between two keys in messages received, while all keys had messages.
     pub(crate) spread: u64,
 }
 
@@ -73,8 +73,8 @@ pub(crate) fn service(channel: &Channel) -> FilaServiceClient<Channel> {
         .max_encoding_message_size(FRAME_MAX)
 }
 
-/// Sends all messages on one stream, the keys in turns, and waits until all are confirmed. `each` is called with the
-/// number of confirmed messages, now and then.
+/// Sends all messages on one stream, the keys in turns, and waits until all are confirmed. Calls `each` from time to time
+/// with the number of confirmed messages.
 pub(crate) async fn produce(
     channel: &Channel,
     queue: &str,
@@ -84,7 +84,7 @@ pub(crate) async fn produce(
     produce_as(channel, queue, load, &Message::default(), each).await
 }
 
-/// Sends messages as [`produce`] does, each with what else this one has.
+/// Like [`produce`], with the other fields of each message taken from `pattern`.
 pub(crate) async fn produce_as(
     channel: &Channel,
     queue: &str,
@@ -138,7 +138,7 @@ pub(crate) async fn produce_as(
     Ok(begun.elapsed())
 }
 
-/// Takes so many messages from a queue and acknowledges each; checks their order.
+/// Takes all messages of a load from a queue, acknowledges each and checks the order.
 pub(crate) async fn consume(
     channel: &Channel,
     queue: &str,
@@ -191,7 +191,7 @@ pub(crate) async fn consume(
     })
 }
 
-/// Checks that messages come in order within their key, and measures how far the keys are apart.
+/// Checks that messages come in order within their key, and measures how far the keys are apart in messages.
 struct KeyOrder {
     /// How many messages of each key have come.
     taken: Vec<u64>,
@@ -220,7 +220,7 @@ impl KeyOrder {
         Ok(())
     }
 
-    /// Looks at how far the keys are apart, until one of them is drained.
+    /// Measures how far the keys are apart, until one of them is drained.
     fn measure_spread(&mut self) {
         if let (Some(most), Some(least)) = (self.taken.iter().max(), self.taken.iter().min())
             && *most < self.whole

@@ -1,7 +1,8 @@
-//! One tenant floods a queue, others send a little: how long theirs wait in one line for all, and with a share for each.
+//! One tenant floods a queue and others send a little. Measures how long the messages of the others wait in one FIFO, and
+//! with a share for each tenant.
 //!
-//! Both sides have a server of their own, the same messages at the same moments, and as many workers. The one thing in
-//! which they differ is the fairness key: in the line all messages have the same, which makes a plain queue.
+//! Each side has its own server, the same messages at the same times, and as many workers. The only difference is the
+//! fairness key: in the FIFO all messages have the same key, which makes a plain queue.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,10 +19,10 @@ use crate::server::Server;
 const QUIET: usize = 3;
 const WORKERS: usize = 8;
 
-/// What a worker takes for a message, which is simulated: it sleeps.
+/// How long a worker takes for a message. It sleeps.
 const WORK: Duration = Duration::from_millis(2);
 
-/// Between two messages of a quiet tenant.
+/// The interval between two messages of a quiet tenant.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long the last message of a quiet tenant may take.
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FloodArguments {
-    /// A look: a tenth of the messages
+    /// A short run: a tenth of the messages
     #[arg(long)]
     quick: bool,
 
@@ -41,16 +42,16 @@ pub(crate) struct FloodArguments {
     #[arg(long, default_value_t = 12)]
     seconds: u32,
 
-    /// Also draws the waits
+    /// Also draw the waits
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// One line for all.
+    /// One FIFO for all tenants.
     Fifo,
-    /// A share for each.
+    /// A share for each tenant.
     Fair,
 }
 
@@ -64,7 +65,7 @@ impl Side {
         }
     }
 
-    /// Returns what its points are called in the picture.
+    /// Returns the class of its points in the picture.
     fn class(self) -> &'static str {
         match self {
             Self::Fifo => "f",
@@ -80,14 +81,14 @@ impl Side {
     }
 }
 
-/// A message of a quiet tenant: when it was sent after the flood, and how long it waited for a worker.
+/// A message of a quiet tenant: the time it was sent, counted from the flood, and how long it waited for a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QuietWait {
     sent: Duration,
     wait: Duration,
 }
 
-/// What was seen on one side.
+/// The results of one side.
 #[derive(Debug, Default)]
 struct SideResult {
     quiet: Vec<QuietWait>,
@@ -145,7 +146,7 @@ fn milliseconds(wait: Duration) -> String {
     format!("{:.1}", wait.as_secs_f64() * 1e3)
 }
 
-/// Shows a wait in the unit that people would take.
+/// Formats a wait in a fitting unit.
 fn shown(wait: Duration) -> String {
     match wait.as_secs_f64() {
         seconds if seconds >= 1.0 => format!("{seconds:.1} s"),
@@ -153,7 +154,7 @@ fn shown(wait: Duration) -> String {
     }
 }
 
-/// Plays one side, until all messages are served.
+/// Runs one side until all messages are served.
 async fn play(side: Side, flood: u32, length: Duration) -> anyhow::Result<SideResult> {
     let directory = tempfile::tempdir()?;
     let server = Server::start(directory.path(), &[])?;
@@ -211,7 +212,7 @@ async fn send_quiet(
     start: Instant,
     count: u32,
 ) -> anyhow::Result<()> {
-    // Not all at the same moment.
+    // The tenants do not send at the same moment.
     sleep(PAUSE * tenant as u32 / QUIET as u32).await;
     let mut moments = interval(PAUSE);
     let mut sending = JoinSet::new();
@@ -220,7 +221,7 @@ async fn send_quiet(
         let sent = start.elapsed().as_nanos() as u64;
         let message = Message::new(sent.to_le_bytes().to_vec()).key(side.key(tenant));
         let queue = queue.clone();
-        // The next is sent in time even if this one is not confirmed by then.
+        // The tenant sends the next message on time even if this one is not confirmed by then.
         sending.spawn(async move { queue.send(message).await });
     }
     while let Some(sent) = sending.join_next().await {
@@ -230,7 +231,7 @@ async fn send_quiet(
 }
 
 async fn work(queue: Queue, start: Instant, seen: Arc<Mutex<SideResult>>) -> anyhow::Result<()> {
-    // Nothing waits here while others could have it: who is next is decided by the server alone.
+    // The worker prefetches only as many messages as it has handlers, so the server decides which message is next.
     let worker = queue
         .worker()
         .concurrency(WORKERS)
@@ -247,7 +248,7 @@ async fn work(queue: Queue, start: Instant, seen: Arc<Mutex<SideResult>>) -> any
     Ok(())
 }
 
-/// Notes that a worker has a message. Those of quiet tenants say when they were sent.
+/// Records that a worker has a message. A message of a quiet tenant contains the time it was sent.
 fn note(seen: &mut SideResult, payload: &[u8], now: Duration) {
     seen.served += 1;
     match <[u8; 8]>::try_from(payload) {
@@ -267,17 +268,17 @@ const RIGHT: f64 = 660.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 286.0;
 
-/// The waits between which the picture shows powers of ten, in seconds.
+/// The range of waits in the picture, in seconds.
 const SHOWN: (f64, f64) = (1e-3, 10.0);
 
-/// Returns where a wait is, on a logarithmic scale.
+/// Returns the position of a wait on a logarithmic scale.
 fn height(wait: f64) -> f64 {
     let (least, most) = SHOWN;
     let part = (wait.clamp(least, most) / least).ln() / (most / least).ln();
     BOTTOM - (BOTTOM - TOP) * part
 }
 
-/// Draws every wait of a quiet message, as a picture that stands by itself on light and dark pages.
+/// Draws every wait of a quiet message, as a picture for light and dark pages.
 fn draw(flood: u32, length: Duration, sides: &[(Side, SideResult)]) -> String {
     let mut svg = Svg::new();
     let end = length.as_secs_f64().max(1.0);
@@ -304,7 +305,7 @@ fn draw(flood: u32, length: Duration, sides: &[(Side, SideResult)]) -> String {
     svg.finish((WIDTH, HEIGHT), &title, style)
 }
 
-/// Returns where a moment is.
+/// Returns the position of a time.
 fn column(moment: f64, end: f64) -> f64 {
     LEFT + (RIGHT - LEFT) * (moment / end).min(1.0)
 }
@@ -363,7 +364,7 @@ mod tests {
             (Side::Fair, seen(&[0, 2])),
         ];
         let picture = draw(1000, Duration::from_secs(1), &sides);
-        // One more of each explains the colour.
+        // The legend has one more point of each.
         assert_eq!(picture.matches("<circle class=\"f\"").count(), 3);
         assert_eq!(picture.matches("<circle class=\"o\"").count(), 3);
         assert!((height(0.0) - BOTTOM).abs() < 1e-9 && (height(60.0) - TOP).abs() < 1e-9);

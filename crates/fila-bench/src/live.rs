@@ -1,7 +1,7 @@
-//! What live traffic feels of what goes on beside it: a redrive of many dead letters, and a key whose messages all fail.
+//! The latency of live traffic during other work: a redrive of many dead letters, and a key whose messages all fail.
 //!
-//! A message is sent every two milliseconds, by turns under some fairness keys, and its time is taken from there until its
-//! acknowledgement is confirmed. The store is as it is by default; the producer, the consumer and the redrive have a
+//! The producer sends a message every two milliseconds, with several fairness keys in turns. The latency of a message ends
+//! when its acknowledgement is confirmed. The store has its defaults. The producer, the consumer and the redrive have a
 //! connection each.
 
 use lab::Latencies;
@@ -22,22 +22,22 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::client::{self, StreamLoad};
 use crate::policies::Rig;
 
-/// One message comes so long after the other.
+/// The interval between two messages.
 const INTERVAL: Duration = Duration::from_millis(2);
 
 /// Fairness keys of live traffic, and of dead letters.
 const KEYS: u64 = 10;
 
-/// How often each is measured, by turns.
+/// The number of rounds.
 const ROUNDS: u32 = 3;
 
-/// The key all of whose messages fail.
+/// The key whose messages all fail.
 const FAILING: &str = "failing";
 
-/// LiveTimes of live messages.
+/// The latencies of live messages.
 #[derive(Debug, Default)]
 struct LiveTimes {
-    /// When each was sent, and how long it took then.
+    /// When each message was sent, and its latency.
     taken: Vec<(Instant, Duration)>,
 }
 
@@ -49,7 +49,7 @@ impl LiveTimes {
     }
 }
 
-/// When what goes on beside began, and ended.
+/// When the other work began, and when it ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     from: Option<Instant>,
@@ -62,11 +62,11 @@ impl Window {
     }
 }
 
-/// What is sent, and what becomes of the part that is not measured.
+/// The traffic, with the part of it that is not measured.
 #[derive(Clone, Copy, Debug)]
 struct Traffic {
     messages: u64,
-    /// Every second message has the key that fails, and is not measured.
+    /// Every second message has the failing key, and is not measured.
     is_mixed: bool,
     fails: bool,
 }
@@ -87,7 +87,7 @@ impl Traffic {
     }
 }
 
-/// Sends messages at their pace, and takes and acknowledges all there are until those have passed.
+/// Sends messages at the fixed rate, and takes and acknowledges all messages until these have been acknowledged.
 async fn pass(address: &str, queue: &str, traffic: Traffic) -> anyhow::Result<LiveTimes> {
     let sent = RefCell::new(Vec::new());
     let ((), times) = tokio::try_join!(
@@ -154,7 +154,7 @@ async fn consume(
     let (sender, requests) = mpsc::channel(64);
     let first = WorkRequest {
         queue: queue.to_owned(),
-        // So little that few others are on the way before a message that is its key's turn.
+        // A small credit, so that few deliveries are in flight before a message whose turn it is.
         credit: 32,
         ..WorkRequest::default()
     };
@@ -182,7 +182,7 @@ async fn consume(
     Ok(times)
 }
 
-/// Says what to answer to deliveries, and notes which leases are those of messages that are measured.
+/// Returns the results for deliveries, and records the leases of measured messages.
 fn results(
     response: &WorkResponse,
     traffic: Traffic,
@@ -212,7 +212,7 @@ fn results(
     Ok(report)
 }
 
-/// Makes dead letters of a queue whose messages are tried once.
+/// Makes dead letters, in a queue that allows one attempt.
 async fn kill_all(rig: &Rig, queue: &str, letters: u64) -> anyhow::Result<()> {
     let load = StreamLoad {
         messages: letters,
@@ -251,7 +251,7 @@ async fn kill_all(rig: &Rig, queue: &str, letters: u64) -> anyhow::Result<()> {
             sender.send(report).await.context("the stream has ended")?;
         }
     }
-    // A round takes only so many along; the others follow.
+    // One round of the broker moves a limited number; the others follow.
     let dead_letters = format!("{queue}.dlq");
     while client::stats(&rig.channel, &dead_letters).await?.depth < letters {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -259,14 +259,14 @@ async fn kill_all(rig: &Rig, queue: &str, letters: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How far a redrive is beside the traffic.
+/// The progress of a redrive during the traffic.
 #[derive(Clone, Copy, Debug, Default)]
 struct Redriven {
     window: Window,
     messages: u64,
 }
 
-/// Moves dead letters back, a moment after the traffic has begun, until there are none.
+/// Moves all dead letters back, beginning shortly after the traffic.
 async fn redrive(address: &str, queue: &str, progress: &Cell<Redriven>) -> anyhow::Result<()> {
     let mut admin = FilaAdminClient::new(client::connect(address).await?);
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -286,7 +286,7 @@ async fn redrive(address: &str, queue: &str, progress: &Cell<Redriven>) -> anyho
     Ok(())
 }
 
-/// Measures live traffic alone and beside redrives: of messages that wait, and of messages that are delivered.
+/// Measures live traffic alone and during redrives: of messages that wait, and of messages that are delivered.
 pub(crate) async fn beside_a_redrive(letters: u64, time: Duration) -> anyhow::Result<()> {
     println!(
         "\nlive traffic beside a redrive of {letters} dead letters into the same queue; from sent to acknowledged, in ms, \
@@ -334,7 +334,7 @@ pub(crate) async fn beside_a_redrive(letters: u64, time: Duration) -> anyhow::Re
     Ok(())
 }
 
-/// Waits for the first, while the second goes on.
+/// Waits for the first future while it drives the second.
 async fn beside<T>(
     first: impl Future<Output = anyhow::Result<T>>,
     second: impl Future<Output = anyhow::Result<()>>,
@@ -347,7 +347,7 @@ async fn beside<T>(
     first.await
 }
 
-/// Measures traffic beside a key that makes half of the load and whose messages all fail.
+/// Measures traffic while another key makes half of the load and all its messages fail.
 pub(crate) async fn beside_a_failing_key(time: Duration) -> anyhow::Result<()> {
     println!(
         "\nlive traffic beside a key that makes half of the load; from sent to acknowledged, in ms, the least of {ROUNDS} \
@@ -373,14 +373,14 @@ pub(crate) async fn beside_a_failing_key(time: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One line of what is printed: the least of all rounds, which other programs on the machine disturb least.
+/// One line of the output: the minimum of all rounds, which other programs on the machine disturb least.
 #[derive(Debug)]
 struct Row {
     what: &'static str,
     messages: usize,
     p50: f64,
     p99: f64,
-    /// How fast that went which went on beside, in messages per second.
+    /// The rate of the other work, in messages per second.
     beside: f64,
 }
 
@@ -410,7 +410,7 @@ fn heading() {
     );
 }
 
-/// Prints lines, and how each compares with the first.
+/// Prints lines, each with its ratio to the first.
 fn print(rows: &[Row]) {
     for row in rows {
         let Row {

@@ -1,11 +1,11 @@
-//! What the Fila broker does in a second, and what it takes in memory: the real server in a process of its own, driven
-//! over gRPC on loopback. Server, client and disk share the machine.
+//! Measures the throughput, the latency and the memory of the Fila broker: the real server in its own process, driven over
+//! gRPC on loopback. Server, client and disk share the machine.
 //!
 //! ```text
 //! cargo build --release -p fila-cli && cargo run --release -p fila-bench -- speed
-//! cargo run --release -p fila-bench -- flood       what a flood does to others, in one line and with shares
+//! cargo run --release -p fila-bench -- flood       one FIFO against a fair share for each tenant
 //! scripts/deep-backlog                 five million messages within 256 MiB
-//! cargo run --release -p fila-bench --features peers -- compare        beside others, on the same work
+//! cargo run --release -p fila-bench --features peers -- compare        other brokers on the same work
 //! scripts/profile                      where the processor time of a message goes
 //! ```
 
@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 use tokio::runtime::Builder;
 
 #[derive(Debug, Parser)]
-#[command(about = "What the Fila broker does in a second, and what it takes in memory")]
+#[command(about = "Measures the throughput, the latency and the memory of the Fila broker")]
 struct Arguments {
     #[command(subcommand)]
     scenario: Scenario,
@@ -33,28 +33,28 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Scenario {
-    /// A backlog far beyond memory: filled, left alone, drained; in order, fairly, within the budget
+    /// A backlog much larger than memory: fills it, restarts the server, drains it; checks order, fairness and memory
     Backlog(backlog::BacklogArguments),
-    /// Ourselves, NATS JetStream, Redis Streams and RabbitMQ on the same work, in the same run
+    /// Fila, NATS JetStream, Redis Streams and RabbitMQ on the same work, in the same run
     Compare(compare::CompareArguments),
-    /// One tenant floods a queue: how long messages of the others wait, in one line and with a share for each
+    /// One tenant floods a queue: how long messages of the others wait, in one FIFO and with a share for each tenant
     Flood(flood::FloodArguments),
-    /// More than it can take: bounded memory, refusals with a code, quiet tenants served, and all well afterwards
+    /// More load than the server can take: checks memory, refusals, the service of a quiet tenant, and the recovery
     Overload(overload::OverloadArguments),
-    /// What hooks and throttles cost, how exactly rates are kept, and what live traffic feels of failures and redrives
+    /// The cost of hooks and throttles, the accuracy of rates, and the latency of live traffic during failures and redrives
     Policies(policies::PoliciesArguments),
     /// Where the server's processor time goes, message by message; needs `perf`
     Profile(profile::ProfileArguments),
-    /// What the SDK makes of the streams it uses, beside the same work by hand
+    /// The SDK, compared with the same work by hand on the streams of gRPC
     Sdk(speed::SpeedArguments),
-    /// Messages per second: in, out, and through
+    /// Messages per second: produced, consumed, and both at the same time
     Speed(speed::SpeedArguments),
 }
 
 fn main() -> anyhow::Result<()> {
     let scenario = Arguments::parse().scenario;
     let mut runtime = match &scenario {
-        // As users of several connections have it, and the same for everybody.
+        // Several threads, as users of several connections have, and the same for every contestant.
         Scenario::Compare(arguments) => {
             let mut runtime = Builder::new_multi_thread();
             runtime.worker_threads(arguments.threads.max(1));

@@ -1,7 +1,8 @@
-//! What hooks and throttles cost, how exactly rates are kept, and what live traffic feels of failures and redrives.
+//! The cost of hooks and throttles, the accuracy of rates, and the latency of live traffic during failures and redrives.
 //!
-//! Costs are processor time of the server for each message, which other programs on the machine disturb less than the
-//! clock; each is measured beside the same work without. Nothing is synced: what is compared is computing.
+//! A cost is the server's processor time for each message, which other programs on the machine disturb less than real
+//! time. Each is measured with and without the feature in the same run. The server syncs nothing, so the comparison is
+//! about computing.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use crate::client::{self, StreamLoad};
 use crate::live;
 use crate::server::Server;
 
-/// As the concepts show it: everything that a hook can say.
+/// The hook of `docs/concepts.md`: it sets everything that a hook can set.
 const SCRIPT: &str = r#"
 function on_enqueue(msg)
   return {
@@ -37,12 +38,12 @@ pub(crate) struct PoliciesArguments {
     /// A tenth of the messages and of the time
     #[arg(long)]
     quick: bool,
-    /// Only what live traffic feels of redrives and of failing keys
+    /// Only the latency of live traffic during redrives and with a failing key
     #[arg(long)]
     live: bool,
 }
 
-/// A server, and ways to it.
+/// A server and its clients.
 pub(crate) struct Rig {
     pub(crate) server: Server,
     pub(crate) channel: Channel,
@@ -85,8 +86,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Sends messages into a new queue and takes them out again; returns the processor time of each of them, in
-    /// microseconds: in, and out.
+    /// Sends messages into a new queue and consumes them. Returns the processor time for each message, in microseconds: for
+    /// sending and for consuming.
     async fn cost(
         &mut self,
         settings: QueueSettings,
@@ -221,7 +222,7 @@ async fn rates(time: Duration) -> anyhow::Result<()> {
         rig.throttle("rate", &rate.to_string(), &burst.to_string())
             .await?;
         let taken = take_for(&rig.channel, &queue, time).await?;
-        // What comes after the burst comes at the rate.
+        // Messages after the burst arrive at the rate.
         let mut before = 0;
         let from = taken.iter().position(|(_, count)| {
             before += count;
@@ -249,7 +250,7 @@ async fn rates(time: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes and acknowledges messages for so long; returns when how many came.
+/// Takes and acknowledges messages for a time. Returns the arrival times with the number of messages.
 async fn take_for(
     channel: &Channel,
     queue: &str,

@@ -1,4 +1,4 @@
-//! What `fila-sdk` makes of the streams it uses: the same work by hand and through the SDK, in the same run.
+//! The throughput of `fila-sdk`: the same work by hand on gRPC streams and through the SDK, in the same run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ pub(crate) async fn run(arguments: SpeedArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lines of the table; each is compared with the last base before it.
+/// The lines of the table. Each is compared with the last base before it.
 #[derive(Debug, Default)]
 struct Rows {
     base: f64,

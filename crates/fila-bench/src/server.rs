@@ -1,4 +1,4 @@
-//! The server under test: the real program, in a process of its own.
+//! The server under test: the real program, in its own process.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-/// A running server. Killed when it is dropped.
+/// A running server. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -15,12 +15,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the program that lies beside this one, on a free port.
+    /// Starts the program in this program's directory, on a free port.
     pub(crate) fn start(data: &Path, settings: &[String]) -> anyhow::Result<Self> {
         Self::start_with(data, settings, &[])
     }
 
-    /// Starts it with these variables beside those that are set.
+    /// Starts it with these additional environment variables.
     pub(crate) fn start_with(
         data: &Path,
         settings: &[String],
@@ -53,12 +53,12 @@ impl Server {
         })
     }
 
-    /// Returns the number of its process.
+    /// Returns the id of its process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns what it holds in memory now, and the most it has held, in MiB.
+    /// Returns its current memory and its peak, in MiB.
     pub(crate) fn memory(&self) -> anyhow::Result<(u64, u64)> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -86,7 +86,7 @@ impl Server {
         Ok(TICK * (user + system))
     }
 
-    /// Ends it as a power switch would.
+    /// Kills it without a shutdown.
     pub(crate) fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;

@@ -1,5 +1,5 @@
-//! Messages per second: in, out, and through, at each level of durability. What is durable costs a sync; the level
-//! `memory` in the same run is what there is without one.
+//! Messages per second, produced, consumed and both at the same time, at each level of durability. A durable message costs
+//! a sync; the level `memory` in the same run shows the rate without one.
 
 use anyhow::Context;
 
@@ -17,7 +17,7 @@ pub(crate) struct SpeedArguments {
 }
 
 impl SpeedArguments {
-    /// Returns by what to divide the number of messages.
+    /// Returns the divisor of the number of messages.
     pub(crate) fn scale(&self) -> u64 {
         if self.quick { 10 } else { 1 }
     }

@@ -1,5 +1,5 @@
-//! What the fuzzer checks, on the corpus that is kept and on texts that are like it: `scripts/fuzz` needs a nightly
-//! toolchain, this does not.
+//! The checks of the fuzzer, on the stored corpus and on similar texts. `scripts/fuzz` needs a nightly toolchain, this
+//! test does not.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 #[path = "../../../fuzz/corpus.rs"]
@@ -22,7 +22,7 @@ fn every_line_of_the_corpus_is_taken_or_refused_as_the_name_of_its_file_says() {
     }
 }
 
-/// Pieces of which files are made, so that what is thrown together is often nearly one.
+/// Fragments of files, so that a random combination is often nearly valid.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let texts = prop::sample::select(vec![
         "{\"payload\":",

@@ -1,4 +1,4 @@
-//! `fila demo` as somebody without a terminal sees it.
+//! `fila demo` without a terminal.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
 #![cfg(test)] // helpers may unwrap, as tests do
-//! `fila server` as whoever starts and stops it sees it.
+//! `fila server` as a supervisor sees it: start and stop.
 
 #[path = "common/program.rs"]
 #[allow(dead_code, reason = "each test program uses some of it")]

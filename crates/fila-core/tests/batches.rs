@@ -244,7 +244,7 @@ fn a_late_copy_of_an_answered_batch_is_refused_and_not_stored() {
         assert_eq!((stats.depth(), stats.totals.refused), (4, 2));
         shell.restart();
     }
-    // What is answered is answered, also if nothing was stored of the batch that said so.
+    // `answered_below` counts even if nothing of the batch that carried it was stored.
     let refused = shell.enqueue_batch(queue, answered_below(7, id(1, 7)), messages(1));
     let max = 4;
     assert_eq!(results(refused), [Err(EnqueueError::QueueFull { max })]);
@@ -344,7 +344,7 @@ fn batches_and_deduplication_ids_share_a_limit() {
     assert_eq!(results(refused), [full.clone(), full.clone()]);
     assert_eq!(shell.enqueue_all(queue, vec![named("two")]), [full]);
     assert_eq!(shell.stats(queue).totals.refused, 3);
-    // What is known is still known, and what has no name needs no room.
+    // The queue still knows the remembered batches, and a batch without an id needs no room.
     let again = shell.enqueue_batch(queue, short, messages(2));
     assert_eq!(duplicates(again), first);
     shell.enqueue(queue, message("a", "plain"));

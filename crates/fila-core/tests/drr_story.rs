@@ -44,7 +44,7 @@ impl Story {
         self.shell.enqueue_all(self.queue, messages);
     }
 
-    /// Delivers and acknowledges so many, and returns whose they were.
+    /// Delivers and acknowledges `count` messages, and returns their keys.
     fn deliver(&mut self, count: u32) -> Vec<String> {
         let consumer = self.consumer;
         self.shell.tell(Command::Credit {

@@ -1,4 +1,4 @@
-//! Deliveries that fail: when they are tried again, who decides that, and whom it concerns.
+//! Deliveries that fail: when they are tried again, what decides that, and which messages are affected.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
@@ -46,7 +46,7 @@ fn delivered(definition: QueueSettings) -> (Shell, QueueId) {
     (shell, queue)
 }
 
-/// Tells the broker what came of the first delivery that nobody has looked at.
+/// Reports the result of the first delivery that has none.
 fn settle_next(shell: &mut Shell, queue: QueueId, verdict: Verdict) {
     let (_, delivery) = shell.deliveries.pop_front().unwrap();
     shell.settle(queue, delivery.lease, verdict).unwrap();
@@ -185,7 +185,7 @@ fn a_wait_goes_on_after_a_restart_and_is_not_begun_anew() {
     assert_eq!(silence(&mut shell), 400 * MILLISECOND);
 }
 
-// Judged by somebody else.
+// Judged by a hook.
 
 #[test]
 fn a_judge_is_told_what_failed_and_his_word_holds_to_the_millisecond() {
@@ -205,7 +205,7 @@ fn a_judge_is_told_what_failed_and_his_word_holds_to_the_millisecond() {
     let delay = 1234 * MILLISECOND;
     shell.judge(queue, failure.token, Judgement::Retry { delay });
     assert_eq!(silence(&mut shell), delay);
-    // Nobody is judged twice.
+    // A second judgement has no effect.
     shell.judge(queue, failure.token, Judgement::Retry { delay: 9 * SECOND });
     assert_eq!(shell.stats(queue).leased, 1);
 }
@@ -359,7 +359,7 @@ fn where_as_many_wait_as_may_a_failing_key_is_held_and_the_others_go_on() {
     assert!(shell.stats(queue).totals.delivered > 150);
 }
 
-/// What a consumer finds, and how long it waited for it.
+/// The messages of a consumer, and since when they have waited.
 struct Waits(BTreeMap<MessageId, Timestamp>);
 
 /// Plays two minutes of one consumer that works on ten messages at once for 10 ms each. Eight keys send as much as

@@ -29,7 +29,7 @@ struct Broker {
     definition: QueueSettings,
     new: Vec<NewMessage>,
     sequences: HashMap<u32, u64>,
-    /// What was enqueued of each key and not dispatched: sequence and cost.
+    /// The messages of each key that were enqueued and not dispatched: sequence and cost.
     waiting: HashMap<u32, std::collections::VecDeque<(u64, u64)>>,
     weights: BTreeMap<u32, u32>,
     leases: HashMap<u64, fila_core::LeaseId>,
@@ -108,7 +108,7 @@ impl Driver for Broker {
 
     fn dispatch(&mut self) -> Option<Dispatched> {
         self.send();
-        // Somebody new for every piece of work, who is not sent another one when there is none now.
+        // A new consumer for every piece of work, which gets no later one if there is none now.
         let consumer = self.shell.subscribe(self.queue, 1);
         self.shell.run();
         self.shell.tell(Command::Drain { consumer });
@@ -152,7 +152,7 @@ mod in_memory {
     fairness_laws::conformance! { core: |quantum| super::Broker::new(quantum, 1 << 30) }
 }
 
-/// With hardly any memory every message is read back from the store, and nobody's share notices.
+/// With hardly any memory the broker reads every message back from the store, and the shares stay the same.
 mod from_the_store {
     fairness_laws::conformance! { core: |quantum| super::Broker::new(quantum, 2 << 10) }
 }

@@ -1,4 +1,4 @@
-//! What the broker shows of its messages and keys: states without leasing, and how long things have waited.
+//! Peeking at messages and keys: their states, without a lease, and how long they have waited.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
@@ -125,7 +125,7 @@ fn what_was_acknowledged_or_purged_since_it_was_read_is_left_out() {
     let consumer = shell.subscribe(queue, 0);
     let lease = shell.next(consumer).unwrap().lease;
     let before = scanned(&shell, queue);
-    // Not stored yet, but nobody will get it any more.
+    // The acknowledgement is not stored yet, but no consumer will get the message any more.
     shell.report(queue, lease, Verdict::Ack);
     let shown = shell.peek_at(queue, &before);
     let shown: Vec<_> = shown.into_iter().map(|(_, status)| status).collect();

@@ -2,7 +2,7 @@
 //! Throttles in random lives: what buckets give is held against buckets that are as simple as can be, after every step.
 //!
 //! Messages are delayed, expire, fail, die, and are redriven; consumers come and go; keys and queues are paused, capped,
-//! purged and deleted. Whatever becomes of a message, it is counted once, and nobody waits who could be served.
+//! purged and deleted. Every message is counted once, and no message waits that could be delivered.
 //!
 //! `FILA_SIMULATION_SEED=n` replays one life, `FILA_SIMULATION_RUNS=n` makes more of them, and `FILA_SIMULATION_FIRST=n`
 //! begins with another seed than 0.
@@ -78,7 +78,7 @@ struct Life {
     /// By what they carry.
     dead: BTreeMap<Vec<u8>, Known>,
     sent: u64,
-    /// Of which nothing is left, whatever became of them.
+    /// Messages that are gone, for any reason.
     gone: u64,
     /// Whether all that waits is in memory, so that nothing is overlooked.
     is_roomy: bool,

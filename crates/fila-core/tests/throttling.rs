@@ -149,7 +149,7 @@ fn a_strict_line_waits_behind_its_head_and_keeps_its_order() {
             assert_eq!(shell.settle(queue, delivery.lease, Verdict::Ack), Ok(()));
         }
     }
-    // What is behind it goes when it is acknowledged, which here takes a millisecond.
+    // The messages behind it go when it is acknowledged, which here takes a millisecond.
     assert_eq!(order, [(0, 0), (0, 4), (100, 1), (101, 2), (200, 3)]);
 }
 
@@ -306,7 +306,7 @@ fn tokens_for_a_queue_that_nobody_reads_go_to_one_that_somebody_does() {
     let seen = watch(&mut shell, 500);
     assert_eq!(times(&seen), [200, 300, 400, 500, 600]);
     assert_eq!(count_by_name(&seen)["read"], 5);
-    // And when somebody comes, it has its share again.
+    // And when a consumer comes, it has its share again.
     shell.subscribe(queue, u32::MAX);
     let counts = count_by_name(&watch(&mut shell, 400));
     assert_eq!(counts["unread"], 2, "{counts:?}");
@@ -335,7 +335,7 @@ fn one_that_needs_two_busy_buckets_is_not_kept_waiting_for_ever() {
             .map(|it| it.0)
             .collect();
         check_windows(&times, 10.0, 1.0);
-        // What is kept apart for the other bucket is lost to this one while it is full, no more.
+        // The tokens reserved for messages of the other bucket are lost to this one while it is full, no more.
         assert!(times.len() >= 50, "{bucket}: {} of 100", times.len());
     }
 }
@@ -352,7 +352,7 @@ fn of_many_who_wait_none_is_forgotten_with_those_who_have_gone() {
         many(&mut shell, gone, 2, &of(number));
     }
     shell.delete(gone);
-    // And who has gone takes no tokens with him.
+    // And a consumer that leaves takes no tokens.
     let left = 600 - shell.stats(queue).leased;
     watch(&mut shell, left + 2);
     assert_eq!(shell.stats(queue).leased, 600);

@@ -155,7 +155,7 @@ fn whichever_sync_fails_nothing_confirmed_is_lost() {
 
 #[test]
 fn a_full_disk_refuses_writes_loses_nothing_and_is_forgotten_once_there_is_room() {
-    // Room for a part of the first commit, for some, and for so many that tables are filed, too.
+    // Room for a part of the first commit, for some commits, and for enough that the engine also flushes tables.
     for room in [100, 70_000, 500_000, 3_000_000] {
         let (_place, watch) = watched();
         let (store, shard) = open(&watch);

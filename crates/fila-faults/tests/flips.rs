@@ -19,7 +19,7 @@ enum Outcome {
     Refused,
     /// Something was reported that could not be read.
     Reported,
-    /// All was there: nobody reads the bit.
+    /// All messages were there: the store does not read the bit.
     Harmless,
 }
 
@@ -45,7 +45,7 @@ fn restore(recording: &Recording) -> TempDir {
     place
 }
 
-/// What the file is, without its number.
+/// The kind of a file: its name without its number.
 fn kind(root: &Path, file: &Path) -> String {
     let name = file.strip_prefix(root).unwrap().display().to_string();
     name.chars()

@@ -24,7 +24,7 @@ fn nothing_confirmed_is_lost_in_two_hundred_power_cuts() {
     assert!(tally.messages > 1_000, "{tally:?}");
 }
 
-/// What the cuts are compared with would be worth nothing if it let everything pass.
+/// The check of the power cuts would be worthless if it let everything pass.
 #[test]
 fn a_disk_that_only_says_it_has_synced_is_found_out() {
     let mut rng = Rng::with_seed(3);
@@ -34,7 +34,7 @@ fn a_disk_that_only_says_it_has_synced_is_found_out() {
     let lost = cuts::cut(&mut rng, &recording, &states, 80).unwrap_err();
     let said = format!("{lost:?}");
     println!("{said}");
-    // What was lost is as planned, so nobody needs to see it.
+    // The loss is planned, so the directory need not be kept.
     let kept = said.split("is in ").nth(1).unwrap();
     std::fs::remove_dir_all(kept.lines().next().unwrap()).unwrap();
 }

@@ -1,5 +1,5 @@
 #![cfg(test)] // helpers may unwrap, as tests do
-//! What the sources of a configuration say, and how mistakes in them are reported.
+//! The sources of a configuration, and the reports of mistakes in them.
 
 use std::ffi::OsString;
 use std::fs;

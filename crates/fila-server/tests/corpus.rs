@@ -1,5 +1,5 @@
-//! What the fuzzer checks, on the corpus that is kept and on texts that are like it: `scripts/fuzz` needs a nightly
-//! toolchain, this does not.
+//! The checks of the fuzzer, on the stored corpus and on similar texts. `scripts/fuzz` needs a nightly toolchain, this
+//! test does not.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 #[path = "../../../fuzz/corpus.rs"]
@@ -41,7 +41,7 @@ fn the_corpus_sets_a_key_of_every_section() {
     assert_eq!(sections, fila_server::config::Section::ALL.into());
 }
 
-/// Pieces of which files are made, so that what is thrown together is often nearly one.
+/// Fragments of files, so that a random combination is often nearly valid.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let sections = prop::sample::select(vec![
         "server",

@@ -1,5 +1,5 @@
 #![cfg(test)] // helpers may unwrap, as tests do
-//! A collector that does not answer holds nobody up. One test, since a process has one logger.
+//! A collector that does not answer delays no request. One test, since a process has one logger.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn an_export_needs_a_runtime_and_a_silent_collector_does_not_hold_up_the_shutdow
         .enable_all()
         .build()
         .unwrap();
-    // Connections are accepted by the system, and nobody ever answers them.
+    // The system accepts connections, and the listener never answers them.
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let config = Loader::new()

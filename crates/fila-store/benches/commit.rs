@@ -97,7 +97,7 @@ fn compare<E: Engine>(
 /// Messages that are read back at a time.
 const PAGE: usize = 256;
 
-/// Measures what it takes to read so many messages, all of which have to be found.
+/// Measures the cost of reading `messages` messages, which must all be found.
 fn timed(messages: usize, read: impl FnOnce() -> Result<usize, Failure>) -> Result<Cost, Failure> {
     let (start, cpu) = (Instant::now(), cpu_time()?);
     let found = read()?;
@@ -144,7 +144,7 @@ enum Operation {
 }
 
 trait Contender {
-    /// Puts so many messages in one commit.
+    /// Puts `count` messages in one commit.
     fn put(&mut self, count: u64) -> Result<(), Failure>;
 
     /// Deletes as many of the oldest in one commit.

@@ -1,5 +1,5 @@
-//! What the fuzzer checks, on the corpus that is kept and on random bytes: `scripts/fuzz` needs a nightly toolchain,
-//! this does not.
+//! The checks of the fuzzer, on the stored corpus and on random bytes. `scripts/fuzz` needs a nightly toolchain, this
+//! test does not.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 #[path = "../../../fuzz/corpus.rs"]

@@ -1,4 +1,4 @@
-//! Writes that fail: nobody is told a lie, nothing more is taken, and the retry happens once.
+//! Writes that fail: every answer is true, the engine takes no more writes, and a retry takes effect once.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 use fila_store::{

@@ -94,7 +94,7 @@ fn place(id: MessageId) -> Locator {
     }
 }
 
-/// What a message carries follows from its id, so that a mixed-up one is noticed.
+/// The payload of a message follows from its id, so that the test notices a mix-up.
 fn payload(id: MessageId) -> Payload {
     let length = (id.counter() * 37 % 2_000) as usize;
     let headers = vec![("id".to_owned(), id.to_string())];
@@ -119,7 +119,7 @@ fn found(shard: &impl Shard) -> Vec<StoredMessage> {
     entries
 }
 
-/// What the writer has said so far.
+/// The reports of the writer so far.
 #[derive(Default)]
 struct Told {
     /// The messages that are there after all confirmed commits.
@@ -160,7 +160,7 @@ fn kill_and_check<P: OnDisk>(writer: &str, durability: Durability) {
     let mut told = Told::default();
     for round in 0..rounds() {
         let mut process = child::run(writer, directory.path(), None);
-        // The moment is random because nobody waits for the writer; the rounds differ in how far it gets.
+        // The moment is random because the test does not wait for the writer; the rounds differ in how far it gets.
         let mut commits = 20 + round * 7919 % 300;
         while commits > 0 {
             let line = process.lines().next().expect("the writer goes on writing");
@@ -186,7 +186,7 @@ fn kill_and_check<P: OnDisk>(writer: &str, durability: Durability) {
     }
 }
 
-/// Puts up to sixteen messages and deletes about as many of the oldest in every commit, for ever.
+/// Puts up to sixteen messages and deletes about as many of the oldest in every commit, until it is killed.
 fn write<P: OnDisk>(durability: Durability) {
     let engine = open::<P>(&child::directory(), durability);
     let shard = claim(&engine);
@@ -271,7 +271,7 @@ fn carried(shard: &impl Shard) -> Vec<(StoredMessage, u64)> {
     page.items.into_iter().zip(numbers).collect()
 }
 
-/// Moves some messages from one queue to the other in every commit, to and fro, for ever.
+/// Moves some messages from one queue to the other in every commit, to and fro, until it is killed.
 fn move_about<P: OnDisk>() {
     let engine = open::<P>(&child::directory(), Durability::Os);
     let shards = ["here", "there"].map(|queue| claim_named(&engine, queue));

@@ -1,4 +1,4 @@
-//! What a scheduler meets on bad days: how long the slowest dequeue takes beside the usual one.
+//! Difficult loads: how long the slowest dequeue takes compared with the usual one.
 
 use std::time::{Duration, Instant};
 
@@ -106,7 +106,7 @@ fn offer_rival(scheduler: &rival::Scheduler<Item>, tenant: usize, task: rival::T
 }
 
 fn dear(room: Room, size: usize) -> (Vec<Duration>, Vec<Duration>) {
-    // The rival walks through every round, so it gets a hundredth of the tasks.
+    // The published crate walks through every round, so it gets 1 % of the tasks.
     let few = size / 100;
     let rival = Rival::new(room, false);
     for tenant in 0..few {

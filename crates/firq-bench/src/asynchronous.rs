@@ -1,4 +1,4 @@
-//! Tokio: how many tasks a second get from one task to another, and how long it takes to wake one that waits.
+//! Tokio: how many items a second get from one task to another, and how long it takes to wake a waiting task.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const ROOM: usize = 1 << 10;
 
 /// Measures tasks a second.
 type Rate = fn(&Runtime, u64) -> f64;
-/// Measures how long each of so many tasks was on its way.
+/// Measures the latency of each task.
 type Wakes = fn(&Runtime, usize) -> Vec<Duration>;
 
 pub(crate) fn run(effort: Effort) -> Vec<Report> {
@@ -107,7 +107,7 @@ fn item(number: u64) -> Item {
     }
 }
 
-/// Lets a producer and a consumer run at the same time, and returns how many of `tasks` a second they did.
+/// Runs a producer and a consumer at the same time, and returns their rate in tasks a second.
 fn race(
     runtime: &Runtime,
     tasks: u64,
@@ -226,8 +226,7 @@ fn rival_rate(runtime: &Runtime, tasks: u64) -> f64 {
     race(runtime, tasks, producer, consumer)
 }
 
-/// Sends an item every 100 µs or so, from a thread of its own, and returns how long each was on its way to the
-/// consumer.
+/// Sends an item about every 100 µs, from its own thread, and returns the latency of each to the consumer.
 fn wakes(
     runtime: &Runtime,
     wakes: usize,

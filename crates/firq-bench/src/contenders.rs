@@ -1,4 +1,4 @@
-//! Those that are measured, behind one small interface.
+//! The queues under test, behind one small interface.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -10,14 +10,14 @@ use firq_core_rival as rival;
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// What travels through a queue: whose it is, and when it was sent.
+/// An item in a queue: its tenant, and the time it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
     pub(crate) tenant: u64,
     pub(crate) sent: Instant,
 }
 
-/// How large a contender's queue is.
+/// The size of a contender's queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) total: usize,
@@ -29,16 +29,16 @@ pub(crate) struct Room {
 pub(crate) trait Contender: Send + Sync {
     fn name(&self) -> String;
 
-    /// Puts an item in; `false` if it was refused for lack of room.
+    /// Puts an item in; `false` if the queue is full.
     fn offer(&self, item: Item) -> bool;
 
-    /// Puts an item in, and waits for room if need be.
+    /// Puts an item in, and waits for room if the queue is full.
     fn put(&self, item: Item);
 
-    /// Takes an item out, which there must be.
+    /// Takes an item out. The queue must not be empty.
     fn take(&self) -> Item;
 
-    /// Takes an item out, and waits for one if need be.
+    /// Takes an item out, and waits for one if the queue is empty.
     fn take_wait(&self) -> Item;
 }
 
@@ -65,7 +65,7 @@ impl PlainTask {
     }
 }
 
-/// The floor: one lock, one queue, fair to nobody.
+/// The lower bound: one lock, one queue, no fairness.
 #[derive(Debug)]
 pub(crate) struct Fifo {
     state: Mutex<FifoState>,
@@ -74,7 +74,7 @@ pub(crate) struct Fifo {
     room: usize,
 }
 
-/// Counts those who wait, since calling nobody costs a system call.
+/// Counts the waiting threads, because a notification costs a system call even if no thread waits.
 #[derive(Debug, Default)]
 struct FifoState {
     queue: VecDeque<PlainTask>,
@@ -238,7 +238,7 @@ pub(crate) struct Rival {
 }
 
 impl Rival {
-    /// Returns one that refuses what does not fit, or lets the sender wait.
+    /// Returns a scheduler that refuses tasks without room, or lets the sender wait.
     pub(crate) fn new(room: Room, waits: bool) -> Self {
         let backpressure = match waits {
             true => rival::BackpressurePolicy::Timeout { wait: FOR_EVER },
@@ -263,7 +263,7 @@ impl Rival {
     }
 }
 
-/// Returns a task of the rival.
+/// Returns a task of the published crate.
 pub(crate) fn rival_task(item: Item, cost: u64, deadline: Option<Instant>) -> rival::Task<Item> {
     rival::Task {
         payload: item,
@@ -293,7 +293,7 @@ impl Contender for Rival {
 
     fn take(&self) -> Item {
         loop {
-            // It answers `Empty` now and then although there are tasks.
+            // It sometimes answers `Empty` although there are tasks.
             if let rival::DequeueResult::Task { task, .. } = self.scheduler.try_dequeue() {
                 return task.payload;
             }
@@ -310,7 +310,7 @@ impl Contender for Rival {
     }
 }
 
-/// Ours.
+/// The crate of this repository.
 #[derive(Debug)]
 pub(crate) struct Ours {
     scheduler: ours::Scheduler<Item>,
@@ -332,7 +332,7 @@ impl Ours {
         }
     }
 
-    /// Returns one whose senders wait for room.
+    /// Returns a scheduler whose senders wait for room.
     pub(crate) fn waiting(room: Room) -> Self {
         Self::new(room, ours::BackpressurePolicy::Timeout { wait: FOR_EVER })
     }

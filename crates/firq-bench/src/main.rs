@@ -80,7 +80,7 @@ const SCENARIOS: [Scenario; 8] = [
     ("http", http::run),
 ];
 
-/// What the command line asks for.
+/// The arguments of the command line.
 #[derive(Debug)]
 struct Options {
     /// The scenarios to run; all if empty.

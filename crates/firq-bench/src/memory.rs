@@ -1,4 +1,4 @@
-//! Bytes, counted by the allocator.
+//! Memory, counted by the allocator.
 
 use std::time::Instant;
 

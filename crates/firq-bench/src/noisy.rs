@@ -1,4 +1,4 @@
-//! A noisy neighbour: 99 quiet tenants beside one that floods, and a server that is slower than both.
+//! A noisy neighbour: 99 quiet tenants, one that floods, and a server that is slower than the load.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const QUIET: u64 = 99;
 const NOISY: u64 = QUIET;
 /// Each quiet tenant sends one task in this time: 100 a second.
 const QUIET_EVERY: Duration = Duration::from_millis(10);
-/// The server does 15,000 a second.
+/// The server serves 15,000 tasks a second.
 const SERVICE: Duration = Duration::from_nanos(1_000_000_000 / 15_000);
 
 pub(crate) fn run(effort: Effort) -> Vec<Report> {
@@ -119,7 +119,7 @@ fn trickle(contender: &dyn Contender, stop: &AtomicBool, offered: &AtomicU64, re
     }
 }
 
-/// Serves at the server's pace, and returns the waits of quiet tasks and how many noisy ones were served.
+/// Serves at the server's rate, and returns the waits of quiet tasks and the number of noisy ones served.
 fn serve(contender: &dyn Contender, time: Duration) -> (Vec<Duration>, u64) {
     let begin = Instant::now();
     let warm = begin + time / 10;
@@ -135,7 +135,7 @@ fn serve(contender: &dyn Contender, time: Duration) -> (Vec<Duration>, u64) {
                 _ => waits.push(now - item.sent),
             }
         }
-        // The work: the server is busy, not asleep. What it fell behind is not made up for in a burst.
+        // The work: the server is busy, not asleep. If it falls behind, it does not catch up in a burst.
         free = (free + SERVICE).max(now + SERVICE / 2);
         while Instant::now() < free {
             std::hint::spin_loop();

@@ -1,4 +1,4 @@
-//! One thread, one enqueue and one dequeue at a time: what a task costs when nobody is in the way.
+//! One thread, one enqueue and one dequeue at a time: the cost of a task without contention.
 
 use std::time::Instant;
 
@@ -81,7 +81,7 @@ fn row(tenants: usize, samples: usize, pairs: usize) -> Vec<Cell> {
     ]
 }
 
-/// Returns the numbers of all tenants in an order that no cache foresees.
+/// Returns the numbers of all tenants in an order that a cache cannot predict.
 fn shuffled(tenants: usize) -> Vec<u64> {
     let mut order: Vec<u64> = (0..tenants as u64).collect();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) title: String,
-    /// How the figures were measured, and what is wanted.
+    /// How the figures were measured, and the goal.
     pub(crate) note: &'static str,
     pub(crate) columns: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<Cell>>,

@@ -1,5 +1,4 @@
-//! Contention: what shards do for throughput and for the time that tasks are queued, with many tenants and with a
-//! hot one.
+//! Contention: the effect of shards on throughput and on the time in the queue, with many tenants and with a hot one.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Producers and consumers on threads of their own: how many tasks a second get through.
+//! Producers and consumers, each on its own thread: the throughput in tasks a second.
 
 mod batches;
 
@@ -16,12 +16,12 @@ const TENANTS: u64 = 1000;
 /// The tenant of the item that tells a consumer to stop.
 const STOP: u64 = u64::MAX;
 
-/// Whose the items are.
+/// The tenants of the items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mix {
-    /// Every tenant's in turn.
+    /// All tenants in turn.
     Even,
-    /// Every other one is the same tenant's.
+    /// Every second item belongs to one tenant.
     Hot,
 }
 
@@ -100,7 +100,7 @@ fn row((producers, consumers): (usize, usize), samples: usize, tasks: usize) -> 
     row
 }
 
-/// Returns how many million tasks a second get through.
+/// Returns the throughput in million tasks a second.
 pub(crate) fn through(
     contender: &dyn Contender,
     mix: Mix,
@@ -132,8 +132,8 @@ pub(crate) fn through(
     (each * producers) as f64 / took.as_secs_f64() / 1e6
 }
 
-/// Lets all senders and receivers start together, and returns the time from the first start of a sender to
-/// the end of the last receiver.
+/// Starts all senders and receivers together, and returns the time from the first start of a sender to the end of the last
+/// receiver.
 fn race(
     senders: usize,
     receivers: usize,

@@ -125,7 +125,7 @@ fn the_queue_is_never_longer_than_its_capacity() {
     }
 }
 
-/// 3 and 6: what was accepted is found, none is lost on the way and none comes twice; a drain ends.
+/// 3 and 6: every accepted task is found, none is lost and none comes twice; a drain ends.
 #[test]
 fn everything_accepted_comes_out_once_and_then_the_scheduler_is_closed() {
     for shards in SHARDS {

@@ -141,7 +141,7 @@ fn closing_at_once_ends_a_blocked_dequeue() {
     }
 }
 
-/// What is accepted while the scheduler closes is delivered before `Closed`.
+/// A task that is accepted while the scheduler closes is delivered before `Closed`.
 #[test]
 fn draining_delivers_what_was_accepted() {
     for shards in [1, 2] {

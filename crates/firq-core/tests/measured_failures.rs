@@ -1,4 +1,4 @@
-//! What was measured to go wrong in firq-core 0.1.3, each as a test that this crate passes.
+//! The measured failures of firq-core 0.1.3, each as a test that this crate passes.
 //!
 //! Time stands still in all of them unless a test moves it.
 

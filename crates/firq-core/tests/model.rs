@@ -62,7 +62,7 @@ struct Queued {
     deadline: Option<Instant>,
 }
 
-/// What is queued, by number; numbers grow.
+/// The queued tasks, by number; numbers grow.
 #[derive(Debug, Default)]
 struct Model {
     queued: BTreeMap<u64, Queued>,

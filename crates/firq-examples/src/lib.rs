@@ -1,4 +1,4 @@
-//! What several examples need beside Firq: tables, percentiles, a verdict, and HTTP over loopback.
+//! Helpers of the examples: tables, percentiles, a verdict, and HTTP over loopback.
 //!
 //! You need none of it to use Firq. Read the examples in `src/bin` first; each stands on its own.
 

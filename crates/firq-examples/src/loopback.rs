@@ -1,4 +1,4 @@
-//! A server and a client on this machine, for the examples that speak HTTP.
+//! A server and a client on this machine, for the examples that use HTTP.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::BoxError;
 
-/// An application that is being served on a port of loopback.
+/// An application that listens on a port of loopback.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -34,7 +34,7 @@ impl Server {
         let address = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = axum::serve(listener, app).with_graceful_shutdown(async {
-            let _ = stopped.await; // a server that was dropped is to stop, too
+            let _ = stopped.await; // a drop of the sender also stops the server
         });
         Ok(Self {
             address,
@@ -43,18 +43,18 @@ impl Server {
         })
     }
 
-    /// Returns where the server listens.
+    /// Returns the address of the server.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more connections, and waits until those that are open have ended.
+    /// Takes no more connections, and waits until the open ones have ended.
     ///
     /// # Errors
     /// If serving failed.
     pub async fn stop(self) -> Result<(), BoxError> {
-        let _ = self.stop.send(()); // one that has ended by itself does not listen
+        let _ = self.stop.send(()); // fails only if the server has ended already
         Ok(self.serving.await??)
     }
 }
@@ -66,7 +66,7 @@ pub struct Client {
     address: SocketAddr,
 }
 
-/// What a server has answered.
+/// The answer of a server.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status.
@@ -94,7 +94,7 @@ impl Client {
         Self { inner, address }
     }
 
-    /// Gets a path, with a header of the caller's.
+    /// Gets a path, with one additional header.
     ///
     /// # Errors
     /// If there is no answer.

@@ -1,6 +1,6 @@
-//! Every example runs, ends by itself, and shows what it says.
+//! Every example runs, ends by itself, and shows its lessons.
 //!
-//! Each fails by its exit status if a lesson was not seen, so there is little to check here but that.
+//! An example that does not show a lesson fails with its exit status, so these tests check little else.
 
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -27,10 +27,7 @@ fn shows(example: &str, phrase: &str) {
 
 #[test]
 fn worker_pool_shares_processors_by_cost() {
-    shows(
-        env!("CARGO_BIN_EXE_worker_pool"),
-        "though nobody gave it a priority",
-    );
+    shows(env!("CARGO_BIN_EXE_worker_pool"), "without any priority");
 }
 
 #[test]
@@ -44,7 +41,7 @@ fn webhooks_keep_a_dead_endpoint_to_itself() {
 }
 
 #[test]
-fn fan_out_cancels_what_nobody_waits_for() {
+fn fan_out_cancels_questions_whose_caller_has_left() {
     shows(env!("CARGO_BIN_EXE_fan_out"), "were never asked");
 }
 

@@ -1,4 +1,4 @@
-//! Who is served, and how much.
+//! Which tenants are served, and how much.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod common;
@@ -19,7 +19,7 @@ fn keep_sending(service: &impl TestService, req: Req, clients: usize, end: Insta
         tokio::spawn(async move {
             while Instant::now() < end {
                 if service.clone().oneshot(req).await.is_err() {
-                    tokio::time::sleep(MILLI).await; // or it would try again for ever at this very moment
+                    tokio::time::sleep(MILLI).await; // otherwise it would try again endlessly at the same moment
                 }
             }
         });

@@ -97,7 +97,7 @@ fn throughput(samples: usize, jobs: u64) {
 /// A job as the channels hold it.
 type Boxed = Box<dyn FnMut() -> Pin<Box<dyn Future<Output = Result<(), JobError>> + Send>> + Send>;
 
-/// What a submitter gets back from the channels.
+/// The answer that a submitter gets from the channels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     None,
@@ -247,7 +247,7 @@ fn latency(jobs: u64) {
     println!();
 }
 
-/// What a queued job takes, counted by the allocator.
+/// The memory of a queued job, counted by the allocator.
 fn memory() {
     const JOBS: u64 = 100_000;
     println!("| bytes per queued job | one key | a key each |");

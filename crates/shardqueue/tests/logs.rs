@@ -1,6 +1,6 @@
-//! What is logged, to the letter.
+//! The exact log events.
 //!
-//! A file of its own, because there is one subscriber for the whole process: subscribers of single threads miss
+//! This is a separate file because there is one subscriber for the whole process: subscribers of single threads miss
 //! events while others come and go.
 #![cfg(test)] // helpers may unwrap, as tests do
 

@@ -1,4 +1,4 @@
-//! Who is next, and for how long.
+//! Which key is next, and for how long.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn a_turn_lasts_while_there_is_credit() {
     let other = if first == a { b } else { a };
     assert_eq!(serve(&mut engine, 3, 3), [first; 3]);
     assert_eq!(serve(&mut engine, 4, 3), [other; 4]);
-    // The two units of debt come off the next turn, of which eight are left.
+    // The two units of debt come off the next turn, so eight are left.
     assert_eq!(serve(&mut engine, 3, 3), [first; 3]);
     assert_eq!(engine.next_key(), Some(other));
 }

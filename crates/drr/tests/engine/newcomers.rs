@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Serves an endless row of newcomers, each of which comes when the last has been served, beside a
-/// ring; returns how many of `count` dispatches were newcomers'.
+/// Serves a ring and an endless row of newcomers: each comes when the last has been served. Returns how many of `count`
+/// dispatches were newcomers'.
 fn endless(engine: &mut Drr, ring: &[Key], cost: u64, count: usize) -> usize {
     let mut newcomers = 0;
     awake(engine, 1);

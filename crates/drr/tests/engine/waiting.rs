@@ -1,4 +1,4 @@
-//! How long a key waits: what is foreseen, what is bounded, and what then happens.
+//! How long a key waits: the forecast, the bound, and the actual wait.
 
 use std::collections::BTreeSet;
 

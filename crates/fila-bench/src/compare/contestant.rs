@@ -1,4 +1,4 @@
-//! Who is compared, with the settings of each and what a confirmation of it is worth.
+//! The servers that are compared, with their settings and the meaning of their confirmations.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,16 +6,16 @@ use std::process::Command;
 use super::driver::Driver;
 use super::fila::{Fila, Way};
 
-/// A server in one of its settings.
+/// A server with one set of settings.
 #[derive(Debug)]
 pub(crate) struct Contestant {
     pub(crate) name: &'static str,
     kind: Kind,
-    /// What it is, as it is measured here.
+    /// The settings of this measurement.
     pub(crate) setting: &'static str,
-    /// What has happened when it confirms a message.
+    /// Where a message is when the server confirms it.
     pub(crate) confirms: &'static str,
-    /// What a message that it has confirmed survives.
+    /// The failures that a confirmed message survives.
     pub(crate) survives: &'static str,
 }
 
@@ -28,10 +28,10 @@ enum Kind {
     RabbitQuorum,
 }
 
-/// The one that all others are compared with.
+/// The contestant that all others are compared with.
 pub(crate) const OURS: &str = "fila-fsync";
 
-/// Where programs are that are not in everybody's path.
+/// Directories of programs that are often not in the path.
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/local/bin"];
 
 const KILL_AND_POWER: &str = "kill -9 and power cuts";
@@ -108,7 +108,7 @@ impl Contestant {
         matches!(self.kind, Kind::Fila(..))
     }
 
-    /// Tells whether a name means this one: its own, or what it begins with.
+    /// Tells whether a name selects this contestant: its full name or a prefix.
     pub(crate) fn is_meant_by(&self, name: &str) -> bool {
         let rest = self.name.strip_prefix(name);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
@@ -117,7 +117,7 @@ impl Contestant {
     /// Returns its version.
     ///
     /// # Errors
-    /// Says why it cannot be measured.
+    /// The reason why it cannot be measured.
     pub(crate) fn version(&self) -> Result<String, String> {
         if !self.is_ours() && !cfg!(feature = "peers") {
             return Err("its client is not built in; add `--features peers`".to_owned());
@@ -140,7 +140,7 @@ impl Contestant {
         }
     }
 
-    /// Starts it on a directory, which may be one that it was killed on; returns when it answers.
+    /// Starts it on a directory, possibly one from before a kill. Returns when it answers.
     pub(crate) async fn start(&self, directory: &Path) -> anyhow::Result<Box<dyn Driver>> {
         std::fs::create_dir_all(directory)?;
         Ok(match self.kind {
@@ -164,7 +164,7 @@ impl Contestant {
     }
 }
 
-/// Returns where a program is, if it is installed.
+/// Returns the path of a program, if it is installed.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
@@ -172,7 +172,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     programs.find(|program| program.is_file())
 }
 
-/// Returns the version that a program says it is.
+/// Returns the version that a program prints.
 fn said(program: &str) -> Option<String> {
     let output = Command::new(find(program)?).arg("--version").output();
     let output = String::from_utf8(output.ok()?.stdout).ok()?;

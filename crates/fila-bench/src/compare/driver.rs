@@ -1,7 +1,7 @@
-//! What every server under test can do: take messages and confirm them, hand them out and have them acknowledged.
+//! The interface to every server under test: send messages until they are confirmed, consume and acknowledge them.
 //!
-//! A driver is as generous to its server as the server's own idioms allow: what may be batched is batched, what need not be
-//! waited for is not. What all share is the work: so many messages, [`OUTSTANDING`] of them unconfirmed at most, the same
+//! A driver uses its server in the fastest way that is usual for it: it batches where it can, and waits only where it has
+//! to. All drivers do the same work: the same number of messages, at most [`OUTSTANDING`] of them unconfirmed, the same
 //! payloads, one connection for the producer and one or two for each consumer.
 
 use std::pin::Pin;
@@ -16,44 +16,45 @@ use tokio::sync::watch;
 /// Messages that a producer has unconfirmed, and that a consumer has in flight.
 pub(crate) const OUTSTANDING: usize = 256;
 
-/// What a driver does, in the background or not.
+/// The future of a driver's operation.
 pub(crate) type BoxFuture<'a, T = ()> =
     Pin<Box<dyn Future<Output = anyhow::Result<T>> + Send + 'a>>;
 
-/// A running server, and how it is spoken to. The server ends with it, by `kill -9`.
+/// A running server and its client. Dropping it ends the server with `kill -9`.
 pub(crate) trait Driver: Send + Sync {
-    /// Makes a durable queue.
+    /// Creates a durable queue.
     fn create<'a>(&'a self, queue: &'a str) -> BoxFuture<'a>;
 
     /// Sends messages on one connection with at most [`OUTSTANDING`] unconfirmed, until all are confirmed.
     fn produce<'a>(&'a self, queue: &'a str, load: Load) -> BoxFuture<'a>;
 
-    /// Returns a connection on which single messages are sent.
+    /// Returns a connection for single messages.
     fn sender<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Box<dyn Sender>>;
 
-    /// Takes and acknowledges messages until all consumers together have had enough, and the server has heard of it.
+    /// Takes and acknowledges messages until all consumers together have taken enough and the server has the
+    /// acknowledgements.
     fn consume<'a>(&'a self, queue: &'a str, goal: &'a Goal) -> BoxFuture<'a>;
 
     /// Returns the server's process.
     fn process(&self) -> &dyn Running;
 }
 
-/// The process of a server under test, and all it has started. Ended with `kill -9` when it is dropped.
+/// The process of a server under test, with its child processes. Dropping it ends them with `kill -9`.
 pub(crate) trait Running {
-    /// Returns what it holds in memory, in MiB.
+    /// Returns its memory, in MiB.
     fn memory(&self) -> anyhow::Result<u64>;
 
     /// Returns the processor time that it has used so far.
     fn processor_time(&self) -> anyhow::Result<Duration>;
 }
 
-/// A connection on which single messages are sent, many at a time.
+/// A connection for single messages, many of them at the same time.
 pub(crate) trait Sender: Send + Sync {
     /// Sends a message and waits until it is confirmed.
     fn send(&self, payload: Bytes) -> BoxFuture<'_>;
 }
 
-/// What is sent.
+/// The messages to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) messages: u64,
@@ -63,7 +64,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Returns the payloads: numbered, and otherwise of bytes that cannot be compressed.
+    /// Returns the payloads: a number, followed by bytes that cannot be compressed.
     pub(crate) fn payloads(self) -> impl Iterator<Item = (u64, Bytes)> + Send {
         let mut body = body(self.size);
         (0..self.messages).map(move |number| {
@@ -85,7 +86,7 @@ pub(crate) fn body(size: usize) -> Vec<u8> {
     body
 }
 
-/// How many messages consumers take together, and what they have seen.
+/// How many messages the consumers take together, and the messages that they have taken.
 #[derive(Debug)]
 pub(crate) struct Goal {
     messages: u64,
@@ -93,7 +94,7 @@ pub(crate) struct Goal {
     sum: AtomicU64,
     reached: watch::Sender<bool>,
     first: OnceLock<Instant>,
-    /// When the times in payloads are counted from; and how long each message took, in nanoseconds.
+    /// The origin of the times in payloads, and the latency of each message in nanoseconds.
     clock: Instant,
     times: Option<Mutex<Vec<u64>>>,
 }
@@ -111,7 +112,7 @@ impl Goal {
         }
     }
 
-    /// Also takes the time of each message since it was [stamped](Self::stamp).
+    /// Also measures the latency of each message since it was [stamped](Self::stamp).
     pub(crate) fn timed(messages: u64) -> Self {
         Self {
             times: Some(Mutex::new(Vec::with_capacity(messages as usize))),
@@ -119,7 +120,7 @@ impl Goal {
         }
     }
 
-    /// Notes in a payload which message it is, and when it is sent.
+    /// Writes the number of the message and the current time into a payload.
     pub(crate) fn stamp(&self, number: u64, body: &mut [u8]) {
         body[..8].copy_from_slice(&number.to_be_bytes());
         body[8..16].copy_from_slice(&self.now().to_be_bytes());
@@ -129,13 +130,16 @@ impl Goal {
         u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Counts a message that a consumer has got.
+    /// Counts a message that a consumer received.
     pub(crate) fn take(&self, payload: &[u8]) -> anyhow::Result<()> {
         self.first.get_or_init(Instant::now);
         let number = number(payload, 0)?;
         if let Some(times) = &self.times {
             let time = self.now().saturating_sub(self::number(payload, 8)?);
-            times.lock().expect("nobody panics with it").push(time);
+            times
+                .lock()
+                .expect("no thread panics while it holds the lock")
+                .push(time);
         }
         self.sum.fetch_add(number, Ordering::Relaxed);
         if self.taken.fetch_add(1, Ordering::Relaxed) + 1 >= self.messages {
@@ -153,14 +157,14 @@ impl Goal {
         *self.reached.borrow()
     }
 
-    /// Waits until enough were taken.
+    /// Waits until the consumers have taken enough messages.
     pub(crate) async fn reached(&self) {
         let mut reached = self.reached.subscribe();
-        // The sender is ours.
+        // This cannot fail: `self` owns the sender.
         let _ = reached.wait_for(|reached| *reached).await;
     }
 
-    /// Checks that each message was taken once.
+    /// Checks that the consumers took each message once.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let taken = self.taken.load(Ordering::Relaxed);
         let sum = self.sum.load(Ordering::Relaxed);
@@ -172,7 +176,7 @@ impl Goal {
         Ok(())
     }
 
-    /// Returns how long messages took, the shortest first.
+    /// Returns the latencies, the shortest first.
     pub(crate) fn into_times(self) -> Vec<Duration> {
         let times = self.times.map(|times| times.into_inner());
         let mut times = times.and_then(Result::ok).unwrap_or_default();

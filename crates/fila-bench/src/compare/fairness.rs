@@ -1,4 +1,4 @@
-//! What fairness costs end to end: the same work under one key, which is a FIFO, and under many, in the same run.
+//! The cost of fairness end to end: the same work with one key, which is a FIFO, and with many, in the same run.
 
 use std::path::Path;
 
@@ -11,32 +11,32 @@ use super::workloads::{self, in_time};
 
 const KEYS: [u64; 4] = [1, 10, 1_000, 100_000];
 
-/// How much more a message may cost than under one key.
+/// How much more a message may cost than with one key.
 const ALLOWED: [Option<f64>; 4] = [None, Some(0.05), Some(0.05), Some(0.15)];
 
-/// What one round says of a number of keys.
+/// The results of one round for one number of keys.
 #[derive(Clone, Copy, Debug)]
 struct KeysSample {
     produce: f64,
     drain: f64,
     lifecycle: f64,
-    /// Processor time of the server for a message in, out, and through, in microseconds.
+    /// Processor time of the server for the whole life of a message, in microseconds.
     processor: f64,
 }
 
-/// What all rounds say.
+/// The results of all rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Fairness {
     rounds: Vec<[KeysSample; 4]>,
 }
 
 impl Fairness {
-    /// Plays one round on a server of its own, the numbers of keys in turns.
+    /// Runs one round on a new server, the numbers of keys in turns.
     pub(crate) async fn round(&mut self, directory: &Path, messages: u64) -> anyhow::Result<()> {
         let server = Fila::start(directory, "fsync", Way::Streams)?;
         let mut samples = Vec::new();
         let round = self.rounds.len();
-        // The first load has a fresh store; each round begins with another one.
+        // The first load gets an empty store, so each round begins with a different number of keys.
         for turn in 0..KEYS.len() {
             let place = (turn + round) % KEYS.len();
             let load = Load {

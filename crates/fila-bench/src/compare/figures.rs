@@ -1,4 +1,4 @@
-//! What was measured: for each figure, size and contestant one sample a round, and what the rounds say together.
+//! The samples: one for each figure, size, contestant and round. Also their medians and ratios.
 
 use std::collections::HashMap;
 
@@ -70,7 +70,7 @@ impl Metric {
         }
     }
 
-    /// Writes a figure as people read it.
+    /// Formats a figure for people.
     pub(crate) fn show(self, value: f64) -> String {
         match self.unit() {
             "messages/s" | "us" => thousands(value),
@@ -80,7 +80,7 @@ impl Metric {
     }
 }
 
-/// All samples, in the order of the rounds. One that failed is not a number.
+/// All samples, in the order of the rounds. A failed one is NaN.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     samples: HashMap<(Metric, usize, &'static str), Vec<f64>>,
@@ -102,14 +102,14 @@ impl Figures {
         median(self.samples(metric, size, name).iter().copied())
     }
 
-    /// Returns the median of our figure divided by another's, taken in the same round.
+    /// Returns the median of the ratio of our figure to another's in the same round.
     pub(crate) fn ratio(&self, metric: Metric, size: usize, name: &'static str) -> Option<f64> {
         let ours = self.samples(metric, size, OURS);
         let theirs = self.samples(metric, size, name);
         median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs))
     }
 
-    /// Returns everything for programs.
+    /// Returns all samples as JSON.
     pub(crate) fn json(&self, contestants: &[&'static Contestant], sizes: &[usize]) -> Vec<Value> {
         let mut rows = Vec::new();
         let metrics = Metric::RATES.into_iter().chain(Metric::LATENCIES);

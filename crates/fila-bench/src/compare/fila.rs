@@ -1,4 +1,4 @@
-//! Ourselves, through the SDK as its users have it, and by hand on the streams of `fila.v1`.
+//! Fila, through the SDK with its defaults, and by hand on the streams of `fila.v1`.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::server::Server;
 /// Messages in a frame that is made by hand.
 const FRAME: usize = 16;
 
-/// How it is spoken to.
+/// The kind of client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Sdk,
@@ -37,7 +37,7 @@ impl Fila {
         Ok(Self { server, way })
     }
 
-    /// As users are told to for throughput from one task: receipts that are awaited later, in order.
+    /// Sends as the documentation advises for throughput from one task: posts, and awaits the receipts later, in order.
     async fn produce_by_sdk(&self, queue: &str, load: Load) -> anyhow::Result<()> {
         let client = Client::connect(&self.server.address).await?;
         let queue = client.queue(queue);
@@ -110,7 +110,7 @@ impl Fila {
                 () = &mut reached => break,
             };
             goal.take(&delivery.payload)?;
-            // It is sent whether or not somebody waits.
+            // The SDK sends the result even if its future is dropped.
             drop(delivery.ack());
         }
         consumer.stop().await;
@@ -193,7 +193,7 @@ impl Driver for Fila {
     }
 }
 
-// As the server itself says: its own methods come before those of the trait.
+// The calls go to the server's inherent methods, which take precedence over the trait's.
 impl Running for Server {
     fn memory(&self) -> anyhow::Result<u64> {
         let (now, _most) = self.memory()?;

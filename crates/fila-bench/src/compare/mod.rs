@@ -1,10 +1,10 @@
-//! Ourselves and others on the same work, in the same run: durable produce, produce → consume → ack, drain, latency, what a
-//! `kill -9` costs, and memory.
+//! Fila and other brokers on the same work, in the same run: durable produce, produce → consume → ack, drain, latency,
+//! recovery after `kill -9`, and memory.
 //!
-//! Servers that are installed are started on loopback with ports and directories of their own, and killed at the end; the
-//! clients share one runtime of several threads. All servers run at once, and for each piece of work they take turns, so that
-//! what is compared was measured in the same minute; before each turn it is waited until the others have nothing left to
-//! do. A figure is the median of the rounds, a ratio the median of the rounds' ratios.
+//! The benchmark starts all installed servers on loopback, each with its own port and directory, and kills them at the end.
+//! The clients share one runtime of several threads. All servers run at the same time and take turns for each piece of work,
+//! so that the compared figures are from the same minute. Before each turn the benchmark waits until the other servers are
+//! idle. A figure is the median of the rounds, a ratio the median of the rounds' ratios.
 
 mod contestant;
 mod driver;
@@ -38,20 +38,20 @@ use workloads::in_time;
 /// Bytes of a payload.
 const SIZES: [usize; 2] = [64, 1024];
 
-/// Fairness keys of our own messages; others have none.
+/// Fairness keys of the messages for Fila. The other servers have none.
 const KEYS: u64 = 10;
 
 const DEEP: u64 = 1_000_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArguments {
-    /// A look: few messages, one round
+    /// A short run: few messages, one round
     #[arg(long)]
     quick: bool,
-    /// How often everything is measured, by turns
+    /// Number of rounds
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Only these: fila, nats, redis, rabbit, or one of their settings, such as fila-fsync
+    /// Only these servers: fila, nats, redis, rabbit, or one of their settings, such as fila-fsync
     #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
     only: Vec<String>,
     /// Only this work
@@ -63,22 +63,22 @@ pub(crate) struct CompareArguments {
     /// Messages in each piece of work
     #[arg(long, default_value_t = 100_000)]
     messages: u64,
-    /// Messages that wait when a server is killed
+    /// Messages in the backlog when a server is killed
     #[arg(long, default_value_t = 200_000)]
     backlog: u64,
-    /// Also kills ours with a million messages
+    /// Also kill Fila with a backlog of a million messages
     #[arg(long)]
     deep: bool,
-    /// Threads of the clients
+    /// Number of threads for the clients
     #[arg(long, default_value_t = 2)]
     pub(crate) threads: usize,
-    /// Where servers keep their data, on a real disk; the directory for temporary files by default
+    /// Directory for the servers' data, on a real disk [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
-    /// Also writes all samples as JSON
+    /// Also write all samples as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also draws the figures, as compare-speed.svg and compare-latency.svg
+    /// Also draw the figures, as compare-speed.svg and compare-latency.svg
     #[arg(long, value_name = "DIRECTORY")]
     svg: Option<PathBuf>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct CompareArguments {
 enum Workload {
     /// Fill a queue with 256 messages unconfirmed, and drain it with 1 and 4 consumers
     Drain,
-    /// Produce, consume and acknowledge at once, with 1 and 4 consumers
+    /// Produce, consume and acknowledge at the same time, with 1 and 4 consumers
     Lifecycle,
     /// 1,000 messages a second
     Latency,
@@ -107,7 +107,7 @@ impl CompareArguments {
         if self.quick { 1 } else { self.rounds }
     }
 
-    /// Returns how many messages there are, of so many.
+    /// Scales a number of messages down for a quick run.
     fn scaled(&self, messages: u64) -> u64 {
         if self.quick { messages / 20 } else { messages }
     }
@@ -136,7 +136,7 @@ pub(crate) async fn run(arguments: CompareArguments) -> anyhow::Result<()> {
         queues: 0,
         arguments,
     };
-    // The servers are in process groups of their own, and end when they are dropped: so a signal must end this function.
+    // A signal must end this function, not the process: dropping the servers kills them, and each has its own process group.
     let mut terminate = signal(SignalKind::terminate())?;
     for round in 0..bench.arguments.rounds() {
         eprintln!("round {} of {}", round + 1, bench.arguments.rounds());
@@ -155,7 +155,7 @@ pub(crate) async fn run(arguments: CompareArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns who is there, and says who is not.
+/// Returns the contestants that are installed, and prints the others.
 fn contestants(arguments: &CompareArguments) -> anyhow::Result<Vec<&'static Contestant>> {
     for name in &arguments.only {
         if !contestant::ALL.iter().any(|it| it.is_meant_by(name)) {
@@ -213,7 +213,7 @@ impl Bench {
                 let driver = contestant.start(&directory.join(contestant.name)).await;
                 drivers.push((*contestant, driver.context(contestant.name)?));
             }
-            // Not always the same one goes first.
+            // Each round begins with a different server.
             let first = round as usize % drivers.len();
             drivers.rotate_left(first);
             for size in self.arguments.size.clone() {
@@ -307,7 +307,7 @@ impl Bench {
                 let name = format!("restart-{round}-{messages}-{}", contestant.name);
                 let directory = self.directory.join(name);
                 let restart = in_time(workloads::restart(contestant, &directory, load)).await;
-                // What is left there is of no use, and takes room.
+                // The data is of no more use.
                 let _ = std::fs::remove_dir_all(&directory);
                 if let (Ok(restart), false) = (&restart, is_deep) {
                     for (metric, value) in [
@@ -323,7 +323,7 @@ impl Bench {
         }
     }
 
-    /// Makes a queue of its own for a piece of work, once nobody has anything left to do.
+    /// Creates a new queue for a piece of work, once all servers are idle.
     async fn queue(&mut self, driver: &dyn Driver, drivers: &Drivers) -> String {
         self.queues += 1;
         let queue = format!("queue-{}", self.queues);
@@ -334,7 +334,7 @@ impl Bench {
         queue
     }
 
-    /// Keeps a figure, or says why there is none.
+    /// Records a figure, or prints why there is none.
     fn note(
         &mut self,
         metric: Metric,

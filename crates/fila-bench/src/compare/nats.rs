@@ -1,6 +1,7 @@
 //! NATS JetStream: a stream in files with work-queue retention, and one durable pull consumer that all consumers share.
 //!
-//! Acknowledgements are not confirmed, as is usual there; a call after the last one makes sure that they have arrived.
+//! The server does not confirm acknowledgements, as is usual for NATS. A call after the last one makes sure that it has
+//! them.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -20,10 +21,10 @@ use super::workloads::until;
 
 const CONSUMER: &str = "work";
 
-/// Where JetStream answers as soon as it is there.
+/// The subject on which JetStream answers once it is ready.
 const INFO: &str = "$JS.API.INFO";
 
-/// Enough for all consumers; its default of 1,000 would hold four of them up.
+/// Enough for all consumers; the default of 1,000 would slow four of them down.
 const UNACKNOWLEDGED: i64 = 16 * OUTSTANDING as i64;
 
 pub(crate) struct Nats {

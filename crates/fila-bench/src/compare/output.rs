@@ -1,4 +1,4 @@
-//! Where the figures go: tables, JSON, and pictures.
+//! The output: tables, JSON, and pictures.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::plot;
 use super::report::ComparisonReport;
 
 impl Bench {
-    /// Prints the tables, and writes what was asked for.
+    /// Prints the tables, and writes the files that the arguments name.
     pub(super) fn report(&self) -> anyhow::Result<()> {
         let report = ComparisonReport {
             figures: &self.figures,

@@ -1,4 +1,4 @@
-//! The figures as bar charts: rates from zero, latencies by their magnitude.
+//! The figures as bar charts: rates on a linear scale, latencies on a logarithmic one.
 
 use lab::{Bar, BarChart, BarGroup, Range, Scale};
 

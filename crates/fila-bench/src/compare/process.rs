@@ -1,4 +1,4 @@
-//! A server that is not ours, in a process group of its own, on loopback, with a directory of its own.
+//! A server of another project, in its own process group, on loopback, with its own directory.
 
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::driver::Running;
 
-/// A process and all it starts. Killed when it is dropped.
+/// A process and its children. Dropping it kills them.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -28,13 +28,13 @@ impl Process {
         Ok(Self { child })
     }
 
-    /// Adds a figure up over its processes; the fields are those of `/proc/PID/stat` after the program's name.
+    /// Sums a figure over its processes. The fields are those of `/proc/PID/stat` after the program's name.
     fn sum(&self, figure: impl Fn(&[&str]) -> Option<u64>) -> anyhow::Result<u64> {
         let group = self.child.id().to_string();
         let mut sum = 0;
         for entry in std::fs::read_dir("/proc")? {
             let path = entry?.path().join("stat");
-            // It may have ended in between, and most of what is there is no process.
+            // The process may have ended meanwhile, and most entries of `/proc` are not processes.
             let Ok(stat) = std::fs::read_to_string(path) else {
                 continue;
             };
@@ -73,7 +73,7 @@ impl Drop for Process {
     }
 }
 
-/// Returns a port of loopback that nobody listens on.
+/// Returns a free port of loopback.
 pub(crate) fn port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

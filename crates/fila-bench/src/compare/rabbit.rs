@@ -1,7 +1,7 @@
 //! RabbitMQ: a durable queue, classic or quorum, persistent messages, publisher confirms, prefetch.
 //!
-//! Acknowledgements are not confirmed in AMQP, and one may stand for all before it, which is used for what has arrived
-//! together; closing the channel makes sure that they have arrived.
+//! AMQP does not confirm acknowledgements, and one can acknowledge all messages before it: the driver sends one for the
+//! deliveries that arrived together. Closing the channel makes sure that the server has them.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -22,7 +22,7 @@ use super::driver::{BoxFuture, Driver, Goal, Load, OUTSTANDING, Running, Sender}
 use super::process::{self, Process};
 use super::workloads::until;
 
-/// Which kind of queue.
+/// The kind of queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
     Classic,
@@ -31,7 +31,7 @@ pub(crate) enum Queue {
 
 pub(crate) struct Rabbit {
     process: Process,
-    /// Nodes find each other by it, also where there is one.
+    /// The port mapper, which Erlang needs even for a single node.
     _mapper: Process,
     address: String,
     queue: Queue,

@@ -1,7 +1,7 @@
 //! Redis Streams: a stream with one group, its append-only file synced once a second or always.
 //!
-//! Messages are added in pipelines of [`OUTSTANDING`]. A consumer reads as many at a time, and acknowledges and deletes what it
-//! has read by one command each, on a second connection, while it reads on.
+//! The producer adds messages in pipelines of [`OUTSTANDING`]. A consumer reads as many at a time. It acknowledges and
+//! deletes them with one command each, on a second connection, while it reads the next ones.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ const GROUP: &str = "work";
 /// How long a read waits for entries, in milliseconds.
 const BLOCK: usize = 1000;
 
-/// What a read returns: streams with entries, each with its name and its one field.
+/// The reply to a read: streams with entries, each with its name and its one field.
 type Read = Option<Vec<(String, Vec<(String, (String, Vec<u8>))>)>>;
 
 pub(crate) struct Redis {
@@ -42,7 +42,7 @@ impl Redis {
         let process = Process::start(&mut command)?;
         let client = Client::open(format!("redis://127.0.0.1:{port}/"))?;
         let redis = Self { process, client };
-        // It takes connections before it has read its file, and refuses commands until then.
+        // Redis accepts connections before it has read its file, and refuses commands until then.
         until("redis-server", async || {
             let mut connection = redis.connect().await?;
             redis::cmd("DBSIZE")
@@ -63,7 +63,7 @@ impl Redis {
     }
 }
 
-/// Acknowledges and deletes entries, as they come.
+/// Acknowledges and deletes entries as they arrive.
 async fn acknowledge(
     mut connection: MultiplexedConnection,
     queue: String,
@@ -122,7 +122,7 @@ impl Driver for Redis {
             let (sender, read) = mpsc::channel(1);
             let acknowledge = acknowledge(self.connect().await?, queue.to_owned(), read);
             let acknowledge = tokio::spawn(acknowledge);
-            // Consumers of a group need names of their own.
+            // Each consumer of a group needs its own name.
             let name = format!("{:?}", std::ptr::from_ref(&connection));
             let mut command = redis::cmd("XREADGROUP");
             command.arg("GROUP").arg(GROUP).arg(name);

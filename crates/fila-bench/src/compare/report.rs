@@ -5,7 +5,7 @@ use lab::{Table, thousands};
 use super::contestant::{Contestant, OURS};
 use super::figures::{Figures, Metric};
 
-/// What is measured here, for its tables.
+/// The scope of a run, for its tables.
 #[derive(Debug)]
 pub(crate) struct ComparisonReport<'a> {
     pub(crate) figures: &'a Figures,
@@ -60,7 +60,7 @@ impl ComparisonReport<'_> {
         println!("\n{title}\n\n{table}");
     }
 
-    /// Prints how we compare with each of the others.
+    /// Prints the ratios of Fila to each of the others.
     fn ratios(&self, sense: &str, metrics: &[Metric], size: usize) {
         let metrics = self.present(metrics, size);
         let others = self.contestants.iter().filter(|it| it.name != OURS);
@@ -177,7 +177,7 @@ impl ComparisonReport<'_> {
     }
 }
 
-/// A figure that we aim at.
+/// A target for a figure.
 struct Target {
     text: String,
     /// The measured figure, if this run has it.

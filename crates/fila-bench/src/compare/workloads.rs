@@ -1,4 +1,4 @@
-//! The work that each contestant does, one piece at a time.
+//! The workloads, each run by one contestant at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,20 +11,20 @@ use tokio::time::MissedTickBehavior;
 use super::contestant::Contestant;
 use super::driver::{self, Driver, Goal, Load};
 
-/// How often a message is sent where latency is measured: a thousand times a second.
+/// The interval between messages when latency is measured: a thousand messages a second.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long a piece of work may take. What hangs fails, and does not hold up the others.
+/// How long a piece of work may take. A workload that hangs fails and does not delay the others.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long a server may take until it answers.
 const START: Duration = Duration::from_secs(120);
 
-/// How long a consumer waits for the first message of a server that has just been started, before it tries again: a
-/// quorum queue that is asked before it has elected a leader answers after minutes.
+/// How long a consumer waits for the first message after a start before it tries again: a quorum queue that gets the
+/// request before it has elected a leader answers only after minutes.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// Fails what takes too long.
+/// Fails if the work takes too long.
 pub(crate) async fn in_time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let done = tokio::time::timeout(PATIENCE, work).await;
     done.with_context(|| format!("not done after {PATIENCE:?}"))?
@@ -34,14 +34,14 @@ fn rate(load: Load, begun: Instant) -> f64 {
     load.messages as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Returns messages a second that are sent and confirmed.
+/// Returns the rate at which messages are sent and confirmed, in messages a second.
 pub(crate) async fn produce(driver: &dyn Driver, queue: &str, load: Load) -> anyhow::Result<f64> {
     let begun = Instant::now();
     driver.produce(queue, load).await?;
     Ok(rate(load, begun))
 }
 
-/// Returns messages a second that are taken from a backlog and acknowledged.
+/// Returns the rate at which consumers take and acknowledge a backlog, in messages a second.
 pub(crate) async fn drain(
     driver: &dyn Driver,
     queue: &str,
@@ -56,7 +56,8 @@ pub(crate) async fn drain(
     Ok(rate)
 }
 
-/// Returns messages a second from the first that is sent to the last that is acknowledged, with consumers that wait.
+/// Returns the rate from the first message sent to the last one acknowledged, in messages a second. The consumers are
+/// connected before.
 pub(crate) async fn lifecycle(
     driver: &dyn Driver,
     queue: &str,
@@ -72,7 +73,7 @@ pub(crate) async fn lifecycle(
     Ok(rate)
 }
 
-/// Returns how long messages take from being sent to being received, the shortest first, at a thousand a second.
+/// Returns the latencies from sending to receiving at a thousand messages a second, the shortest first.
 pub(crate) async fn latency(
     driver: &dyn Driver,
     queue: &str,
@@ -102,10 +103,10 @@ pub(crate) async fn latency(
     Ok(goal.into_times())
 }
 
-/// What a restart takes, and what a backlog takes in memory.
+/// The duration of a restart, and the memory of a backlog.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restart {
-    /// From starting the program to the first message.
+    /// The time from the start of the program to the first message.
     pub(crate) recovery: Duration,
     pub(crate) idle: u64,
     pub(crate) full: u64,
@@ -138,7 +139,7 @@ pub(crate) async fn restart(
     })
 }
 
-/// Tries until it works: a server that has just been started does not answer at once.
+/// Tries until it succeeds: a server does not answer at once after its start.
 pub(crate) async fn until<T, E: std::fmt::Display>(
     what: &str,
     mut attempt: impl AsyncFnMut() -> Result<T, E>,
@@ -153,7 +154,7 @@ pub(crate) async fn until<T, E: std::fmt::Display>(
     }
 }
 
-/// Waits until the servers do next to nothing, or for some seconds: what one has left to do would slow the next.
+/// Waits until the servers are nearly idle, at most some seconds: leftover work of one would slow the next.
 pub(crate) async fn quiet(drivers: &[(&'static Contestant, Box<dyn Driver>)]) {
     const LOOK: Duration = Duration::from_millis(200);
     const LOOKS: usize = 25;

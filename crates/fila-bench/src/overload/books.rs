@@ -1,5 +1,5 @@
-//! What was promised and what was kept: every message by its producer and number, whether it was confirmed, and whether
-//! its acknowledgement was.
+//! The ledger of a scenario: for every message, by its producer and number, whether the server confirmed it and its
+//! acknowledgement.
 
 use lab::Latencies;
 use std::collections::{BTreeMap, HashMap};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-/// The producer of few messages, whose time is taken.
+/// The producer of few messages, whose latency is measured.
 pub(super) const QUIET: u64 = 0;
 
 const CONFIRMED: u8 = 1;
@@ -15,16 +15,16 @@ const ACKED: u8 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// What is known of each message, by producer and number.
+    /// The state of each message, by producer and number.
     messages: HashMap<u64, Vec<u8>>,
     pub(super) confirmed: u64,
     pub(super) acked: u64,
-    /// What was refused, by code.
+    /// The number of refusals, by code.
     pub(super) refusals: BTreeMap<String, u64>,
-    /// Of these, how many messages of the quiet tenant.
+    /// The number of refusals of the quiet tenant.
     pub(super) quiet_refused: u64,
     quiet_sent: HashMap<u64, Instant>,
-    /// When each message of the quiet tenant was sent, and how long it took to its consumer.
+    /// When each message of the quiet tenant was sent, and its latency to the consumer.
     pub(super) quiet: Vec<(Instant, Duration)>,
 }
 
@@ -75,7 +75,7 @@ impl Books {
         self.acked += 1;
     }
 
-    /// Returns how many messages were confirmed and never taken, and how many were taken that were never confirmed.
+    /// Returns how many messages were confirmed and never delivered, and how many were delivered and never confirmed.
     pub(super) fn astray(&self) -> (usize, usize) {
         let all = || self.messages.values().flatten();
         let lost = all().filter(|known| **known == CONFIRMED).count();

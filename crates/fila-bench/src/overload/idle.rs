@@ -1,4 +1,4 @@
-//! Connections of HTTP/2 that are open and do nothing but answer whether they are there.
+//! HTTP/2 connections that are open and only answer pings.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-/// What a client says first: its preface, and settings without any.
+/// The first bytes of a client: the preface, and an empty frame of settings.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Bytes of the head of a frame.
+/// The size of a frame's header.
 const HEAD: usize = 9;
 
-/// The kind of frame by which one asks whether the other is there, and the flag of the answer.
+/// The type of a ping frame, and the flag of its answer.
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
-/// One connection, and what of a frame has come.
+/// One connection, and the received part of a frame.
 #[derive(Debug)]
 pub(super) struct Idle {
     stream: TcpStream,
@@ -34,7 +34,7 @@ impl Idle {
         })
     }
 
-    /// Answers what has been asked by now.
+    /// Answers the pings that have arrived.
     ///
     /// # Errors
     /// If the server has closed the connection.
@@ -59,7 +59,7 @@ impl Idle {
         Ok(())
     }
 
-    /// Returns the length of the first frame, if all of it is there.
+    /// Returns the length of the first frame, if it is complete.
     fn frame_length(&self) -> Option<usize> {
         let head = self.unread.get(..HEAD)?;
         let body = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -68,7 +68,7 @@ impl Idle {
     }
 }
 
-/// Tells whether a new connection is closed without a word.
+/// Tells whether the server closes a new connection without an answer.
 pub(super) fn is_closed(address: &str) -> bool {
     const PATIENCE: Duration = Duration::from_secs(2);
     let Ok(mut stream) = TcpStream::connect(address) else {
@@ -77,6 +77,6 @@ pub(super) fn is_closed(address: &str) -> bool {
     if stream.set_read_timeout(Some(PATIENCE)).is_err() || stream.write_all(HELLO).is_err() {
         return true;
     }
-    // A server that takes it answers with its settings.
+    // A server that accepts the connection answers with its settings.
     !matches!(stream.read(&mut [0; HEAD]), Ok(1..))
 }

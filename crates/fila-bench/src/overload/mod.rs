@@ -1,7 +1,7 @@
-//! More than the server can take, in every way that there is: memory stays bounded, refusals have a code, a quiet tenant
-//! is served, nothing that was confirmed is lost, and afterwards all is as it was.
+//! Overloads the server in many ways and checks that memory stays bounded, refusals have a code, a quiet tenant is served,
+//! no confirmed message is lost, and the server recovers.
 //!
-//! Each scenario has a server of its own, the real program with `fsync`. Ends with 1 if a bound is broken.
+//! Each scenario has its own server, the real program with `fsync`. The exit code is 1 if a bound is broken.
 
 mod books;
 mod idle;
@@ -18,7 +18,7 @@ use self::trial::TrialReport;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OverloadArguments {
-    /// A tenth of everything, for a machine that has a minute
+    /// A short run: a tenth of everything, about a minute
     #[arg(long)]
     quick: bool,
     /// Only the scenario of this name; may be repeated
@@ -26,7 +26,7 @@ pub(crate) struct OverloadArguments {
     only: Vec<String>,
 }
 
-/// How much of everything there is.
+/// The size of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrialScale {
     pub(super) is_quick: bool,
@@ -65,7 +65,7 @@ pub(crate) async fn run(arguments: OverloadArguments) -> anyhow::Result<()> {
     let mut broken = 0;
     println!("{HEAD}");
     for name in names.iter().filter(chosen) {
-        // Whoever is left when a scenario has ended goes with its set.
+        // Dropping the set ends the tasks that are left when a scenario has ended.
         let report = LocalSet::new()
             .run_until(scenarios::play(name, scale))
             .await;

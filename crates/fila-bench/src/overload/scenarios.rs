@@ -25,19 +25,19 @@ pub(super) const NAMES: [&str; 7] = [
     "memory",
 ];
 
-/// What a server may hold of messages, and of those that are not confirmed, in MiB. Small, so that what has no bound
-/// is soon beyond it.
+/// The server's budget for messages, and for unconfirmed ones, in MiB. Small, so that anything unbounded soon exceeds it.
 const BUDGET: u64 = 32;
 const BUFFERED: u64 = 16;
 
 /// The cache of the database, in MiB.
 const CACHE: u64 = 8;
 
-/// What a consumer who is behind takes for a message: five keys then have more of him each than the quiet tenant sends.
+/// How long a slow consumer takes for a message: short enough that the share of each of five keys is more than the quiet
+/// tenant sends.
 const PACE: Duration = Duration::from_millis(1);
 
-/// What a server may take beside what it takes when idle, whatever is done to it: what is unconfirmed is held as it
-/// came and as it is written.
+/// The memory that a server may take under any load, on top of its idle memory. Unconfirmed messages count twice: as they
+/// were received and as they are written.
 const MEMORY: u64 = BUDGET + 2 * BUFFERED + CACHE + DATABASE;
 
 pub(super) async fn play(name: &str, scale: TrialScale) -> anyhow::Result<TrialReport> {
@@ -88,7 +88,7 @@ fn noisy(producer: u64, key: &'static str, messages: u64) -> Plan {
     }
 }
 
-/// Producers at ten times what the disk takes.
+/// Producers at ten times the capacity of the disk.
 async fn slow(scale: TrialScale) -> anyhow::Result<TrialReport> {
     const SYNC: Duration = Duration::from_millis(100);
     let directory = tempfile::tempdir()?;
@@ -101,7 +101,7 @@ async fn slow(scale: TrialScale) -> anyhow::Result<TrialReport> {
     ];
     let mut trial = Trial::begin(setup).await?;
     std::fs::write(&delay, SYNC.as_millis().to_string())?;
-    // What the disk takes now: one producer with as much under way as he may have.
+    // The capacity of the disk: the rate of one producer with as many unconfirmed messages as it may have.
     let before = trial.books.borrow().confirmed;
     trial.add(noisy(1, "probe", u64::MAX));
     let time = scale.time(20);
@@ -129,8 +129,8 @@ async fn slow(scale: TrialScale) -> anyhow::Result<TrialReport> {
         offered as f64 / seconds,
         taken as f64 / seconds,
     );
-    // Streams are let in in turns, each with a handful, so the quiet one waits for a few rounds of the disk. If it had to
-    // queue up behind all that the others have under way, it would wait more than ten seconds.
+    // The server admits streams in turns, each with a few messages, so the quiet one waits for a few rounds of the disk.
+    // Behind all messages that the others have in flight, it would wait more than ten seconds.
     let bounds = Bounds {
         quiet: SYNC * 50,
         codes: &["BUFFER_FULL"],
@@ -145,14 +145,14 @@ async fn slow(scale: TrialScale) -> anyhow::Result<TrialReport> {
     Ok(report)
 }
 
-/// How long a message stays with a consumer who does nothing.
+/// How long a message stays with a consumer that does nothing.
 const LEASE: Duration = Duration::from_secs(2);
 
 fn with_short_leases(name: &'static str, scale: TrialScale) -> Setup {
     Setup {
         queue: QueueSettings {
             visibility_timeout_ms: Some(LEASE.as_millis() as u64),
-            // What was taken and never answered is no dead letter here.
+            // A message that a consumer took and never answered must not become a dead letter here.
             retry_attempts_max: Some(1_000),
             retry_backoff_ms: Some(1),
             retry_backoff_max_ms: Some(1),
@@ -166,8 +166,8 @@ fn with_short_leases(name: &'static str, scale: TrialScale) -> Setup {
 async fn deaf(scale: TrialScale) -> anyhow::Result<TrialReport> {
     let mut trial = Trial::begin(with_short_leases("deaf-consumers", scale)).await?;
     let messages = scale.of(200_000);
-    // They get half of what there is. What the quiet tenant has among it comes back when its time is over, and they have
-    // nothing more to ask for it with.
+    // These consumers get half of the messages. The quiet tenant's messages among them come back when their leases expire,
+    // and these consumers have no credit left for them.
     let consumers = 20;
     let credit = messages / 2 / consumers;
     trial.pace.set(PACE);
@@ -184,7 +184,7 @@ async fn deaf(scale: TrialScale) -> anyhow::Result<TrialReport> {
         workers.push(Worker::on(&channel, QUEUE, credit as u32).await?);
     }
     sleep(scale.time(20).max(LEASE)).await;
-    // What a server has on the way to one consumer: a window of it, and the frames that it is sent in.
+    // The bytes that a server has in flight to one consumer: a window, and the frames around it.
     let each = 8 + 2;
     let done = format!(
         "{consumers} consumers ask for {credit} messages of 4 KiB each and read none; {messages} are there"
@@ -200,7 +200,7 @@ async fn deaf(scale: TrialScale) -> anyhow::Result<TrialReport> {
     report
 }
 
-/// Consumers that read all they get and never answer.
+/// Consumers that read all deliveries and never answer.
 async fn hoarding(scale: TrialScale) -> anyhow::Result<TrialReport> {
     let mut trial = Trial::begin(with_short_leases("hoarding-consumers", scale)).await?;
     let messages = scale.of(200_000);
@@ -232,11 +232,11 @@ async fn hoarding(scale: TrialScale) -> anyhow::Result<TrialReport> {
     report
 }
 
-/// Connections that are open and do nothing, as many as are allowed, and then more.
+/// Idle connections: as many as the server allows, and then more.
 async fn connections(scale: TrialScale) -> anyhow::Result<TrialReport> {
-    // Those of the quiet tenant, of its consumer, and to ask.
+    // The connections of the quiet tenant, of its consumer, and of the admin client.
     const OURS: u64 = 3;
-    // Bytes that a connection may take: its task, and what it reads and writes through.
+    // Bytes that a connection may take: its task and its buffers.
     const EACH: u64 = 48 << 10;
     let room = open_files_max()?.saturating_sub(500);
     let count = scale.of(10_000).min(room);
@@ -257,13 +257,13 @@ async fn connections(scale: TrialScale) -> anyhow::Result<TrialReport> {
     });
     let waited = wait_for(&trial, count + OURS).await;
     if let Err(error) = waited {
-        // If it has given up, it knows better why.
+        // If the task has ended, its own error is better.
         if holder.is_finished() {
             holder.await??;
         }
         return Err(error);
     }
-    // Longer than it takes the server to ask whether they are there, in the long version.
+    // In a full run, longer than the interval of the server's pings.
     sleep(scale.time(30)).await;
     let beyond = 50;
     let trying = apart({
@@ -294,10 +294,10 @@ async fn connections(scale: TrialScale) -> anyhow::Result<TrialReport> {
     Ok(report)
 }
 
-/// Opens connections and answers for them until it is told to close them.
+/// Opens connections and answers their pings until it is told to close them.
 fn hold(address: &str, count: u64, told: &Receiver<()>) -> anyhow::Result<()> {
-    // As many as the system holds for a server that has not taken them yet: one that finds no room there tries again
-    // seconds later, and the others wait for it.
+    // The size of the system's queue of connections that the server has not accepted yet. A connection that finds no room
+    // there tries again seconds later, and the others wait for it.
     const AT_ONCE: u64 = 250;
     let mut open: Vec<Idle> = Vec::new();
     loop {
@@ -315,12 +315,12 @@ fn hold(address: &str, count: u64, told: &Receiver<()>) -> anyhow::Result<()> {
     }
 }
 
-/// Does what blocks beside everybody else.
+/// Runs a blocking function on another thread.
 fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     tokio::task::spawn_blocking(work)
 }
 
-/// Waits until so many connections are open.
+/// Waits until the server has this many open connections.
 async fn wait_for(trial: &Trial, connections: u64) -> anyhow::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(100);
     let begun = Instant::now();
@@ -345,17 +345,17 @@ fn open_files_max() -> anyhow::Result<u64> {
         .find(|line| line.starts_with("Max open files"));
     let soft = line.and_then(|line| line.split_whitespace().nth(3));
     let soft = soft.context("/proc/self/limits says nothing of open files")?;
-    // Or without limit.
+    // The limit may be `unlimited`.
     Ok(soft.parse().unwrap_or(u64::MAX))
 }
 
-/// A fairness key for each message, and a few with very many.
+/// A fairness key for each message, and a few keys with very many messages.
 async fn keys(scale: TrialScale) -> anyhow::Result<TrialReport> {
-    // Bytes that a key may take in memory while it has messages, beside these.
+    // Bytes that a key may take in memory while it has messages, without the messages.
     const EACH: u64 = 2 << 10;
     let (keys, hot) = (scale.of(100_000), scale.of(50_000));
     let mut trial = Trial::begin(setup("keys", scale)).await?;
-    // So slow that all keys have a message at once.
+    // Slow enough that all keys have a message at the same time.
     trial.pace.set(Duration::from_millis(20));
     trial.add(Plan {
         keys: Keys::Own,
@@ -372,7 +372,7 @@ async fn keys(scale: TrialScale) -> anyhow::Result<TrialReport> {
         "{} keys are active",
         stats.active_keys
     );
-    // Each key has its turn before the quiet one has its next: that takes as long as it takes to serve them.
+    // Every key has a turn before the quiet one has its next: the quiet tenant may wait as long as it takes to serve all.
     trial.pace.set(Duration::ZERO);
     let begun = Instant::now();
     while client::stats(&trial.channel, QUEUE).await?.active_keys > 10 {
@@ -395,7 +395,7 @@ async fn keys(scale: TrialScale) -> anyhow::Result<TrialReport> {
     trial.end(done, bounds).await
 }
 
-/// Keys at their depth limit, then the queue at its own.
+/// Keys at their depth limit, then the queue at its depth limit.
 async fn depth(scale: TrialScale) -> anyhow::Result<TrialReport> {
     let per_key = scale.of(20_000);
     let mut setup = setup("depth", scale);
@@ -416,7 +416,7 @@ async fn depth(scale: TrialScale) -> anyhow::Result<TrialReport> {
         trial.books.borrow().quiet_refused == 0,
         "the quiet tenant was refused beside full keys"
     );
-    // Two more fill the queue, for everybody.
+    // Two more fill the queue for all keys.
     for (producer, key) in (4..).zip(["loud-4", "loud-5"]) {
         trial.add(noisy(producer, key, u64::MAX));
     }
@@ -452,7 +452,7 @@ async fn wait_for_refusals(trial: &Trial, code: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A backlog of many times what may be held in memory, and a consumer who is far behind.
+/// A backlog many times larger than the memory budget, and a consumer that is far behind.
 async fn memory(scale: TrialScale) -> anyhow::Result<TrialReport> {
     let messages = scale.of(400_000);
     let mut trial = Trial::begin(setup("memory", scale)).await?;
@@ -478,7 +478,7 @@ async fn memory(scale: TrialScale) -> anyhow::Result<TrialReport> {
         stats.bytes >> 20,
         stats.stored_only
     );
-    // While the backlog comes in, the disk is as busy as it can be, and the quiet tenant waits for some of its rounds.
+    // While the producers fill the backlog, the disk is saturated, and the quiet tenant waits for some of its rounds.
     let bounds = Bounds {
         quiet: Duration::from_secs(5),
         codes: &["BUFFER_FULL"],

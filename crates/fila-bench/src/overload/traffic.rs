@@ -1,4 +1,4 @@
-//! Those who send and those who take: at a pace or as fast as they can, to the end or until they are told.
+//! Producers and consumers: at a fixed rate or as fast as possible, to the last message or until they are told to stop.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -18,10 +18,10 @@ use tonic::transport::Channel;
 use super::books::Books;
 use crate::client;
 
-/// How long somebody who was refused waits before he tries again.
+/// How long a producer waits after a refusal before it tries again.
 const BACK_OFF: Duration = Duration::from_millis(20);
 
-/// How often it is looked at whether the time has come.
+/// How often a producer checks whether messages are due.
 const GLANCE: Duration = Duration::from_millis(2);
 
 /// Messages in one frame.
@@ -29,29 +29,29 @@ const FRAME: u64 = 64;
 
 pub(super) type Shared<T> = Rc<T>;
 
-/// Whose share the messages of a producer use.
+/// The fairness keys of a producer's messages.
 #[derive(Clone, Debug)]
 pub(super) enum Keys {
     One(&'static str),
-    /// Every message has a key of its own.
+    /// Every message has its own key.
     Own,
 }
 
-/// What a producer is to do.
+/// The task of a producer.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// Who he is, in the books.
+    /// Its number in the ledger.
     pub(super) producer: u64,
     pub(super) queue: &'static str,
     pub(super) keys: Keys,
     pub(super) size: usize,
-    /// As many, unless he is stopped before.
+    /// The number of messages to send, unless the producer is stopped before.
     pub(super) messages: u64,
-    /// So many a second; None for as fast as he can.
+    /// Messages a second; None for as fast as possible.
     pub(super) rate: Option<f64>,
 }
 
-/// Sends, and returns how many messages were due by then. What is due and cannot be sent waits with the producer.
+/// Sends messages, and returns how many were due by the end. Messages that are due and cannot be sent wait in the producer.
 pub(super) async fn produce(
     address: String,
     plan: Plan,
@@ -81,7 +81,7 @@ pub(super) async fn produce(
             let frame = plan.frame(sent, count, &books);
             frames.insert(frame.frame_id, (sent, count));
             sent += count;
-            // A stream that does not take it may wait for us to read what it has said.
+            // A stream that does not take the frame may wait until the producer reads its responses.
             let mut sending = std::pin::pin!(sender.send(frame));
             loop {
                 tokio::select! {
@@ -165,7 +165,7 @@ fn code(result: &EnqueueResult) -> Option<&'static str> {
     Some(code.as_str_name())
 }
 
-/// A stream of deliveries, and what holds it open.
+/// A stream of deliveries, and the sender that keeps it open.
 pub(super) struct Worker {
     pub(super) requests: mpsc::Sender<WorkRequest>,
     pub(super) responses: Streaming<WorkResponse>,
@@ -194,7 +194,7 @@ impl Worker {
     }
 }
 
-/// Takes and acknowledges until it is told to stop, each message after the time that it takes.
+/// Takes and acknowledges messages until it is told to stop, each after its processing time.
 pub(super) async fn consume(
     address: String,
     queue: &'static str,
@@ -220,7 +220,7 @@ pub(super) async fn consume(
         if !time.is_zero() {
             sleep(time).await;
         }
-        // One at a time while each takes its time, many when not.
+        // One at a time if each has a processing time, many otherwise.
         let target = if time.is_zero() { CREDIT } else { 1 };
         credit = u32::saturating_sub(credit, acks.len() as u32);
         let given = target.saturating_sub(credit);

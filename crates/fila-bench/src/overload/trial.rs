@@ -1,11 +1,11 @@
-//! One scenario: a server of its own, a quiet tenant with a consumer beside all that goes on, and the verdict.
+//! One scenario: its own server, a quiet tenant with a consumer during the overload, and the verdict.
 //!
 //! ```text
 //! calm ──▶ overload ──▶ drain to the last message ──▶ calm again
 //! ```
 //!
-//! The quiet tenant sends some messages a second throughout. Whatever is done to the server, what it confirmed is taken
-//! exactly once, its memory stays within what the configuration allows, and it is as it was when all is over.
+//! The quiet tenant sends some messages a second throughout. Under any load, the consumer takes every confirmed message
+//! exactly once, the server's memory stays within the bound, and afterwards the server is as fast as before.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,37 +32,36 @@ pub(super) const QUEUE: &str = "q";
 /// How many messages the quiet tenant sends in a second.
 const QUIET_RATE: f64 = 20.0;
 
-/// What the quiet tenant may be slower afterwards than before, at least: on a machine that others share, a few
-/// milliseconds say nothing.
+/// How much slower the quiet tenant may always be afterwards: on a shared machine, a few milliseconds mean nothing.
 const CALM_SLACK: Duration = Duration::from_millis(50);
 
-/// How long a server may take to be as it was, once the load is gone.
+/// How long a server may take to recover after the load has ended.
 const RECOVERY_MAX: Duration = Duration::from_secs(20);
 
-/// How long a backlog may take to drain, with everything else that can happen to a busy machine.
+/// How long a backlog may take to drain on a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(300);
 
-/// What a server is given, and what follows from it.
+/// The configuration of the server, and the bounds that follow from it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Setup {
     pub(super) name: &'static str,
     pub(super) settings: Vec<String>,
     pub(super) queue: QueueSettings,
     pub(super) variables: Vec<(&'static str, PathBuf)>,
-    /// How long the quiet tenant's calm is looked at, before and after.
+    /// How long the quiet tenant is measured without load, before and after.
     pub(super) calm: Duration,
 }
 
-/// What may happen in a scenario.
+/// The bounds of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// What the server's process may take, in MiB, on top of what it takes when idle.
+    /// The memory that the server's process may take on top of its idle memory, in MiB.
     pub(super) memory: u64,
-    /// How long the quiet tenant may wait, for 99 of 100 messages.
+    /// The longest allowed p99 latency of the quiet tenant.
     pub(super) quiet: Duration,
-    /// The codes of refusals that belong to the scenario. Others break it.
+    /// The codes of refusals that the scenario allows. Others break it.
     pub(super) codes: &'static [&'static str],
-    /// Whether the quiet tenant may be refused, too: the queue has no room for anybody.
+    /// Whether the server may also refuse the quiet tenant, because the queue is full.
     pub(super) refuses_quiet: bool,
 }
 
@@ -70,13 +69,13 @@ pub(super) struct Trial {
     pub(super) server: Server,
     pub(super) channel: Channel,
     pub(super) books: Rc<RefCell<Books>>,
-    /// What the consumer takes for each message.
+    /// The consumer's processing time for each message.
     pub(super) pace: Rc<Cell<Duration>>,
     setup: Setup,
     idle: u64,
     calm: QuietTimes,
     pub(super) overload_began: Instant,
-    /// Everybody but the quiet tenant and the consumer.
+    /// All tasks but the quiet tenant and the consumer.
     noise: Vec<JoinHandle<anyhow::Result<u64>>>,
     stop_noise: Rc<Cell<bool>>,
     quiet: JoinHandle<anyhow::Result<u64>>,
@@ -86,19 +85,19 @@ pub(super) struct Trial {
     _directory: TempDir,
 }
 
-/// What came of a scenario.
+/// The results of a scenario.
 #[derive(Debug)]
 pub(super) struct TrialReport {
     pub(super) name: &'static str,
     pub(super) done: String,
-    /// In MiB: idle, at most, afterwards, and what is allowed.
+    /// In MiB: idle, peak, afterwards, and the bound.
     pub(super) memory: [u64; 4],
     pub(super) refusals: BTreeMap<String, u64>,
     pub(super) calm: QuietTimes,
     pub(super) loaded: QuietTimes,
     pub(super) confirmed: u64,
     pub(super) recovered: Option<Duration>,
-    /// What has broken a bound, in words.
+    /// The broken bounds, in words.
     pub(super) faults: Vec<String>,
 }
 
@@ -121,7 +120,7 @@ async fn start_server(directory: &Path, setup: &Setup) -> anyhow::Result<(Server
 }
 
 impl Trial {
-    /// Starts a server with a quiet tenant and a consumer, and looks at how it is when nothing else is going on.
+    /// Starts a server with a quiet tenant and a consumer, and measures the tenant without load.
     pub(super) async fn begin(setup: Setup) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let (server, channel) = start_server(directory.path(), &setup).await?;
@@ -165,14 +164,14 @@ impl Trial {
             server,
             _directory: directory,
         };
-        // The first messages of a connection are not like the others.
+        // The first messages of a connection take longer.
         trial.look(Duration::from_millis(300)).await?;
         trial.calm = trial.look(trial.setup.calm).await?;
         trial.overload_began = Instant::now();
         Ok(trial)
     }
 
-    /// Takes the quiet tenant's times for a while.
+    /// Measures the quiet tenant for a while.
     async fn look(&self, time: Duration) -> anyhow::Result<QuietTimes> {
         let from = Instant::now();
         sleep(time).await;
@@ -189,8 +188,7 @@ impl Trial {
         self.noise.push(tokio::task::spawn_local(produce));
     }
 
-    /// Tells all producers but the quiet one to stop, and waits until they have their answers. Returns how many messages
-    /// were due.
+    /// Stops all producers but the quiet one, and waits until they have their answers. Returns how many messages were due.
     pub(super) async fn silence(&mut self) -> anyhow::Result<u64> {
         self.stop_noise.set(true);
         let mut due = 0;
@@ -201,7 +199,7 @@ impl Trial {
         Ok(due)
     }
 
-    /// Waits until those who have an end to their sending have sent and been answered.
+    /// Waits until the producers with a fixed number of messages have all their answers.
     pub(super) async fn finish_sending(&mut self) -> anyhow::Result<()> {
         for producer in self.noise.drain(..) {
             producer.await??;
@@ -222,7 +220,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Takes the load away, drains what is left, and judges.
+    /// Ends the load, drains the queue, and checks the bounds.
     pub(super) async fn end(mut self, done: String, bounds: Bounds) -> anyhow::Result<TrialReport> {
         self.silence().await?;
         let ended = Instant::now();
@@ -252,7 +250,7 @@ impl Trial {
         Ok(report)
     }
 
-    /// Waits until the queue is empty but for what the quiet tenant has just sent.
+    /// Waits until the queue is empty, except for the latest messages of the quiet tenant.
     async fn drain(&self) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
@@ -284,7 +282,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Looks until the quiet tenant is served as before. Returns how long that took since the load ended.
+    /// Measures until the quiet tenant is served as before. Returns how long that took since the load ended.
     async fn recover(&self, ended: Instant) -> anyhow::Result<Option<Duration>> {
         let begun = Instant::now();
         while begun.elapsed() < RECOVERY_MAX {
@@ -354,11 +352,11 @@ impl TrialReport {
     }
 }
 
-/// What the database may take beside its cache, in MiB: its tables in memory, of which some wait to be written, and what
-/// they are written and read through. It is what `scripts/deep-backlog` allows beside the budget.
+/// The memory of the database without its cache, in MiB: its tables in memory, including those that wait to be written,
+/// and its buffers. `scripts/deep-backlog` allows the same on top of the budget.
 pub(super) const DATABASE: u64 = 256;
 
-/// Compiles the disk that takes its time, and returns where it is.
+/// Compiles the library that makes the disk slow, and returns its path.
 pub(super) fn slow_disk(into: &std::path::Path) -> anyhow::Result<PathBuf> {
     let (source, library) = (into.join("slow_sync.c"), into.join("slow_sync.so"));
     std::fs::write(&source, include_str!("slow_sync.c"))?;

@@ -1,12 +1,12 @@
-//! Whose work a sample is, told from the names of its functions.
+//! Assigns each sample to a component by the names of its functions.
 //!
-//! In the program itself the innermost function decides: the crate that its name begins with, or that the type in it is
-//! from. What the standard library does for somebody is that somebody's where the callers are known, which needs frame
-//! pointers, and its own otherwise. In the kernel the whole chain is known, and says what was called for.
+//! In the program itself the innermost function decides: the crate at the beginning of its name, or the crate of the type
+//! in it. A function of the standard library counts for its caller if the callers are known, which needs frame pointers,
+//! and for itself otherwise. In the kernel the whole call chain is known and decides.
 
 use super::perf::{Frame, StackSample};
 
-/// A part of the server, or what it calls.
+/// A part of the server, or of the libraries and the kernel beneath it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Component {
     Wire,
@@ -65,7 +65,7 @@ impl Component {
         }
     }
 
-    /// Tells whose work a sample is.
+    /// Returns the component of a sample.
     pub(crate) fn of(sample: &StackSample, has_callers: bool) -> Self {
         let Some(innermost) = sample.frames.first() else {
             return Self::Standard;
@@ -83,8 +83,8 @@ impl Component {
     }
 }
 
-/// What a crate's functions belong to. The first name that occurs in a function's decides, and of two at the same place
-/// the longer one.
+/// The component of a crate's functions. The name that occurs first in a function's name decides; of two at the same
+/// position, the longer one.
 const CRATES: &[(&str, Component)] = &[
     ("fila_server::grpc", Component::Requests),
     ("fila_server::message_id", Component::Requests),
@@ -155,12 +155,12 @@ fn user(frame: &Frame) -> Component {
         .map_or(Component::Standard, |(.., component)| component)
 }
 
-/// Returns where a path begins with these words.
+/// Returns the position at which a path begins with these words.
 fn places<'a>(name: &'a str, krate: &'a str) -> impl Iterator<Item = usize> + 'a {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     name.match_indices(krate).filter_map(move |(place, _)| {
         let before = place.checked_sub(1).map(|before| name.as_bytes()[before]);
-        // A module of this name within another crate is not that crate.
+        // A module with the same name in another crate does not count.
         let begins = before.is_none_or(|byte| !is_word(byte) && byte != b':');
         let ends = name[place + krate.len()..].starts_with("::");
         (begins && ends).then_some(place)

@@ -1,7 +1,8 @@
-//! Where the server's processor time goes, message by message: in, out, and through, seen by `perf`.
+//! The server's processor time per message, by component, measured with `perf`: while it receives, while it delivers, and
+//! while it does both.
 //!
-//! Each phase is recorded by itself. What `perf` sees are shares; the kernel's count of the process's time makes
-//! microseconds of a message of them, which can be compared before and after a change.
+//! Each phase has its own recording. `perf` measures shares. The kernel's count of the process's time turns them into
+//! microseconds per message, which can be compared before and after a change.
 
 mod component;
 mod perf;
@@ -17,7 +18,7 @@ use perf::{Recording, StackSample};
 use crate::client::{self, StreamLoad};
 use crate::server::Server;
 
-/// Components with less than this part of every phase are not shown.
+/// Components with less than this part of every phase are left out.
 const LEAST: f64 = 0.001;
 
 #[derive(Debug, clap::Args)]
@@ -28,7 +29,7 @@ pub(crate) struct ProfileArguments {
     /// Bytes of a payload
     #[arg(long, default_value_t = 1024)]
     size: usize,
-    /// Fairness keys among which they are spread
+    /// Number of fairness keys
     #[arg(long, default_value_t = 10)]
     keys: u64,
     /// Messages that may be unconfirmed
@@ -43,19 +44,19 @@ pub(crate) struct ProfileArguments {
     /// How many functions to show for each phase
     #[arg(long, default_value_t = 15)]
     functions: usize,
-    /// The server is built with frame pointers, as `scripts/profile` does: what the standard library does counts for
-    /// whoever called it
+    /// The server is built with frame pointers, as `scripts/profile` does: time in the standard library counts for its
+    /// caller
     #[arg(long)]
     callers: bool,
-    /// Also writes the shares as JSON
+    /// Also write the shares as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Keeps the recordings, for `perf report` and flame graphs
+    /// Keep the recordings, for `perf report` and flame graphs
     #[arg(long, value_name = "DIRECTORY")]
     keep: Option<PathBuf>,
 }
 
-/// What was seen of one phase.
+/// The results of one phase.
 #[derive(Debug)]
 struct Phase {
     name: &'static str,
@@ -65,7 +66,7 @@ struct Phase {
 }
 
 impl Phase {
-    /// Returns the part that each of something has, the largest first.
+    /// Returns the part of each item, the largest first.
     fn shares<K: std::hash::Hash + Eq + Ord>(
         &self,
         of: impl Fn(&StackSample) -> K,
@@ -125,7 +126,7 @@ pub(crate) async fn run(arguments: ProfileArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plays the phases, each under a recording of its own.
+/// Runs the phases, each with its own recording.
 async fn record(
     arguments: &ProfileArguments,
     data: &Path,
@@ -147,7 +148,7 @@ async fn record(
     }
     let mut phases = Vec::new();
     for name in ["produce", "drain", "through"] {
-        // What the phase before has left to do would count here.
+        // Leftover work of the phase before would count here.
         quiet(&server).await?;
         let before = server.processor_time()?;
         let file = recordings.join(format!("{name}.perf"));
@@ -179,7 +180,7 @@ async fn record(
     Ok(phases)
 }
 
-/// Waits until the server does nothing, or for some seconds.
+/// Waits until the server is idle, at most some seconds.
 async fn quiet(server: &Server) -> anyhow::Result<()> {
     let mut before = server.processor_time()?;
     for _ in 0..20 {
@@ -201,7 +202,7 @@ fn thread(sample: &StackSample) -> String {
     name.trim_end_matches(['-', '#', ' ']).to_owned()
 }
 
-/// Prints a line for each part of the phases: of all, and in microseconds of a message.
+/// Prints a line for each component: its share, and its microseconds per message.
 fn table<K: AsRef<str>>(what: &str, phases: &[Phase], shares: &[Vec<(K, f64)>]) {
     print!("\n{what:<50}");
     for phase in phases {
@@ -238,7 +239,7 @@ fn part<K: AsRef<str>>(shares: &[(K, f64)], name: &str) -> f64 {
     found.map_or(0.0, |(_, part)| *part)
 }
 
-/// Prints the functions in which most of the time goes.
+/// Prints the functions that take most of the time.
 fn functions(phase: &Phase, arguments: &ProfileArguments) {
     if arguments.functions == 0 {
         return;

@@ -1,4 +1,4 @@
-//! `perf record` on a running process, and what it has seen.
+//! `perf record` on a running process, and its samples.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often a second it looks.
+/// Samples a second.
 const FREQUENCY: &str = "1999";
 
-/// How long it may take until it looks at all.
+/// How long `perf` may take to begin.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One look at one thread.
+/// One sample of one thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StackSample {
     pub(crate) thread: String,
     pub(crate) weight: u64,
-    /// The innermost first.
+    /// The innermost frame first.
     pub(crate) frames: Vec<Frame>,
 }
 
-/// A function, and the file that it is in.
+/// A function, and the file that contains it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) function: String,
@@ -35,7 +35,7 @@ impl Frame {
     }
 }
 
-/// A recording that goes on until it is read.
+/// A recording that runs until it is read.
 #[derive(Debug)]
 pub(crate) struct Recording {
     perf: Child,
@@ -43,7 +43,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Begins to look at all threads of a process.
+    /// Begins to record all threads of a process.
     pub(crate) fn start(process: u32, file: &Path) -> anyhow::Result<Self> {
         let mut perf = Command::new("perf")
             .args(["record", "-q", "-g", "-F", FREQUENCY, "-p"])
@@ -69,7 +69,7 @@ impl Recording {
         })
     }
 
-    /// Ends it, and returns what was seen.
+    /// Ends the recording, and returns the samples.
     pub(crate) fn stop(mut self) -> anyhow::Result<Vec<StackSample>> {
         let perf = Pid::from_child(&self.perf);
         kill_process(perf, Signal::INT).context("`perf record` cannot be ended")?;
@@ -95,7 +95,7 @@ impl Drop for Recording {
     }
 }
 
-/// Reads what `perf script` prints: a line with the thread and the weight, then one for each frame, then an empty one.
+/// Parses the output of `perf script`: a line with the thread and the weight, then one for each frame, then an empty one.
 fn samples(text: &str) -> Vec<StackSample> {
     let paragraphs = text.split("\n\n");
     paragraphs.filter_map(sample).collect()

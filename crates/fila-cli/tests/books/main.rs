@@ -14,7 +14,7 @@ mod session;
 
 use session::{Shell, Step};
 
-/// Plays a book, which has so many commands at least.
+/// Runs the commands of a document, which must have at least this many.
 fn play(name: &'static str, book: &str, commands: usize) {
     let steps = session::steps(book);
     let typed = steps.iter().filter(|it| matches!(it, Step::Command { .. }));

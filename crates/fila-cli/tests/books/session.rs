@@ -14,7 +14,7 @@ use crate::matching::Bindings;
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the shell says when a command has ended, before its exit code.
+/// The text that the shell prints before the exit code of a command.
 const PROMPT: &str = "--- the command has ended with ";
 
 /// Something that a book does.
@@ -27,7 +27,7 @@ pub(crate) enum Step {
         /// Where it is in the document, counted from 1.
         line: usize,
         command: String,
-        /// What it prints.
+        /// The expected output.
         shown: Vec<String>,
     },
 }
@@ -77,7 +77,7 @@ pub(crate) fn steps(book: &str) -> Vec<Step> {
     steps
 }
 
-/// What a command has printed, and how it ended.
+/// The output of a command, and its exit code.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) lines: Vec<String>,
@@ -162,7 +162,7 @@ impl Shell {
         self.compare(shown, &place, &ended.lines);
     }
 
-    /// Types a command, and waits for its end. What it reads is its own, and not what is typed next.
+    /// Types a command, and waits for its end. The command does not read the lines that are typed next.
     pub(crate) fn run(&mut self, place: &str, command: &str) -> Ended {
         writeln!(
             self.typed,
@@ -203,7 +203,7 @@ impl Shell {
                     let code = line[PROMPT.len()..].parse().unwrap();
                     return Ended { lines, code };
                 }
-                // What the shell says of a job that has ended comes when it comes.
+                // The shell reports the end of a job at any time.
                 Ok(line) if line.starts_with("bash: line ") => {}
                 Ok(line) => lines.push(line),
                 Err(RecvTimeoutError::Timeout) => panic!("{place}: nothing more than {lines:?}"),

@@ -234,7 +234,7 @@ fn a_queue_gets_its_script_from_a_file_and_shows_how_it_fares() {
     );
 }
 
-/// A script of the book, and what stands below it: what is set, a message, and the answer.
+/// A script of the document with the text below it: the settings, a message, and the answer.
 struct Example {
     script: &'static str,
     cases: Vec<(Vec<&'static str>, &'static str, &'static str)>,

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::rig::{Server, without_ids, without_times};
 
-/// Starts a server whose queue `orders` has so many dead letters, of the keys `acme` and `zeta` in turns.
+/// Starts a server whose queue `orders` has this many dead letters, of the keys `acme` and `zeta` in turns.
 fn with_dead_letters(messages: usize) -> Server {
     let server = Server::start();
     let create = [
@@ -76,7 +76,7 @@ fn a_peek_shows_people_and_programs_why_a_message_died() {
         assert!(history[time].is_u64(), "{json}");
     }
     assert_ne!(history["id"], message["id"]);
-    // Whoever consumes it is told, too, and can put it elsewhere as it is.
+    // A consumer gets the history too, and can send the message elsewhere unchanged.
     let consumed = server.ok(&["consume", "orders.dlq", "--json", "--ack", "--limit", "1"]);
     let message: Value = serde_json::from_str(&consumed).unwrap();
     assert_eq!(message["history"]["queue"], "orders");

@@ -15,7 +15,7 @@ pub(crate) struct Server {
     running: Running,
 }
 
-/// What a command has said, and how it ended.
+/// The output of a command, and its exit code.
 pub(crate) struct Said {
     pub(crate) stdout: String,
     pub(crate) stderr: String,

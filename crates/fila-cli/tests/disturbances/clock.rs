@@ -50,7 +50,7 @@ impl Wall {
         }
     }
 
-    /// Sets it ahead of the real time by so many seconds.
+    /// Sets it ahead of the real time by this many seconds.
     fn set(&self, seconds: i64) {
         self.cell.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }
@@ -166,7 +166,7 @@ async fn throttles(client: &Client) {
     }
 }
 
-/// What was remembered is remembered, and what is ready is delivered, a hundred times over.
+/// The queue still remembers deduplication ids and delivers ready messages, a hundred times over.
 async fn copies(client: &Client) {
     create(client, "copies", QueueSettings::new()).await;
     let copies = client.queue("copies");

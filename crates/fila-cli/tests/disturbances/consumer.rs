@@ -110,7 +110,7 @@ impl Process {
         self.told.write_all(b"ack\n").await.unwrap();
     }
 
-    /// Reads what it says so many times, which each time is this, and returns of which messages.
+    /// Reads `count` lines of its output, which must all say `what`, and returns their messages.
     pub(crate) async fn says(&mut self, what: &str, count: u32) -> Vec<String> {
         let mut texts = Vec::new();
         while texts.len() < count as usize {

@@ -1,6 +1,6 @@
-//! A server and its clients, disturbed: processes that stop for a while and go on, a wall clock that jumps by an hour,
-//! two servers on one directory. Nothing is lost, nothing comes twice that was acknowledged, rates hold, and those who
-//! are not disturbed do not notice.
+//! A server and its clients under disturbances: processes that stop for a while and go on, a wall clock that jumps by an
+//! hour, two servers on one directory. No message is lost, no acknowledged message comes again, rates hold, and the
+//! other clients do not notice.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 #[cfg(target_os = "linux")]
@@ -55,7 +55,7 @@ async fn inspect(client: &Client, queue: &str) -> QueueInfo {
     soon(client.admin().queue(queue)).await.unwrap()
 }
 
-/// Takes and acknowledges so many messages, none of them twice, and returns with which attempt each came.
+/// Takes and acknowledges `count` messages, none of them twice, and returns the attempt of each.
 async fn take(consumer: &mut Consumer, count: usize) -> BTreeMap<String, u32> {
     let (mut taken, mut acks) = (BTreeMap::new(), Vec::new());
     while taken.len() < count {

@@ -30,7 +30,7 @@ async fn a_stopped_consumer_holds_its_credit_no_more_and_its_late_acknowledgemen
     let mut held = stopped.says("took", CREDIT).await;
     stopped.signal("STOP");
 
-    // There are more than it may hold: all of them come to somebody else, and so does what it holds, once.
+    // There are more messages than it may hold. Another consumer gets all of them, and once also those that it holds.
     for sent in soon(orders.send_all(messages(CREDIT..200))).await {
         sent.unwrap();
     }

@@ -48,7 +48,7 @@ async fn prepare(client: &Client) {
     }
 }
 
-/// Takes calls for ever, and says when each has come.
+/// Takes calls until it is aborted, and reports when each has come.
 fn call(client: &Client) -> (JoinHandle<()>, mpsc::UnboundedReceiver<Instant>) {
     let mut consumer = client.queue(CALLS).consumer().subscribe();
     let (sender, moments) = mpsc::unbounded_channel();
@@ -57,7 +57,7 @@ fn call(client: &Client) -> (JoinHandle<()>, mpsc::UnboundedReceiver<Instant>) {
             if sender.send(Instant::now()).is_err() {
                 return;
             }
-            // While the server stands still nobody hears of it.
+            // While the server is stopped, it does not read the result.
             drop(delivery.ack());
         }
     });
@@ -82,7 +82,7 @@ fn send(client: &Client, is_over: &Arc<AtomicBool>) -> Vec<JoinHandle<Vec<u64>>>
     senders.collect()
 }
 
-/// Takes so many and holds them.
+/// Takes `count` messages and holds them.
 async fn hold(consumer: &mut Consumer, count: usize) -> Vec<Delivery> {
     let mut held = Vec::new();
     while held.len() < count {
@@ -91,7 +91,7 @@ async fn hold(consumer: &mut Consumer, count: usize) -> Vec<Delivery> {
     held
 }
 
-/// Leases that ran out have ended once: what was not acknowledged comes again, and all of it is acknowledged once.
+/// An expired lease ends once: an unacknowledged message comes again, and each message is acknowledged once.
 async fn settle(client: &Client, consumer: Consumer, acks: Vec<JoinHandle<Result<(), Error>>>) {
     let mut confirmed = 0;
     for ack in acks {
@@ -112,7 +112,7 @@ async fn settle(client: &Client, consumer: Consumer, acks: Vec<JoinHandle<Result
     assert!(stats.totals.lease_expired <= HELD as u64, "{stats:?}");
 }
 
-/// What has gathered in the bucket is its burst, however long it was.
+/// The bucket holds no more than its burst, however long the server was stopped.
 async fn within_rate(moments: &mut mpsc::UnboundedReceiver<Instant>, resumed: Instant) {
     for count in 1..=60 {
         let moment = soon(moments.recv()).await.unwrap();
@@ -123,7 +123,7 @@ async fn within_rate(moments: &mut mpsc::UnboundedReceiver<Instant>, resumed: In
     }
 }
 
-/// What was confirmed is there, once, and nothing else.
+/// The queue has every confirmed message once, and no other.
 async fn compare(client: &Client, senders: Vec<JoinHandle<Vec<u64>>>) {
     let mut sent = BTreeSet::new();
     for sender in senders {

@@ -1,6 +1,6 @@
 //! The fenced blocks of a chapter.
 
-/// What a fenced block is for.
+/// The purpose of a fenced block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Commands for the shell.

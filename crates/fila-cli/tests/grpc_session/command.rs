@@ -1,6 +1,6 @@
 //! Lines of a shell, as far as the document uses them.
 
-/// What the document calls the server's address.
+/// The server's address in the document.
 pub(crate) const ADDRESS: &str = "127.0.0.1:5555";
 
 #[derive(Debug, PartialEq, Eq)]

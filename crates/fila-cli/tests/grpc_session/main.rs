@@ -1,9 +1,9 @@
 //! The session of `docs/grpc.md`, typed into a shell that knows just enough, against the real server.
 //!
-//! `grpcurl` is not needed: it asks the server's reflection service for descriptors, turns JSON into messages by them,
-//! makes the call and prints the answer as JSON, and so does [`grpcurl`]. What the document shows must be what comes
-//! back. Words in angle brackets stand for what differs from run to run: the first one takes the value that it stands
-//! for, and it stands for the same value from there on, in commands too. A line that is not understood fails the test.
+//! The test needs no `grpcurl`. The module [`grpcurl`] does the same: it asks the server's reflection service for
+//! descriptors, turns JSON into messages, makes the call and prints the answer as JSON. The output must be equal to the
+//! document. Words in angle brackets stand for values that differ from run to run: the first occurrence takes the actual
+//! value, and later ones stand for the same value, in commands too. A line that the test does not understand fails it.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod book;

@@ -1,10 +1,10 @@
-//! What the document shows against what comes back, with words in angle brackets for what differs from run to run.
+//! Compares the document with the actual output. Words in angle brackets stand for values that differ from run to run.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// What the words in angle brackets stand for.
+/// The values of the words in angle brackets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bindings(BTreeMap<String, String>);
 

@@ -10,7 +10,7 @@ use crate::program::{Running, fila};
 pub(crate) struct Server {
     _running: Running,
     pub(crate) address: String,
-    /// What it has printed, with the address that the document knows.
+    /// Its output, with the address of the document.
     pub(crate) output: String,
     _data: TempDir,
 }

@@ -31,7 +31,7 @@ pub(crate) struct Shell {
     typed: Option<Call>,
 }
 
-/// What a command has printed.
+/// The output of a command.
 enum Printed {
     Messages(Vec<Value>),
     Lines(String),
@@ -113,7 +113,7 @@ impl Shell {
         }
     }
 
-    /// Runs what waits and compares what it prints. Whoever only looks may look until it is so.
+    /// Runs the pending command and compares its output. A command that only reads is repeated until it matches.
     async fn compare(&mut self, block: &Block, place: &str) {
         let commands = std::mem::take(&mut self.waiting);
         let [command] = commands.as_slice() else {

@@ -1,12 +1,12 @@
-//! What one client knows of one thing that it alone changes.
+//! The knowledge of one client about a value that only it changes.
 
 use std::fmt;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account<T> {
-    /// What was last confirmed.
+    /// The last confirmed value.
     pub(crate) confirmed: T,
-    /// What was sent since, and has no answer.
+    /// The value that was sent since and has no answer.
     pub(crate) under_way: Option<T>,
     pub(crate) changes: u64,
 }

@@ -13,7 +13,7 @@ impl Chance {
         (self.0 >> 33) % bound
     }
 
-    /// Returns another one, for somebody else.
+    /// Returns an independent generator.
     pub(crate) fn split(&mut self) -> Self {
         Self(self.below(u64::from(u32::MAX)) | (self.below(1 << 31) << 32))
     }

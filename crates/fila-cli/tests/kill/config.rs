@@ -1,4 +1,4 @@
-//! The runtime configuration under `kill -9`: what was confirmed is there, and nothing that was never sent.
+//! The runtime configuration under `kill -9`: it has every confirmed entry, and none that was never sent.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::{number, runtime, traffic};
 
 pub(crate) const WRITERS: u64 = 4;
 
-/// What the writers know of their entries: a value, or none.
+/// The entries as their writers know them: a value, or none.
 pub(crate) type Books = Arc<Mutex<BTreeMap<u64, Account<Option<String>>>>>;
 
 /// Sets an entry to one number after the other, and deletes it at every seventh, until the server is gone.

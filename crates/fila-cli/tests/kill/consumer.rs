@@ -19,7 +19,7 @@ use super::traffic::{self, Books, name_in};
 pub(crate) type Consumers = Arc<Mutex<Fates>>;
 pub(crate) type Watch = Arc<Mutex<Rules>>;
 
-/// What a consumer does with messages.
+/// The behaviour of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Habit {
     /// Acknowledges half of them, lets many fail and some go, and leaves now and then.
@@ -28,9 +28,9 @@ pub(crate) enum Habit {
     Steady,
     /// Acknowledges most, lets the rest fail, takes its time for both, and leaves now and then.
     Slow,
-    /// Acknowledges some, lets the rest fail, and leaves after so many.
+    /// Acknowledges some messages, lets the others fail, and leaves after this many.
     Brief(u64),
-    /// Acknowledges so many, which are all.
+    /// Acknowledges this many messages, which are all.
     Thorough(u64),
 }
 
@@ -51,7 +51,7 @@ impl Habit {
     }
 }
 
-/// What was sent about a lease.
+/// The result that was sent for a lease.
 #[derive(Clone, Copy)]
 enum Sent {
     Ack(Name, Expected),
@@ -119,12 +119,12 @@ impl Consumer {
                 break;
             }
         }
-        // What it has is given back by its end. Acknowledgements that are open stay so: perhaps they are read.
+        // The end of the stream gives its leases back. Open acknowledgements stay open: the server may still read them.
         self.leases.clear();
         Ok(())
     }
 
-    /// Sends results, and returns whether somebody takes them.
+    /// Sends results, and returns whether the stream takes them.
     async fn report(
         &mut self,
         sender: &mpsc::Sender<WorkRequest>,

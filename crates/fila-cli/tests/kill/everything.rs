@@ -237,7 +237,7 @@ impl World {
         tasks
     }
 
-    /// Compares all books with what there is, while nobody is at work.
+    /// Compares all ledgers with the state of the server, while no client works.
     async fn audit(&self, address: &str) -> Balance {
         let mut sum = failures::audit(address, &self.orders.desk, true).await;
         for line in &self.others {
@@ -285,7 +285,7 @@ impl World {
     }
 }
 
-/// What a round was like.
+/// The figures of a round.
 struct Round {
     early: u32,
     recovery: Duration,
@@ -348,7 +348,7 @@ impl World {
     }
 }
 
-/// Plays so many rounds and closes the books.
+/// Runs the rounds and checks the ledgers at the end.
 fn play(rounds: u64, seed: u64) {
     println!("FILA_CRASH_ROUNDS={rounds} FILA_CRASH_SEED={seed}");
     let directory = TempDir::new().unwrap();

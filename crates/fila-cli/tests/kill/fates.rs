@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::ledger::{Ledger, Name};
 
-/// What the consumers of a message know of it.
+/// The knowledge of the consumers about a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     /// Acknowledgements that have no answer.
@@ -14,7 +14,7 @@ struct Fate {
     is_over: bool,
 }
 
-/// What a consumer is to expect of its result.
+/// The answer that a consumer expects to its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     Anything,
@@ -27,7 +27,7 @@ pub(crate) enum Expected {
 pub(crate) enum Order {
     #[default]
     Any,
-    /// What is tried for the first time comes in the order in which it was sent, to the only consumer there is.
+    /// First attempts come in the order of sending, because there is only one consumer.
     FirstAttempts,
     /// A message comes when all before it are gone.
     Strict,
@@ -128,7 +128,7 @@ impl Fates {
         self.events += 1;
     }
 
-    /// Compares the books with what there is, while nobody is at work, and takes up what has happened to
+    /// Compares the ledger with the state of the server, while no client works, and records the outcome of
     /// acknowledgements that were open when the server died.
     pub(crate) fn audit(
         &mut self,
@@ -155,7 +155,7 @@ impl Fates {
                 None => assert!(fate.is_over || !is_accepted, "{name:?} is lost"),
             }
             fate.open = 0;
-            // What was stored and not answered is there, too.
+            // A message that was stored and not answered is there, too.
             accepted += usize::from(place.is_some() || fate.is_over);
         }
         assert!(found.is_empty(), "nobody sent {found:?}");

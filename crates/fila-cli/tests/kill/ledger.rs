@@ -1,4 +1,4 @@
-//! What was sent, what was confirmed, and what was seen.
+//! The messages that were sent, confirmed and received.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +17,7 @@ struct Account {
 enum Ack {
     #[default]
     None,
-    /// Sent, and nobody knows what became of it.
+    /// Sent, with an unknown outcome.
     Sent,
     Confirmed,
 }

@@ -80,7 +80,7 @@ impl Outbox {
         self.open.keys().map(|number| self.frame(*number)).collect()
     }
 
-    /// Returns a frame whose messages have keys that nobody else uses, and writes down that they are sent.
+    /// Returns a frame whose messages have keys of this producer only, and records that they are sent.
     pub(crate) fn next(&mut self, books: &Books) -> ProduceRequest {
         let number = self.next;
         self.next += 1;

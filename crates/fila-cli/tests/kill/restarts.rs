@@ -25,7 +25,7 @@ const MESSAGES: u64 = 3000;
 /// How many are taken in the life of one server.
 const TAKEN: u32 = 40;
 
-/// What is known of a message that was not acknowledged for certain.
+/// A message that may not be acknowledged.
 #[derive(Debug)]
 struct Known {
     /// How often it has failed.
@@ -39,7 +39,7 @@ struct Books {
     acked: u64,
 }
 
-/// What was sent about a lease.
+/// The result that was sent for a lease.
 enum Sent {
     Ack(Name),
     Nack(Name),

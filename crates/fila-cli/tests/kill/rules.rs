@@ -1,8 +1,8 @@
-//! What the server must not do, whatever happens: hand out more of a key than its cap, more than a throttle's rate,
-//! anything that is paused. The books of it live through all restarts.
+//! The server must never deliver more messages of a key than its cap, more than a throttle's rate, or a message that is
+//! paused. The ledger lasts through all restarts.
 //!
-//! Everything is counted when it is read, which is after the server did it: so what is counted here is never more than
-//! what was, and a rule that is broken here was broken there.
+//! The client counts a delivery when it reads it, which is after the server made it. So a count here is never more than
+//! the server's, and a rule that is broken here was broken there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,7 +43,7 @@ impl Rules {
         self.caps.insert(key, cap);
     }
 
-    /// Says that messages of these keys go by one throttle, from now on and for ever.
+    /// Puts these keys under one throttle for the rest of the run.
     pub(crate) fn throttle(&mut self, keys: BTreeSet<u64>, per_second: f64, burst: f64) {
         let now = Instant::now();
         self.rate = Some(Rate {

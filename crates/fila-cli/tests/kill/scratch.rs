@@ -20,7 +20,7 @@ use super::traffic;
 const QUEUES: u64 = 3;
 const BATCH: u64 = 20;
 
-/// What is done to a queue.
+/// An operation on a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Deed {
     Create,
@@ -29,11 +29,11 @@ enum Deed {
     Delete,
 }
 
-/// What the client knows of a queue: its messages, if there is one.
+/// A queue as the client knows it: its messages, if it exists.
 #[derive(Debug, Default)]
 struct Known {
     messages: Option<BTreeSet<Name>>,
-    /// What has no answer.
+    /// The operation without an answer.
     under_way: Option<Deed>,
 }
 

@@ -1,5 +1,5 @@
-//! An operator who fixes weights and caps of keys, and pauses and resumes, without end; and what must be found of it
-//! after a crash. What was paused before a server began stays so until somebody resumes it.
+//! An operator that keeps changing weights and caps of keys, pausing and resuming, and the settings that must be there
+//! after a crash. A queue or key that was paused before the server started stays paused until the operator resumes it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ pub(crate) struct Operator {
     /// Whose keys are changed.
     pub(crate) keys_of: &'static str,
     pub(crate) first_key: u64,
-    /// What is paused as a whole.
+    /// The queue that is paused as a whole.
     pub(crate) pauses: &'static str,
     accounts: BTreeMap<Setting, Account<u32>>,
     pub(crate) rules: Watch,
@@ -46,8 +46,8 @@ pub(crate) struct Operator {
 
 pub(crate) type Shared = Arc<Mutex<Operator>>;
 
-/// What the queue says of the number that may be leased of a key, and what the operator says: once for one key, again
-/// and again for another.
+/// The queue's cap of leased messages for each key, and the operator's: it sets one key's cap once, and another's again
+/// and again.
 pub(crate) const CAP: u32 = 3;
 const CAP_FIXED: u32 = 2;
 const CAP_MOST: u32 = 4;
@@ -183,7 +183,7 @@ async fn send(
     Ok(())
 }
 
-/// Says how many of each key may be held, and fixes one of them for ever.
+/// Sets the cap of each key, and fixes one of them for the whole run.
 pub(crate) async fn prepare(address: &str, operator: &Shared) {
     let mut admin = FilaAdminClient::new(traffic::connect(address).await);
     let fixed = operator.lock().unwrap().fixed();
@@ -210,7 +210,7 @@ pub(crate) async fn change(
     loop {
         let (setting, value) = operator.lock().unwrap().choose(&mut chance);
         send(&mut admin, operator, setting, value).await?;
-        // Nobody types faster, and others are to have the disk as well.
+        // An operator does not type faster, and the other clients need the disk as well.
         tokio::time::sleep(Duration::from_millis(chance.below(6))).await;
     }
 }

@@ -55,7 +55,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     waited.expect("it happens within patience")
 }
 
-/// Waits until consumers have seen so many more messages.
+/// Waits until the consumers have received this many more messages.
 async fn progress(seen: &Arc<Mutex<Seen>>, more: u64) {
     let goal = seen.lock().unwrap().deliveries + more;
     soon(async {
@@ -123,7 +123,7 @@ async fn kills_of_servers_and_consumers_lose_nothing_and_double_nothing() {
         }
     })
     .await;
-    // What they have printed is read to its end.
+    // Their output is read to the end.
     for consumer in consumers {
         consumer.kill();
     }

@@ -17,7 +17,7 @@ function on_failure(msg)
 end
 ";
 
-/// Finds the version of a queue, where nobody has the real one.
+/// Finds the version of a queue, on machines without the real `jq`.
 const JQ: &str = "#!/bin/sh
 sed 's/.*\"version\":\\([0-9]*\\).*/\\1/'
 ";

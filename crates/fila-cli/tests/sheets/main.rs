@@ -1,9 +1,9 @@
 //! The commands of the documents, typed into a real shell, with the real program.
 //!
-//! The books are sessions: they say what comes back, and are played by `tests/books`. A sheet is a block of commands that
-//! stand for themselves, as a reference has them. For each there is a list here: what has to be there before, and for every
-//! command how it ends and something that it prints. A block that is in no list fails the test of its document, and so
-//! does a command. Blocks of nothing but `cargo` and scripts are not run: `scripts/check-docs` checks them.
+//! Some documents are sessions with their output; `tests/books` runs them. A sheet is a block of independent commands, as
+//! in a reference. This test has a list for each sheet: its setup, and for every command the exit code and a part of the
+//! output. A block or a command that is in no list fails the test of its document. The test does not run blocks that
+//! contain only `cargo` and scripts: `scripts/check-docs` checks them.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 mod cli;

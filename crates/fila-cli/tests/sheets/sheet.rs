@@ -3,7 +3,7 @@
 use crate::program::{Running, fila};
 use crate::session::{Ended, Shell, Step, Until, squeezed};
 
-/// What a server says when it can be used.
+/// The line that a server prints when it is ready.
 pub(crate) const LISTENS: &str = "fila is listening on ";
 
 /// Another server, as the documents call it.
@@ -27,7 +27,7 @@ enum Server {
     None,
 }
 
-/// What is known of a command.
+/// The expectations of a command.
 pub(crate) struct Known {
     first: &'static [&'static str],
     prints: &'static str,
@@ -75,7 +75,7 @@ pub(crate) fn prints(text: &'static str) -> Known {
 }
 
 impl Known {
-    /// What is typed right before it.
+    /// Commands to run right before it.
     pub(crate) fn first(self, first: &'static [&'static str]) -> Self {
         Self { first, ..self }
     }
@@ -94,7 +94,7 @@ impl Known {
         }
     }
 
-    /// What is typed after it, or beside it if it goes on, and something that this prints.
+    /// A command to run after it, or while it runs if it does not end, and a part of that command's output.
     pub(crate) fn then(self, command: &'static str, prints: &'static str) -> Self {
         Self {
             then: Some((command, prints)),

@@ -153,7 +153,7 @@ fn bytes_that_are_not_confirmed_are_counted_until_they_are() {
         shell.answers.remove(&refused),
         Some(Answer::Enqueued(full.to_vec()))
     );
-    // What a deleted queue had collected is given back at once, and what it has under way when that is done.
+    // A deleted queue gives back its collected bytes at once, and the bytes in flight when their round is done.
     shell.delete(two);
     let three = shell.create("three", QueueSettings::default());
     let taken = tell(&mut shell, three, "12345");

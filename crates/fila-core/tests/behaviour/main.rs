@@ -1,4 +1,4 @@
-//! What the broker does with messages, leases, limits and failures, one sentence each.
+//! The behaviour of the broker with messages, leases, limits and failures, one sentence each.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 

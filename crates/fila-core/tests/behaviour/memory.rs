@@ -1,4 +1,4 @@
-//! What is kept in memory: a budget that backlogs, quiet keys and passing keys stay within.
+//! Memory: backlogs, quiet keys and passing keys stay within the budget.
 
 use fila_core::{Command, KeyCursor, Settlement, Verdict};
 

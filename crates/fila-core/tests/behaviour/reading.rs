@@ -1,4 +1,5 @@
-//! Messages that have to be read from the store first: what is promised meanwhile, and what cannot be read.
+//! Messages that the broker has to read from the store first: reservations during the read, and messages that it cannot
+//! read.
 
 use std::num::NonZeroU32;
 
@@ -13,7 +14,7 @@ fn a_message_that_cannot_be_read_is_reported_and_not_served() {
     let lost = shell.enqueue(queue, message("a", "payload"));
     shell.enqueue(queue, message("a", "payload"));
     let kept = shell.enqueue(queue, message("a", vec![1; 2000]));
-    // Somebody has been at the store behind the broker's back.
+    // The test changes the store without the broker.
     let mut batch = fila_store::Batch::new();
     batch.delete(fila_store::Locator {
         fairness_key: key("a"),
@@ -71,7 +72,7 @@ fn a_turn_whose_consumer_has_gone_is_a_turn() {
     let is_stored = |it: &&Delivery| it.fairness_key == key("stored");
     let delivered = shell.deliveries.iter().map(|(_, it)| it);
     let stored = delivered.filter(is_stored).count();
-    // Deliveries to the consumer that has gone came to nothing for both, and nobody makes up for it.
+    // The deliveries to the consumer that left failed for both keys, and neither gets them back.
     assert!((19..=21).contains(&stored), "{stored} of 40");
 }
 
@@ -106,7 +107,7 @@ fn whoever_was_promised_a_message_is_served_before_those_who_came_later() {
     let lease = shell.next(first).unwrap().lease;
     shell.settle(queue, lease, Verdict::Release).unwrap();
     let ids = [(); 2].map(|()| shell.enqueue(queue, message("a", "fresh")));
-    // What it is promised has to be read, and ends meanwhile; the next ones are in memory.
+    // Its reserved messages have to be read and expire meanwhile; the next ones are in memory.
     shell.tell(Command::Credit {
         consumer: first,
         more: 1,
@@ -167,7 +168,7 @@ fn no_more_than_some_reads_are_under_way_for_a_queue() {
 fn promises_that_are_broken_are_not_saved_up() {
     let (mut shell, queue) = Shell::with_settings(|it| it.memory_budget = 4 << 10);
     shell.enqueue_all(queue, vec![message("a", vec![1; 1 << 10]); 200]);
-    // Its turns are promised while it is alone, to somebody who goes before its messages are read.
+    // While it is alone, its turns are reserved for a consumer that leaves before its messages are read.
     let consumer = shell.subscribe(queue, 100);
     shell.poll();
     shell.tell(Command::Unsubscribe { consumer });
@@ -193,7 +194,7 @@ fn a_key_is_promised_no_more_than_it_has_and_may_deliver() {
         shell.subscribe(queue, 3);
         shell.poll();
         assert_eq!(shell.loads.len(), 1);
-        // The rest of the credit is for those who can use it.
+        // The rest of the credit goes to keys that can use it.
         for name in ["b", "c"] {
             shell.send(queue, vec![message(name, "")]);
             shell.seal();

@@ -1,4 +1,5 @@
-//! Rounds: what is collected, what is stored together, who is told when, and what a store that fails leaves behind.
+//! Rounds: which changes a round collects, which are stored together, when the broker answers, and the state after a
+//! failed store.
 
 use fila_core::{Command, Committed, QueueSettings, Refused, Settings, Ttl, Verdict};
 use fila_store::Engine;
@@ -222,7 +223,7 @@ fn what_is_due_waits_without_being_asked_for_while_there_is_no_room_for_it() {
     shell.poll();
     shell.seal();
     shell.poll();
-    // Both rounds are full: whoever drives the broker is to wait for the first, not to ask again and again.
+    // Both rounds are full: the driver has to wait for the first, not to ask again and again.
     assert!(shell.broker.is_full());
     assert!(
         shell

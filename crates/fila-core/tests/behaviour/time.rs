@@ -103,7 +103,7 @@ fn what_is_due_while_a_message_is_read_comes_before_it() {
     shell.tell(Command::Credit { consumer, more: 2 });
     shell.poll();
     assert_eq!(shell.loads.len(), 1, "payloads have left memory");
-    // Nobody has polled since the time came.
+    // The driver has not polled since the time came.
     shell.advance(SECOND);
     shell.load();
     shell.run();

@@ -42,7 +42,7 @@ fn the_last_attempt_that_fails_makes_a_dead_letter_with_all_that_is_known() {
     assert_eq!((death.queue.as_str(), death.message), ("orders", id));
     assert_eq!((death.attempts, death.died_at), (3, shell.now));
     assert_eq!(death.enqueued_at, began);
-    // Whoever consumes it sees that, too.
+    // Its consumer sees that, too.
     let consumer = shell.subscribe(letters, 0);
     let delivery = shell.next(consumer).unwrap();
     assert_eq!(delivery.attempt, 1);
@@ -209,7 +209,7 @@ fn a_payload_that_is_lost_is_reported_and_the_rest_goes_on() {
     shell.subscribe(queue, u32::MAX);
     shell.run();
     let leases: Vec<_> = shell.deliveries.drain(..).map(|it| it.1.lease).collect();
-    // Somebody takes a message away behind the broker's back.
+    // The test deletes a message from the store without the broker.
     let entry = entries(&shell, queue).remove(0);
     let mut batch = fila_store::Batch::new();
     batch.delete(entry.locator());

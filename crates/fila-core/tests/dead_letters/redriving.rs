@@ -118,7 +118,7 @@ fn a_dead_letter_takes_no_tokens_until_it_is_redriven() {
     assert_eq!(shell.stats(queue).throttled, 1);
 }
 
-/// Returns a shell with three dead letters in the store only, of which the first is on its way back.
+/// Returns a shell with three dead letters that are only in the store. The first is being moved back.
 fn one_of_three_on_its_way() -> (Shell, QueueId, QueueId) {
     let (mut shell, queue, letters) = pair(trying(1));
     for body in ["one", "two", "three"] {
@@ -175,7 +175,7 @@ fn what_is_leased_or_gone_or_was_found_before_somebody_else_came_stays() {
     }
     let way = (letters, queue);
     let found = entries(&shell, letters);
-    // Whoever does not know the stamp takes nothing out of the store.
+    // A redrive with another stamp takes nothing out of the store.
     let (_, stamp) = redrive(&mut shell, way, RedriveStamp::default(), vec![]);
     let (first, _) = redrive(&mut shell, way, stamp, vec![found[2].clone()]);
     assert!(first[0].is_ok());

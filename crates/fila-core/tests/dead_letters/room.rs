@@ -152,7 +152,7 @@ fn many_messages_that_find_no_room_and_need_not_wait_are_tried_on_and_on() {
     }
     shell.run();
     shell.tell(Command::Drain { consumer });
-    // Nobody judges, and all that is left to be stored is the one letter that there is room for.
+    // No judgement comes, and the broker has only one letter left to store: the one that there is room for.
     shell.advance(shell.judging_time());
     shell.run();
     assert_eq!(shell.stats(letters).depth(), 1);

@@ -54,7 +54,7 @@ fn a_position_is_how_many_others_come_before() {
             if round < 4 {
                 continue;
             }
-            // Nothing comes any more: what was said is what happens.
+            // No more messages come, so the forecast must be exact.
             let mut deliveries = 0;
             while !foreseen.is_empty() {
                 let name = serve(&mut shell, queue, consumer);
@@ -91,7 +91,7 @@ fn others_get_no_more_than_the_bound_whatever_keys_come_back_or_leave() {
             let weight = weights[number as usize];
             enqueue(&mut shell, queue, &number.to_string(), weight, count);
         }
-        // What was said to each, and what others have got since.
+        // The forecast for each key, and the deliveries of other keys since.
         let mut said: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         // The bound counts keys that are there: it is asked while all are.
         let mut everyone = keys;

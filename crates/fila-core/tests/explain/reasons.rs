@@ -1,4 +1,4 @@
-//! What a key waits for, one reason each, throttles aside.
+//! The reasons why a key waits, one test each, without throttles.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -222,7 +222,7 @@ fn what_has_failed_is_being_judged_until_somebody_says_what_becomes_of_it() {
         let judging = shell.explain(queue, "a");
         assert_eq!(judging.waiting, Waiting::Judging);
         assert_eq!(judging.estimate, None);
-        // Nobody says anything: then the queue's own policy does.
+        // No judgement comes, so the queue's own policy decides.
         shell.advance(shell.judging_time());
         shell.run();
         let later = shell.explain(queue, "a");

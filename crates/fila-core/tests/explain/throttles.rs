@@ -1,4 +1,4 @@
-//! Keys that wait for tokens: of which throttle, behind whom and until when.
+//! Keys that wait for tokens: the throttle, the keys before them, and the end of the wait.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -40,7 +40,7 @@ fn what_lacks_a_token_tells_of_which_throttle_and_until_when() {
 
 #[test]
 fn who_waits_before_it_for_the_same_throttle_is_counted_in() {
-    // Whoever was called waits again, and may come back one place earlier or later than foreseen: two tokens, at most.
+    // A key that was called waits again, and may come back one place earlier or later than forecast: two tokens at most.
     for (weight, tolerance) in [(1, 200), (3, 400)] {
         let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
         shell.subscribe(queue, u32::MAX);
@@ -110,7 +110,7 @@ fn of_several_throttles_the_first_to_let_something_through_is_told() {
         until: Some(later(&shell, 250)),
     };
     assert_eq!(explanation.waiting, waiting);
-    // What it has beside those does not wait for them.
+    // Its other messages do not wait for the throttled ones.
     shell.tell(Command::Drain { consumer });
     let consumer = shell.subscribe(queue, 0);
     shell.enqueue(queue, message("a", "free"));

@@ -214,7 +214,7 @@ impl Simulation {
         subscriber.credit = subscriber.credit.map(|credit| credit - 1);
     }
 
-    /// Lets the broker finish what it can at this moment, after which nobody may wait in vain.
+    /// Lets the broker finish what it can at this moment. After that no consumer may wait for a message that is ready.
     pub(super) fn rest(&mut self) {
         self.end_overdue_leases();
         self.shell.run();
@@ -328,7 +328,7 @@ impl Simulation {
             if let Some(letter) = letters.remove(&body)
                 && letter.id != id
             {
-                // It has come back, though nobody was told.
+                // It has come back, although the answer was lost.
                 let ways = &on_their_way.redriven[&body];
                 let is_way = |way: &(Option<Timestamp>, bool)| way.0 == meta.expires_at;
                 assert!(ways.iter().any(is_way), "{meta:?}");

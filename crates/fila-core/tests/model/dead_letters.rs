@@ -27,7 +27,7 @@ pub(super) struct Cellar {
     dead: BTreeMap<u64, Letter>,
     leased: BTreeMap<LeaseId, (u64, Timestamp)>,
     stamp: RedriveStamp,
-    /// What was found once, and the stamp of that time.
+    /// The messages that an earlier scan found, and its stamp.
     found: (Vec<StoredMessage>, RedriveStamp),
     /// Failures that the broker has told of.
     pub(super) told: BTreeSet<(MessageId, u32)>,
@@ -36,7 +36,7 @@ pub(super) struct Cellar {
 /// A message that is not tried any more.
 #[derive(Clone, Debug)]
 pub(super) struct Letter {
-    /// What it was called before.
+    /// Its id before the move.
     pub(super) id: MessageId,
     known: Known,
     reason: DeathReason,
@@ -261,7 +261,7 @@ impl Simulation {
     fn redrive(&mut self, entries: Vec<StoredMessage>, stamp: RedriveStamp) {
         let now = self.shell.now;
         let bodies = entries.iter().map(|entry| {
-            // Of one that is gone nobody knows the body any more.
+            // The body of a deleted message is not known any more.
             let shard = &self.shell.shards[&self.cellar.queue];
             match shard.load(&[entry.locator()]).unwrap().remove(0) {
                 fila_store::Loaded::Found(payload) => {

@@ -60,7 +60,7 @@ impl Simulation {
         known.due = due(now, wait);
     }
 
-    /// Judges what nobody has judged in time.
+    /// Applies the queue's policy to failures that were not judged in time.
     pub(super) fn judge_overdue(&mut self) {
         let now = self.shell.now;
         let failing = self
@@ -105,7 +105,7 @@ impl Simulation {
             self.to_judge.swap_remove(nth)
         };
         if self.chance.one_in(5) {
-            return; // nobody does
+            return; // no judgement comes
         }
         let judgement = match self.chance.below(4) {
             0 => Judgement::Default,

@@ -346,7 +346,7 @@ impl Simulation {
         let Some(load) = self.shell.loads.front() else {
             return;
         };
-        // What is due comes before what is read.
+        // Due messages come before messages that have to be read.
         if load.queue == self.queue {
             self.end_overdue_leases();
         }
@@ -414,7 +414,7 @@ impl Simulation {
     }
 
     fn purge(&mut self) {
-        // What has died is out of it.
+        // Dead letters do not block any more.
         self.cellar.unblock();
         let purged = std::mem::take(&mut self.messages);
         for known in purged.values() {

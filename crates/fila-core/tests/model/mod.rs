@@ -22,7 +22,7 @@ use self::dead_letters::Cellar;
 use self::producers::{Copies, Place, Producer};
 use crate::support::{Chance, Shell};
 
-/// What the model knows of a message that is stored.
+/// A stored message in the model.
 #[derive(Clone, Debug)]
 struct Known {
     body: u64,
@@ -72,7 +72,7 @@ enum Life {
         /// How long its consumer wants it to wait.
         wish: Option<Duration>,
     },
-    /// Acknowledged, and nobody has been told yet that this is durable.
+    /// Acknowledged, and not confirmed yet.
     Leaving,
 }
 
@@ -89,7 +89,7 @@ struct Subscriber {
 enum Pending {
     Enqueue(Vec<Sent>, Option<(BatchId, Copies)>),
     Settle(Vec<Expected>),
-    /// What was there.
+    /// The messages that were there.
     Purge(BTreeMap<MessageId, Known>),
     /// Dead letters that are to come back.
     Redrive {
@@ -114,7 +114,7 @@ struct Sent {
     is_purged: bool,
 }
 
-/// What is to become of a message.
+/// The planned fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Stored,
@@ -154,7 +154,7 @@ pub(crate) struct Simulation {
     bodies: u64,
     /// When a read has failed last.
     read_failed: Option<Timestamp>,
-    /// Failures that nobody has judged yet.
+    /// Failures without a judgement.
     to_judge: Vec<Failure>,
     cellar: Cellar,
 }

@@ -1,4 +1,4 @@
-//! What a peek may show.
+//! The messages that a peek may show.
 
 use fila_core::{MessageState, MessageStatus, Ordering};
 

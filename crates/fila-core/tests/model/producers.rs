@@ -15,13 +15,13 @@ use super::{Chance, Simulation};
 pub(super) struct Producer {
     id: ProducerId,
     next: u64,
-    /// What it has no answer to.
+    /// The batches without an answer.
     open: BTreeMap<u64, Vec<Shape>>,
-    /// What it has the answer to.
+    /// The batches with an answer.
     answered: BTreeMap<u64, Vec<Shape>>,
 }
 
-/// What is the same about a message whenever it is sent.
+/// The properties of a message that stay the same when it is sent again.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) deduplication_id: Option<DeduplicationId>,

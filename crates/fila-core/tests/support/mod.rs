@@ -36,7 +36,7 @@ impl Tickets for Numbers {
     type Ticket<A> = u64;
 }
 
-/// What a broker has answered, whatever it was asked.
+/// An answer of the broker to any command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Enqueued(EnqueueResults),
@@ -76,7 +76,7 @@ pub(crate) struct Shell {
     pub(crate) answers: BTreeMap<u64, Answer>,
     pub(crate) deliveries: VecDeque<(ConsumerId, Delivery)>,
     pub(crate) dismissed: Vec<(ConsumerId, Dismissal)>,
-    /// What could not be read, for those who expect such a thing.
+    /// The messages that could not be read, in tests that expect some.
     pub(crate) damaged: Option<Vec<Damaged>>,
     /// The round under way, the oldest if there are several.
     pub(crate) round: Option<Round>,
@@ -204,7 +204,7 @@ impl Shell {
         self.broker.open(self.now, recovery);
     }
 
-    /// Starts again from what is stored, as after a crash. What was under way is gone.
+    /// Starts again from the store, as after a crash. Rounds in flight are lost.
     pub(crate) fn restart(&mut self) {
         self.stored = self.sealed;
         self.shards.clear();
@@ -309,7 +309,7 @@ impl Shell {
         self.take_effects();
     }
 
-    /// Stores what it can of a round, and returns the queues of which it cannot.
+    /// Stores the batches of a round that it can, and returns the queues of the others.
     pub(crate) fn store(&mut self, round: &Round) -> Vec<QueueId> {
         let mut fenced = Vec::new();
         loop {
@@ -551,7 +551,7 @@ impl Shell {
     }
 }
 
-/// Returns a shell with a queue of which nothing is special.
+/// Returns a shell with a queue with default settings.
 pub(crate) fn queue() -> (Shell, QueueId) {
     Shell::with_queue(QueueSettings::default())
 }

@@ -106,7 +106,7 @@ async fn cuts_at_any_byte_lose_nothing_and_double_nothing() {
         assert_eq!(ids.len(), 1, "{number} was stored twice: {ids:?}");
         deliveries += ids.values().sum::<u64>();
     }
-    // What was in work when a connection broke is delivered again, and nothing else is.
+    // Only messages that were leased when a connection broke are delivered again.
     let again = deliveries - stats.totals.enqueued;
     let cuts = proxy.cuts();
     assert!(

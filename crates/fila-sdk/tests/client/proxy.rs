@@ -48,7 +48,7 @@ impl Proxy {
         self.address.to_string()
     }
 
-    /// Cuts all connections after so many more bytes, in both directions together.
+    /// Cuts all connections after this many more bytes, in both directions together.
     pub(crate) fn cut_after(&self, bytes: u32) {
         self.wire.left.store(bytes.into(), Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Sending: what is stored, what is refused, what shares a frame.
+//! Sending: stored messages, refused messages, and messages that share a frame.
 
 use fila_sdk::{Error, ErrorCode, Message};
 

@@ -1,4 +1,4 @@
-//! What sends cost the server, counted: rounds, each of which is one sync.
+//! Counts the rounds that sends cost the server. Each round is one sync.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ async fn an_operator_sees_how_long_messages_wait_and_have_waited() {
 
     let mut consumer = queue.consumer().subscribe();
     let first = soon(consumer.next()).await.unwrap().unwrap();
-    // What has come keeps the key in the list.
+    // The message that has come keeps the key in the list.
     soon(queue.send(Message::new("second").key("acme")))
         .await
         .unwrap();

@@ -75,7 +75,7 @@ async fn frames_behind_one_that_was_given_up_are_sent_though_they_go_one_by_one(
     // One of the two is wrong, says the server, and does not say which.
     wire.fail(refusal(ErrorCode::InvalidArgument));
     let mut wire = script.produce().await;
-    // It has no room for the first of them until nobody waits for it any more.
+    // It has no room for the first of them until no caller waits for it any more.
     let frame = loop {
         let frame = soon(wire.hear()).await;
         if frame.frame_id == 1 {
@@ -354,7 +354,7 @@ async fn a_refused_stream_is_searched_frame_by_frame_for_the_one_at_fault() {
     assert_eq!(error.code(), Some(ErrorCode::InvalidArgument));
     assert_eq!(begun.elapsed().as_secs(), 1, "nobody waits for a refusal");
 
-    // Found, it slows nobody down: two frames are under way at once.
+    // Once the queue is found, sends do not wait for each other: two frames are in flight at once.
     drop((send(&client, "a"), wire.hear().await));
     drop((send(&client, "b"), soon(wire.hear()).await));
 }
@@ -436,7 +436,7 @@ async fn whoever_gives_up_is_told_what_the_server_said_last() {
         panic!("{ended:?}");
     };
     assert_eq!(cause.as_deref(), Some("the script says so"));
-    // What is over is not told of any more.
+    // The client sends no more results for leases that have ended.
     sleep(Duration::from_secs(5)).await;
     let sending = send(&client, "y");
     let frame = loop {

@@ -106,7 +106,7 @@ async fn a_broken_connection_takes_back_what_it_brought() {
     rig.broker.cut();
     first.lost().await;
     assert!(matches!(first.ack().await, Err(Error::LeaseLost)));
-    // What had come over the old connection and was not taken comes again, and only that way.
+    // Messages that came over the old connection and were not taken come again, only over the new one.
     let mut seen = Vec::new();
     for _ in 0..3 {
         let order = consumer.next().await.unwrap().unwrap();

@@ -75,7 +75,7 @@ async fn dropping_a_next_loses_no_delivery() {
         assert!(poll!(&mut next).is_pending());
         drop(next);
         rig.send("x").await;
-        // It comes whether or not somebody asks just now.
+        // It comes even if no call waits for it right now.
         sleep(Duration::from_millis(number % 3)).await;
         let order = consumer.next().await.unwrap().unwrap();
         assert_eq!(order.attempt, 1);

@@ -174,7 +174,7 @@ async fn credit_and_what_is_in_hands_are_the_prefetch_on_every_stream() {
     drop(taken[0].extend(Duration::from_secs(1)));
     let said = wire.hear().await;
     assert_eq!((said.credit, said.extensions.len()), (0, 0));
-    // What nobody has taken is not handed out any more.
+    // The consumer does not hand out messages any more that were not taken before.
     wire.deliver([5]);
     let order = soon(consumer.next()).await.unwrap().unwrap();
     assert_eq!(order.id.as_str(), "message of 5");
@@ -206,7 +206,7 @@ async fn a_lease_that_is_refused_an_extension_is_lost_and_gives_credit_once() {
     wire.refuse(1, ErrorCode::LeaseNotFound);
     assert_eq!(acked.await.unwrap(), Err(Error::LeaseLost));
     wire.refuse(1, ErrorCode::LeaseNotFound); // once more, for nothing
-    // The one that nobody has taken is not handed out: it is in other hands by now.
+    // The consumer does not hand out the message that was not taken: another consumer may have it by now.
     let next = timeout(Duration::from_secs(1), consumer.next()).await;
     assert!(next.is_err());
     let said = wire.hear().await;
@@ -228,7 +228,7 @@ async fn a_lease_outlives_a_refusal_that_does_not_end_it() {
     let error = extended.await.unwrap().unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::DelayTooLong));
     assert!(!order.is_lost());
-    // What was refused has not made it longer: it is kept as before.
+    // The refused extension has not extended the lease: the client keeps it as before.
     let said = timeout(Duration::from_secs(23), wire.hear()).await.unwrap();
     assert_eq!(said.extensions[0].lease_ms, 30_000);
     wire.confirm(&[1]);
@@ -277,7 +277,7 @@ async fn a_lease_is_extended_when_half_of_it_is_over_and_one_extension_is_under_
         wire.confirm(&[1]);
     }
     assert!(begun.elapsed() > Duration::from_secs(70));
-    // Whoever does not confirm one is not sent another.
+    // The client sends no other extension before the server has confirmed this one.
     assert_eq!(wire.hear().await.extensions.len(), 1);
     let more = timeout(Duration::from_secs(120), wire.hear()).await;
     assert!(more.is_err(), "{more:?}");

@@ -46,7 +46,7 @@ impl Rig {
         self.orders.send(payload).await.unwrap();
     }
 
-    /// Waits until so many messages are leased. Others get their turn meanwhile.
+    /// Waits until this many messages are leased. Other tasks run meanwhile.
     async fn until_leased(&self, count: u64) {
         for _ in 0..LOOKS_MAX {
             let queue = self.client.admin().queue("orders").await.unwrap();

@@ -172,7 +172,7 @@ async fn a_send_gives_up_at_its_deadline_and_says_what_was_wrong() {
     assert_eq!(cause.as_deref(), Some("connection refused"));
     assert!(error.is_temporary());
 
-    // What was given up is not waited for, and not sent later.
+    // `flush` does not wait for messages that were given up, and the client does not send them later.
     crate::soon(rig.client.flush()).await;
     rig.broker.come_back();
     rig.send("y").await;

@@ -50,7 +50,7 @@ struct Wire {
     to_server: mpsc::Sender<WorkRequest>,
     from_server: Streaming<WorkResponse>,
     new: Vec<Message>,
-    /// What was enqueued of each key and not dispatched: sequence and cost.
+    /// The messages of each key that were enqueued and not dispatched: sequence and cost.
     waiting: HashMap<u32, VecDeque<(u64, u64)>>,
     sequences: HashMap<u32, u64>,
     parked: HashSet<u32>,

@@ -1,4 +1,4 @@
-//! What the fuzzer checks, on the corpus that is kept: `scripts/fuzz` needs a nightly toolchain, this does not.
+//! The checks of the fuzzer, on the stored corpus. `scripts/fuzz` needs a nightly toolchain, this test does not.
 #![cfg(test)] // helpers may unwrap, as tests do
 
 #[path = "../../../../fuzz/corpus.rs"]

@@ -1,4 +1,4 @@
-//! What the corpus is made of, in words: requests by the number of what they ask for, as the fuzzer reads them.
+//! The corpus in readable form: requests with the number of their call, as the fuzzer reads them.
 
 use fila_proto::v1::{
     AckBatchRequest, AckRequest, BatchId, ConsumeRequest, CreateQueueRequest, DeleteConfigRequest,

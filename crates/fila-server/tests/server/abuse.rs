@@ -1,4 +1,4 @@
-//! Oversized, malformed and hostile input: refused, and nobody else notices.
+//! Oversized, malformed and hostile input: the server refuses it, and other clients do not notice.
 
 use fila_proto::v1::{EnqueueBatchRequest, EnqueueRequest};
 use tonic::Code;

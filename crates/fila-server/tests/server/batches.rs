@@ -59,7 +59,7 @@ async fn a_frame_that_is_sent_again_is_stored_once_by_whatever_call() {
     let third = rig.enqueue_batch(batch(5), "orders", frame()).await;
     assert_eq!(outcomes(&third.unwrap()), again(&first));
     assert_eq!(rig.stats("orders").await.depth, 2);
-    // A copy that comes after all is answered has nobody to be answered to, and is not stored.
+    // A copy that arrives after the producer has its answer is refused and not stored.
     let next = BatchId {
         answered_below: 6,
         ..batch(6)

@@ -1,4 +1,4 @@
-//! A store that fails: what was not stored is not confirmed, and the server says so.
+//! A store that fails: the server confirms only stored messages, and reports the failure.
 
 use fila_proto::v1::{EnqueueRequest, ServerInfoRequest};
 use fila_server::Server;

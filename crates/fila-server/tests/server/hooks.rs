@@ -74,7 +74,7 @@ async fn enqueue_all(rig: &mut Rig, queue: &str, messages: Vec<Message>) -> Vec<
     stored.into_inner().results
 }
 
-/// Takes so many messages, and returns their fairness keys in alphabetical order.
+/// Takes `count` messages, and returns their fairness keys in alphabetical order.
 async fn keys(rig: &mut Rig, queue: &str, count: usize) -> Vec<String> {
     let mut deliveries = rig.consume(queue, 1_000).await;
     let mut keys = Vec::new();
@@ -542,7 +542,7 @@ async fn on_failure_is_told_what_failed_and_its_answer_is_what_happens() {
     let delivery = deliveries.next().await;
     assert_eq!(delivery.message_id, told, "the other one waits for an hour");
     rig.nack("orders", &delivery).await.unwrap();
-    // What the queue does by itself stands in for an answer: it is delivered again.
+    // Without an answer the queue's own policy applies: it delivers the message again.
     let again = deliveries.next().await;
     assert_eq!(
         (again.message_id.as_str(), again.attempt),
@@ -618,7 +618,7 @@ async fn a_script_that_comes_later_judges_failures_from_then_on_and_its_successo
         rig.send("orders", of_tenant("acme")).await.unwrap();
         let delivery = deliveries.next().await;
         rig.nack("orders", &delivery).await.unwrap();
-        // A hook that is not asked would let this wait for ever.
+        // If the server does not call the hook, this never ends.
         let asked = async { while hook(&mut rig, "orders").await.calls_total == before {} };
         soon(asked).await;
         let judged = async { while rig.stats("orders.dlq").await.depth < dead {} };

@@ -278,7 +278,7 @@ async fn a_page_of_large_messages_is_what_a_client_reads_without_being_told() {
     let pages = walk(&mut rig, all.clone()).await;
     assert_eq!(pages.iter().map(Vec::len).sum::<usize>(), 5);
     assert!(pages.iter().all(|page| page.len() == 1));
-    // What is cut takes less of a page.
+    // A cut payload takes less of a page.
     all.payload_bytes_max = Some(10);
     assert_eq!(walk(&mut rig, all).await.len(), 1);
 }

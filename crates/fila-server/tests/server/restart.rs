@@ -1,4 +1,4 @@
-//! What a server finds of itself when it comes back.
+//! The state of a server after a restart.
 
 use fila_proto::v1::{
     DeleteQueueRequest, EnqueueRequest, Message, PauseQueueRequest, QueueSettings,
@@ -80,7 +80,7 @@ async fn messages_attempts_settings_and_pauses_survive_a_restart() {
     assert_eq!(seen, [("failed".into(), true), ("waiting".into(), false)]);
     stop(rig).await;
 
-    // What was acked stays away, and the paused key keeps its message.
+    // The acknowledged message stays away, and the paused key keeps its message.
     let mut rig = Rig::with(on_disk(directory.path())).await;
     assert_eq!(rig.stats("orders").await.depth, 1);
     let new = rig.enqueue("orders", "a", "new").await;

@@ -1,4 +1,4 @@
-//! Ending in order: what was accepted is answered, and nothing is left hanging.
+//! Graceful shutdown: the server answers every accepted request, and no call hangs.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ async fn a_client_that_does_nothing_cannot_hold_a_shutdown_up() {
     config.server.shutdown_timeout = Duration::from_millis(500);
     let mut rig = Rig::with(config).await;
     rig.create("orders").await;
-    // A stream that nobody reads, with more to come than any buffer holds, and a connection that says nothing.
+    // A stream that the client does not read, with more messages than any buffer holds, and a silent connection.
     let mut producer = Producer::open(&rig).await;
     let large = "x".repeat(100_000);
     for frame in 0..100 {

@@ -277,7 +277,7 @@ async fn a_drained_worker_gives_its_results_and_then_the_stream_ends() {
         .await;
     let mut confirmed = Vec::new();
     while let Some(frame) = worker.end().await.unwrap() {
-        // What was on its way when the drain was read is settled like the rest.
+        // Deliveries that were in flight when the server read the drain are settled like the others.
         let acks: Vec<u64> = frame.deliveries.iter().map(|d| d.lease_id).collect();
         leases.extend(&acks);
         if !acks.is_empty() {

@@ -16,7 +16,7 @@ fn throttled(key: &str, payload: &str, throttles: &[&str]) -> Message {
     }
 }
 
-/// Sends so many that take from `api`.
+/// Sends `count` messages with the throttle key `api`.
 async fn send_many(rig: &mut Rig, queue: &str, count: usize) {
     for _ in 0..count {
         let message = throttled("a", "throttled", &["api"]);

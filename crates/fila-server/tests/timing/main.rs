@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use common::pipes::{Producer, Worker};
 use common::{Rig, message, soon};
 
-/// What the server promises.
+/// The promise of the server.
 const ON_TIME: Duration = Duration::from_millis(10);
 
 /// Keeps a queue under full load, through both streams, until it is dropped.
@@ -114,8 +114,8 @@ fn sleep_beside(stop: &AtomicBool) -> Lateness {
     Lateness::of(late)
 }
 
-/// Sees by how much delays and leases end late: by the broker's own clock, at the broker's own door, on a thread that
-/// does nothing else. What the wire and its clients add is another matter.
+/// Measures by how much delays and leases end late: by the broker's own clock, without the wire and its clients, on a
+/// thread that does nothing else.
 fn watch(handle: &Handle, messages: usize) -> (Vec<Duration>, Vec<Duration>) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
@@ -203,8 +203,7 @@ async fn delays_and_leases_end_on_time_while_another_queue_is_under_full_load() 
     // A timer that is polled, or a turn that is long, makes most of them late.
     assert!(delays.at(50) <= ON_TIME, "delays: {delays}");
     assert!(leases.at(50) <= ON_TIME, "leases: {leases}");
-    // How many are late for want of a processor depends on what else runs on the machine: whoever knows that nothing
-    // does, asks for it.
+    // How many are late for want of a processor depends on the other programs on the machine, so this check is optional.
     if std::env::var_os("FILA_TIMING_QUIET").is_some() {
         let most = MESSAGES as usize / 20;
         assert!(delays.missed() <= most, "delays: {delays}");

@@ -66,7 +66,7 @@ pub(crate) fn directory() -> PathBuf {
     directory.expect("started by another test").into()
 }
 
-/// In the child: says something to the parent. Ends the process if nobody listens.
+/// In the child: sends a word to the parent. Ends the process if the parent does not listen.
 pub(crate) fn say(word: impl std::fmt::Display) {
     // In one write, so that a kill does not tear it; the runner may have left its own line unfinished.
     let line = format!("\n{MARK}{word}\n");

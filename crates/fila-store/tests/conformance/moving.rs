@@ -145,7 +145,7 @@ pub(crate) fn a_move_that_is_refused_moves_nothing<P: Place>() {
     assert!(fenced.is_err());
     assert_eq!(ids(&a), [message]);
     assert_eq!(body(&a, "k", message), Some(b"1".to_vec()));
-    // What it carries counts, wherever that is.
+    // Its payload counts, wherever it is stored.
     let mut large = known;
     large.sizes.body = u32::MAX;
     let mut batch = Batch::new();

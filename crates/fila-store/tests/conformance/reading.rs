@@ -1,4 +1,4 @@
-//! What is read: in order, page by page, each page of one moment.
+//! Reading: in order, page by page, each page a consistent snapshot.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

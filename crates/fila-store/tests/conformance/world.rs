@@ -42,7 +42,7 @@ impl Place for InLsm {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// What the suite asks for does not depend on the level, and most of it is quicker without the sync.
+    /// The requirements of the suite do not depend on the level, and most tests are quicker without the sync.
     fn open(&self) -> LsmEngine {
         let options = DiskOptions::new(self.0.path());
         options.durability(Durability::Os).open().unwrap()

@@ -14,7 +14,7 @@ pub(crate) trait OnDisk {
     #[allow(dead_code, reason = "not every test binary tampers")]
     const NUMBERS: usize;
 
-    /// Opens a store that collects so many bytes of a table in memory.
+    /// Opens a store that collects this many bytes of a table in memory.
     fn open(
         path: &Path,
         durability: Durability,

@@ -1,8 +1,7 @@
 //! A load generator: connections that are kept alive, each with one request at a time.
 //!
-//! It speaks just enough HTTP to measure servers of our own: it knows the requests that it sends and reads of a
-//! response the status, how long to wait, and the length of the body. A client that did more would mostly
-//! measure itself.
+//! It implements just enough HTTP to measure the servers of this bench: from a response it reads the status, the
+//! `Retry-After` and the length of the body. A complete client would mostly measure itself.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What came back.
+/// The reply of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -59,7 +58,7 @@ impl Connection {
     }
 }
 
-/// Returns the status and the wait of a response, if all of it is there.
+/// Returns the status and the wait of a response, if it is complete.
 fn parse(bytes: &[u8]) -> io::Result<Option<(u16, Option<u64>)>> {
     let bad = || io::Error::from(io::ErrorKind::InvalidData);
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {

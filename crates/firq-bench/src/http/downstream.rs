@@ -1,8 +1,8 @@
-//! What a handler waits for: something elsewhere that answers after an exact time.
+//! A simulated dependency of a handler, which answers after an exact time.
 //!
-//! Tokio's own timers go off on whole milliseconds, all together. Handlers that wait for them end in step, which no
-//! real database does, and which hides queueing or makes it look worse, as it happens. This one is a thread that
-//! sleeps until the next answer is due.
+//! Tokio's timers fire on whole milliseconds, many at the same time. Handlers that wait for them end in step. A real
+//! database does not do that, and it can hide queueing or exaggerate it. This dependency is a thread that sleeps until the
+//! next answer is due.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// Somewhere else. Clones are the same place.
+/// The dependency. Clones share the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Downstream {
     calls: Sender<Call>,
@@ -24,7 +24,7 @@ struct Call {
 }
 
 impl Downstream {
-    /// Starts the thread. It ends when the last clone has gone.
+    /// Starts the thread. It ends when the last clone is dropped.
     pub(crate) fn start() -> Self {
         let (calls, incoming) = mpsc::channel::<Call>();
         std::thread::spawn(move || {
@@ -51,7 +51,7 @@ impl Downstream {
                 {
                     waiting.pop();
                     if let Some(answer) = answers.remove(&number) {
-                        let _ = answer.send(()); // whoever asked may have gone
+                        let _ = answer.send(()); // the handler may have been dropped
                     }
                 }
             }

@@ -1,8 +1,7 @@
-//! An Axum server on loopback under load, behind nothing, behind Tower's `ConcurrencyLimit`, behind the published
-//! layer of our name, and behind ours.
+//! An Axum server on loopback under load: without a layer, behind Tower's `ConcurrencyLimit`, behind the published layer of
+//! the same name, and behind the layer of this repository.
 //!
-//! Clients and servers share the machine, so what is compared is what the same clients get from each server in
-//! turn.
+//! Clients and servers share the machine, so the same clients load each server in turn.
 
 mod client;
 mod downstream;
@@ -46,7 +45,7 @@ struct Bench {
     effort: Effort,
 }
 
-/// What the connections of one tenant got.
+/// The results of one tenant's connections.
 #[derive(Debug, Default)]
 struct Got {
     tenant: u64,
@@ -59,7 +58,7 @@ impl Got {
         served.count()
     }
 
-    /// Returns a percentile of the time that successful requests took.
+    /// Returns a percentile of the duration of successful requests.
     fn latency(&self, part: f64) -> Duration {
         let served = self.replies.iter().filter(|reply| reply.status == 200);
         let took: Latencies = served.map(|reply| reply.took).collect();
@@ -67,7 +66,7 @@ impl Got {
     }
 }
 
-/// What a quiet tenant saw in one round, and how much the noisy one got meanwhile.
+/// The results of a quiet tenant in one round, and the throughput of the noisy one.
 #[derive(Debug)]
 struct Neighbours {
     alone: Duration,
@@ -112,8 +111,8 @@ impl Bench {
         }
     }
 
-    /// Lets tenants ask for a while, each over so many connections with a pause after each request, and returns
-    /// what each tenant got.
+    /// Loads a server for a while. Each tenant has a number of connections and a pause after each request. Returns the results
+    /// of each tenant.
     fn load(
         &self,
         server: &Server,
@@ -121,7 +120,7 @@ impl Bench {
         time: Duration,
     ) -> Vec<Got> {
         self.clients.block_on(async {
-            tokio::time::sleep(time / 10).await; // lets the load before this one die away
+            tokio::time::sleep(time / 10).await; // the previous load ends meanwhile
             let mut ready = Vec::new();
             for &(tenant, count, pause) in tenants {
                 for _ in 0..count {
@@ -394,7 +393,7 @@ fn neighbour_report(rounds: &[Vec<Neighbours>; 4]) -> Report {
     }
 }
 
-/// Asks until `end`, waiting as told when refused. Returns how many requests were retried after `warm`, and how many
+/// Sends requests until `end`, and obeys `Retry-After`. Returns how many requests were retried after `warm`, and how many
 /// of these succeeded at the first retry.
 async fn come_back(mut connection: Connection, warm: Instant, end: Instant) -> (usize, usize) {
     let (mut retried, mut succeeded) = (0, 0);
@@ -417,8 +416,7 @@ async fn come_back(mut connection: Connection, warm: Instant, end: Instant) -> (
     (retried, succeeded)
 }
 
-/// Opens connections one after the other: a listener that is overrun drops some, and they take a second to try
-/// again.
+/// Opens connections one after the other: an overloaded listener drops some, and they try again only after a second.
 async fn open(server: &Server, tenant: u64) -> Connection {
     let connection = Connection::open(server.address, tenant).await;
     connection.expect("the server is there")
@@ -428,7 +426,7 @@ fn start(layer: Layer, setup: Setup) -> Server {
     Server::start(layer, setup).expect("a port of loopback can be had")
 }
 
-/// Returns what some tenants got together.
+/// Returns the combined results of some tenants.
 fn merge(got: &[Got], tenants: std::ops::RangeInclusive<u64>) -> Got {
     let some = got.iter().filter(|got| tenants.contains(&got.tenant));
     Got {

@@ -15,7 +15,7 @@ use tower::limit::GlobalConcurrencyLimitLayer;
 
 use super::downstream::Downstream;
 
-/// What stands in front of the handler.
+/// The layer in front of the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layer {
     Bare,
@@ -37,13 +37,13 @@ impl Layer {
     }
 }
 
-/// How a server is set up.
+/// The settings of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) in_flight: usize,
     pub(crate) max_per_tenant: usize,
     pub(crate) max_global: usize,
-    /// How long the handler waits for something; not at all if it is zero.
+    /// How long the handler waits for its dependency; zero for no wait.
     pub(crate) work: Duration,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server on a port of its own, with a runtime of its own.
+    /// Starts a server on a free port, with its own runtime.
     pub(crate) fn start(layer: Layer, setup: Setup) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -122,7 +122,7 @@ fn tenant<B>(request: &axum::http::Request<B>) -> u64 {
     number.unwrap_or(0)
 }
 
-/// The same behind the published layer, which needs help to say no.
+/// The same behind the published layer, whose errors the application has to turn into responses.
 fn rival_app<H, F>(handler: H, setup: Setup) -> axum_rival::Router
 where
     H: FnOnce() -> F + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! The same with the batch forms, which only ours has.
+//! The same with the batch functions, which the published crate does not have.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::contenders::{Item, Ours};
 
 const BATCH: usize = 64;
 
-/// Returns how many million tasks a second get through.
+/// Returns the throughput in million tasks a second.
 pub(super) fn through(ours: &Ours, producers: usize, consumers: usize, tasks: usize) -> f64 {
     let each = tasks / producers / BATCH * BATCH;
     let received = AtomicUsize::new(0);
@@ -21,7 +21,7 @@ pub(super) fn through(ours: &Ours, producers: usize, consumers: usize, tasks: us
             (TenantKey::from(tenant), Task::new(Item { tenant, sent }))
         };
         for first in (0..each).step_by(BATCH) {
-            // What does not fit is sent again, one by one, and waits for room.
+            // The producer sends tasks without room again, one by one, and waits for room.
             for (tenant, rejected) in scheduler.enqueue_batch((first..first + BATCH).map(item)) {
                 let sent = scheduler.submit(tenant, rejected.into_task());
                 sent.expect("it waits for room");

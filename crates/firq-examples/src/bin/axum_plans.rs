@@ -1,4 +1,4 @@
-//! An API with plans: who pays more gets more, and nobody gets nothing.
+//! An API with plans: a customer that pays more gets more, and every customer gets something.
 //!
 //! ```sh
 //! cargo run -p firq-examples --bin axum_plans
@@ -6,17 +6,16 @@
 //!
 //! You will learn how to
 //!
-//! - find out whose a request is *before* the gate, from a credential, so that nobody can make tenants up;
+//! - identify the tenant of a request *before* the gate, from a credential, so that clients cannot invent tenants;
 //! - give tenants shares by their plan (`with_weights`);
 //! - read a refusal and come back when it says (`Retry-After`);
 //! - show the gate's numbers at `/metrics`;
-//! - shut down so that what was accepted is answered (`close_drain`, `drained`).
+//! - shut down so that every accepted request is answered (`close_drain`, `drained`).
 //!
-//! The scene: four accounts, all of which want more than they can have. Two are on the free plan, of weight 1, one is
-//! on `pro`, of weight 3, and one on `enterprise`, of weight 9. The free ones have the most connections.
+//! The scenario: four accounts want more than they can have. Two are on the free plan, with weight 1, one is on `pro`, with
+//! weight 3, and one on `enterprise`, with weight 9. The free ones have the most connections.
 //!
-//! What to look at: `served/s` follows the weights, not the connections; and those who were refused and came back
-//! when they were told found room.
+//! Look at `served/s`: it follows the weights, not the connections. Refused clients that obey `Retry-After` find room.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,11 +32,11 @@ use http::StatusCode;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How many requests run at once: what the database behind the API can bear.
+/// How many requests run at the same time: the capacity of the database behind the API.
 const IN_FLIGHT_LIMIT: usize = 8;
 /// How long a request runs.
 const WORK: Duration = Duration::from_millis(6);
-/// For how long there is load, and how long it takes until all connections are there.
+/// The duration of the load, and how long it takes until all connections are open.
 const SCENE: Duration = Duration::from_millis(3_500);
 const WARM_UP: Duration = Duration::from_millis(800);
 
@@ -49,8 +48,8 @@ enum Plan {
 }
 
 impl Plan {
-    /// Returns what the plan is worth: an account of weight 3 is served three times as much as one of weight 1, when
-    /// both want more than they get. When only one wants something, it gets everything, whatever its weight.
+    /// Returns the weight of the plan. If both want more than they get, an account of weight 3 is served three times as
+    /// much as one of weight 1. If only one account sends requests, it gets everything, whatever its weight.
     const fn weight(self) -> u32 {
         match self {
             Self::Free => 1,
@@ -60,21 +59,21 @@ impl Plan {
     }
 }
 
-/// The tenant. It is made by [`authenticate`] only, so there are as many as there are customers.
+/// The tenant. Only [`authenticate`] creates it, so there are no more tenants than customers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Account {
     name: &'static str,
     plan: Plan,
 }
 
-/// What `/metrics` calls the account.
+/// The name of the account in `/metrics`.
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-/// The accounts, with their API keys and with how many connections they come.
+/// The accounts, with their API keys and their numbers of connections.
 const ACCOUNTS: [(&str, Account, usize); 4] = [
     ("key-1", account("hobby", Plan::Free), 32),
     ("key-2", account("student", Plan::Free), 32),
@@ -86,10 +85,10 @@ const fn account(name: &'static str, plan: Plan) -> Account {
     Account { name, plan }
 }
 
-/// Finds out whose a request is, or turns it away.
+/// Identifies the account of a request, or refuses the request.
 ///
-/// This runs before the gate: a request that nobody answers for gets no queue of its own, and no place in one. (A real
-/// service keeps hashes of its keys, and compares them in constant time.)
+/// This runs before the gate: a request without an account gets no queue and takes no room in one. (A real service stores
+/// hashes of its keys, and compares them in constant time.)
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let key = request.headers().get("X-Api-Key");
     let account = ACCOUNTS
@@ -107,10 +106,10 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 fn gate() -> FirqLayer<Request, Account> {
     Firq::new()
         .with_in_flight_limit(IN_FLIGHT_LIMIT)
-        // The service rate times the longest wait that makes sense: a longer queue only makes for later refusals.
+        // The service rate times the longest useful wait: a longer queue only delays the refusals.
         .with_max_per_tenant(16)
-        // Asked once for each account that comes. `FirqLayer::set_tenant_weight` changes one while running, as when
-        // somebody upgrades.
+        // The layer asks once for each account. `FirqLayer::set_tenant_weight` changes a weight at run time, for example
+        // when a customer upgrades.
         .with_weights(|account: &Account| account.plan.weight())
         .build(|request: &Request| {
             let account = request.extensions().get::<Account>();
@@ -124,7 +123,7 @@ fn app(gate: &FirqLayer<Request, Account>) -> Router {
         // Layers run from the last to the first: authentication, then the gate, then the handler.
         .layer(gate.clone())
         .layer(middleware::from_fn(authenticate))
-        // After the layers, so it is neither queued nor asked for a key. In life, serve it on another port.
+        // Added after the layers, so it needs neither a turn nor a key. In production, serve it on another port.
         .route_service("/metrics", gate.metrics_service())
 }
 
@@ -148,7 +147,7 @@ async fn main() -> Result<(), BoxError> {
     for (key, account, count) in ACCOUNTS {
         for number in 0..count {
             let client = client.clone();
-            // Connections come one after the other, as they do in life.
+            // Connections open one after the other, as in production.
             let begin = Instant::now() + WARM_UP / count as u32 * number as u32;
             connections.spawn(async move {
                 sleep_until(begin).await;
@@ -161,11 +160,11 @@ async fn main() -> Result<(), BoxError> {
     let metrics = client.get("/metrics", ("Accept", "text/plain")).await?;
     let at_close = gate.stats();
 
-    // Shutting down, while requests are queued and more are coming. From here on new requests are answered 503,
-    // `closed`, so that a load balancer sends them elsewhere; those that are queued have their turn.
+    // Shut down while requests are queued and more arrive. From here on the gate answers new requests with 503, `closed`,
+    // so that a load balancer sends them elsewhere. It still serves the queued ones.
     gate.close_drain();
     gate.drained().await;
-    // Nothing is queued or running any more: the server can stop without waiting for long.
+    // No request is queued or running any more, so the server stops quickly.
     let answers = connections.join_all().await;
     server.stop().await?;
 
@@ -241,16 +240,16 @@ fn conclude(
     verdict.conclude()
 }
 
-/// What the connections of an account have seen.
+/// The results of an account's connections.
 #[derive(Debug, Default)]
 struct Tally {
     served: Latencies,
-    /// Those among them that were served while everybody wanted more than it got: shares mean something only then.
+    /// The requests served while every account wanted more than it got. Shares have a meaning only then.
     contended: usize,
     refused: usize,
-    /// Requests that were sent again when `Retry-After` said so.
+    /// Requests that the client sent again after `Retry-After`.
     returned: usize,
-    /// How many of those found room.
+    /// The number of those that found room.
     found_room: usize,
     closed: usize,
 }
@@ -270,8 +269,7 @@ impl Tally {
     }
 }
 
-/// A client as it should be: it sends one request after the other, and when it is refused it waits as long as it is
-/// told.
+/// A well-behaved client: it sends one request after the other, and obeys `Retry-After`.
 async fn connection(client: Client, key: &'static str, end: Instant) -> Result<Tally, BoxError> {
     let mut tally = Tally::default();
     let mut is_return = false;
@@ -287,16 +285,16 @@ async fn connection(client: Client, key: &'static str, end: Instant) -> Result<T
                 tally.contended += usize::from(contended.contains(&Instant::now()));
                 is_return = false;
             }
-            // 429 if the tenant has too much queued, 503 if everybody together has.
+            // 429 if the tenant has too many requests queued, 503 if all tenants together have.
             (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, Some(wait)) => {
                 tally.refused += 1;
                 if Instant::now() + wait >= end {
-                    return Ok(tally); // the show will be over by then
+                    return Ok(tally); // the example ends before then
                 }
                 sleep(wait).await;
                 is_return = true;
             }
-            // The server is shutting down. There is no time after which it would help to come back.
+            // The server is shutting down, so a retry would not help.
             (StatusCode::SERVICE_UNAVAILABLE, None) => {
                 tally.closed += 1;
                 return Ok(tally);

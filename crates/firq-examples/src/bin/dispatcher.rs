@@ -1,4 +1,4 @@
-//! Work that waits for others, a limited number at a time: with the [`Dispatcher`], and by hand.
+//! Calls to other services, a limited number at a time: with the [`Dispatcher`], and by hand.
 //!
 //! ```sh
 //! cargo run -p firq-examples --bin dispatcher
@@ -6,17 +6,17 @@
 //!
 //! You will learn how to
 //!
-//! - run an async handler for every task, no more than so many at once, with a [`Dispatcher`];
-//! - charge tenants for the *time* that their handlers take, when nobody can say beforehand;
+//! - run an async handler for every task, a limited number at a time, with a [`Dispatcher`];
+//! - charge tenants for the *time* that their handlers take, if the cost is not known in advance;
 //! - write that loop yourself with a [`Semaphore`], if you need something the dispatcher does not do, and why its
 //!   first two lines must not be swapped;
-//! - rely on a handler that panics hurting nobody else.
+//! - contain the panic of a handler.
 //!
-//! The scene: `bulk` and `sync` each bring a backlog. A call of `bulk` takes four times as long, and nobody has
-//! told the scheduler. `alerts` brings a call now and then, and its handler has a bug that shows every fifth time.
+//! The scenario: `bulk` and `sync` each have a backlog. A call of `bulk` takes four times as long, and the scheduler does
+//! not know that. `alerts` makes a call from time to time, and its handler panics every fifth time.
 //!
-//! What to look at: how long `alerts` waits, and how `bulk` and `sync` share the time. The scene is played three
-//! times; in the last the loop is written as most people write it first.
+//! Look at how long `alerts` waits, and how `bulk` and `sync` share the time. The scenario runs three times, the last time
+//! with a common mistake in the loop.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,15 +27,15 @@ use firq_examples::{BoxError, Latencies, Table, Verdict, millis};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-/// How many calls may be under way: what the database, the partner or the file descriptors can bear.
+/// How many calls may be in flight: the limit of the database, of the other service, or of file descriptors.
 const IN_FLIGHT_LIMIT: usize = 8;
 
-/// What one unit of cost stands for.
+/// The duration of one unit of cost.
 const UNIT: Duration = Duration::from_millis(1);
 
 type Tenant = &'static str;
 
-/// A call to somebody else, who answers after a while.
+/// A call to another service, which answers after a while.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     takes: Duration,
@@ -44,7 +44,7 @@ struct Call {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // Panics are part of this show, and their reports would hide the table. Do not copy this line.
+    // Panics are part of this example, and their reports would hide the table. Do not copy this line.
     std::panic::set_hook(Box::new(|_| {}));
 
     println!("3 tenants, {IN_FLIGHT_LIMIT} calls in flight, the same scene in three loops.\n");
@@ -119,7 +119,7 @@ fn conclude(loops: &[(&str, &Run); 3]) -> Result<(), BoxError> {
 async fn with_dispatcher(scheduler: AsyncScheduler<Call, Tenant>, log: Arc<Log>) {
     let report = Dispatcher::new(scheduler)
         .in_flight_limit(IN_FLIGHT_LIMIT)
-        // A millisecond is a unit of cost. Calls declare 1, and are charged what they took when they end.
+        // A millisecond is a unit of cost. A call declares 1, and when it ends the dispatcher charges its duration.
         .settle_by_elapsed(UNIT)
         .run({
             let log = Arc::clone(&log);
@@ -134,17 +134,17 @@ async fn with_dispatcher(scheduler: AsyncScheduler<Call, Tenant>, log: Arc<Log>)
 async fn permit_first(scheduler: AsyncScheduler<Call, Tenant>, log: Arc<Log>) {
     let permits = Arc::new(Semaphore::new(IN_FLIGHT_LIMIT));
     loop {
-        // First the permit, then the task. While there is no permit the task stays in the scheduler, where it can
-        // still be overtaken by a tenant that has had less, expire, or be cancelled.
+        // First the permit, then the task. Without a permit the task stays in the scheduler, where a tenant that has had
+        // less can still overtake it, and where it can expire or be cancelled.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-            break; // nobody closes this semaphore
+            break; // the semaphore is never closed
         };
         let DequeueResult::Task { tenant, task } = scheduler.dequeue_async().await else {
-            break; // closed, and nothing is queued any more
+            break; // closed, and the queue is empty
         };
         let bill = Bill::new(&scheduler, tenant, task.cost, &log);
         let log = Arc::clone(&log);
-        // In a Tokio task of its own, which contains a panic.
+        // A Tokio task contains a panic.
         tokio::spawn(async move {
             let _permit = permit; // held until the handler has ended, however it ends
             let _bill = bill;
@@ -155,10 +155,10 @@ async fn permit_first(scheduler: AsyncScheduler<Call, Tenant>, log: Arc<Log>) {
     let _ = permits.acquire_many(IN_FLIGHT_LIMIT as u32).await;
 }
 
-/// The mistake: tasks leave the scheduler as fast as they can be taken out, and queue for a permit instead.
+/// The mistake: the loop takes tasks out of the scheduler as fast as it can, and they wait for a permit instead.
 ///
-/// A semaphore hands permits out in order of arrival. So behind the fair queue, which is always empty, there is a
-/// second one, which is not fair and has no bound.
+/// A semaphore hands permits out in order of arrival. So the fair queue is always empty, and behind it is a second queue,
+/// which is neither fair nor bounded.
 async fn task_first(scheduler: AsyncScheduler<Call, Tenant>, log: Arc<Log>) {
     let permits = Arc::new(Semaphore::new(IN_FLIGHT_LIMIT));
     let mut handlers = tokio::task::JoinSet::new();
@@ -173,10 +173,10 @@ async fn task_first(scheduler: AsyncScheduler<Call, Tenant>, log: Arc<Log>) {
     while handlers.join_next().await.is_some() {}
 }
 
-/// Charges a tenant for the time between its making and its drop.
+/// Charges a tenant for the time between its creation and its drop.
 ///
-/// On drop, and not in a line after the handler, because a handler that panics never reaches that line, and
-/// panicking must not be a way to run for free.
+/// It charges on drop and not in a line after the handler: a handler that panics never reaches that line, and would run
+/// for free.
 struct Bill {
     scheduler: AsyncScheduler<Call, Tenant>,
     tenant: Tenant,
@@ -212,11 +212,11 @@ impl Drop for Bill {
     }
 }
 
-/// What is done for each task. The loops above do not care.
+/// The handler of each task, the same for all loops.
 async fn handle(log: Arc<Log>, tenant: Tenant, task: Task<Call>) {
     let waited = task.enqueue_ts.elapsed();
     let begun = Instant::now();
-    sleep(task.payload.takes).await; // somebody else is working
+    sleep(task.payload.takes).await; // the other service is working
     log.calls().push(Finished {
         tenant,
         waited,
@@ -231,7 +231,7 @@ const SYNC_CALLS: usize = 300;
 const ALERTS_CALLS: usize = 25;
 const SCENE_CALLS: usize = BULK_CALLS + SYNC_CALLS + ALERTS_CALLS;
 
-/// Plays the scene with one of the loops.
+/// Runs the scenario with one of the loops.
 async fn play<L, F>(serve: L) -> Result<Run, BoxError>
 where
     L: FnOnce(AsyncScheduler<Call, Tenant>, Arc<Log>) -> F,
@@ -255,7 +255,7 @@ where
     }
     for number in 0..ALERTS_CALLS {
         sleep(Duration::from_millis(10)).await;
-        // Waits for room if the queue is full, without blocking a thread. `try_enqueue` would be refused instead.
+        // Waits for room if the queue is full, without blocking a thread. `try_enqueue` would return an error instead.
         scheduler
             .enqueue_async("alerts", call(5, number % 5 == 4))
             .await?;
@@ -269,7 +269,7 @@ where
     })
 }
 
-/// What the handlers of a run have to say.
+/// The records of a run's handlers.
 #[derive(Debug, Default)]
 struct Log {
     calls: Mutex<Vec<Finished>>,
@@ -290,7 +290,7 @@ struct Finished {
     ended: Instant,
 }
 
-/// What came of a run.
+/// The results of a run.
 struct Run {
     calls: Vec<Finished>,
     panicked: u64,
@@ -305,7 +305,7 @@ impl Run {
         self.of(tenant).map(|call| call.waited).collect()
     }
 
-    /// Returns a tenant's share of what `bulk` and `sync` had together, while both had work.
+    /// Returns a tenant's share of the time that `bulk` and `sync` had together, while both had work.
     fn share(&self, tenant: Tenant) -> f64 {
         let end = |tenant| self.of(tenant).map(|call| call.ended).max();
         let both_had_work = end("bulk").min(end("sync"));

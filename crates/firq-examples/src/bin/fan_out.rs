@@ -1,4 +1,4 @@
-//! One request that becomes many, to several providers, for a caller who may not wait for the end.
+//! One request that becomes many, to several providers, for a caller that may leave before the end.
 //!
 //! ```sh
 //! cargo run -p firq-examples --bin fan_out
@@ -6,17 +6,16 @@
 //!
 //! You will learn how to
 //!
-//! - use a pair as the key: here `(tenant, provider)`, so that a tenant's questions to a slow provider do not stand
-//!   in front of its questions to a fast one;
-//! - collect results over a channel whose end comes by itself, also for what is refused, expired or cancelled;
-//! - cancel what is still queued when the caller gives up, with the [`TaskHandle`] of each sub-request;
-//! - take work in batches, and send what goes to one provider in one call.
+//! - use a pair as the key: here `(tenant, provider)`, so that a tenant's questions to a slow provider do not delay its
+//!   questions to a fast one;
+//! - collect results over a channel that ends by itself, even if questions are refused, expire or are cancelled;
+//! - cancel queued sub-requests when the caller gives up, with the [`TaskHandle`] of each;
+//! - take work in batches, and send all questions for one provider in one call.
 //!
-//! The scene: `crawler` asks three providers for 300 items. Meanwhile `shopper` asks them for three items, again
-//! and again, and `browser` asks for 100 and leaves after a moment.
+//! The scenario: `crawler` asks three providers for 300 items. Meanwhile `shopper` asks them for three items, again and
+//! again, and `browser` asks for 100 and leaves after a moment.
 //!
-//! What to look at: how long `shopper` waits while `crawler`'s pile is there, and how much of what `browser` asked
-//! for was never done.
+//! Look at how long `shopper` waits during `crawler`'s backlog, and how many questions of `browser` were never asked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,16 +26,16 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How many batches are worked on at once, and how large they are at most.
+/// The number of workers, and the largest batch.
 ///
-/// The order of a batch is settled when it is taken, so keep batches small enough to be done in less time than a
+/// The order of a batch is fixed when a worker takes it. So keep batches small: working on one must take less time than a
 /// quiet tenant may wait.
 const WORKERS: usize = 4;
 const BATCH_MAX: usize = 8;
 
 type Tenant = &'static str;
 
-/// Somebody we ask, and who answers a call of any size after a while.
+/// Another service, which answers a call of any size after a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Provider {
     Atlas,
@@ -58,20 +57,20 @@ impl Provider {
     }
 }
 
-/// Each pair is a tenant of its own to the scheduler, with a queue and a share of its own.
+/// To the scheduler each pair is a tenant, with its own queue and its own share.
 ///
-/// Mind what that means: who asks three providers has three shares. That is right where the providers are what is
-/// scarce. Where our own workers are, the key would be the tenant alone.
+/// So a tenant that asks three providers has three shares. That is right if the providers are the scarce resource. If the
+/// workers are, the key should be the tenant alone.
 type Key = (Tenant, Provider);
 
-/// A question to one provider about one item, and where the answer goes.
+/// A question to one provider about one item, and the channel for the answer.
 #[derive(Debug)]
 struct SubRequest {
     item: u32,
     answers: mpsc::UnboundedSender<Price>,
 }
 
-/// What a provider says an item costs.
+/// The price of an item, from one provider.
 type Price = u32;
 
 type Shared = AsyncScheduler<SubRequest, Key>;
@@ -169,10 +168,9 @@ fn conclude(
     verdict.conclude()
 }
 
-/// A request that has become many. Dropping it takes back what nobody has begun.
+/// A request that has become many. Dropping it cancels the questions that no worker has begun.
 ///
-/// That is what makes giving up safe wherever it happens: a timeout, a `select!`, a client that hangs up. All of
-/// them drop the future that owns this.
+/// So a caller can give up anywhere: a timeout, a `select!` or a closed connection drops the future that owns this.
 struct FanOut {
     scheduler: Shared,
     handles: Vec<TaskHandle>,
@@ -182,15 +180,15 @@ struct FanOut {
 impl FanOut {
     /// Asks every provider about every item.
     fn start(scheduler: &Shared, tenant: Tenant, items: impl Iterator<Item = u32>) -> Self {
-        // As many answers as questions at most, and those are bounded by the scheduler.
+        // There are no more answers than questions, and the scheduler bounds the questions.
         let (sender, answers) = mpsc::unbounded_channel();
         let mut handles = Vec::new();
         for item in items {
             for provider in Provider::ALL {
                 let answers = sender.clone();
                 let task = Task::new(SubRequest { item, answers });
-                // One that is refused for want of room is missing from the answers, and that is all: its sender is
-                // dropped with it. A caller that needs all or nothing would stop here, and drop the rest.
+                // If the scheduler refuses a question, its answer is missing, because its sender is dropped with it. A
+                // caller that needs all or nothing would stop here and drop the rest.
                 if let Ok(handle) = scheduler.try_enqueue((tenant, provider), task) {
                     handles.push(handle);
                 }
@@ -201,23 +199,23 @@ impl FanOut {
             handles,
             answers,
         }
-        // Our own sender is dropped here. Each of the others is in a queued task, or with a worker: when the last of
-        // them is gone, whatever the reason, the channel ends. There is nothing to count.
+        // The first sender is dropped here. Each clone is in a queued task or with a worker. The channel ends when the last
+        // clone is dropped, for whatever reason, so the caller need not count.
     }
 
-    /// Returns the next answer, or `None` if there will be none any more.
+    /// Returns the next answer, or `None` after the last.
     async fn next(&mut self) -> Option<Price> {
         self.answers.recv().await
     }
 
-    /// Takes back all that is still queued, and returns how much that was.
+    /// Cancels all questions that are still queued, and returns their number.
     fn give_up(mut self) -> usize {
         self.cancel_rest()
     }
 
     fn cancel_rest(&mut self) -> usize {
-        // A handle fits its own task only. One that has been served, or is being served, is not found, and nothing
-        // else is hit in its place; so there is no need to know which are still there.
+        // A handle cancels its own task only. If the task is served already, cancelling does nothing, so the caller need
+        // not know which tasks are still queued.
         let handles = self.handles.drain(..);
         let cancelled =
             handles.filter(|&handle| self.scheduler.cancel(handle) == CancelResult::Cancelled);
@@ -231,11 +229,11 @@ impl Drop for FanOut {
     }
 }
 
-/// Takes batches, and makes one call to each provider that is in them. Returns how many calls that were.
+/// Takes batches, and makes one call to each provider in a batch. Returns the number of calls.
 async fn work(scheduler: Shared) -> usize {
     let mut calls = 0;
     let mut batch = Vec::with_capacity(BATCH_MAX);
-    // Waits for the first task, and takes with it what else there is. Zero means closed.
+    // Waits for the first task, and takes others that are queued with it. Zero means closed.
     while scheduler.dequeue_batch_async(BATCH_MAX, &mut batch).await > 0 {
         let mut by_provider = BTreeMap::<Provider, Vec<SubRequest>>::new();
         for ((_, provider), task) in batch.drain(..) {
@@ -248,7 +246,7 @@ async fn work(scheduler: Shared) -> usize {
                 let items: Vec<u32> = requests.iter().map(|request| request.item).collect();
                 let prices = provider.ask(&items).await;
                 for (request, price) in requests.into_iter().zip(prices) {
-                    // The caller may have gone meanwhile; then nobody is interested.
+                    // An error means that the caller has left, and then the answer is not needed.
                     let _ = request.answers.send(price);
                 }
             });
@@ -258,7 +256,7 @@ async fn work(scheduler: Shared) -> usize {
     calls
 }
 
-/// What a caller has seen.
+/// The results of a caller.
 #[derive(Debug, Default)]
 struct Tally {
     asked: usize,
@@ -305,7 +303,7 @@ async fn browse(scheduler: Shared) -> Tally {
         tally.answered += 1;
     }
     tally.times.record(begun.elapsed());
-    // Dropping it would do the same; this tells us how much it was.
+    // A drop would do the same; this also returns the number.
     tally.cancelled = fan_out.give_up();
     tally
 }

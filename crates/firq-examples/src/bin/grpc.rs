@@ -10,9 +10,9 @@
 //! - read the tenant from the metadata of a call;
 //! - answer refusals as gRPC does ([`GrpcAnswer`]): `RESOURCE_EXHAUSTED`, and when to try again.
 //!
-//! The scene: `quiet` makes a call now and then, first alone, then beside `noisy`, which makes 48 at a time.
+//! The scenario: `quiet` makes a call from time to time, first alone, then while `noisy` makes 48 at a time.
 //!
-//! What to look at: `noisy` is refused again and again; `quiet` never is, and hardly waits.
+//! Look at the refusals: `noisy` gets many; `quiet` gets none, and hardly waits.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use greeter::greeter_client::GreeterClient;
 use greeter::greeter_server::{Greeter, GreeterServer};
 use greeter::{HelloReply, HelloRequest};
 
-/// What `build.rs` has made of `proto/greeter.proto`.
+/// The code that `build.rs` generates from `proto/greeter.proto`.
 #[expect(unreachable_pub, reason = "generated")]
 mod greeter {
     tonic::include_proto!("firq.examples.greeter");
@@ -55,7 +55,7 @@ impl Greeter for Polite {
     }
 }
 
-/// What a tonic server's layers get to see of a call: an HTTP request, whose headers are the metadata.
+/// A call as the layers of a tonic server see it: an HTTP request, whose headers are the metadata.
 type HttpRequest = http::Request<tonic::body::Body>;
 
 fn gate() -> FirqLayer<HttpRequest, String, GrpcAnswer> {
@@ -65,8 +65,8 @@ fn gate() -> FirqLayer<HttpRequest, String, GrpcAnswer> {
         // Without this, refusals would be JSON with an HTTP status, which gRPC clients cannot read.
         .with_answer(GrpcAnswer)
         .build(|request: &HttpRequest| {
-            // Whoever is reached from outside should look the tenant up from a credential instead, as `axum_plans`
-            // does: a tenant that can name itself can be as many as it likes.
+            // A public service should look the tenant up from a credential instead, as `axum_plans` does: a client that names
+            // its own tenant can invent as many as it likes.
             let tenant = request.headers().get("x-tenant");
             let tenant = tenant.and_then(|tenant| tenant.to_str().ok());
             tenant.unwrap_or("anonymous").to_owned()
@@ -103,7 +103,7 @@ async fn main() -> Result<(), BoxError> {
     let quiet = calls(address, "quiet", Pace::NowAndThen, scene).await?;
     let noisy = noisy.await??;
 
-    // What is queued is answered, what comes now is told `UNAVAILABLE`; then the server goes.
+    // The gate serves the queued calls and answers new ones with `UNAVAILABLE`. Then the server stops.
     gate.close_drain();
     gate.drained().await;
     let _ = stop.send(()); // a server that has failed does not listen; the next line says why
@@ -159,7 +159,7 @@ enum Pace {
     AllAtOnce(usize),
 }
 
-/// What a tenant has seen.
+/// The results of a tenant.
 #[derive(Debug, Default)]
 struct Tally {
     answered: Latencies,
@@ -222,8 +222,7 @@ async fn caller(
                 tally.exhausted += 1;
                 let pushback = pushback(&status).unwrap_or_default();
                 tally.pushback_max = tally.pushback_max.max(pushback);
-                // A moment at least: the first to be refused, before a pace could be measured, are told 0.
-                // And no longer than the show lasts.
+                // At least a moment: the first refusals, before the gate has measured a rate, say 0. And at most the rest of the run.
                 let wait = pushback.max(Duration::from_millis(20));
                 sleep(wait.min(end.saturating_duration_since(Instant::now()))).await;
             }

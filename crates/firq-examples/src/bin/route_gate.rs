@@ -1,4 +1,4 @@
-//! A gate that tells routes apart: a tenant's dear requests must not slow down its own cheap ones.
+//! A gate with a queue for each route: a tenant's expensive requests must not slow down its own cheap ones.
 //!
 //! ```sh
 //! cargo run -p firq-examples --bin route_gate
@@ -8,13 +8,13 @@
 //!
 //! - put a [`Firq`] layer in front of an Axum application;
 //! - make the key a pair of tenant and route, so that each tenant has a queue for each route;
-//! - say what a request costs (`with_cost_extractor`), so that a report is not charged like a ping.
+//! - declare the cost of a request (`with_cost_extractor`), so that a report is charged more than a ping.
 //!
-//! The scene: `acme` wants one `/report` after the other, from many connections, and sends a `/ping` now and then.
-//! `birch` does little of both. A report takes 40 ms, a ping 2 ms, and four requests may run at once.
+//! The scenario: `acme` requests one `/report` after the other, from many connections, and sends a `/ping` from time to
+//! time. `birch` sends few of both. A report takes 40 ms, a ping 2 ms, and four requests may run at the same time.
 //!
-//! What to look at: `acme`'s own pings. The scene is played over loopback with two gates, one whose key is the
-//! tenant, and one whose key is the tenant and the route. Neither lets `acme` hurt `birch`.
+//! Look at `acme`'s own pings. The scenario runs over loopback with two gates: the key of one is the tenant, the key of the
+//! other is the tenant and the route. Neither lets `acme` delay `birch`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ const REPORT: Duration = Duration::from_millis(40);
 const PING: Duration = Duration::from_millis(2);
 const SCENE: Duration = Duration::from_millis(1_200);
 
-/// Who competes with whom: any `Hash + Eq + Clone` type is a key.
+/// The key: its values compete with each other. Any `Hash + Eq + Clone` type will do.
 type Key = (String, String);
 
 #[derive(Clone, Copy, Debug)]
@@ -41,13 +41,13 @@ enum Gate {
     PerRoute,
 }
 
-/// Returns the layer, which is all there is to do.
+/// Returns the layer. The application needs nothing else.
 fn layer(gate: Gate) -> FirqLayer<Request, Key> {
     Firq::new()
         .with_in_flight_limit(IN_FLIGHT_LIMIT)
         .with_max_per_tenant(100)
-        // In units of your choice; here milliseconds, as an estimate. If nobody can say what a request costs, leave
-        // this out and use `with_settle_by_elapsed`: it is charged what it took.
+        // In units of your choice; here an estimate in milliseconds. If you cannot estimate the cost of a request, leave
+        // this out and use `with_settle_by_elapsed`: the gate then charges its duration.
         .with_cost_extractor(|request: &Request| match route(request) {
             "/report/{id}" => 40,
             _ => 2,
@@ -61,16 +61,16 @@ fn layer(gate: Gate) -> FirqLayer<Request, Key> {
         })
 }
 
-/// Returns the route that a request has matched, as it was written for the router.
+/// Returns the route that a request has matched, as the router declares it.
 ///
-/// Not the path: there are as many paths as there are reports, and a tenant that could choose between that many
-/// keys would have that many shares. A key must be something that clients cannot make up.
+/// The path would be wrong: there are as many paths as reports, and a tenant with that many keys would have that many
+/// shares. A key must be something that clients cannot invent.
 fn route(request: &Request) -> &str {
     let matched = request.extensions().get::<MatchedPath>();
     matched.map_or("unknown", MatchedPath::as_str)
 }
 
-/// Returns whose a request is. A real service would look it up from a credential, as `axum_plans` does, for the same
+/// Returns the tenant of a request. A real service would look it up from a credential, as `axum_plans` does, for the same
 /// reason.
 fn tenant(request: &Request) -> &str {
     let header = request.headers().get("X-Tenant");
@@ -81,8 +81,8 @@ fn app(gate: Gate) -> Router {
     Router::new()
         .route("/report/{id}", get(async || sleep(REPORT).await))
         .route("/ping", get(async || sleep(PING).await))
-        // A layer of a router runs after routing, so it can see what was matched. Refusals are responses already
-        // (429 and 503, with a JSON body and `Retry-After`); there is nothing to map.
+        // A layer of a router runs after routing, so it sees the matched route. Refusals are responses already (429 and
+        // 503, with a JSON body and `Retry-After`), so there is nothing to map.
         .layer(layer(gate))
 }
 
@@ -145,13 +145,13 @@ async fn main() -> Result<(), BoxError> {
 /// How long requests took, by tenant and route.
 type Run = BTreeMap<&'static str, Latencies>;
 
-/// Serves the application on loopback, and lets the tenants loose on it.
+/// Serves the application on loopback, and sends it the load of the tenants.
 async fn play(gate: Gate) -> Result<Run, BoxError> {
     let server = Server::start(app(gate)).await?;
     let client = Client::new(server.address());
     let end = Instant::now() + SCENE;
 
-    // Each connection sends a request, waits for the answer, and after a pause the next.
+    // Each connection sends a request, waits for the answer, pauses, and sends the next.
     let pause = Duration::from_millis(10);
     let mut connections = JoinSet::new();
     for number in 0..24 {

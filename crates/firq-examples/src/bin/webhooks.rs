@@ -1,4 +1,4 @@
-//! Webhooks for many merchants, some of whose endpoints are slow, flaky, or gone.
+//! Webhooks for many merchants. Some of their endpoints are slow, flaky, or dead.
 //!
 //! ```sh
 //! cargo run -p firq-examples --bin webhooks
@@ -7,15 +7,15 @@
 //! You will learn how to
 //!
 //! - give each merchant its turn with a [`Dispatcher`], charged for the time that its endpoint takes;
-//! - try again later without holding a place meanwhile: a retry is a new task for the same delivery;
-//! - give every delivery a deadline, and hear of those that are too old (`on_drop`);
-//! - limit how many deliveries of *one* merchant are under way (`pause_tenant`, `resume_tenant`), so that an endpoint
-//!   that hangs cannot hold all places at once.
+//! - try again later without occupying a slot meanwhile: a retry is a new task for the same delivery;
+//! - give every delivery a deadline, and get the expired ones (`on_drop`);
+//! - limit how many deliveries of *one* merchant are in flight (`pause_tenant`, `resume_tenant`), so that an endpoint
+//!   that hangs cannot take all slots.
 //!
-//! The scene: `acorn` is well, `birch` is slow, `flora` fails every third delivery at first. `cedar` is well in the
-//! first round. In the second its endpoint takes connections and never answers.
+//! The scenario: `acorn` works, `birch` is slow, `flora` fails every third delivery at first. `cedar` works in the first
+//! round. In the second its endpoint accepts connections and never answers.
 //!
-//! What to look at: the first three rows of the two rounds. They should be alike: `cedar`'s trouble is `cedar`'s alone.
+//! Look at the first three rows of the two rounds. They should be alike: the failure of `cedar` affects `cedar` alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,24 +26,24 @@ use firq_async::{AsyncScheduler, Dispatcher, Priority, SchedulerConfig, Task};
 use firq_examples::{BoxError, Latencies, Table, Verdict, millis};
 use tokio::time::{Instant, sleep, timeout};
 
-/// How many deliveries may be under way at once, of all merchants together.
+/// The number of slots: how many deliveries may be in flight, for all merchants together.
 const IN_FLIGHT_LIMIT: usize = 8;
-/// How many of those may be of one merchant.
+/// The most slots of one merchant.
 const PER_MERCHANT_LIMIT: usize = 3;
 /// How long an endpoint may take to answer.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(80);
-/// How often a delivery is tried.
+/// The most attempts for one delivery.
 const ATTEMPTS_MAX: u32 = 3;
 /// How long to wait before the first retry; twice as long before each further one.
 const BACKOFF: Duration = Duration::from_millis(40);
-/// How old an event may be when its turn comes. In life this is hours; here it is the length of a blink.
+/// How old an event may be when its turn comes. In production this is hours; here it is a moment.
 const AGE_MAX: Duration = Duration::from_millis(400);
-/// For how long events come in.
+/// How long events arrive.
 const TRAFFIC: Duration = Duration::from_millis(1_000);
 
 type Merchant = &'static str;
 
-/// An event that a merchant is to be told of.
+/// An event to deliver to a merchant.
 #[derive(Clone, Copy, Debug)]
 struct Delivery {
     event: u32,
@@ -93,17 +93,17 @@ async fn main() -> Result<(), BoxError> {
     verdict.conclude()
 }
 
-/// Plays a round, and returns what became of each merchant's events.
+/// Runs a round, and returns the results of each merchant's events.
 async fn play(cedar: Endpoint) -> Result<BTreeMap<Merchant, Account>, BoxError> {
     let ledger = Arc::new(Ledger::default());
     let config = SchedulerConfig {
-        // A merchant may be this far behind. Beyond it, events are refused when they come in, and whoever
-        // produces them learns it at once.
+        // A merchant may be this far behind. Beyond it, the scheduler refuses new events, and their producer learns it at
+        // once.
         max_per_tenant: 500,
         ..SchedulerConfig::default()
     };
-    // A task whose deadline passes is never delivered. It goes to this observer instead, which is where a dead
-    // letter would be written. It is called without any lock, by whoever comes across the task, and should be quick.
+    // The scheduler never delivers a task after its deadline. It passes it to this observer instead, which could write
+    // a dead letter. Any thread that uses the scheduler may call it, without a lock, so it should be quick.
     let config = config.with_on_drop({
         let ledger = Arc::clone(&ledger);
         move |dropped: Dropped<Delivery, Merchant>| {
@@ -123,13 +123,13 @@ async fn play(cedar: Endpoint) -> Result<BTreeMap<Merchant, Account>, BoxError> 
         let courier = Arc::clone(&courier);
         Dispatcher::new(courier.scheduler.clone())
             .in_flight_limit(IN_FLIGHT_LIMIT)
-            // Merchants share the time of our places, not the number of deliveries: one whose endpoint takes ten
-            // times as long is called a tenth as often.
+            // Merchants share the time of the slots, not the number of deliveries: if an endpoint takes ten times as long, the
+            // dispatcher calls it a tenth as often.
             .settle_by_elapsed(Duration::from_millis(1))
             .run(move |merchant, task| deliver(Arc::clone(&courier), merchant, task.payload))
     });
 
-    // Every merchant has something going on.
+    // Events arrive for every merchant.
     let traffic = [("acorn", 6), ("birch", 40), ("flora", 12), ("cedar", 6)];
     let producing: Vec<_> = traffic
         .map(|(merchant, every)| tokio::spawn(produce(Arc::clone(&courier), merchant, every)))
@@ -138,9 +138,9 @@ async fn play(cedar: Endpoint) -> Result<BTreeMap<Merchant, Account>, BoxError> 
         producer.await?;
     }
 
-    // Retries are between two queues, in a timer. So the scheduler may be empty and the work not done: the ledger
-    // knows. `expire` drops what is too old though nobody comes to dequeue it, as behind a paused merchant.
-    // After this long every event is either delivered or too old, so nobody is waited for in vain.
+    // A retry waits in a timer, not in the scheduler. So the scheduler may be empty before the work is done; the ledger
+    // counts. `expire` drops expired tasks even if no worker dequeues them, as for a paused merchant. After this time every
+    // event is delivered or expired, so the loop ends.
     let patience = Instant::now() + 4 * AGE_MAX;
     let scheduler = courier.scheduler.scheduler();
     while !courier.ledger.is_settled() && Instant::now() < patience {
@@ -152,16 +152,16 @@ async fn play(cedar: Endpoint) -> Result<BTreeMap<Merchant, Account>, BoxError> 
     Ok(courier.ledger.take())
 }
 
-/// What deliveries need.
+/// The context of deliveries.
 struct Courier {
     scheduler: AsyncScheduler<Delivery, Merchant>,
     ledger: Arc<Ledger>,
-    /// How many deliveries of each merchant are under way.
+    /// The number of deliveries in flight, by merchant.
     in_flight: Mutex<BTreeMap<Merchant, usize>>,
     cedar: Endpoint,
 }
 
-/// Lets something happen to a merchant every so many milliseconds.
+/// Creates events for a merchant at a fixed interval in milliseconds.
 async fn produce(courier: Arc<Courier>, merchant: Merchant, every: u64) {
     let mut ticks = tokio::time::interval(Duration::from_millis(every));
     let end = Instant::now() + TRAFFIC;
@@ -185,19 +185,19 @@ async fn produce(courier: Arc<Courier>, merchant: Merchant, every: u64) {
 impl Courier {
     /// Queues an attempt at a delivery, the first or a later one.
     fn enqueue(&self, merchant: Merchant, delivery: Delivery) {
-        // The deadline is that of the event: a retry does not make it any younger.
+        // The deadline belongs to the event: a retry does not extend it.
         let deadline = delivery.created + AGE_MAX;
         let task = Task::new(delivery)
             .with_deadline(deadline.into_std())
             .with_cost(5) // an estimate in milliseconds, until the endpoint has answered
-            // Among the merchant's own: what was tried before is older than what was not. Priority orders a tenant's
-            // work, and never buys it more than its share.
+            // Retries come before the merchant's first attempts, because their events are older. A priority orders the tasks
+            // of one tenant; it never gives the tenant more than its share.
             .with_priority(match delivery.attempt {
                 1 => Priority::Normal,
                 _ => Priority::High,
             });
         if self.scheduler.try_enqueue(merchant, task).is_err() {
-            // No room, or closed. The task is in the error; we let it go, and say so.
+            // No room, or closed. The error contains the task; the example drops it and records that.
             self.ledger.with(merchant, |account| account.gave_up += 1);
         }
     }
@@ -218,10 +218,10 @@ impl Courier {
     }
 }
 
-/// The handler: one attempt, and what follows from it.
+/// The handler: one attempt, and a retry if it failed.
 async fn deliver(courier: Arc<Courier>, merchant: Merchant, delivery: Delivery) {
     let _place = Place::take(&courier, merchant);
-    // Without this timeout a dead endpoint would hold its places for ever.
+    // Without this timeout a dead endpoint would never free its slots.
     let attempt = timeout(ATTEMPT_TIMEOUT, courier.endpoint(merchant).post(&delivery));
     let outcome = attempt.await.unwrap_or(Err(Failure::TimedOut));
     match outcome {
@@ -238,7 +238,7 @@ async fn deliver(courier: Arc<Courier>, merchant: Merchant, delivery: Delivery) 
                 .ledger
                 .with(merchant, |account| account.retries += 1);
             let courier = Arc::clone(&courier);
-            // In a task of its own: the handler ends, and its place is free while we wait.
+            // In another task: the handler ends, and its slot is free during the wait.
             tokio::spawn(async move {
                 sleep(BACKOFF * 2_u32.pow(delivery.attempt - 1)).await;
                 courier.enqueue(
@@ -253,12 +253,11 @@ async fn deliver(courier: Arc<Courier>, merchant: Merchant, delivery: Delivery) 
     }
 }
 
-/// One of the places that a merchant may hold, until it is dropped.
+/// A slot of a merchant, until it is dropped.
 ///
-/// Fairness decides who gets a place that comes free, and a dispatcher leaves no place free while anybody wants it.
-/// So in a quiet moment a merchant whose endpoint hangs would get all places, and the next event of another would
-/// wait until one of them times out. Hence this limit: at it, the merchant is paused. What it has queued stays
-/// queued, and expires in time.
+/// Fairness decides which merchant gets a free slot, and a dispatcher leaves no slot free while a task waits. So in a quiet
+/// moment a merchant whose endpoint hangs would get all slots, and the next event of another merchant would wait until one
+/// of them times out. At this limit the example pauses the merchant. Its queued events stay queued, and expire in time.
 struct Place {
     courier: Arc<Courier>,
     merchant: Merchant,
@@ -270,8 +269,8 @@ impl Place {
         let count = in_flight.entry(merchant).or_default();
         *count += 1;
         if *count >= PER_MERCHANT_LIMIT {
-            // Under our own lock, so that a pause and a resumption cannot overtake each other. Another thread may
-            // have taken a task just before; then the merchant is one above its limit for a while.
+            // Under the lock, so that a pause and a resumption cannot overtake each other. Another thread may have taken a task
+            // just before; then the merchant is one above its limit for a while.
             courier.scheduler.scheduler().pause_tenant(&merchant);
         }
         Self {
@@ -295,10 +294,10 @@ impl Drop for Place {
     }
 }
 
-/// A merchant's endpoint, as far as it matters here.
+/// The behaviour of a merchant's endpoint.
 #[derive(Clone, Copy, Debug)]
 enum Endpoint {
-    /// After so many milliseconds.
+    /// After this many milliseconds.
     Answers(u64),
     FailsAtFirst,
     Hangs,
@@ -327,7 +326,7 @@ impl Endpoint {
     }
 }
 
-/// What became of one merchant's events.
+/// The results of one merchant's events.
 #[derive(Clone, Debug, Default)]
 struct Account {
     accepted: usize,

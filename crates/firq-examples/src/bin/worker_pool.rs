@@ -6,15 +6,15 @@
 //!
 //! You will learn how to
 //!
-//! - put a [`Scheduler`] between those who submit work and the threads that do it;
-//! - declare what a job costs, so that tenants share *processor time* and not *numbers of jobs*;
-//! - close the scheduler so that the threads finish what is queued and end.
+//! - put a [`Scheduler`] between the threads that submit work and the threads that do it;
+//! - declare the cost of a job, so that tenants share *processor time* and not *numbers of jobs*;
+//! - close the scheduler so that the threads finish the queued jobs and end.
 //!
-//! The scene: `video` and `thumbs` each submit a backlog at once, `video`'s jobs eight times as long. Then `web`
-//! and `mail` submit a short job now and then, for which somebody waits.
+//! The scenario: `video` and `thumbs` each submit a backlog at once; the jobs of `video` are eight times as long. Then
+//! `web` and `mail` submit a short, urgent job from time to time.
 //!
-//! What to look at: the scene is played twice, first in order of arrival, as a channel would have it, then fairly.
-//! Compare how long `web` and `mail` wait, and what `thumbs` gets while `video` has work.
+//! The scenario runs twice: first in order of arrival, like a channel, then fairly. Compare how long `web` and `mail`
+//! wait, and the share of `thumbs` while `video` has work.
 
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +26,7 @@ use firq_examples::{BoxError, Latencies, Table, Verdict, millis};
 
 const WORKERS: usize = 2;
 
-/// The key says who competes for the processors, and nothing finer. Any `Hash + Eq + Clone` type will do.
+/// The key: its values compete for the processors. Any `Hash + Eq + Clone` type will do.
 type Tenant = &'static str;
 
 const TENANTS: [Tenant; 4] = ["video", "thumbs", "web", "mail"];
@@ -37,7 +37,7 @@ struct Job {
     cost: u64,
 }
 
-/// What became of a job.
+/// The record of a finished job.
 struct Done {
     tenant: Tenant,
     cost: u64,
@@ -118,11 +118,11 @@ fn main() -> Result<(), BoxError> {
     verdict.conclude()
 }
 
-/// Plays the scene in one order or the other.
+/// Runs the scenario in one order or the other.
 fn play(order: Order, speed: Speed) -> Result<Run, BoxError> {
     let scheduler = Scheduler::new(SchedulerConfig {
-        // Bounds on what is queued, in all and per tenant. What does not fit is refused, and comes back in the
-        // error of `submit`: memory stays bounded, and the producer decides what to do about it.
+        // Bounds on queued jobs, in all and per tenant. The scheduler refuses a job without room and returns it in the
+        // error of `submit`: memory stays bounded, and the producer decides what to do with the job.
         max_global: 2_000,
         max_per_tenant: 1_000,
         ..SchedulerConfig::default()
@@ -134,10 +134,10 @@ fn play(order: Order, speed: Speed) -> Result<Run, BoxError> {
         for _ in 0..WORKERS {
             scope.spawn(|| work(&scheduler, &done, begun, speed));
         }
-        // Producers may be any threads. Here one is enough, and whatever it returns, the scheduler is closed
-        // afterwards: otherwise the workers would wait for ever, and the scope for them.
+        // Producers may be any threads. Here one is enough. Whatever it returns, the scheduler must be closed afterwards:
+        // otherwise the workers would never end, and the scope would wait for them.
         let submitted = submit_scene(&scheduler, order);
-        // Takes no more jobs, hands out those that are queued, and then tells every worker `Closed`.
+        // The scheduler takes no more jobs, hands out the queued ones, and then returns `Closed` to every worker.
         scheduler.close_drain();
         submitted
     })?;
@@ -150,14 +150,14 @@ fn submit_scene(scheduler: &Scheduler<Job, Tenant>, order: Order) -> Result<(), 
         let task = Task::new(Job { tenant, cost }).with_cost(cost);
         scheduler.submit(order.key(tenant), task)
     };
-    // The noisy ones: all at once, and `video` is first at the door.
+    // The noisy ones: all at once, `video` first.
     for _ in 0..70 {
         submit("video", 8)?;
     }
     for _ in 0..280 {
         submit("thumbs", 1)?;
     }
-    // The quiet ones: a job now and then, while the backlogs last.
+    // The quiet ones: a job from time to time, while the backlogs last.
     for _ in 0..15 {
         thread::sleep(Duration::from_millis(15));
         submit("web", 1)?;
@@ -166,12 +166,12 @@ fn submit_scene(scheduler: &Scheduler<Job, Tenant>, order: Order) -> Result<(), 
     Ok(())
 }
 
-/// What every thread of the pool does: take the next job, whosever turn it is, and do it.
+/// The loop of every thread in the pool: take the next job and do it.
 fn work(scheduler: &Scheduler<Job, Tenant>, done: &Mutex<Vec<Done>>, begun: Instant, speed: Speed) {
-    // Waits without using the processor; wakes for one job at a time. `Closed` ends the loop. `Empty` is not among
-    // the answers of `dequeue_blocking`, which waits instead.
+    // Waits without using the processor. `Closed` ends the loop. `dequeue_blocking` never returns `Empty`; it waits
+    // instead.
     while let DequeueResult::Task { task, .. } = scheduler.dequeue_blocking() {
-        // The scheduler notes when it accepted a task, so the time in the queue needs no field of ours.
+        // The scheduler records when it accepted a task, so the job needs no field for its time in the queue.
         let waited = task.enqueue_ts.elapsed();
         let Job { tenant, cost } = task.payload;
         speed.burn(cost);
@@ -186,7 +186,7 @@ fn work(scheduler: &Scheduler<Job, Tenant>, done: &Mutex<Vec<Done>>, begun: Inst
     }
 }
 
-/// What came of playing the scene.
+/// The results of a run.
 struct Run {
     done: Vec<Done>,
 }
@@ -197,8 +197,8 @@ impl Run {
         mine.map(|done| done.waited).collect()
     }
 
-    /// Returns a tenant's share of the work that was done while both backlogs lasted: shares mean something only
-    /// among those who want more than they get.
+    /// Returns a tenant's share of the work that was done while both backlogs lasted. Shares have a meaning only among
+    /// tenants that want more than they get.
     fn share(&self, tenant: Tenant) -> f64 {
         let end = |tenant| {
             let mine = self.done.iter().filter(|done| done.tenant == tenant);
@@ -223,7 +223,7 @@ struct Speed {
 impl Speed {
     fn measure() -> Self {
         const ROUNDS: u64 = 1 << 20;
-        // The fastest of some tries: the others were interrupted.
+        // The fastest of some tries, because the others were interrupted.
         let tries = (0..5).map(|_| {
             let begun = Instant::now();
             arithmetic(ROUNDS);
@@ -234,7 +234,7 @@ impl Speed {
         Self { rounds }
     }
 
-    /// Keeps a processor busy, for about as many milliseconds as the cost says.
+    /// Keeps a processor busy for the cost in milliseconds, approximately.
     fn burn(self, cost: u64) {
         arithmetic(self.rounds * cost);
     }

@@ -1,4 +1,4 @@
-//! What a scrape finds.
+//! The metrics that a scrape finds.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;

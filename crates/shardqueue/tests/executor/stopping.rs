@@ -208,7 +208,7 @@ async fn a_deadline_hands_back_exactly_what_did_not_run() {
         (stats.ran, stats.failed, stats.returned, stats.accepted),
         (1, 1, 10, 12)
     );
-    // What was handed back can be run elsewhere, in the same order.
+    // The returned jobs can be run elsewhere, in the same order.
     let another = one_shard(plain());
     for job in report.returned {
         another.submit(&*job.key, job.job).await.unwrap();

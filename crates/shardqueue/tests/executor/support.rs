@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Helpers of the tests.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Gate {
         Self(Arc::new(Semaphore::new(0)))
     }
 
-    /// Lets so many jobs go on.
+    /// Lets this many jobs continue.
     pub(crate) fn open(&self, jobs: usize) {
         self.0.add_permits(jobs);
     }

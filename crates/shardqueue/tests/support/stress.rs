@@ -1,10 +1,9 @@
 //! Random submits, cancels, panics, retries and stops, with the books kept beside the executor's.
 //!
-//! All that is random comes from the seed; which of two things that happen at once comes first, does not. What is
-//! checked holds in any case:
+//! All random choices come from the seed; the order of two simultaneous events does not. The checks hold in any order:
 //!
-//! - every accepted job ends, in exactly one way, and the executor's counts are those kept here;
-//! - what was handed back never ran, and nothing is leaked;
+//! - every accepted job ends, in exactly one way, and the executor's counts are equal to the counts here;
+//! - a returned job never ran, and nothing is leaked;
 //! - no two jobs of a key run at the same time, and jobs of a key that were submitted one after the other begin
 //!   in that order.
 

@@ -36,7 +36,7 @@ pub(super) struct Calls {
     produce: Option<Pipe>,
     consume: Option<Pipe>,
     work: Option<Pipe>,
-    /// What the last page has ended with.
+    /// The token of the last page.
     page_token: String,
     /// How long deliveries may still be waited for: some never come.
     patience: Duration,
@@ -140,7 +140,7 @@ impl Calls {
         }
     }
 
-    /// Puts what nobody could guess in the place of what stands for it.
+    /// Replaces placeholders by ids that an input cannot guess.
     fn named(&self, path: &str, request: Bytes) -> Bytes {
         let (ledger, page) = (&self.ledger, &self.page_token);
         match path {
@@ -300,7 +300,7 @@ impl Calls {
             due.swap_remove(place.expect("an answer to what was asked"));
         }
         for lease in frame.confirmed {
-            // If it was named twice, nobody knows which of them it was.
+            // If the request named the lease twice, the answer does not say which of the two it means.
             let times = all.iter().filter(|it| **it == lease).count();
             if times == 1 && asked.acks.contains(&lease) {
                 self.ledger.acked(lease);
@@ -329,8 +329,8 @@ impl Calls {
         }
     }
 
-    /// Takes what has been delivered by now. Questions to each queue make sure that all is that can be: what is asked
-    /// for by listening is known after the first, and delivered after the second.
+    /// Takes the deliveries so far. Two queries to each queue make sure that all possible ones are there: after the first
+    /// the queue knows the credit, and after the second it has delivered.
     async fn listen(&mut self) {
         self.hear();
         for _ in 0..2 {
@@ -400,7 +400,7 @@ async fn finish(pipe: &mut Option<Pipe>, ledger: &mut Ledger) {
     }
 }
 
-/// Takes what comes up to the end. What is delivered is given back, since the consumer is gone.
+/// Takes all responses to the end. Deliveries count as given back, since the consumer is gone.
 async fn drain(mut pipe: Pipe, ledger: &mut Ledger) {
     loop {
         match soon(pipe.responses.message()).await {

@@ -1,11 +1,11 @@
-//! What the server has said so far, and what must follow from it.
+//! The answers of the server so far, and the rules that follow from them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use fila_proto::v1::{Delivery, EnqueueResult, Error, ErrorCode, LeaseRefusal, QueueStats};
 use tonic::Status;
 
-/// Numbers of leases below this stand for one that was given: nobody could guess them.
+/// A lease id below this stands for an actual one, because an input cannot guess them.
 const NAMED: u64 = 64;
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Ledger {
     /// Leases in the order in which they came, and their messages.
     pub(crate) leases: Vec<(u64, String)>,
     messages: HashMap<u64, String>,
-    /// What was refused, by code.
+    /// The number of refusals, by code.
     pub(crate) refused: BTreeMap<&'static str, u64>,
     /// Whether dead letters may have come back under new ids.
     pub(crate) redriven: bool,
@@ -30,7 +30,7 @@ impl Ledger {
         self.confirmed.insert(queue.to_owned(), 0);
     }
 
-    /// Takes the results of one request, which had so many messages.
+    /// Records the results of one request with this many messages.
     pub(crate) fn enqueued(&mut self, queue: &str, results: &[EnqueueResult], messages: usize) {
         assert_eq!(results.len(), messages, "a result for each message");
         for result in results {

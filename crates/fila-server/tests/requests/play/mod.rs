@@ -139,7 +139,7 @@ async fn check(router: &Router, ledger: &Ledger) {
     }
 }
 
-/// Checks that all that came to a queue is accounted for. What is on its way back from the dead letters comes soon.
+/// Checks that all messages of a queue are accounted for. Waits for messages that a redrive is moving.
 async fn balance(router: &Router, ledger: &Ledger, name: &str) -> QueueStats {
     let letters = format!("{name}.dlq");
     let deadline = tokio::time::Instant::now() + PATIENCE;

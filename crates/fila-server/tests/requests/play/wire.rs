@@ -4,7 +4,7 @@ use bytes::{Buf, BufMut, Bytes};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Status, codec};
 
-/// What an input can ask for, by number. Zero and what is beyond is counted from the start again.
+/// The calls that an input can make, by number. Zero and larger numbers wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Call(&'static str),
