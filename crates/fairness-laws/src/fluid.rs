@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_served_that_nobody_wants() {
+    fn nothing_is_served_without_demand() {
         assert_eq!(
             max_min(
                 100.0,

@@ -59,7 +59,7 @@ macro_rules! conformance {
             conservation: the_server_never_idles_while_a_key_may_run,
             conservation: parking_buys_nothing,
             extremes: the_largest_numbers_do_no_harm,
-            extremes: the_dearest_work_starves_nobody,
+            extremes: the_dearest_work_starves_no_key,
         }
     };
     (settle: $make:expr) => {

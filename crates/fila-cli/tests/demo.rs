@@ -115,7 +115,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
 }
 
 #[test]
-fn whoever_closes_the_pipe_has_seen_enough() {
+fn the_demo_ends_well_when_its_pipe_is_closed() {
     let temporary = TempDir::new().unwrap();
     let mut demo = demo(&temporary, &["--plain"])
         .stdout(Stdio::piped())

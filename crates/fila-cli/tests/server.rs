@@ -316,7 +316,7 @@ fn first_log_line(format: &str) -> String {
 }
 
 #[test]
-fn a_server_logs_its_configuration_as_text_without_colours_where_nobody_looks() {
+fn a_server_without_a_terminal_logs_its_configuration_as_text_without_colours() {
     let line = first_log_line("text");
     assert!(
         line.contains(" INFO fila::server: configuration read version="),

@@ -417,7 +417,7 @@ fn p99_beside(fails: bool) -> Duration {
 }
 
 #[test]
-fn a_key_that_fails_for_ever_at_half_of_the_load_slows_nobody_else() {
+fn a_key_that_always_fails_at_half_of_the_load_slows_no_other_key() {
     let (calm, failing) = (p99_beside(false), p99_beside(true));
     assert!(failing <= calm.mul_f64(1.05), "{calm:?} and {failing:?}");
 }

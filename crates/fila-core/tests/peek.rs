@@ -215,7 +215,7 @@ fn a_strict_line_is_shown_with_those_that_hold_it_up() {
 }
 
 #[test]
-fn a_peek_takes_no_turn_writes_nothing_and_wakes_nobody() {
+fn a_peek_takes_no_turn_writes_nothing_and_wakes_no_consumer() {
     let mut definition = QueueSettings::default();
     definition.delivery = Delivering::Paused;
     let (mut shell, queue) = Shell::with_queue(definition);

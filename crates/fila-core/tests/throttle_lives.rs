@@ -521,7 +521,7 @@ impl Life {
                 .places
                 .iter()
                 .position(|it| it.consumer == Some(consumer));
-            let id = (place.expect("he is there"), delivery.message);
+            let id = (place.expect("the consumer is there"), delivery.message);
             self.check_order(id);
             let known = self.waiting.remove(&id).expect("it waits");
             assert_eq!(known.body, delivery.payload.body()[..]);
@@ -537,7 +537,7 @@ impl Life {
         }
         if self.is_roomy {
             self.check_figures();
-            self.check_nobody_is_forgotten();
+            self.check_no_key_is_forgotten();
         }
     }
 
@@ -602,7 +602,7 @@ impl Life {
     }
 
     /// Fails if a message waits that could be delivered.
-    fn check_nobody_is_forgotten(&self) {
+    fn check_no_key_is_forgotten(&self) {
         // Each aisle that takes of several buckets may keep a token of this one apart.
         let mut aisles = BTreeSet::new();
         for known in self.waiting.values().filter(|known| known.keys.len() > 1) {
@@ -639,7 +639,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn buckets_give_what_plain_buckets_would_and_nobody_is_forgotten() {
+fn buckets_give_what_plain_buckets_would_and_no_key_is_forgotten() {
     let (first, runs) = match number("FILA_SIMULATION_SEED") {
         Some(seed) => (seed, 1),
         None => (

@@ -79,7 +79,7 @@ fn a_burst_goes_at_once_and_the_rest_at_the_rate_to_the_millisecond() {
 }
 
 #[test]
-fn a_key_that_is_not_throttled_holds_nobody() {
+fn a_throttle_key_without_a_rate_holds_no_message() {
     let (mut shell, queue) = open(QueueSettings::default());
     many(&mut shell, queue, 100, &throttled("a", &["api", "other"]));
     assert_eq!(watch(&mut shell, 1).len(), 100);
@@ -183,7 +183,7 @@ fn what_expires_while_it_waits_is_gone_and_the_others_are_not() {
 }
 
 #[test]
-fn raising_a_rate_acts_at_once_on_those_who_wait() {
+fn raising_a_rate_acts_at_once_on_waiting_messages() {
     let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 0.001, 1.0);
     many(&mut shell, queue, 4, &throttled("a", &["api"]));
@@ -293,7 +293,7 @@ fn tokens_that_come_together_are_for_all_who_are_called_for_them() {
 }
 
 #[test]
-fn tokens_for_a_queue_that_nobody_reads_go_to_one_that_somebody_does() {
+fn tokens_for_a_queue_without_consumers_go_to_a_queue_with_some() {
     let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     let read = shell.create("read", QueueSettings::default());
     let gone = shell.subscribe(queue, u32::MAX);
@@ -341,7 +341,7 @@ fn one_that_needs_two_busy_buckets_is_not_kept_waiting_for_ever() {
 }
 
 #[test]
-fn of_many_who_wait_none_is_forgotten_with_those_who_have_gone() {
+fn no_waiting_key_is_forgotten_when_others_leave() {
     let (mut shell, queue) = open(QueueSettings::default());
     let gone = shell.create("gone", QueueSettings::default());
     shell.subscribe(gone, u32::MAX);
@@ -359,7 +359,7 @@ fn of_many_who_wait_none_is_forgotten_with_those_who_have_gone() {
 }
 
 #[test]
-fn a_purge_leaves_nobody_waiting() {
+fn a_purge_leaves_no_key_waiting() {
     let (mut shell, queue) = open(QueueSettings::default());
     shell.throttle("api", 10.0, 1.0);
     many(&mut shell, queue, 100, &throttled("a", &["api"]));

@@ -54,7 +54,11 @@ impl Gate {
         true
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, GateState>, most: Duration) -> MutexGuard<'a, GateState> {
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, GateState>,
+        most: Duration,
+    ) -> MutexGuard<'a, GateState> {
         let woken = self.changed.wait_timeout(state, most);
         woken.unwrap_or_else(PoisonError::into_inner).0
     }

@@ -134,7 +134,7 @@ fn a_sync_covers_what_came_before_it_began() {
 }
 
 #[test]
-fn a_directory_that_nobody_watches_is_left_alone() {
+fn a_directory_that_is_not_watched_is_left_alone() {
     let (watched, free) = (tempdir().unwrap(), tempdir().unwrap());
     let watch = Watch::new(watched.path()).unwrap();
     watch.set_room(Some(0));

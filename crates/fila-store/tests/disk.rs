@@ -23,12 +23,12 @@ macro_rules! on_disk {
             a_store_is_open_once,
             a_damaged_payload_is_reported_and_not_served,
             a_damaged_message_is_reported_and_does_not_hide_the_others,
-            a_message_whose_payload_is_gone_is_reported_and_gets_nobody_elses,
+            a_message_whose_payload_is_gone_is_reported_and_gets_no_other_payload,
             damaged_definitions_and_deduplication_ids_are_refused,
             a_deleted_queue_leaves_no_row_behind,
             a_newer_format_is_refused_with_what_to_do,
             epochs_end_with_a_refusal_and_damage_is_named,
-            somebody_elses_data_is_left_alone,
+            data_of_another_program_is_left_alone,
             idle_tables_keep_no_journals,
             every_level_of_durability_outlives_a_close,
         }
@@ -199,7 +199,7 @@ fn a_damaged_message_is_reported_and_does_not_hide_the_others<P: OnDisk>() {
     assert_eq!(page.damaged.len(), 1);
 }
 
-fn a_message_whose_payload_is_gone_is_reported_and_gets_nobody_elses<P: OnDisk>() {
+fn a_message_whose_payload_is_gone_is_reported_and_gets_no_other_payload<P: OnDisk>() {
     let (directory, places) = three_messages::<P>();
     let mut row = 0;
     P::tamper(directory.path(), Table::Payloads, |_, value| {
@@ -325,7 +325,7 @@ fn epochs_end_with_a_refusal_and_damage_is_named<P: OnDisk>() {
     ));
 }
 
-fn somebody_elses_data_is_left_alone<P: OnDisk>() {
+fn data_of_another_program_is_left_alone<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
     P::insert(directory.path(), Table::Catalog, "somebody", "else");
     let refused = open_if_allowed::<P>(directory.path()).unwrap_err();
@@ -489,7 +489,7 @@ mod foreign {
     }
 
     #[test]
-    fn somebody_elses_column_families_are_left_as_they_are() {
+    fn column_families_of_another_program_are_left_as_they_are() {
         let mut options = rocksdb::Options::default();
         options.create_if_missing(true);
         options.create_missing_column_families(true);

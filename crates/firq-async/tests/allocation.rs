@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use firq_async::{AsyncScheduler, SchedulerConfig, Task, TenantKey};
 
 #[test]
-fn enqueueing_and_dequeueing_allocate_nothing_unless_somebody_waits_for_room() {
+fn enqueueing_and_dequeueing_allocate_nothing_unless_a_producer_waits_for_room() {
     let scheduler: AsyncScheduler<u64> = AsyncScheduler::new(SchedulerConfig::default()).unwrap();
     let pair = async |number: u64| {
         let tenant = TenantKey::from(number % 10);

@@ -57,7 +57,7 @@ async fn no_more_handlers_run_than_allowed_and_no_fewer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_stays_queued_until_somebody_can_run_it() {
+async fn a_task_stays_queued_until_a_worker_can_run_it() {
     let scheduler = scheduler();
     fill(&scheduler, 1, 10);
     let gate = Arc::new(Barrier::new(3));
@@ -80,7 +80,7 @@ async fn a_task_stays_queued_until_somebody_can_run_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panicking_handlers_harm_nobody_else() {
+async fn panicking_handlers_harm_no_other_task() {
     let scheduler = scheduler();
     fill(&scheduler, 1, 50);
     fill(&scheduler, 2, 50);

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_room_that_is_there() {
+    fn no_producer_waits_for_room_that_is_there() {
         let capacity = Capacity::new(1);
         assert_eq!(capacity.wait(None, Waker::noop().clone()), None);
         capacity.reserve().unwrap();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_for_a_tenant_are_called_for_that_tenant() {
+    fn waiters_of_a_tenant_are_woken_for_that_tenant() {
         let capacity = Capacity::new(1);
         let ticket = capacity
             .wait_for_tenant((0, 1), None, Waker::noop().clone())

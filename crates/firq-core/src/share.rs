@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_are_capped_and_nobody_has_no_share() {
+    fn extremes_are_capped_and_every_tenant_has_a_share() {
         for scale in [Scale::Coarse, Scale::Fine] {
             assert_eq!(ratio(1000, 0, scale).0, 1);
             assert_eq!(ratio(u64::MAX, 1, scale).0, 1);

@@ -242,7 +242,7 @@ fn a_tenant_can_have_a_policy_of_its_own() {
 }
 
 #[test]
-fn expired_work_returns_its_room_though_nobody_dequeues() {
+fn expired_work_returns_its_room_without_a_consumer() {
     for shards in [1, 64] {
         let world = world(|config| {
             config.shards = shards;
@@ -302,7 +302,7 @@ fn a_task_that_comes_too_late_expires_at_once() {
 }
 
 #[test]
-fn whoever_waits_to_learn_of_expired_tasks_can_have_them_looked_for() {
+fn expire_reports_expired_tasks_without_a_dequeue() {
     let world = world(|config| config.shards = 4);
     let deadline = world.clock.now() + Duration::from_secs(1);
     for tenant in 0..10 {

@@ -181,7 +181,7 @@ fn everything_accepted_comes_out_once_and_then_the_scheduler_is_closed() {
 
 /// 4: a tenant with work makes progress beside a flood.
 #[test]
-fn a_flood_starves_nobody() {
+fn a_flood_starves_no_tenant() {
     for shards in SHARDS {
         let scheduler = scheduler(shards, |config| config.max_global = 1 << 16);
         let done = AtomicBool::new(false);

@@ -82,7 +82,7 @@ fn a_thousand_tasks_wake_sixty_four_consumers_a_thousand_times() {
 }
 
 #[test]
-fn each_task_calls_one_of_those_who_wait() {
+fn each_task_wakes_one_waiting_consumer() {
     let scheduler: Scheduler<u64> = Scheduler::new(SchedulerConfig::default()).unwrap();
     let mut waiting: Vec<_> = (0..8).map(|_| (caller(), Waiter::new())).collect();
     for ((_, waker), waiter) in &mut waiting {
@@ -121,7 +121,7 @@ fn a_call_to_one_who_has_gone_is_passed_on() {
 }
 
 #[test]
-fn one_who_gives_up_uncalled_is_not_called_and_calls_nobody() {
+fn a_waiter_that_gives_up_unwoken_is_not_woken_and_wakes_no_other() {
     let scheduler: Scheduler<u64> = Scheduler::new(SchedulerConfig::default()).unwrap();
     let (first_calls, _, first_waiter) = seated(&scheduler);
     let (second_calls, _, _second_waiter) = seated(&scheduler);
@@ -271,7 +271,7 @@ fn a_producer_gives_up_when_its_time_has_come_and_gets_its_task_back() {
 }
 
 #[test]
-fn a_producer_gets_the_room_of_a_task_that_expires_while_nobody_dequeues() {
+fn a_producer_gets_the_room_of_a_task_that_expires_without_a_consumer() {
     let clock = ManualClock::new();
     let scheduler = bounded(1, 1, &clock);
     let deadline = clock.now() + Duration::from_secs(5);

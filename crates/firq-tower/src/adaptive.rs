@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_nobody_reaches_does_not_grow() {
+    fn a_limit_that_is_not_reached_does_not_grow() {
         let (mut controller, mut now) = start(Adaptive::between(8, 1_000).starting_at(20));
         let service = Service {
             capacity: 100.0,

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_refused_together_are_told_to_come_a_few_at_a_time() {
+    fn clients_refused_together_are_told_to_come_a_few_at_a_time() {
         let (lines, now) = line(100);
         let waits: Vec<u64> = (0..10)
             .map(|_| lines.join(&1, crowd(0), now).as_secs())
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_come_back_come_at_a_fifteenth_of_the_pace() {
+    fn refused_clients_come_back_at_a_fifteenth_of_the_pace() {
         let (lines, mut now) = line(100); // so 150 ms apart
         let mut moments = Vec::new();
         for _ in 0..100 {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_a_moment_before_there_is_room() {
+    fn no_client_is_told_a_time_before_there_is_room() {
         let (lines, now) = line(10);
         let wait = lines.join(&1, crowd(50), now);
         assert!((5 * SECOND..7 * SECOND).contains(&wait), "{wait:?}");
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_may_come_together_if_nobody_comes_near() {
+    fn a_few_may_come_together_if_no_other_is_near() {
         let spread = Spread {
             apart: 10 * BIN,
             at_once: 3,
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn when_every_moment_is_taken_nobody_looks_again_for_a_while() {
+    fn when_every_slot_is_taken_the_search_pauses_for_a_while() {
         let spread = Spread {
             apart: BIN,
             at_once: 1,

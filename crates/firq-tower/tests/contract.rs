@@ -236,7 +236,7 @@ async fn under_random_drops_everything_balances() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_is_left_waiting_while_a_permit_is_free() {
+async fn no_request_waits_while_a_permit_is_free() {
     for limit in [1, 2, 3] {
         let layer = build(firq().with_in_flight_limit(limit));
         let service = layer.layer(tower::service_fn(|req: Req| async move {

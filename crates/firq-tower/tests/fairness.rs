@@ -114,7 +114,7 @@ async fn twenty_quiet_tenants_do_not_feel_one_at_ten_times_the_capacity() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_tenants_are_served_equally_whoever_sends_more() {
+async fn equal_tenants_are_served_equally_however_much_each_sends() {
     let (_, timed, service) = world(firq().with_in_flight_limit(4));
     let end = Instant::now() + SECOND;
     keep_sending(&service, Req::of(1), 90, end);

@@ -245,7 +245,7 @@ async fn a_tenant_that_was_refused_is_told_when_the_layer_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_oldest_gives_way_nobody_is_refused() {
+async fn where_the_oldest_gives_way_no_request_is_refused() {
     let freshest = firq().with_backpressure(BackpressurePolicy::DropOldestPerTenant);
     let (_, timed, service) = world(freshest.with_in_flight_limit(1).with_max_per_tenant(4));
     let requests: Vec<_> = (0..50)

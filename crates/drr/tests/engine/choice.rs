@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn nobody_is_next_without_work() {
+fn no_key_is_next_without_work() {
     let mut engine = engine(1);
     assert_eq!(engine.next_key(), None);
     let key = engine.register(Weight::ONE);

@@ -74,7 +74,7 @@ fn what_runs_is_counted_and_weighed() {
 }
 
 #[test]
-fn nobody_waits_for_others_that_are_not_there() {
+fn a_key_does_not_wait_for_keys_that_are_not_there() {
     let mut engine = engine(10);
     let key = awake(&mut engine, 5);
     assert_eq!(engine.bound(key, Cost::new(10), Costs::Equal), Ok(0));
@@ -123,7 +123,7 @@ fn newcomers_are_counted_up_to_a_limit_and_then_all_taken_to_be_before() {
 }
 
 #[test]
-fn a_guest_waits_for_nobody_and_afterwards_for_its_visit() {
+fn a_guest_does_not_wait_and_pays_for_its_visit_afterwards() {
     let mut engine = engine(10);
     settled(&mut engine, [1; 4], 10);
     let guest = awake(&mut engine, 1);

@@ -62,7 +62,7 @@ pub fn the_largest_numbers_do_no_harm<D: Driver>(make: impl Fn(u64) -> D) {
 }
 
 /// Beside a key that always takes the largest cost there is, others are served, and it is served again.
-pub fn the_dearest_work_starves_nobody<D: Driver>(make: impl Fn(u64) -> D) {
+pub fn the_dearest_work_starves_no_key<D: Driver>(make: impl Fn(u64) -> D) {
     let mut driver = make(1);
     let mut served = [0_u32; 2];
     for _ in 0..3 {

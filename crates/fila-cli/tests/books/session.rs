@@ -70,7 +70,7 @@ pub(crate) fn steps(book: &str) -> Vec<Step> {
                     shown: Vec::new(),
                 }),
                 (None, Some(Step::Command { shown, .. })) => shown.push(text.to_owned()),
-                (None, _) => panic!("line {line}: nobody prints this"),
+                (None, _) => panic!("line {line}: no command prints this"),
             },
         }
     }

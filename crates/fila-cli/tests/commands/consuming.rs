@@ -175,7 +175,7 @@ fn as_many_commands_run_at_once_as_may() {
 }
 
 #[test]
-fn whoever_follows_ends_in_order_when_told_to() {
+fn a_following_consumer_ends_in_order_when_told_to() {
     let server = Server::with_orders();
     server.ok(&["enqueue", "orders", "first"]);
     let mut following = server
@@ -241,7 +241,7 @@ fn a_server_that_has_gone_is_not_the_end_of_a_queue() {
 }
 
 #[test]
-fn whoever_follows_hears_that_the_server_has_gone() {
+fn a_following_consumer_reports_that_the_server_has_gone() {
     let server = Server::with_orders();
     server.ok(&["enqueue", "orders", "first"]);
     let mut following = server

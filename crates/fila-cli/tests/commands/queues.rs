@@ -135,7 +135,7 @@ fn colours_are_for_terminals_unless_they_are_asked_for() {
 }
 
 #[test]
-fn whoever_has_seen_enough_may_close_the_pipe() {
+fn a_list_ends_well_when_its_pipe_is_closed() {
     let server = Server::start();
     for number in 0..50 {
         server.ok(&["queue", "create", &format!("queue-{number:040}")]);

@@ -203,7 +203,7 @@ async fn jumps_of_the_wall_clock_while_the_server_runs_change_nothing() {
         );
     };
     tokio::select! {
-        () = jumps => unreachable!("it jumps for ever"),
+        () = jumps => unreachable!("the jumps never end"),
         () = checks => {}
     }
 }

@@ -234,7 +234,7 @@ pub(crate) async fn redrive_all(address: &str) {
     };
     let mut steps = admin.redrive(request).await.unwrap().into_inner();
     while let Some(step) = steps.message().await.unwrap() {
-        assert_eq!(step.skipped_leased, 0, "nobody has any");
+        assert_eq!(step.skipped_leased, 0, "no consumer has any");
     }
     assert_eq!(peek(address, DEAD_LETTERS).await, []);
 }

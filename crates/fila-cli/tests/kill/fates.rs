@@ -158,7 +158,7 @@ impl Fates {
             // A message that was stored and not answered is there, too.
             accepted += usize::from(place.is_some() || fate.is_over);
         }
-        assert!(found.is_empty(), "nobody sent {found:?}");
+        assert!(found.is_empty(), "no producer sent {found:?}");
         let over = self.fates.values().filter(|fate| fate.is_over).count();
         assert_eq!(accepted, over + queue.len() + dead_letters.len());
         self.dead_letters = self.dead_letters.max(dead_letters.len());

@@ -40,7 +40,7 @@ fn a_drained_consumer_is_dismissed_when_it_has_settled_everything() {
 }
 
 #[test]
-fn whoever_takes_the_place_of_one_that_went_has_one_turn_in_a_round() {
+fn a_consumer_that_replaces_another_has_one_turn_in_a_round() {
     let (mut shell, queue) = queue();
     let gone = shell.subscribe(queue, u32::MAX);
     shell.subscribe(queue, u32::MAX);

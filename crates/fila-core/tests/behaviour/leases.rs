@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_lease_that_runs_out_gives_the_message_to_somebody_else_at_that_millisecond() {
+fn a_lease_that_runs_out_gives_the_message_to_another_consumer_at_that_millisecond() {
     let (mut shell, queue) = Shell::with_queue(trying_again_at_once());
     let id = shell.enqueue(queue, message("a", "one"));
     let consumer = shell.subscribe(queue, 0);
@@ -125,7 +125,7 @@ fn no_result_puts_a_message_off_for_longer_than_the_limit() {
 }
 
 #[test]
-fn nobody_is_woken_for_what_has_ended() {
+fn a_lease_with_a_result_needs_no_timer() {
     let (mut shell, queue) = queue();
     shell.enqueue_all(queue, vec![message("a", ""); 2]);
     let consumer = shell.subscribe(queue, 0);

@@ -98,7 +98,7 @@ fn bytes_that_were_guessed_before_a_read_are_corrected_after_it() {
 }
 
 #[test]
-fn whoever_was_promised_a_message_is_served_before_those_who_came_later() {
+fn a_consumer_with_a_reserved_message_is_served_before_later_ones() {
     let (mut shell, queue) = queue();
     let mut short = message("a", "short");
     short.ttl = Ttl::For(SECOND);

@@ -174,7 +174,7 @@ fn a_broker_whose_store_has_failed_has_nothing_more_to_store() {
     shell.tell(Command::Unsubscribe { consumer });
     shell.seal();
     assert!(shell.round.is_none());
-    assert!(!shell.broker.is_writing(), "nobody waits for it to end");
+    assert!(!shell.broker.is_writing(), "no call waits for it to end");
 }
 
 #[test]

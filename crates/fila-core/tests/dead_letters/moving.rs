@@ -97,7 +97,7 @@ fn the_answer_to_the_last_nack_comes_when_the_move_is_stored() {
     let ticket = shell.report(queue, delivery.lease, failed());
     shell.poll();
     assert_eq!(shell.answers.get(&ticket), None);
-    assert_eq!(shell.stats(letters).ready, 0, "nobody gets it before");
+    assert_eq!(shell.stats(letters).ready, 0, "no consumer gets it before");
     shell.seal();
     let round = shell.round.as_ref().unwrap();
     assert_eq!(round.batches.len(), 2, "both queues in one round");

@@ -167,7 +167,7 @@ fn a_purge_right_behind_a_redrive_takes_the_others() {
 }
 
 #[test]
-fn what_is_leased_or_gone_or_was_found_before_somebody_else_came_stays() {
+fn a_redrive_skips_leased_and_deleted_messages_and_those_of_an_older_scan() {
     let (mut shell, queue, letters) = pair(trying(1));
     for body in ["one", "two", "three"] {
         shell.enqueue(queue, message("a", body));

@@ -37,7 +37,7 @@ fn name(delivery: &Delivery) -> String {
 
 /// Delivers and acknowledges one message, and returns whose it was.
 fn serve(shell: &mut Shell, queue: QueueId, consumer: ConsumerId) -> String {
-    let delivery = shell.next(consumer).expect("somebody has messages");
+    let delivery = shell.next(consumer).expect("a key has messages");
     shell.settle(queue, delivery.lease, Verdict::Ack).unwrap();
     name(&delivery)
 }

@@ -34,7 +34,7 @@ fn a_key_without_messages_waits_for_nothing() {
     assert_eq!(leased.waiting, Waiting::Empty);
     assert_eq!((leased.leased, leased.weight), (1, 3));
     assert_eq!(leased.estimate, None);
-    assert_eq!(leased.bound, Some(0), "nobody else is there");
+    assert_eq!(leased.bound, Some(0), "there is no other key");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn many_retries_and_deaths_later_the_first_moment_is_still_right() {
 }
 
 #[test]
-fn what_has_failed_is_being_judged_until_somebody_says_what_becomes_of_it() {
+fn a_failed_message_is_being_judged_until_the_judgement_comes() {
     for ordering in [Ordering::None, Ordering::Key] {
         let mut definition = QueueSettings::default();
         definition.failure_hook = true;

@@ -11,7 +11,7 @@ use crate::support::{START, Shell, message, throttle_key, throttled};
 use crate::{later, name, position};
 
 #[test]
-fn what_lacks_a_token_tells_of_which_throttle_and_until_when() {
+fn a_key_without_a_token_names_its_throttle_and_the_end_of_its_wait() {
     let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
     shell.subscribe(queue, u32::MAX);
     shell.throttle("api", 10.0, 1.0);

@@ -338,7 +338,7 @@ impl Simulation {
                 continue;
             }
             let known = before.remove(&id).unwrap_or_else(|| {
-                let sent = doubtful.remove(&body).expect("somebody has sent it");
+                let sent = doubtful.remove(&body).expect("a producer has sent it");
                 self.ids.insert(body, id);
                 Known::of(sent)
             });

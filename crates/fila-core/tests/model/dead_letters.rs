@@ -329,7 +329,7 @@ impl Simulation {
         for (id, known) in &self.messages {
             let is_told = self.cellar.told.contains(&(*id, known.attempts));
             let is_failing = matches!(known.life, Life::Failing { .. });
-            assert!(is_told || !is_failing, "nobody was told: {known:?}");
+            assert!(is_told || !is_failing, "no answer: {known:?}");
         }
     }
 

@@ -188,7 +188,7 @@ async fn a_frame_says_below_which_all_are_answered_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrong_answers_hurt_nobody_but_those_they_are_for() {
+async fn wrong_answers_hurt_only_their_own_calls() {
     let (mut script, client) = Script::new();
     let orders = client.queue("orders");
     let sending = tokio::spawn(async move { orders.send_all(["a", "b"]).await });
@@ -352,7 +352,7 @@ async fn a_refused_stream_is_searched_frame_by_frame_for_the_one_at_fault() {
     assert!(ended[0].is_ok() && ended[2].is_ok(), "{ended:?}");
     let error = ended[1].clone().unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::InvalidArgument));
-    assert_eq!(begun.elapsed().as_secs(), 1, "nobody waits for a refusal");
+    assert_eq!(begun.elapsed().as_secs(), 1, "no call waits for a refusal");
 
     // Once the queue is found, sends do not wait for each other: two frames are in flight at once.
     drop((send(&client, "a"), wire.hear().await));
@@ -409,16 +409,16 @@ async fn a_stream_that_breaks_while_nothing_is_under_way_is_opened_when_it_is_ne
     sending.await.unwrap().unwrap();
     wire.fail(cut());
     let early = timeout(Duration::from_secs(60), script.produce()).await;
-    assert!(early.is_err(), "nobody sends");
+    assert!(early.is_err(), "the client sends nothing");
     let begun = Instant::now();
     let (sending, wire, frame) = send_first(&mut script, &client, "y").await;
     wire.store(&frame);
     sending.await.unwrap().unwrap();
-    assert!(begun.elapsed().as_millis() <= 2, "nobody waits");
+    assert!(begun.elapsed().as_millis() <= 2, "no call waits");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_gives_up_is_told_what_the_server_said_last() {
+async fn a_call_that_gives_up_returns_the_last_answer_of_the_server() {
     let (mut script, client) = Script::with(|client| client.deadline(Duration::from_secs(1)));
     let sending = send(&client, "x");
     let mut wire = script.produce().await;
@@ -469,7 +469,7 @@ async fn what_is_under_way_when_the_client_is_dropped_is_seen_to_its_end() {
     let mut wire = soon(script.produce()).await;
     assert_eq!(wire.hear().await, frame, "it is sent again");
     wire.store(&frame);
-    assert!(soon(wire.is_over()).await, "nobody is left");
+    assert!(soon(wire.is_over()).await, "no call is left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -503,7 +503,7 @@ async fn a_server_that_is_always_behind_but_answers_is_not_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_has_given_up_in_the_line_is_left_out() {
+async fn a_send_that_gave_up_in_the_queue_is_left_out() {
     let (mut script, client) = Script::new();
     let first = send(&client, "first");
     let mut wire = script.produce_with(1).await;

@@ -197,7 +197,7 @@ async fn stopping_gives_back_what_was_not_taken_and_waits_for_what_was() {
 
     let mut consumer = rig.orders.consumer().subscribe();
     let order = consumer.next().await.unwrap().unwrap();
-    assert_eq!(order.attempt, 1, "nobody had seen it");
+    assert_eq!(order.attempt, 1, "no consumer had taken it");
 }
 
 #[tokio::test(start_paused = true)]

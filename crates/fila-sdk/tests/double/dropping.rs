@@ -85,7 +85,7 @@ async fn dropping_a_next_loses_no_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_are_sent_whether_or_not_somebody_waits() {
+async fn results_are_sent_even_if_their_future_is_dropped() {
     let rig = Rig::new();
     for payload in ["acked", "nacked", "released", "dropped"] {
         rig.send(payload).await;
@@ -114,7 +114,7 @@ async fn results_are_sent_whether_or_not_somebody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_consumer_gives_back_what_nobody_saw_and_keeps_what_is_held() {
+async fn a_dropped_consumer_gives_back_untaken_messages_and_keeps_held_ones() {
     let rig = Rig::new();
     for _ in 0..5 {
         rig.send("x").await;

@@ -16,7 +16,7 @@ async fn one_task_in_a_loop_sends_a_frame_for_each_message_and_waits_for_nothing
         rig.send("x").await;
     }
     assert_eq!(rig.broker.frames(), 20);
-    assert_eq!(begun.elapsed(), Duration::ZERO, "nobody lingers");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "a send does not linger");
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,7 +33,7 @@ async fn a_thousand_tasks_at_once_share_a_handful_of_frames() {
     assert_eq!(rig.broker.depth("orders"), 1000);
     let frames = rig.broker.frames();
     assert!(frames <= 8, "{frames} frames");
-    assert_eq!(begun.elapsed(), Duration::ZERO, "nobody lingers");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "a send does not linger");
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,7 +52,7 @@ async fn what_one_task_posts_shares_frames_and_stays_in_order() {
     assert_eq!(rig.broker.depth("orders"), 1000);
     let frames = rig.broker.frames();
     assert!(frames <= 8, "{frames} frames");
-    assert_eq!(begun.elapsed(), Duration::ZERO, "nobody lingers");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "a send does not linger");
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +71,7 @@ async fn a_receipt_is_answered_by_the_deadline_and_what_it_is_for_is_sent_withou
     drop(orders.post("y").await.unwrap());
     rig.broker.come_back();
     client.flush().await;
-    assert_eq!(rig.broker.depth("orders"), 1, "nobody waits for it");
+    assert_eq!(rig.broker.depth("orders"), 1, "no task waits for it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +282,7 @@ async fn an_own_deduplication_id_is_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flush_waits_for_what_nobody_waits_for() {
+async fn a_flush_waits_for_sends_that_no_task_awaits() {
     let rig = Rig::new();
     rig.broker.go_away();
     let mut send = Box::pin(rig.orders.send("x"));

@@ -156,7 +156,7 @@ async fn a_dropped_worker_drops_its_handlers() {
     };
     let mut running = Box::pin(rig.orders.worker().run(handler));
     tokio::select! {
-        _ = &mut running => panic!("it runs for ever"),
+        _ = &mut running => panic!("the worker never ends by itself"),
         () = begun.notified() => {}
     }
     drop(running);

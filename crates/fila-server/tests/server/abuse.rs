@@ -52,7 +52,7 @@ async fn a_batch_of_the_largest_size_that_fits_is_taken() {
 }
 
 #[tokio::test]
-async fn garbage_on_the_port_hurts_nobody() {
+async fn garbage_on_the_port_hurts_no_other_client() {
     let mut rig = Rig::start().await;
     rig.create("orders").await;
     let mut noise = Vec::new();

@@ -118,7 +118,7 @@ async fn nothing_can_be_done_to_a_queue_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn an_update_changes_what_it_names_if_nobody_was_faster() {
+async fn an_update_changes_what_it_names_if_no_other_came_first() {
     let mut rig = Rig::start().await;
     rig.create("orders").await;
     let seen = rig.inspect("orders").await;

@@ -232,7 +232,7 @@ async fn all_entries_together_have_a_size_and_what_shrinks_always_fits() {
 }
 
 #[tokio::test]
-async fn a_change_with_a_version_happens_only_if_nobody_was_faster() {
+async fn a_change_with_a_version_happens_only_if_no_other_came_first() {
     let mut rig = Rig::start().await;
     let admin = &mut rig.admin;
     let absent = set_if(admin, "a", "1", Some(7)).await;

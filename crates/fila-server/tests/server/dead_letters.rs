@@ -22,7 +22,7 @@ fn trying(attempts: u32) -> QueueSettings {
     }
 }
 
-/// Lets so many deliveries of a queue fail.
+/// Lets this many deliveries of a queue fail.
 async fn fail(rig: &mut Rig, queue: &str, deliveries: usize) {
     let mut consumer = rig.consume(queue, 1).await;
     for _ in 0..deliveries {
@@ -598,7 +598,7 @@ async fn what_dies_while_a_redrive_walks_is_left_for_another() {
 }
 
 #[tokio::test]
-async fn a_step_that_is_smaller_than_a_page_passes_nobody_over() {
+async fn a_step_that_is_smaller_than_a_page_skips_no_message() {
     let mut rig = Rig::start().await;
     rig.create_with("orders", trying(1)).await;
     for number in 0..40 {

@@ -349,7 +349,7 @@ async fn a_queue_may_keep_the_last_good_answer() {
 }
 
 #[tokio::test]
-async fn a_script_at_its_limit_delays_nobody_else_not_even_on_the_same_stream() {
+async fn a_script_at_its_limit_delays_no_other_queue_not_even_on_the_same_stream() {
     let mut config = in_memory();
     // It never opens: each message takes its whole time.
     config.lua.circuit_breaker_threshold = std::num::NonZeroU32::new(1_000_000).unwrap();
@@ -498,7 +498,7 @@ async fn headers_beyond_the_limits_are_not_shown_to_scripts() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_answers_those_who_wait_for_a_hook() {
+async fn a_server_that_stops_answers_calls_that_wait_for_a_hook() {
     let mut config: Config = in_memory();
     config.lua.circuit_breaker_threshold = std::num::NonZeroU32::new(1_000_000).unwrap();
     config.lua.default_timeout = std::time::Duration::from_millis(100);

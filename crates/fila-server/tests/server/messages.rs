@@ -266,7 +266,7 @@ fn request(queue: &str, key: &str) -> EnqueueRequest {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_whoever_comes() {
+async fn a_full_queue_refuses_every_message() {
     let mut config = in_memory();
     config.limits.depth_per_queue = 2.try_into().unwrap();
     let mut rig = Rig::with(config).await;

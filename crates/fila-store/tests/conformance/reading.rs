@@ -175,7 +175,11 @@ pub(crate) fn a_backlog_stops_at_its_bytes<P: Place>() {
         page.unwrap().items.len()
     };
     assert_eq!(read(2_500), 3, "as soon as there is enough");
-    assert_eq!(read(0), 1, "one at least, or nobody would get on");
+    assert_eq!(
+        read(0),
+        1,
+        "one at least, or a reader would make no progress"
+    );
 }
 
 pub(crate) fn payloads_come_in_the_order_asked_for<P: Place>() {

@@ -162,7 +162,7 @@ async fn a_policy_of_ones_own_decides_by_the_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_beyond_all_time_is_never_over_and_harms_nobody() {
+async fn a_wait_beyond_all_time_is_never_over_and_harms_no_other_key() {
     let policy = |_: &FailedAttempt<'_>| Some(Duration::MAX);
     let executor = one_shard(Config::default().with_retry_policy(policy));
     let handle = executor.submit("key", failing("down")).await.unwrap();

@@ -66,7 +66,7 @@ async fn a_flush_waits_for_every_key_in_every_shard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_barrier_that_nobody_waits_for_any_more_is_gone() {
+async fn a_barrier_without_a_waiter_is_gone() {
     let executor = one_shard(plain());
     let (gate, _held) = occupy(&executor, "key").await;
     for _ in 0..100 {

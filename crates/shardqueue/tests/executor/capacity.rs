@@ -87,7 +87,7 @@ async fn a_submission_that_waits_gets_the_room_that_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_overtakes_a_submission_of_the_same_key_that_waits() {
+async fn no_submission_overtakes_a_waiting_one_of_the_same_key() {
     let executor = Arc::new(one_shard(Config {
         queue_size: 1,
         enqueue_timeout: 60 * SECOND,

@@ -47,7 +47,7 @@ impl Drop for Bomb {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_panics_when_it_is_dropped_harms_nobody() {
+async fn a_job_that_panics_when_it_is_dropped_harms_no_other_job() {
     let executor = one_shard(plain());
     let bomb = Bomb;
     let job = move |_| {

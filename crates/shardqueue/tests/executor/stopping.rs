@@ -259,7 +259,7 @@ async fn dropping_the_executor_drains_it_in_the_background() {
 }
 
 #[test]
-fn a_runtime_that_is_shut_down_leaves_nobody_waiting() {
+fn a_runtime_that_is_shut_down_leaves_no_caller_waiting() {
     let dropped = Arc::new(AtomicBool::new(false));
     struct Flag(Arc<AtomicBool>);
     impl Drop for Flag {
