@@ -23,9 +23,9 @@ use crate::memory::Memory;
 use crate::queue::{Context, DeadLetter, Queue, Stores};
 use crate::throttle::Gates;
 use crate::{
-    Answer, BatchId, Buckets, Command, ConsumerId, Demand, Dismissal, Effects, EnqueueResults,
-    FailureToken, Judgement, LoadToken, LoadedMessages, NewMessage, QueueSettings, QueueStats,
-    Recovery, Refused, Settings, SettleResults, Settlement, Tickets,
+    Answer, BatchId, Command, ConsumerId, Demand, Dismissal, Effects, EnqueueResults, FailureToken,
+    Judgement, LoadToken, LoadedMessages, NewMessage, QueueSettings, QueueStats, Recovery, Refused,
+    Settings, SettleResults, Settlement, Tickets, TokenSource,
 };
 
 /// Any number of queues, on one scheduler thread.
@@ -81,13 +81,13 @@ struct Seat {
 impl<T: Tickets> Broker<T> {
     /// Returns a broker without queues.
     pub fn new(settings: Settings) -> Self {
-        Self::with_buckets(settings, Buckets::default())
+        Self::with_tokens(settings, Box::new(()))
     }
 
-    /// Returns a broker without queues that shares its throttles with others.
-    pub fn with_buckets(settings: Settings, buckets: Buckets) -> Self {
+    /// Returns a broker without queues that takes the tokens of throttles from this source.
+    pub fn with_tokens(settings: Settings, tokens: Box<dyn TokenSource>) -> Self {
         Self {
-            gates: Gates::new(buckets),
+            gates: Gates::new(tokens),
             memory: Memory {
                 used: 0,
                 reserved: 0,

@@ -84,8 +84,8 @@ pub enum Command<T: Tickets> {
         /// The queue.
         queue: QueueId,
     },
-    /// Reexamines at once the messages that wait for tokens of these throttles, whose [buckets](crate::Buckets) have
-    /// changed.
+    /// Reexamines at once the messages that wait for tokens of these throttles. The throttles have changed, or
+    /// [tokens](crate::Tokens) have come that the broker could not foresee.
     Rethrottle {
         /// The throttles.
         keys: Vec<ThrottleKey>,

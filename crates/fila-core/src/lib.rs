@@ -25,6 +25,9 @@
 //! Names of queues, the catalogue, connections, the wire: its driver's. So are hooks: where one is to judge a failure, the
 //! broker asks its driver, waits for a while, and then decides by itself.
 
+#[cfg(test)]
+extern crate self as fila_core; // the unit tests share a file with the integration tests
+
 mod answer;
 mod batch_id;
 mod broker;
@@ -68,4 +71,4 @@ pub use settings::{
 };
 pub use stats::{KeyCursor, KeyStats, QueueStats, Totals};
 pub use status::{MessageState, MessageStatus};
-pub use throttle::{Buckets, Throttle};
+pub use throttle::{Bucket, SharedBucket, Throttle, TokenSource, Tokens};

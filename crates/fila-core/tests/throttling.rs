@@ -4,12 +4,17 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use fila_core::{Command, Delivery, Limits, NewMessage, Ordering, QueueSettings, Ttl, Verdict};
-use fila_store::QueueId;
+use fila_core::{
+    Command, Delivery, Limits, NewMessage, Ordering, QueueSettings, TokenSource, Tokens, Ttl,
+    Verdict,
+};
+use fila_store::{QueueId, ThrottleKey, Timestamp};
 
-use support::{MILLISECOND, START, Shell, key, message, throttled};
+use support::{MILLISECOND, START, Shell, key, message, throttle_key, throttled};
 
 /// Goes on millisecond by millisecond; returns what was delivered, with the time since the start.
 fn watch(shell: &mut Shell, millis: u64) -> Vec<(u64, Delivery)> {
@@ -530,4 +535,78 @@ fn brokers_that_share_a_bucket_get_what_it_gives_together_and_never_more() {
     assert!(api.len() >= 990, "{} of 1010", api.len());
     assert!(slow.len() >= 240, "{} of 301", slow.len());
     assert!(shares.iter().all(|share| *share >= 450), "{shares:?}");
+}
+
+/// Tokens that only another process grants: the key `granted`.
+#[derive(Clone, Debug, Default)]
+struct Granted(Arc<AtomicU64>);
+
+impl Granted {
+    fn grant(&self, shell: &mut Shell, tokens: u64) {
+        self.0.fetch_add(tokens, Relaxed);
+        shell.rethrottle("granted");
+    }
+}
+
+impl TokenSource for Granted {
+    fn find(&mut self, key: &ThrottleKey) -> Option<Box<dyn Tokens>> {
+        (*key == throttle_key("granted")).then(|| Box::new(self.clone()) as Box<dyn Tokens>)
+    }
+}
+
+impl Tokens for Granted {
+    fn available(&mut self, _: Timestamp) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn take(&mut self, _: Timestamp) -> bool {
+        let less = |tokens: u64| tokens.checked_sub(1);
+        self.0.fetch_update(Relaxed, Relaxed, less).is_ok()
+    }
+
+    fn give_back(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn when(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp> {
+        (tokens <= self.available(now)).then_some(now)
+    }
+
+    fn arrival(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp> {
+        self.when(now, tokens)
+    }
+
+    fn rate(&self) -> u128 {
+        1 // Any number will do, as it is the only bucket.
+    }
+
+    fn set_waiting(&mut self, _: bool) {}
+}
+
+#[test]
+fn a_bucket_that_is_fed_by_grants_gives_what_was_granted_and_a_grant_wakes_the_waiters() {
+    let granted = Granted::default();
+    let mut shell = Shell::with_tokens(Box::new(granted.clone()));
+    let queue = shell.create("queue", QueueSettings::default());
+    shell.subscribe(queue, u32::MAX);
+    many(&mut shell, queue, 6, &throttled("a", &["granted"]));
+    many(&mut shell, queue, 6, &throttled("b", &["granted"]));
+    assert!(watch(&mut shell, 1_000).is_empty(), "none was granted");
+    assert_eq!(shell.broker.next_timer(), None, "time brings no token");
+    granted.grant(&mut shell, 3);
+    assert_eq!(times(&watch(&mut shell, 1_000)), [1_000; 3]);
+    granted.grant(&mut shell, 5);
+    let seen = watch(&mut shell, 1_000);
+    assert_eq!(times(&seen), [2_000; 5]);
+    assert_eq!(granted.0.load(Relaxed), 0);
+    granted.grant(&mut shell, 100);
+    let seen = watch(&mut shell, 10);
+    assert_eq!(
+        count_by_name(&seen),
+        [("a".to_owned(), 2), ("b".to_owned(), 2)].into()
+    );
+    // The tokens that are left need no grant.
+    many(&mut shell, queue, 1, &throttled("a", &["granted"]));
+    assert_eq!(watch(&mut shell, 1).len(), 1);
+    assert_eq!(granted.0.load(Relaxed), 95);
 }

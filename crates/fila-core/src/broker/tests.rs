@@ -8,6 +8,7 @@ use fila_store::{Epoch, FairnessKey, Generation, Payload, ThrottleKey};
 use super::*;
 use crate::Committed;
 use crate::queue::TURNED_AWAY_MAX;
+use crate::throttle::test_buckets::Buckets;
 use crate::{Delivering, KeySettings, QueueSettings, Throttle, Verdict};
 
 const NOW: Timestamp = Timestamp::from_millis(1);
@@ -40,7 +41,7 @@ fn buckets<const N: usize>(names: [&str; N], rate: f64) -> (Buckets, [ThrottleKe
 
 /// Returns a broker with one queue.
 fn open(settings: Settings, buckets: Buckets, definition: QueueSettings) -> Broker<()> {
-    let mut broker = Broker::with_buckets(settings, buckets);
+    let mut broker = Broker::with_tokens(settings, buckets.source(0));
     let generation = Generation::new(0);
     broker.open(
         NOW,

@@ -12,8 +12,7 @@ use fila_store::{QueueId, ThrottleKey, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
-use super::Buckets;
-use super::bucket::SharedBucket;
+use super::{TokenSource, Tokens};
 
 /// What a token costs in the ring of a gate: as much as a key of weight 1 gets in a round.
 const TURN: u64 = 1000;
@@ -35,9 +34,7 @@ const SWEEP_MIN: usize = 64;
 /// The waiting at all buckets that messages of one broker name.
 #[derive(Debug)]
 pub(crate) struct Gates {
-    buckets: Buckets,
-    /// Which broker this is, of those that take from the buckets.
-    broker: u32,
+    source: Box<dyn TokenSource>,
     gates: Slab<Gate>,
     names: HashMap<ThrottleKey, u32, RandomState>,
     /// When to look at which gate.
@@ -59,7 +56,7 @@ pub(crate) struct Gates {
 struct Gate {
     key: ThrottleKey,
     /// None if the key is not throttled.
-    bucket: Option<Arc<SharedBucket>>,
+    bucket: Option<Box<dyn Tokens>>,
     /// Shared with the seats of those who may wait here.
     name: Arc<u32>,
     /// Who is next. Made when somebody waits for the first time.
@@ -135,10 +132,9 @@ pub(crate) struct Lacking {
 }
 
 impl Gates {
-    pub(crate) fn new(buckets: Buckets) -> Self {
+    pub(crate) fn new(source: Box<dyn TokenSource>) -> Self {
         Self {
-            broker: buckets.join(),
-            buckets,
+            source,
             gates: Slab::new(),
             names: HashMap::default(),
             alarms: BTreeSet::new(),
@@ -181,7 +177,7 @@ impl Gates {
         let name = Arc::new(number);
         entry.insert(Gate {
             key: key.clone(),
-            bucket: self.buckets.find(key),
+            bucket: self.source.find(key),
             name: name.clone(),
             ring: None,
             waiters: Vec::new(),
@@ -223,7 +219,7 @@ impl Gates {
         for key in keys {
             if let Some(&number) = self.names.get(key) {
                 let gate = &mut self.gates[number as usize];
-                gate.bucket = self.buckets.find(key);
+                gate.bucket = self.source.find(key);
                 self.put_on_list(number);
             }
         }
@@ -242,19 +238,21 @@ impl Gates {
         let mut slowest: Option<(u128, Lacking)> = None;
         for (index, seat) in seats.iter().enumerate() {
             let gate = &mut self.gates[*seat.gate as usize];
-            let Some(bucket) = gate.bucket.clone() else {
+            let others = gate.held_by_others(now, stamp);
+            let Some(bucket) = &mut gate.bucket else {
                 continue;
             };
-            let mut bucket = bucket.lock();
-            let others = gate.held_by_others(now, stamp);
-            let free = bucket.tokens_for(now, self.broker).saturating_sub(others);
+            let free = bucket.available(now).saturating_sub(others);
             let is_free = if is_called {
                 free > 0
             } else {
                 free > gate.live && gate.waiting + gate.urgent.len() == 0
             };
+            if is_free {
+                continue;
+            }
             let rate = bucket.rate();
-            if !is_free && slowest.is_none_or(|(least, _)| rate < least) {
+            if slowest.is_none_or(|(least, _)| rate < least) {
                 slowest = Some((rate, Lacking { seat: index }));
             }
         }
@@ -269,16 +267,13 @@ impl Gates {
         stamp: u64,
     ) -> Result<(), Lacking> {
         for index in 0..seats.len() {
-            let gate = &self.gates[*seats[index].gate as usize];
-            let is_taken = match &gate.bucket {
-                Some(bucket) => bucket.lock().take(now, self.broker),
-                None => true,
-            };
+            let gate = &mut self.gates[*seats[index].gate as usize];
+            let is_taken = gate.bucket.as_mut().is_none_or(|bucket| bucket.take(now));
             if !is_taken {
                 // Another broker was faster.
                 for seat in &seats[..index] {
-                    if let Some(bucket) = &self.gates[*seat.gate as usize].bucket {
-                        bucket.lock().give_back(self.broker);
+                    if let Some(bucket) = &mut self.gates[*seat.gate as usize].bucket {
+                        bucket.give_back();
                     }
                 }
                 return Err(Lacking { seat: index });
@@ -326,18 +321,15 @@ impl Gates {
     /// would; tells whether there are such.
     fn hold(&mut self, now: Timestamp, seats: &mut [Seat], waiter: Waiter, holder: u64) -> bool {
         let lacking = *seats[waiter.seat].gate;
-        let (rate, until) = match &self.gates[lacking as usize].bucket {
-            Some(bucket) => {
-                let mut bucket = bucket.lock();
-                let urgent = self.gates[lacking as usize].urgent.len() as u64;
-                let until = bucket.when(now, 1 + urgent);
-                (bucket.rate(), until.or_else(|| bucket.when(now, 1)))
-            }
-            None => return false,
-        };
-        let Some(until) = until else {
+        let gate = &mut self.gates[lacking as usize];
+        let Some(bucket) = &mut gate.bucket else {
             return false;
         };
+        let until = bucket.when(now, 1 + gate.urgent.len() as u64);
+        let Some(until) = until.or_else(|| bucket.when(now, 1)) else {
+            return false;
+        };
+        let rate = bucket.rate();
         let mut is_holding = false;
         for (index, seat) in seats.iter_mut().enumerate() {
             let number = *seat.gate;
@@ -347,10 +339,8 @@ impl Gates {
             if index == waiter.seat {
                 continue;
             }
-            let is_slower = match &gate.bucket {
-                Some(bucket) => (bucket.lock().rate(), number) < (rate, lacking),
-                None => false,
-            };
+            let bucket = gate.bucket.as_ref();
+            let is_slower = bucket.is_some_and(|it| (it.rate(), number) < (rate, lacking));
             if is_slower && (seat.called.is_some() || was_held) {
                 gate.answer(seat, self.polls);
                 gate.holds.push(Hold {
@@ -368,7 +358,7 @@ impl Gates {
     pub(crate) fn call(&mut self, now: Timestamp) -> Option<Call> {
         while let Some(number) = self.next_due(now) {
             let gate = &mut self.gates[number as usize];
-            let free = gate.free(now, self.broker);
+            let free = gate.free(now);
             let called = if free > 0 { gate.next() } else { None };
             let Some((waiter, turn)) = called else {
                 gate.is_due = false;
@@ -463,8 +453,8 @@ impl Gates {
     ) -> (&ThrottleKey, Option<Timestamp>) {
         let gate = &mut self.gates[*seat.gate as usize];
         let others = gate.held(now) + gate.live + gate.before(stamp);
-        let when = match &gate.bucket {
-            Some(bucket) => bucket.lock().arrival(now, others + 1),
+        let when = match &mut gate.bucket {
+            Some(bucket) => bucket.arrival(now, others + 1),
             None => Some(now),
         };
         (&gate.key, when)
@@ -489,13 +479,10 @@ impl Gates {
     /// Sees to it that a gate is looked at when there is a token for somebody who waits.
     fn watch(&mut self, now: Timestamp, number: u32) {
         let gate = &mut self.gates[number as usize];
-        if self.buckets.is_shared()
-            && let Some(bucket) = &gate.bucket
-        {
-            let is_waiting = gate.waiting + gate.urgent.len() > 0;
-            bucket.lock().wait(self.broker, is_waiting);
+        if let Some(bucket) = &mut gate.bucket {
+            bucket.set_waiting(gate.waiting + gate.urgent.len() > 0);
         }
-        let next = gate.next_look(now, self.broker);
+        let next = gate.next_look(now);
         if next.is_some_and(|next| next <= now) {
             return self.put_on_list(number);
         }
@@ -533,31 +520,24 @@ impl Gate {
     }
 
     /// Returns for how many there are tokens that nobody has been called for.
-    fn free(&mut self, now: Timestamp, broker: u32) -> u64 {
-        let held = self.held(now);
-        match &self.bucket {
-            Some(bucket) => {
-                let tokens = bucket.lock().tokens_for(now, broker);
-                tokens.saturating_sub(held + self.live)
-            }
-            None => u64::MAX,
-        }
+    fn free(&mut self, now: Timestamp) -> u64 {
+        let promised = self.held(now) + self.live;
+        self.bucket.as_mut().map_or(u64::MAX, |bucket| {
+            bucket.available(now).saturating_sub(promised)
+        })
     }
 
     /// Returns when there is a token that nobody has been called for, if somebody waits.
-    fn next_look(&mut self, now: Timestamp, broker: u32) -> Option<Timestamp> {
+    fn next_look(&mut self, now: Timestamp) -> Option<Timestamp> {
         if self.waiting + self.urgent.len() == 0 {
             return None;
         }
-        let held = self.held(now);
-        let Some(bucket) = &self.bucket else {
+        let promised = self.held(now) + self.live;
+        let Some(bucket) = &mut self.bucket else {
             return Some(now);
         };
-        let mut bucket = bucket.lock();
-        let mut token = bucket.when(now, held + self.live + 1);
-        if token.is_some_and(|token| token <= now)
-            && bucket.tokens_for(now, broker) <= held + self.live
-        {
+        let mut token = bucket.when(now, promised + 1);
+        if token.is_some_and(|token| token <= now) && bucket.available(now) <= promised {
             // It is another broker's turn, for a moment.
             token = Some(now.saturating_add(Duration::from_millis(1)));
         }

@@ -1,8 +1,8 @@
 //! Throttles: token buckets, and who waits for their tokens.
 //!
 //! A message may name throttle keys. Each of its deliveries takes a token from the bucket of every one of them, all or
-//! none. [`Buckets`] keeps the tokens, for all brokers of a process; each broker has a [`Gates`], which keeps who waits
-//! for them.
+//! none. [`Tokens`] is one bucket as the broker sees it; the shell may share it with other brokers. [`Gates`] keeps who waits
+//! for tokens.
 //!
 //! # What always holds
 //! - In any stretch of time `t` of the clock that is passed in, a bucket gives at most `burst + rate × t` tokens: it never
@@ -13,8 +13,6 @@
 //!   it, it waits once, and costs nothing until it is called.
 //! - Who is called first is decided by `drr`, by the weights of the fairness keys: one that has a million messages for a
 //!   bucket does not keep one out that has a single one.
-//! - Brokers that wait for the same bucket take turns: one leaves to the others what they have had less of, for as long as
-//!   they take to come for it.
 //!
 //! # Several buckets
 //! A message that needs tokens of several buckets waits at one of them, the slowest that has none. When it is called there
@@ -25,6 +23,13 @@
 
 mod bucket;
 mod gates;
+#[cfg(test)]
+#[path = "../../tests/support/buckets.rs"]
+pub(crate) mod test_buckets;
+mod tokens;
+mod turns;
 
-pub use bucket::{Buckets, Throttle};
+pub use bucket::{Bucket, Throttle};
 pub(crate) use gates::{Call, Gates, Seat, Waiter};
+pub use tokens::{TokenSource, Tokens};
+pub use turns::SharedBucket;

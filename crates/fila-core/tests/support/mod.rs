@@ -4,15 +4,18 @@
 
 mod chance;
 
+mod buckets;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use buckets::Buckets;
 use fila_core::{
-    BatchId, Broker, Buckets, Command, Committed, ConsumerId, Delivery, Demand, Dismissal,
+    BatchId, Broker, Bucket, Command, Committed, ConsumerId, Delivery, Demand, Dismissal,
     EnqueueResults, Enqueued, Explanation, Failure, FailureToken, Judgement, KeyCursor, KeyStats,
     LeaseId, Load, LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueSettings,
     QueueStats, Recovery, RedriveError, RedriveResults, RedriveStamp, Refused, Round, Settings,
-    SettleError, SettleResults, Settlement, Throttle, Tickets, Verdict,
+    SettleError, SettleResults, Settlement, Throttle, Tickets, TokenSource, Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
@@ -106,7 +109,7 @@ impl Shell {
             disk,
             engine,
             shards: BTreeMap::new(),
-            broker: Broker::with_buckets(settings.clone(), buckets.clone()),
+            broker: Broker::with_tokens(settings.clone(), buckets.source(0)),
             now: Timestamp::from_millis(START),
             answers: BTreeMap::new(),
             deliveries: VecDeque::new(),
@@ -132,7 +135,14 @@ impl Shell {
         shell.buckets = other.buckets.clone();
         shell.throttles = other.throttles.clone();
         shell.now = other.now;
-        shell.broker = Broker::with_buckets(shell.settings.clone(), shell.buckets.clone());
+        shell.broker = Broker::with_tokens(shell.settings.clone(), shell.buckets.source(1));
+        shell
+    }
+
+    /// Returns a shell whose broker takes these tokens.
+    pub(crate) fn with_tokens(tokens: Box<dyn TokenSource>) -> Self {
+        let mut shell = Self::new(Settings::default());
+        shell.broker = Broker::with_tokens(shell.settings.clone(), tokens);
         shell
     }
 
@@ -219,9 +229,10 @@ impl Shell {
         self.buckets = Buckets::default();
         for (key, &(rate, burst)) in &self.throttles {
             let throttle = Throttle::new(rate, burst).unwrap();
-            self.buckets.resume(self.now, &throttle_key(key), throttle);
+            let bucket = Bucket::empty(self.now, throttle);
+            self.buckets.insert(self.now, &throttle_key(key), bucket);
         }
-        self.broker = Broker::with_buckets(self.settings.clone(), self.buckets.clone());
+        self.broker = Broker::with_tokens(self.settings.clone(), self.buckets.source(0));
         for queue in self.engine.queues().unwrap() {
             let definition = QueueSettings::decode(&queue.definition).unwrap();
             self.open(queue.id, &queue.name, definition);
@@ -242,7 +253,7 @@ impl Shell {
         self.rethrottle(key);
     }
 
-    fn rethrottle(&mut self, key: &str) {
+    pub(crate) fn rethrottle(&mut self, key: &str) {
         let keys = vec![throttle_key(key)];
         self.tell(Command::Rethrottle { keys });
     }

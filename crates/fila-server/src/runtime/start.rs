@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use fila_core::{Broker, Buckets, Round};
+use fila_core::{Broker, Round};
 use fila_store::{DiskOptions, Engine, Health, MemoryDisk, MemoryEngine};
 use tokio::sync::{Semaphore, watch};
 use tracing::{error, info};
@@ -17,6 +17,7 @@ use crate::hooks::{HookSettings, Pool};
 use crate::metrics::Metrics;
 use crate::runtime::calls::handle::{Handle, HandleState, Managers};
 use crate::runtime::calls::peek::PEEKS;
+use crate::runtime::config::shared_buckets::SharedBuckets;
 use crate::runtime::config::throttles::Throttling;
 use crate::runtime::config::writer::{self, ConfigWriter};
 use crate::runtime::error::StartError;
@@ -69,7 +70,7 @@ impl Runtime {
     pub fn start_on<E: Engine>(engine: E, config: &Config) -> Result<Self, StartError> {
         let engine = Arc::new(engine);
         let health = engine.health()?;
-        let buckets = Buckets::default();
+        let buckets = SharedBuckets::default();
         let (handle, receivers) = handle(&engine, config, &health, &buckets)?;
         let state = handle.0.clone();
         let (end, ended) = crossbeam_channel::bounded(0);
@@ -86,7 +87,8 @@ impl Runtime {
         };
         let jobs = runtime.spawn_readers(&end)?;
         for (number, inbox) in receivers.into_iter().enumerate() {
-            let broker = Broker::with_buckets(settings(config), buckets.clone());
+            let tokens = Box::new(buckets.for_broker(number));
+            let broker = Broker::with_tokens(settings(config), tokens);
             let (events, events_to_take) = crossbeam_channel::unbounded();
             let rounds = runtime.spawn_committers(number, &engine, events.clone(), &end)?;
             let channels = Channels {
@@ -262,7 +264,7 @@ fn handle<E: Engine>(
     engine: &Arc<E>,
     config: &Config,
     health: &Health,
-    buckets: &Buckets,
+    buckets: &SharedBuckets,
 ) -> Result<(Handle, Vec<InboxReceiver>), StartError> {
     let (clock, status) = (Clock::start(), Arc::new(Status::new()));
     let metrics = Arc::new(Metrics::new());
@@ -305,7 +307,7 @@ fn managers(
     state: &HandleState,
     opener: QueueOpener,
     spread: Vec<usize>,
-    buckets: &Buckets,
+    buckets: &SharedBuckets,
 ) -> Managers {
     let throttling = Throttling {
         buckets: buckets.clone(),

@@ -1,5 +1,6 @@
 use super::*;
 use crate::Throttle;
+use crate::throttle::test_buckets::Buckets;
 
 const ONE: Weight = Weight::ONE;
 
@@ -17,7 +18,7 @@ fn gates(throttles: &[(&str, f64)]) -> (Gates, Buckets) {
     for (key, rate) in throttles {
         buckets.set(at(0), &name(key), Throttle::new(*rate, 1.0).unwrap());
     }
-    (Gates::new(buckets.clone()), buckets)
+    (Gates::new(buckets.source(0)), buckets)
 }
 
 fn seats(gates: &mut Gates, keys: &[&str]) -> Vec<Seat> {
@@ -26,7 +27,7 @@ fn seats(gates: &mut Gates, keys: &[&str]) -> Vec<Seat> {
 }
 
 fn tokens(buckets: &Buckets, key: &str, now: u64) -> u64 {
-    buckets.find(&name(key)).unwrap().lock().tokens(at(now))
+    buckets.available(at(now), &name(key))
 }
 
 /// Lets a throttle set wait, and returns its stamp.
@@ -56,7 +57,7 @@ fn who_finds_one_bucket_empty_after_all_gives_back_what_he_took_of_the_others() 
     let mut seats = seats(&mut gates, &["a", "b", "c"]);
     assert_eq!(gates.check(at(0), &seats, 0, false), Ok(()));
     // Somebody else is faster, on another thread.
-    assert!(buckets.find(&name("c")).unwrap().lock().take(at(0), 9));
+    assert!(buckets.take(at(0), &name("c")));
     assert_eq!(gates.take(at(0), &mut seats, 0), Err(Lacking { seat: 2 }));
     assert_eq!(
         ["a", "b", "c"].map(|key| tokens(&buckets, key, 0)),
@@ -127,14 +128,13 @@ fn a_token_is_kept_no_longer_than_the_other_one_takes_to_come() {
     gates.take(at(0), &mut both, 0).unwrap();
     let stamp = wait(&mut gates, 0, &mut both, 0, 0);
     let after = wait(&mut gates, 0, &mut slow, 0, 0);
-    let fast = buckets.find(&name("fast")).unwrap();
-    assert!(fast.lock().take(at(950), 9));
+    assert!(buckets.take(at(950), &name("fast")));
     assert_eq!(call(&mut gates, 1000, &mut both), Some(stamp));
     assert!(gates.check(at(1000), &both, stamp, true).is_err());
     let stamp = wait(&mut gates, 1000, &mut both, 1, stamp);
     gates.settle(at(1000));
     // Somebody else takes the other one as well: whoever waits for this one is called.
-    assert!(fast.lock().take(at(1050), 9));
+    assert!(buckets.take(at(1050), &name("fast")));
     assert_eq!(gates.next_alarm(), Some(at(1050)));
     assert_eq!(call(&mut gates, 1050, &mut both), None);
     assert_eq!(gates.next_alarm(), Some(at(1051)));
@@ -157,9 +157,8 @@ fn a_token_is_kept_no_longer_than_the_other_one_takes_to_come() {
 fn who_is_called_out_of_turn_has_not_paid_and_owes_what_he_owed_before() {
     let (mut gates, buckets) = gates(&[("slow", 1.0), ("fast", 10.0)]);
     let mut both = seats(&mut gates, &["slow", "fast"]);
-    let bucket = buckets.find(&name("fast")).unwrap();
     // His turn in the ring of the one, for which he pays;
-    assert!(bucket.lock().take(at(0), 9));
+    assert!(buckets.take(at(0), &name("fast")));
     let stamp = wait(&mut gates, 0, &mut both, 1, 0);
     let mut others = seats(&mut gates, &["fast"]);
     wait(&mut gates, 0, &mut others, 0, 0);
@@ -169,7 +168,7 @@ fn who_is_called_out_of_turn_has_not_paid_and_owes_what_he_owed_before() {
     assert!(both[1].standing.is_some() && both[1].has_paid);
     // in that of the other;
     let stamp = wait(&mut gates, 100, &mut both, 0, stamp);
-    assert!(bucket.lock().take(at(1050), 9));
+    assert!(buckets.take(at(1050), &name("fast")));
     assert_eq!(call(&mut gates, 1100, &mut both), Some(stamp));
     let stamp = wait(&mut gates, 1100, &mut both, 1, stamp);
     gates.settle(at(1100));
@@ -183,7 +182,7 @@ fn who_lacks_several_tokens_waits_for_the_slowest() {
     let (mut gates, buckets) = gates(&[("a", 2.0), ("b", 1.0), ("c", 3.0)]);
     let seats = seats(&mut gates, &["a", "b", "c"]);
     for key in ["a", "b", "c"] {
-        assert!(buckets.find(&name(key)).unwrap().lock().take(at(0), 9));
+        assert!(buckets.take(at(0), &name(key)));
     }
     let lacking = |seat| Err(Lacking { seat });
     assert_eq!(gates.check(at(0), &seats, 0, false), lacking(1));
@@ -202,17 +201,11 @@ fn what_is_kept_of_the_slowest_is_kept_while_one_after_the_other_is_lacking() {
     let (slow, some) = (seats(&mut gates, &["slow"]), seats(&mut gates, &["some"]));
     gates.take(at(0), &mut all, 0).unwrap();
     let stamp = wait(&mut gates, 0, &mut all, 0, 0);
-    assert!(buckets.find(&name("some")).unwrap().lock().take(at(950), 9));
+    assert!(buckets.take(at(950), &name("some")));
     assert_eq!(call(&mut gates, 1000, &mut all), Some(stamp));
     let stamp = wait(&mut gates, 1000, &mut all, 1, stamp);
     gates.settle(at(1000));
-    assert!(
-        buckets
-            .find(&name("fast"))
-            .unwrap()
-            .lock()
-            .take(at(1140), 9)
-    );
+    assert!(buckets.take(at(1140), &name("fast")));
     assert_eq!(call(&mut gates, 1150, &mut all), Some(stamp));
     let lacking = Err(Lacking { seat: 2 });
     assert_eq!(gates.check(at(1150), &all, stamp, true), lacking);
@@ -230,9 +223,9 @@ fn nothing_of_a_faster_bucket_is_kept_for_whoever_lacks_a_slower_one() {
     let (mut gates, buckets) = gates(&[("slow", 1.0), ("fast", 10.0)]);
     let mut both = seats(&mut gates, &["slow", "fast"]);
     let fast = seats(&mut gates, &["fast"]);
-    assert!(buckets.find(&name("fast")).unwrap().lock().take(at(0), 9));
+    assert!(buckets.take(at(0), &name("fast")));
     let stamp = wait(&mut gates, 0, &mut both, 1, 0);
-    assert!(buckets.find(&name("slow")).unwrap().lock().take(at(50), 9));
+    assert!(buckets.take(at(50), &name("slow")));
     assert_eq!(call(&mut gates, 100, &mut both), Some(stamp));
     let lacking = Err(Lacking { seat: 0 });
     assert_eq!(gates.check(at(100), &both, stamp, true), lacking);
@@ -244,8 +237,7 @@ fn nothing_of_a_faster_bucket_is_kept_for_whoever_lacks_a_slower_one() {
 #[test]
 fn who_was_called_for_nothing_has_his_turn_again() {
     let (mut gates, buckets) = gates(&[("a", 10.0)]);
-    let bucket = buckets.find(&name("a")).unwrap();
-    assert!(bucket.lock().take(at(0), 9));
+    assert!(buckets.take(at(0), &name("a")));
     let mut all: Vec<Vec<Seat>> = (0..3).map(|_| seats(&mut gates, &["a"])).collect();
     let mut stamps: Vec<u64> = (all.iter_mut())
         .map(|seats| wait(&mut gates, 0, seats, 0, 0))
@@ -259,7 +251,7 @@ fn who_was_called_for_nothing_has_his_turn_again() {
         gates.reached(&called, &mut all[who][0]);
         // Every other time that it is the first one's turn, another broker is faster.
         if who == 0 && turn % 2 == 0 {
-            assert!(bucket.lock().take(at(now), 9));
+            assert!(buckets.take(at(now), &name("a")));
         } else {
             let taken = gates.take(at(now), &mut all[who], called.waiter.stamp);
             assert_eq!(taken, Ok(()));

@@ -5,16 +5,17 @@
 
 use std::sync::Arc;
 
-use fila_core::{Buckets, Command, Throttle};
+use fila_core::{Command, Throttle};
 use fila_store::ThrottleKey;
 
+use super::shared_buckets::SharedBuckets;
 use crate::runtime::Clock;
 use crate::runtime::threads::inbox::{Inbox, Input};
 use crate::runtime_config::{ThrottleSetting, Throttles};
 
 #[derive(Debug)]
 pub(crate) struct Throttling {
-    pub(crate) buckets: Buckets,
+    pub(crate) buckets: SharedBuckets,
     pub(crate) inboxes: Arc<[Inbox]>,
     pub(crate) clock: Clock,
 }
