@@ -40,7 +40,7 @@ fn buckets<const N: usize>(names: [&str; N], rate: f64) -> (Buckets, [ThrottleKe
 }
 
 /// Returns a broker with one queue.
-fn open(settings: Settings, buckets: Buckets, definition: QueueSettings) -> Broker<()> {
+fn open(settings: Settings, buckets: &Buckets, definition: QueueSettings) -> Broker<()> {
     let mut broker = Broker::with_tokens(settings, buckets.source(0));
     let generation = Generation::new(0);
     broker.open(
@@ -108,7 +108,7 @@ fn visits(active: usize, paused: usize) -> u64 {
         concurrency: None,
     };
     definition.keys = (0..paused).map(|number| (key(number), settings)).collect();
-    let mut broker = open(Settings::default(), Buckets::default(), definition);
+    let mut broker = open(Settings::default(), &Buckets::default(), definition);
     let numbers = (0..paused + active).cycle();
     let numbers = numbers.take((paused + active).max(2_000));
     enqueue(&mut broker, numbers.map(message));
@@ -140,7 +140,7 @@ fn beside_parked(parked: usize) -> (u64, u64) {
         ..Settings::default()
     };
     settings.limits.buffered_bytes = usize::MAX;
-    let mut broker = open(settings, buckets, QueueSettings::default());
+    let mut broker = open(settings, &buckets, QueueSettings::default());
     subscribe(&mut broker, u32::MAX, 10);
     for from in (0..parked).step_by(10_000) {
         // Half of them of one key, the others of a thousand.
@@ -180,7 +180,7 @@ fn a_million_messages_that_wait_for_tokens_cost_nothing_per_delivery() {
 fn waiting_after(mut definition: QueueSettings, goes: impl Fn(&mut Broker<()>)) -> usize {
     let (buckets, names) = buckets(["api", "other"], 0.0);
     definition.message_ttl = Some(Duration::from_millis(1));
-    let mut broker = open(Settings::default(), buckets, definition);
+    let mut broker = open(Settings::default(), &buckets, definition);
     subscribe(&mut broker, u32::MAX, 10);
     for _ in 0..200 {
         let messages = (0..20).map(|number| throttled(number % 10, &names[number / 10]));
@@ -221,7 +221,7 @@ fn a_message_that_is_purged_or_expires_while_it_waits_for_a_token_is_forgotten()
 #[test]
 fn a_poll_turns_away_a_bounded_number_of_keys_without_tokens_and_comes_back() {
     let (buckets, [name]) = buckets(["api"], 0.0);
-    let mut broker = open(Settings::default(), buckets, QueueSettings::default());
+    let mut broker = open(Settings::default(), &buckets, QueueSettings::default());
     let numbers = 0..5 * TURNED_AWAY_MAX;
     enqueue(&mut broker, numbers.map(|number| throttled(number, &name)));
     subscribe(&mut broker, u32::MAX, 10);
