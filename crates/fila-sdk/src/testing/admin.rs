@@ -1,11 +1,11 @@
 //! The test broker as an operator sees it: as much of `fila.v1` as this crate uses.
 
+use fila_core::Delivering;
 use fila_proto::v1;
 use fila_proto::v1::ErrorCode;
 use fila_proto::v1::fila_admin_server::FilaAdmin;
 use tonic::{Request, Status};
 
-use super::broker::not_found;
 use super::service::{Service, answer, refused};
 use super::streams::{Answer, Responses, unknown};
 
@@ -18,20 +18,12 @@ fn config_changed(key: &str) -> Status {
     refused(ErrorCode::ConfigChanged, text)
 }
 
-fn config_entry(key: &str, (value, version): &(String, u64)) -> v1::ConfigEntry {
-    v1::ConfigEntry {
-        key: key.to_owned(),
-        value: value.clone(),
-        version: *version,
-    }
-}
-
 #[tonic::async_trait]
 impl FilaAdmin for Service {
     type RedriveStream = Responses<v1::RedriveResponse>;
 
     async fn redrive(&self, _: Request<v1::RedriveRequest>) -> Answer<Self::RedriveStream> {
-        unknown::<Self, _>()
+        unknown()
     }
 
     async fn create_queue(
@@ -39,15 +31,10 @@ impl FilaAdmin for Service {
         request: Request<v1::CreateQueueRequest>,
     ) -> Answer<v1::CreateQueueResponse> {
         let v1::CreateQueueRequest { name, settings } = request.into_inner();
-        self.shared.act(|state, _| {
-            if state.queues.contains_key(&name) {
-                let text = format!("queue `{name}` exists already");
-                return Err(refused(ErrorCode::QueueExists, text));
-            }
-            state.create(&name, settings.unwrap_or_default());
-            Ok(())
+        let queue = self.queues(|queues| {
+            queues.create(&name, settings.unwrap_or_default())?;
+            queues.info(&name)
         })?;
-        let queue = self.queue(&name, |queue, _| queue.info())?;
         answer(v1::CreateQueueResponse { queue: Some(queue) })
     }
 
@@ -56,11 +43,8 @@ impl FilaAdmin for Service {
         request: Request<v1::DeleteQueueRequest>,
     ) -> Answer<v1::DeleteQueueResponse> {
         let name = request.into_inner().name;
-        let deleted = self.shared.act(|state, _| state.queues.remove(&name));
-        match deleted {
-            Some(_) => answer(v1::DeleteQueueResponse {}),
-            None => Err(refused(ErrorCode::QueueNotFound, not_found(&name))),
-        }
+        self.queues(|queues| queues.delete(&name))?;
+        answer(v1::DeleteQueueResponse {})
     }
 
     async fn list_queues(
@@ -68,13 +52,8 @@ impl FilaAdmin for Service {
         request: Request<v1::ListQueuesRequest>,
     ) -> Answer<v1::ListQueuesResponse> {
         let prefix = request.into_inner().prefix;
-        let queues = self.shared.act(|state, _| {
-            let queues = state.queues.iter();
-            let queues = queues.filter(|(name, _)| name.starts_with(&prefix));
-            queues.map(|(_, queue)| queue.info()).collect()
-        });
         answer(v1::ListQueuesResponse {
-            queues,
+            queues: self.queues(|queues| queues.infos(&prefix)),
             next_page_token: String::new(),
         })
     }
@@ -84,7 +63,7 @@ impl FilaAdmin for Service {
         request: Request<v1::InspectQueueRequest>,
     ) -> Answer<v1::InspectQueueResponse> {
         let name = request.into_inner().name;
-        let queue = self.queue(&name, |queue, _| queue.info())?;
+        let queue = self.queues(|queues| queues.info(&name))?;
         answer(v1::InspectQueueResponse { queue: Some(queue) })
     }
 
@@ -93,7 +72,7 @@ impl FilaAdmin for Service {
         request: Request<v1::PauseQueueRequest>,
     ) -> Answer<v1::PauseQueueResponse> {
         let name = request.into_inner().name;
-        self.queue(&name, |queue, _| queue.paused = true)?;
+        self.queues(|queues| queues.set_delivery(&name, Delivering::Paused))?;
         answer(v1::PauseQueueResponse {})
     }
 
@@ -102,10 +81,7 @@ impl FilaAdmin for Service {
         request: Request<v1::ResumeQueueRequest>,
     ) -> Answer<v1::ResumeQueueResponse> {
         let name = request.into_inner().name;
-        self.queue(&name, |queue, now| {
-            queue.paused = false;
-            queue.dispatch(now);
-        })?;
+        self.queues(|queues| queues.set_delivery(&name, Delivering::Running))?;
         answer(v1::ResumeQueueResponse {})
     }
 
@@ -114,7 +90,7 @@ impl FilaAdmin for Service {
         request: Request<v1::PurgeQueueRequest>,
     ) -> Answer<v1::PurgeQueueResponse> {
         let name = request.into_inner().name;
-        let purged = self.queue(&name, |queue, _| queue.purge())?;
+        let purged = self.queues(|queues| queues.purge(&name))?;
         answer(v1::PurgeQueueResponse { purged })
     }
 
@@ -122,22 +98,22 @@ impl FilaAdmin for Service {
         &self,
         _: Request<v1::UpdateQueueRequest>,
     ) -> Answer<v1::UpdateQueueResponse> {
-        unknown::<Self, _>()
+        unknown()
     }
 
     async fn list_keys(&self, _: Request<v1::ListKeysRequest>) -> Answer<v1::ListKeysResponse> {
-        unknown::<Self, _>()
+        unknown()
     }
 
     async fn update_key(&self, _: Request<v1::UpdateKeyRequest>) -> Answer<v1::UpdateKeyResponse> {
-        unknown::<Self, _>()
+        unknown()
     }
 
     async fn explain_key(
         &self,
         _: Request<v1::ExplainKeyRequest>,
     ) -> Answer<v1::ExplainKeyResponse> {
-        unknown::<Self, _>()
+        unknown()
     }
 
     async fn set_config(
@@ -149,18 +125,24 @@ impl FilaAdmin for Service {
             value,
             version,
         } = request.into_inner();
-        let entry = self.shared.act(|state, _| {
+        let entry = self.0.act(|state| {
             let found = state.config.get(&key);
-            let present = found.map_or(0, |(_, version)| *version);
+            let present = found.map_or(0, |entry| entry.version);
             if version.is_some_and(|version| version != present) {
                 return Err(config_changed(&key));
             }
-            if found.is_none_or(|(found, _)| *found != value) {
-                state.config_version += 1;
-                let set = (value, state.config_version);
-                state.config.insert(key.clone(), set);
+            if let Some(found) = found.filter(|entry| entry.value == value) {
+                return Ok(found.clone());
             }
-            Ok(config_entry(&key, &state.config[&key]))
+            state.config_version += 1;
+            let version = state.config_version;
+            let entry = v1::ConfigEntry {
+                key,
+                value,
+                version,
+            };
+            state.config.insert(entry.key.clone(), entry.clone());
+            Ok(entry)
         })?;
         answer(v1::SetConfigResponse { entry: Some(entry) })
     }
@@ -170,14 +152,9 @@ impl FilaAdmin for Service {
         request: Request<v1::GetConfigRequest>,
     ) -> Answer<v1::GetConfigResponse> {
         let key = request.into_inner().key;
-        let entry = self.shared.act(|state, _| {
-            let found = state.config.get(&key);
-            found.map(|found| config_entry(&key, found))
-        });
-        match entry {
-            Some(entry) => answer(v1::GetConfigResponse { entry: Some(entry) }),
-            None => Err(config_not_found(&key)),
-        }
+        let entry = self.0.state().config.get(&key).cloned();
+        let entry = entry.ok_or_else(|| config_not_found(&key))?;
+        answer(v1::GetConfigResponse { entry: Some(entry) })
     }
 
     async fn list_config(
@@ -185,15 +162,11 @@ impl FilaAdmin for Service {
         request: Request<v1::ListConfigRequest>,
     ) -> Answer<v1::ListConfigResponse> {
         let prefix = request.into_inner().prefix;
-        let entries = self.shared.act(|state, _| {
-            let entries = state.config.iter();
-            let entries = entries.filter(|(key, _)| key.starts_with(&prefix));
-            entries
-                .map(|(key, found)| config_entry(key, found))
-                .collect()
-        });
+        let state = self.0.state();
+        let entries = state.config.values();
+        let entries = entries.filter(|entry| entry.key.starts_with(&prefix));
         answer(v1::ListConfigResponse {
-            entries,
+            entries: entries.cloned().collect(),
             next_page_token: String::new(),
         })
     }
@@ -203,16 +176,12 @@ impl FilaAdmin for Service {
         request: Request<v1::DeleteConfigRequest>,
     ) -> Answer<v1::DeleteConfigResponse> {
         let v1::DeleteConfigRequest { key, version } = request.into_inner();
-        self.shared.act(|state, _| {
-            let Some((_, present)) = state.config.get(&key) else {
-                return Err(config_not_found(&key));
-            };
-            if version.is_some_and(|version| version != *present) {
-                return Err(config_changed(&key));
-            }
-            state.config.remove(&key);
-            Ok(())
-        })?;
+        let config = &mut self.0.state().config;
+        let found = config.get(&key).ok_or_else(|| config_not_found(&key))?;
+        if version.is_some_and(|version| version != found.version) {
+            return Err(config_changed(&key));
+        }
+        config.remove(&key);
         answer(v1::DeleteConfigResponse {})
     }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fila_core::QueueStats;
 use fila_proto::v1;
 use fila_proto::v1::ErrorCode;
 use fila_proto::v1::fila_admin_server::FilaAdminServer;
@@ -14,13 +15,15 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{DuplexStream, copy_bidirectional, duplex};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Server;
 
-use super::queue::TestQueue;
+use super::queues::Queues;
 use super::service::Service;
 use super::streams::StreamsOnly;
+use super::wire;
+use crate::moment::FAR;
 use crate::{Client, ClientBuilder, QueueSettings};
 
 /// What is in the pipe at most.
@@ -28,9 +31,11 @@ const PIPE: usize = 1 << 20;
 
 /// A broker inside the process that answers from memory and does as the test says.
 ///
-/// It knows what a client needs: queues, fair turns by weight, leases, attempts, delays, deduplication, and a runtime
-/// configuration that takes anything and acts on nothing. It does not know ordering, caps, times to live, limits, peeks and settings of keys, and keeps nothing. Cheap to clone; the clones
-/// are one broker.
+/// Its queues are those of the server: the same code decides on turns, leases, attempts, delays, times to live,
+/// deduplication and dead letters. Three things differ. A queue whose settings name no backoff retries at once. A time may
+/// be of any length. The runtime configuration takes anything and acts on nothing, so no throttle holds a message.
+/// The broker does not know hooks, charges, histories, peeks, redrives and settings of keys, and keeps nothing. Cheap to
+/// clone; the clones are one broker.
 #[derive(Clone)]
 pub struct Broker {
     shared: Arc<SharedBroker>,
@@ -43,19 +48,17 @@ pub(super) struct SharedBroker {
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct State {
-    pub(super) queues: BTreeMap<String, TestQueue>,
-    /// The runtime configuration: values, and the versions at which they were set.
-    pub(super) config: BTreeMap<String, (String, u64)>,
+    pub(super) queues: Queues,
+    /// The runtime configuration, by its keys.
+    pub(super) config: BTreeMap<String, v1::ConfigEntry>,
     pub(super) config_version: u64,
-    pub(super) queues_ever: u64,
-    pub(super) consumers_ever: u64,
     /// Frames that were taken in.
-    pub(super) frames: u64,
+    frames: u64,
     /// What the next messages are refused with.
-    pub(super) refusals: Vec<ErrorCode>,
-    pub(super) answers_to_lose: u32,
+    refusals: Vec<ErrorCode>,
+    answers_to_lose: u32,
     is_away: bool,
     connections: Vec<AbortHandle>,
 }
@@ -68,7 +71,7 @@ impl Broker {
             changed: Notify::new(),
         });
         let (pipes, incoming) = mpsc::unbounded_channel();
-        let service = Service::new(shared.clone());
+        let service = Service(shared.clone());
         let serving = Server::builder()
             .add_service(
                 FilaServiceServer::new(StreamsOnly(service.clone()))
@@ -94,24 +97,33 @@ impl Broker {
         })
     }
 
-    /// Creates a queue.
+    /// Creates a queue, and the queue of its dead letters, which has `.dlq` after its name.
+    ///
+    /// # Panics
+    /// If there is such a queue, or the name is none for a queue.
     pub fn create_queue(&self, name: &str) {
         self.create_queue_with(name, &QueueSettings::new());
     }
 
-    /// Creates a queue whose leases last as these settings say.
+    /// As [`create_queue`](Self::create_queue), with settings.
+    ///
+    /// # Panics
+    /// If there is such a queue, or the name is none for a queue.
     pub fn create_queue_with(&self, name: &str, settings: &QueueSettings) {
-        self.shared.state().create(name, settings.to_wire());
+        let created = self
+            .shared
+            .act(|state| state.queues.create(name, settings.to_wire()));
+        created.expect("the name is new and good for a queue");
     }
 
     /// Returns how many messages a queue has; 0 if there is no such queue.
     pub fn depth(&self, queue: &str) -> u64 {
-        self.stats(queue).depth
+        self.stats(queue).depth()
     }
 
     /// Returns how often messages of this queue were acknowledged.
     pub fn acked(&self, queue: &str) -> u64 {
-        self.stats(queue).acked_total
+        self.stats(queue).totals.acked
     }
 
     /// Returns how many frames of messages have come in, however many messages each had.
@@ -147,9 +159,8 @@ impl Broker {
         self.shared.state().refusals.push(code);
     }
 
-    fn stats(&self, queue: &str) -> v1::QueueStats {
-        let state = self.shared.state();
-        let stats = state.queues.get(queue).and_then(|queue| queue.info().stats);
+    fn stats(&self, queue: &str) -> QueueStats {
+        let stats = self.shared.state().queues.stats(queue);
         stats.unwrap_or_default()
     }
 
@@ -205,38 +216,29 @@ impl SharedBroker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the state, at this moment.
-    pub(super) fn act<T>(&self, act: impl FnOnce(&mut State, Instant) -> T) -> T {
-        let done = act(&mut self.state(), Instant::now());
+    /// Does something with the state, and lets the clock know.
+    pub(super) fn act<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let done = act(&mut self.state());
         self.changed.notify_one();
         done
     }
 }
 
 impl State {
-    pub(super) fn create(&mut self, name: &str, settings: v1::QueueSettings) {
-        self.queues_ever += 1;
-        let queue = TestQueue::new(name, self.queues_ever, settings);
-        self.queues.insert(name.to_owned(), queue);
-    }
-
     /// Takes a frame in. None if its answer is to get lost, with the connection.
     pub(super) fn take(
         &mut self,
-        now: Instant,
         name: &str,
-        batch: Option<v1::BatchId>,
-        messages: Vec<v1::Message>,
+        batch: Option<&v1::BatchId>,
+        messages: &[v1::Message],
     ) -> Option<Vec<v1::EnqueueResult>> {
         self.frames += 1;
-        let count = messages.len();
-        let results = if !self.refusals.is_empty() {
-            let code = self.refusals.remove(0);
-            refuse(code, "the test says so", count)
-        } else if let Some(queue) = self.queues.get_mut(name) {
-            queue.enqueue(now, batch, messages)
+        let results = if self.refusals.is_empty() {
+            self.queues.enqueue(name, batch, messages)
         } else {
-            refuse(ErrorCode::QueueNotFound, &not_found(name), count)
+            let code = self.refusals.remove(0);
+            let refused = wire::not_enqueued(code, &"the test says so");
+            vec![refused; messages.len()]
         };
         if self.answers_to_lose > 0 {
             self.answers_to_lose -= 1;
@@ -249,37 +251,18 @@ impl State {
     }
 }
 
-fn refuse(code: ErrorCode, message: &str, count: usize) -> Vec<v1::EnqueueResult> {
-    let result = v1::EnqueueResult {
-        error: Some(v1::Error {
-            code: code.into(),
-            message: message.to_owned(),
-        }),
-        ..v1::EnqueueResult::default()
-    };
-    vec![result; count]
-}
-
-pub(super) fn not_found(queue: &str) -> String {
-    format!("queue `{queue}` does not exist; create it in the test")
-}
-
 /// Lets leases end and delayed messages come when their time is there.
 async fn keep_time(shared: Arc<SharedBroker>) {
     loop {
-        let now = Instant::now();
-        let next = {
-            let mut state = shared.state();
-            let moments = state.queues.values_mut().filter_map(|queue| {
-                queue.pass(now);
-                queue.next_moment()
-            });
-            moments.min()
+        let idle = {
+            let queues = &mut shared.state().queues;
+            queues.run();
+            queues.idle_time()
         };
-        // Far enough for a test without moments.
-        let next = next.unwrap_or_else(|| now + Duration::from_secs(24 * 60 * 60));
+        // A day is far enough for a test in which nothing happens by itself.
+        let idle = idle.unwrap_or(Duration::from_secs(24 * 60 * 60));
         tokio::select! {
-            () = sleep_until(next) => {}
+            () = sleep(idle.min(FAR)) => {}
             () = shared.changed.notified() => {}
         }
     }

@@ -16,9 +16,6 @@ pub type Answer<T> = Result<Response<T>, Status>;
 
 /// A double that takes the streams of a client.
 pub trait Streams: Send + Sync + 'static {
-    /// What it calls itself where it is asked for something else.
-    const NAME: &'static str;
-
     /// Takes a stream of messages.
     fn produce(
         &self,
@@ -33,9 +30,8 @@ pub trait Streams: Send + Sync + 'static {
 }
 
 /// Refuses a call that a double does not know.
-pub(super) fn unknown<D: Streams, T>() -> Answer<T> {
-    let text = format!("{} does not know this call", D::NAME);
-    Err(Status::unimplemented(text))
+pub(super) fn unknown<T>() -> Answer<T> {
+    Err(Status::unimplemented("the double does not know this call"))
 }
 
 /// The service of such a double: every other call is refused.
@@ -60,41 +56,41 @@ impl<D: Streams> FilaService for StreamsOnly<D> {
     }
 
     async fn enqueue(&self, _: Request<v1::EnqueueRequest>) -> Answer<v1::EnqueueResponse> {
-        unknown::<D, _>()
+        unknown()
     }
 
     async fn enqueue_batch(
         &self,
         _: Request<v1::EnqueueBatchRequest>,
     ) -> Answer<v1::EnqueueBatchResponse> {
-        unknown::<D, _>()
+        unknown()
     }
 
     async fn consume(&self, _: Request<v1::ConsumeRequest>) -> Answer<Self::ConsumeStream> {
-        unknown::<D, _>()
+        unknown()
     }
 
     async fn peek(&self, _: Request<v1::PeekRequest>) -> Answer<v1::PeekResponse> {
-        unknown::<D, _>()
+        unknown()
     }
 
     async fn ack(&self, _: Request<v1::AckRequest>) -> Answer<v1::AckResponse> {
-        unknown::<D, _>()
+        unknown()
     }
 
     async fn ack_batch(&self, _: Request<v1::AckBatchRequest>) -> Answer<v1::AckBatchResponse> {
-        unknown::<D, _>()
+        unknown()
     }
 
     async fn nack(&self, _: Request<v1::NackRequest>) -> Answer<v1::NackResponse> {
-        unknown::<D, _>()
+        unknown()
     }
 
     async fn nack_batch(&self, _: Request<v1::NackBatchRequest>) -> Answer<v1::NackBatchResponse> {
-        unknown::<D, _>()
+        unknown()
     }
 
     async fn extend(&self, _: Request<v1::ExtendRequest>) -> Answer<v1::ExtendResponse> {
-        unknown::<D, _>()
+        unknown()
     }
 }

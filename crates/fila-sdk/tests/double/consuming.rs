@@ -248,3 +248,20 @@ async fn no_time_that_can_be_said_is_too_long() {
     consumer.stop().await;
     assert_eq!(rig.broker.depth("orders"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_double_moves_dead_letters_as_the_server_does() {
+    let rig = Rig::with(&QueueSettings::new().retry_attempts_max(2));
+    rig.send("x").await;
+    let mut consumer = rig.orders.consumer().subscribe();
+    for attempt in 1..=2 {
+        let order = consumer.next().await.unwrap().unwrap();
+        assert_eq!(order.attempt, attempt);
+        order.nack("no").await.unwrap();
+    }
+    assert_eq!(rig.broker.depth("orders"), 0);
+    let mut dead_letters = rig.client.queue("orders.dlq").consumer().subscribe();
+    let dead = dead_letters.next().await.unwrap().unwrap();
+    assert_eq!((text(&dead), dead.attempt), ("x", 1));
+    dead.ack().await.unwrap();
+}

@@ -207,8 +207,6 @@ fn open<Q, R: Send + 'static>(
 }
 
 impl Streams for Ends {
-    const NAME: &'static str = "the script";
-
     fn produce(
         &self,
         request: Request<Streaming<v1::ProduceRequest>>,
