@@ -164,6 +164,9 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
+    /// About how many bytes of memory a message takes besides its headers and its body.
+    pub const OVERHEAD_BYTES: usize = 256;
+
     /// Returns a message without a delay, time to live or deduplication id.
     pub fn new(schedule: impl Into<Schedule>, payload: Payload) -> Self {
         Self {
@@ -179,9 +182,8 @@ impl NewMessage {
     /// Returns the bytes that it counts for [until it is stored](crate::Limits::buffered_bytes): its headers and payload, and
     /// a constant, so that the limit bounds messages without payloads as well.
     pub fn buffered_bytes(&self) -> usize {
-        const ITSELF: usize = 256;
         let sizes = self.payload.sizes();
-        ITSELF + sizes.headers as usize + sizes.body as usize
+        Self::OVERHEAD_BYTES + sizes.headers as usize + sizes.body as usize
     }
 }
 

@@ -1,6 +1,6 @@
-//! What the fuzzer and the test that replays its corpus need of a server: all that its port answers, without the port.
+//! The services of a server without its port, for the fuzzer and for the test that replays its corpus.
 //!
-//! Not part of the interface. It is here because nobody else has the services without a network.
+//! Not part of the public interface.
 
 pub use axum::Router;
 
@@ -8,7 +8,7 @@ use crate::grpc::{self, Tracing};
 use crate::http::Site;
 use crate::runtime::Handle;
 
-/// Returns what answers the requests of a connection, with the codec of gRPC and all that is around it.
+/// Returns the router that answers the requests of a connection, with the gRPC codec and all layers.
 pub fn answering(handle: &Handle) -> Router {
     let (_, health) = tonic_health::server::health_reporter();
     let site = Site::starting();

@@ -1,8 +1,9 @@
 #![doc = include_str!("../README.md")]
 //!
 //! # Where to look
-//! [`config`] says how it is set up, and where each value comes from. [`telemetry`] is what it says of itself.
-//! [`runtime`] is the broker at work, without a network; [`runtime_config`] is what can change while it is. [`Server`] puts gRPC and HTTP around it.
+//! [`config`] reads the configuration of the server and knows where each value comes from. [`telemetry`] sets up logs
+//! and traces. [`runtime`] is the running broker, without a network. [`runtime_config`] has the settings that can
+//! change while it runs. [`Server`] adds gRPC and HTTP.
 
 pub mod config;
 #[doc(hidden)]

@@ -1,4 +1,5 @@
-//! Message ids as users see them: UUIDs of version 8 (RFC 9562), made of the queue's number and the message's, and back.
+//! Message ids as users see them: UUIDs of version 8 (RFC 9562), which contain the numbers of the queue and of the
+//! message.
 //!
 //! ```text
 //! qqqqqqqq-qqqq-8qqm-Vmmm-mmmmmmmmmmmm      58 bits of q, 64 of m, around version 8 and variant V
@@ -8,9 +9,9 @@
 
 use fila_store::{MessageId, QueueId};
 
-/// Queues are numbered one by one: this many there will never be.
+/// Queue ids count up from 1, and never need more bits.
 const QUEUE_BITS: u32 = 58;
-/// Message bits that stand before the variant.
+/// Bits of the message number before the variant.
 const MESSAGE_HIGH_BITS: u32 = 2;
 const MESSAGE_LOW_BITS: u32 = 64 - MESSAGE_HIGH_BITS;
 const LENGTH: usize = 36;
@@ -18,7 +19,7 @@ const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
 /// Returns the UUID of a message, as text.
 pub(crate) fn encode(queue: QueueId, message: MessageId) -> String {
-    // The 60 bits around the version, which is between the 48th and the 49th of them.
+    // `head` has the 60 bits around the version, which goes between the 48th and the 49th of them.
     let queue = queue.get() & ((1 << QUEUE_BITS) - 1);
     let head = queue << MESSAGE_HIGH_BITS | message.get() >> MESSAGE_LOW_BITS;
     let high = (head >> 12) << 16 | 8 << 12 | (head & 0xfff);
@@ -36,7 +37,7 @@ pub(crate) fn encode(queue: QueueId, message: MessageId) -> String {
     text
 }
 
-/// Returns which message of which queue a UUID names, unless it is none of ours.
+/// Returns the queue and the message that a UUID names. Returns `None` if it is no message id.
 pub(crate) fn decode(text: &str) -> Option<(QueueId, MessageId)> {
     if text.len() != LENGTH {
         return None;

@@ -1,9 +1,9 @@
-//! What the server counts, and under which names it shows it.
+//! The metrics of the server, and their names.
 //!
 //! Threads count as things happen; a scrape reads the numbers. Figures of queues are those that their scheduler threads
-//! published last. The labels are `queue`, whose values `limits.queues` bounds, and `hook`, which has two values. Fairness
-//! keys, tenants and messages are never labels. The client library adds `_total` to the names of counters, and the unit to
-//! all names.
+//! published last. The labels are `queue`, whose values `limits.queues` bounds, and `hook`, which has two values.
+//! Fairness keys, tenants and messages are never labels. The client library adds `_total` to the names of counters, and
+//! the unit to all names.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

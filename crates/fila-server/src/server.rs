@@ -1,8 +1,9 @@
-//! A whole server: the broker, its port, and the order in which both begin and end.
+//! A whole server: the broker and its port, and the order in which they start and stop.
 //!
-//! The port is open while queues are still being read from the store, and says so. At the end readiness goes first;
-//! then no connection and no call is taken; then all that was accepted is stored and answered, consumers' streams end,
-//! the store is closed; and what connections are left are closed when the time is over.
+//! The port opens while the server still reads queues from the store, and answers that the server is starting. A
+//! shutdown has five steps. The server is no longer ready. It accepts no connection and no call. It stores and answers
+//! all accepted calls and ends the streams of consumers. It closes the store. When the time is over, it closes the
+//! remaining connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,10 +24,10 @@ use crate::http::{Connections, Site};
 use crate::metrics::ConnectionCounts;
 use crate::runtime::{Handle, Runtime, StartError, State, Stopped};
 
-/// How long connections may stay open once everything is answered: for clients that do not read, or watch health.
+/// How long connections may stay open after the last answer: some clients do not read, or watch health.
 const CONNECTIONS_GRACE: Duration = Duration::from_secs(1);
 
-/// A server that runs in this process. Dropping it ends it without waiting for anything.
+/// A server in this process. Dropping it stops it without waiting.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -47,7 +48,7 @@ impl Server {
         Self::start_with(config, Runtime::start).await
     }
 
-    /// Starts a server on a store that is open already.
+    /// Starts a server on an open store.
     ///
     /// # Errors
     /// If the address or the store cannot be used.
@@ -78,7 +79,7 @@ impl Server {
             kill: kill.clone(),
         };
         let serving = tokio::spawn(connections.serve(listener));
-        // Whatever happens below, the port is closed again.
+        // If the start fails, this closes the port again.
         let guard = kill.clone().drop_guard();
 
         let tracing = match config.telemetry.otlp_endpoint {
@@ -112,17 +113,17 @@ impl Server {
         })
     }
 
-    /// Returns where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the way to its broker.
+    /// Returns a handle of its broker.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Ends the server: all that was accepted is stored and answered, and the store is closed, if there is time.
+    /// Stops the server. Stores and answers all accepted calls and closes the store, if the time is enough.
     pub async fn shutdown(mut self) -> Stopped {
         let deadline = Instant::now() + self.shutdown_timeout;
         info!(timeout = ?self.shutdown_timeout, "shutting down");
@@ -143,7 +144,7 @@ impl Server {
             if ended.is_err() {
                 self.kill.cancel();
                 if let Err(error) = serving.await {
-                    error!(%error, "the port was not closed in order");
+                    error!(%error, "the task that serves the port has failed");
                 }
             }
         }
@@ -159,9 +160,9 @@ impl Drop for Server {
     }
 }
 
-/// Runs a server until `shutdown` is done, then ends it in order. Says where it listens once it is ready.
+/// Runs a server until `shutdown` completes, then stops it in order. Calls `started` with its address once it is ready.
 ///
-/// If `shutdown` is done before the server is ready, it never gets there.
+/// If `shutdown` completes first, the start is given up.
 ///
 /// # Errors
 /// If the address or the store cannot be used.

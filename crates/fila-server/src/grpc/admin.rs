@@ -26,7 +26,7 @@ use super::refusal::Refusal;
 use super::settings::{Detail, KeyChange, apply, delivering, key_info, key_settings, queue_info};
 use crate::runtime::{Handle, State};
 
-/// Entries of one page, at most and by default.
+/// The most entries of one page, and the default.
 const PAGE: u32 = 1_000;
 
 /// Serves operators.

@@ -13,7 +13,7 @@ use crate::http::ClientAddress;
 use crate::runtime::{CallError, Handle};
 use crate::runtime_config::{Entries, Entry};
 
-/// A page ends with the entry that takes it over so many bytes.
+/// A page ends with the entry that exceeds this size.
 const PAGE_BYTES: usize = 1 << 20;
 
 /// Sets an entry.
@@ -51,7 +51,7 @@ pub(super) fn get(
     })
 }
 
-/// Returns up to `size` entries of one state.
+/// Returns a page of up to `size` entries.
 pub(super) fn page(
     config: &Entries,
     request: &ListConfigRequest,
@@ -91,7 +91,7 @@ fn config_entry(entry: &Entry) -> ConfigEntry {
     }
 }
 
-/// Returns who asks.
+/// Returns the address of the client.
 fn client<T>(request: &Request<T>) -> Option<SocketAddr> {
     let address = request.extensions().get::<ClientAddress>();
     address.map(|ClientAddress(address)| *address)

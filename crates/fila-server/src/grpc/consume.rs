@@ -1,4 +1,4 @@
-//! `Consume`: deliveries as they come, for consumers that give their results by other calls.
+//! `Consume`: a stream of deliveries, for consumers that send their results in other calls.
 
 use fila_core::Dismissal;
 use fila_proto::v1::{ConsumeRequest, ConsumeResponse, ErrorCode};
@@ -9,13 +9,13 @@ use super::refusal::Refusal;
 use super::trace::Tracing;
 use crate::runtime::{CallError, Consumer, Handle, Outgoing};
 
-/// The stream of one consumer. Dropping it gives back what is leased.
+/// The stream of one consumer. Dropping it returns leased messages to the queue.
 #[derive(Debug)]
 pub(super) struct Consuming {
     consumer: Consumer,
     tracing: Tracing,
     buffer: DeliveryBuffer,
-    /// How the stream ends once the buffer is sent, if it does.
+    /// How the stream ends after the buffer is sent. `None` while it goes on.
     end: Option<Result<(), Status>>,
 }
 
@@ -33,7 +33,7 @@ impl Consuming {
         };
         let prefetch = prefetch.min(limits.in_flight_per_consumer.get());
         let mut consumer = handle.subscribe(&queue, prefetch).await?;
-        // As many as there come: what is leased at once is what is bounded.
+        // Credit is unlimited, because `prefetch` bounds the leases.
         consumer.credit(u64::MAX);
         Ok(Self {
             consumer,
@@ -72,7 +72,7 @@ impl Consuming {
     }
 }
 
-/// Says how the stream of a dismissed consumer ends.
+/// Returns how the stream of a dismissed consumer ends.
 pub(super) fn dismissed(why: Dismissal, queue: &str) -> Result<(), Status> {
     match why {
         Dismissal::Drained => Ok(()),
@@ -80,7 +80,7 @@ pub(super) fn dismissed(why: Dismissal, queue: &str) -> Result<(), Status> {
     }
 }
 
-/// Says how streams end when the server stops.
+/// Returns how streams end when the server stops.
 pub(super) fn stopped() -> Status {
     let text = CallError::ShuttingDown.to_string();
     Refusal::new(ErrorCode::ShuttingDown, text).into()

@@ -1,4 +1,4 @@
-//! Deliveries on their way into frames: many in one under load, each at once when there is only one.
+//! A buffer that packs deliveries into frames: many per frame under load, and a single one without delay.
 
 use std::collections::VecDeque;
 
@@ -10,21 +10,22 @@ use super::message;
 use super::trace::Tracing;
 use crate::runtime::QueueEntry;
 
-/// Messages in one frame, at most.
+/// The most messages in one frame.
 const FRAME_MESSAGES: usize = 1_024;
 
-/// Bytes in one frame, about: what one message adds may come on top. Clients that are not told otherwise read 4 MiB.
+/// About how many bytes one frame has: the last message may exceed it. gRPC clients read 4 MiB by default.
 const FRAME_BYTES: usize = 512 << 10;
 
-/// Deliveries that have not been sent yet. Holds what was taken out of a consumer's channel, so no more than that.
+/// Deliveries that were taken out of a consumer's channel and not sent yet. The consumer's credit bounds it.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryBuffer(VecDeque<Delivery>);
 
 impl DeliveryBuffer {
     pub(super) fn add(&mut self, deliveries: Vec<Delivery>) {
-        match self.0.is_empty() {
-            true => self.0 = deliveries.into(),
-            false => self.0.extend(deliveries),
+        if self.0.is_empty() {
+            self.0 = deliveries.into();
+        } else {
+            self.0.extend(deliveries);
         }
     }
 
@@ -37,7 +38,7 @@ impl DeliveryBuffer {
         self.0.len() >= FRAME_MESSAGES
     }
 
-    /// Takes out what goes into the next frame of this queue's consumer.
+    /// Takes out the next frame for a consumer of this queue.
     pub(super) fn frame_of(&mut self, queue: &QueueEntry, tracing: Tracing) -> Vec<v1::Delivery> {
         let frame = self.frame(queue.id, queue.source);
         for delivery in &frame {

@@ -1,4 +1,4 @@
-//! Why a fairness key waits, on the wire.
+//! Conversion of `ExplainKey` for the wire.
 
 use fila_core::{Basis, Explanation, Position, Waiting};
 use fila_proto::v1::{EstimateBasis, ExplainKeyResponse, WaitReason};
@@ -6,7 +6,7 @@ use fila_store::Timestamp;
 
 use super::settings::millis;
 
-/// Returns an explanation as it is sent.
+/// Returns an explanation for the wire.
 pub(super) fn to_wire(explanation: &Explanation) -> ExplainKeyResponse {
     let recent = explanation.recent;
     let part = |cost: u64| (recent.total > 0).then(|| cost as f64 / recent.total as f64);

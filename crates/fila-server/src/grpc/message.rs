@@ -1,7 +1,7 @@
-//! Messages at the edge: from the wire into the broker, and from the broker onto the wire.
+//! Conversions of messages between the wire and the broker.
 //!
-//! A payload is copied at most once, out of the frame it came in: one message that waits in memory would otherwise keep
-//! all bytes that came with it. From there to the store and onto the wire it is moved.
+//! A payload is copied at most once, out of its frame: otherwise one message that waits in memory would keep the whole
+//! frame. After that it is moved, to the store and onto the wire.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::id;
 use super::refusal::{Refusal, out_of_range};
 use super::trace::CallTrace;
 
-/// A payload of so many bytes that came alone is most of what it came in.
+/// A single payload of at least this size is not copied: it is most of its frame.
 const LARGE: usize = 64 << 10;
 
-/// Takes a fairness key, or the default if it is empty.
+/// Parses a fairness key. An empty one is the default key.
 pub(super) fn fairness_key(text: String) -> Result<FairnessKey, Refusal> {
     if text.is_empty() {
         return Ok(FairnessKey::default());
@@ -29,7 +29,7 @@ pub(super) fn fairness_key(text: String) -> Result<FairnessKey, Refusal> {
     FairnessKey::new(text).map_err(out_of_range(ErrorCode::FairnessKeyTooLong))
 }
 
-/// Takes the schedule of a message. The broker limits the number of throttle keys.
+/// Parses the schedule of a message. The broker checks the number of throttle keys.
 fn schedule(
     key: String,
     weight: Option<u32>,
@@ -52,7 +52,7 @@ fn schedule(
     })
 }
 
-/// Takes a message as its producer gives it.
+/// Parses a message.
 pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessage, Refusal> {
     let v1::Message {
         fairness_key,
@@ -70,12 +70,11 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
         PayloadError::Headers(error) => out_of_range(ErrorCode::HeadersTooLarge)(error),
         PayloadError::Body(error) => out_of_range(ErrorCode::PayloadTooLarge)(error),
     })?;
-    let deduplication_id = match deduplication_id.is_empty() {
-        true => None,
-        false => {
-            let id = DeduplicationId::new(deduplication_id);
-            Some(id.map_err(out_of_range(ErrorCode::DeduplicationIdTooLong))?)
-        }
+    let deduplication_id = if deduplication_id.is_empty() {
+        None
+    } else {
+        let id = DeduplicationId::new(deduplication_id);
+        Some(id.map_err(out_of_range(ErrorCode::DeduplicationIdTooLong))?)
     };
     Ok(NewMessage {
         schedule: schedule(fairness_key, weight, &throttle_keys)?,
@@ -91,7 +90,7 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
     })
 }
 
-/// Takes what a producer calls a batch.
+/// Parses a batch id.
 pub(super) fn batch_id(id: v1::BatchId) -> Result<BatchId, Refusal> {
     let v1::BatchId {
         producer,
@@ -115,7 +114,7 @@ pub(super) fn batch_id(id: v1::BatchId) -> Result<BatchId, Refusal> {
     })
 }
 
-/// Returns what has gone wrong with a message as it is shown. `source` is the queue whose dead letters its queue holds.
+/// Returns the failures of a message for the wire. `source` is the queue whose dead letters the message's queue holds.
 pub(super) fn history(source: Option<QueueId>, history: &History) -> v1::History {
     let death = history.death.as_ref().map(|death| v1::Death {
         reason: match death.reason {
@@ -137,7 +136,7 @@ pub(super) fn history(source: Option<QueueId>, history: &History) -> v1::History
     }
 }
 
-/// Returns a delivery as its consumer gets it.
+/// Returns a delivery for the wire.
 pub(super) fn delivery(
     queue: QueueId,
     source: Option<QueueId>,
@@ -158,12 +157,12 @@ pub(super) fn delivery(
     }
 }
 
-/// Returns a fairness key as text. All that came over this wire are.
+/// Returns a fairness key as text. Keys that came over gRPC are valid text.
 pub(super) fn key_text(key: &FairnessKey) -> String {
     String::from_utf8_lossy(key.as_bytes()).into_owned()
 }
 
-/// Returns what became of a message, as a batch or a stream says it.
+/// Returns the result of one message of a batch or a stream.
 pub(super) fn result(queue: QueueId, result: Result<Enqueued, Refusal>) -> EnqueueResult {
     match result {
         Ok(enqueued) => {
@@ -184,12 +183,12 @@ pub(super) fn result(queue: QueueId, result: Result<Enqueued, Refusal>) -> Enque
     }
 }
 
-/// Messages of one request, those apart that are refused at the edge.
+/// The messages of one request. Messages that cannot be parsed are kept apart.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// What the core is to decide on, in order.
+    /// The messages for the broker, in their order.
     pub(super) messages: Vec<NewMessage>,
-    /// Which were refused, and why, in order of their places.
+    /// The places of the others, and why they were refused, in order.
     refused: Vec<(usize, Refusal)>,
 }
 
@@ -212,7 +211,7 @@ impl Batch {
         batch
     }
 
-    /// Takes the messages out, and leaves what is needed to put all results into order.
+    /// Splits off the messages from the refusals.
     pub(super) fn split(self) -> (Vec<NewMessage>, BatchOutcome) {
         let outcome = BatchOutcome {
             accepted: self.messages.len(),
@@ -222,7 +221,7 @@ impl Batch {
     }
 }
 
-/// What is known of the results of a batch before the core has decided.
+/// The results of a batch that are known before the broker decides.
 #[derive(Debug)]
 pub(super) struct BatchOutcome {
     accepted: usize,
@@ -230,12 +229,12 @@ pub(super) struct BatchOutcome {
 }
 
 impl BatchOutcome {
-    /// Returns how many messages there were.
+    /// Returns the number of messages in the batch.
     pub(super) fn len(&self) -> usize {
         self.accepted + self.refused.len()
     }
 
-    /// Returns one result for each message, in their order, given those that the core has decided on.
+    /// Merges the broker's results into the refusals, and returns one result for each message, in their order.
     pub(super) fn merge<E: Into<Refusal>>(
         self,
         queue: QueueId,
@@ -255,7 +254,7 @@ impl BatchOutcome {
         }
     }
 
-    /// Returns the same refusal for each message that was not refused at the edge.
+    /// Returns the same refusal for each message that could be parsed.
     pub(super) fn refuse_all(self, queue: QueueId, refusal: &Refusal) -> Vec<EnqueueResult> {
         let accepted = self.accepted;
         self.merge(queue, (0..accepted).map(|_| Err(refusal.clone())))
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_in_the_order_of_the_messages_whoever_refused_them() {
+    fn results_are_in_the_order_of_the_messages() {
         let long = "k".repeat(FairnessKey::MAX + 1);
         let message = |key: &str, weight| v1::Message {
             fairness_key: key.to_owned(),

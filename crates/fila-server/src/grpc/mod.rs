@@ -1,8 +1,8 @@
 //! gRPC: `fila.v1` over a [`Handle`](crate::runtime::Handle), health and reflection.
 //!
-//! Wire types end here: what comes in is parsed once, what goes out is made at the last moment. A call that is refused
-//! as a whole ends with a status that fits and an entry `fila-error` with the name of its code; in batches and streams
-//! every message has a result of its own.
+//! No other module uses wire types: requests are parsed once, responses are built last. A call that is refused as a
+//! whole ends with a gRPC status and a metadata entry `fila-error`, which names the error code. In batches and streams
+//! every message has its own result.
 
 mod admin;
 mod config;
@@ -31,13 +31,13 @@ use crate::config::LimitsConfig;
 use crate::message_id as id;
 use crate::runtime::Handle;
 
-/// The least that a request may have, in bytes, whatever the limits of a message are.
+/// A request may always have this many bytes, whatever the limits of a message are.
 const REQUEST_BYTES_MIN: usize = 16 << 20;
 
-/// What of a request is neither payload nor headers, for each message: keys, ids, times and the frame around them.
+/// The bytes of a message in a request besides payload and headers: keys, ids, times and framing.
 const MESSAGE_OVERHEAD: usize = 4 << 10;
 
-/// The names under which health is asked for.
+/// The services for which health is reported.
 pub(crate) const SERVICES: [&str; 3] = ["", "fila.v1.FilaService", "fila.v1.FilaAdmin"];
 
 /// Returns all gRPC services.
@@ -71,7 +71,7 @@ pub(crate) fn routes(
     routes.add_service(reflection().build_v1alpha().expect(described))
 }
 
-/// Returns how large a request may be: one message of the largest size fits in any case, a batch of small ones too.
+/// Returns the largest size of a request. A message of the largest size always fits.
 fn request_bytes_max(limits: &LimitsConfig) -> usize {
     let message = limits
         .message

@@ -1,7 +1,7 @@
-//! `Peek` at the edge: which messages a request asks for, and how they are shown.
+//! Conversions of `Peek` between the wire and the broker.
 //!
-//! A page token is a place among the messages: the id of the last message of a page and its fairness key, in hexadecimal
-//! digits. It stays good while messages come and go.
+//! A page token is the id of the last message of a page and its fairness key, in hexadecimal digits. It stays valid
+//! while messages come and go.
 
 use std::fmt::Write;
 
@@ -14,16 +14,16 @@ use super::message::{fairness_key, history, key_text};
 use super::refusal::Refusal;
 use crate::runtime::{PeekQuery, Peeked, PeekedMessage};
 
-/// Messages of one page, at most.
+/// The most messages of one page.
 const PAGE_MAX: u32 = 1_000;
 
-/// Messages of one page, if the request does not say.
+/// Messages of one page by default.
 const PAGE: u32 = 10;
 
 /// Digits of an id.
 const ID_DIGITS: usize = 16;
 
-/// Takes what a request asks for.
+/// Parses a request.
 pub(super) fn parse(request: PeekRequest) -> Result<PeekQuery, Refusal> {
     let messages = match request.page_size {
         0 => PAGE,
@@ -57,7 +57,7 @@ pub(super) fn parse(request: PeekRequest) -> Result<PeekQuery, Refusal> {
     })
 }
 
-/// Returns what was found as it is shown.
+/// Returns a page of messages for the wire.
 pub(super) fn response(
     queue: QueueId,
     source: Option<QueueId>,
@@ -115,12 +115,12 @@ fn message(queue: QueueId, source: Option<QueueId>, peeked: PeekedMessage) -> v1
     }
 }
 
-/// Returns a deduplication id as text. All that came over this wire are.
+/// Returns a deduplication id as text. Ids that came over gRPC are valid text.
 fn name(id: &DeduplicationId) -> String {
     String::from_utf8_lossy(id.as_bytes()).into_owned()
 }
 
-/// Returns the token of a place.
+/// Returns the page token of a message.
 fn token(place: &Locator) -> String {
     let key = place.fairness_key.as_bytes();
     let mut token = String::with_capacity(ID_DIGITS + 2 * key.len());
@@ -131,7 +131,7 @@ fn token(place: &Locator) -> String {
     token
 }
 
-/// Returns the place of a token, unless it is none of ours.
+/// Returns the message of a page token. Returns `None` if it is no page token.
 fn place(token: &str) -> Option<Locator> {
     let longest = ID_DIGITS + 2 * FairnessKey::MAX;
     let is_sound = token.len() >= ID_DIGITS

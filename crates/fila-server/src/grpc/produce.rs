@@ -1,8 +1,8 @@
-//! `Produce`: frames of messages in, results out by frame, many frames under way at once.
+//! `Produce`: a stream of frames of messages, and of their results. Many frames are under way at once.
 //!
-//! The stream is driven by whoever reads its responses: a client that reads none is not read from either. Reading
-//! stops while as many messages are unconfirmed as the window allows. Frames that are there together go to the
-//! scheduler thread together, in their order.
+//! Reading responses drives the stream: the server reads no frames from a client that reads no responses. It also reads
+//! none while the window of unconfirmed messages is full. Frames that arrive together go to the scheduler thread
+//! together, in their order.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::refusal::{Refusal, unreadable};
 use super::trace::{CallTrace, Tracing};
 use crate::runtime::{Frame, Handle, HookedFrames, QueueEntry, Replies, Reply, State};
 
-/// Messages that are handed over together, about: the last frame may go beyond it.
+/// About how many messages go to the scheduler thread together: the last frame may exceed it.
 const MESSAGES_AT_ONCE: usize = 256;
 
 /// The stream of one producer.
@@ -32,7 +32,7 @@ pub(super) struct Producing {
     tracing: Tracing,
     trace: CallTrace,
     frames: Streaming<ProduceRequest>,
-    /// The queue of the frame before.
+    /// The queue of the previous frame.
     queue: String,
     window: usize,
     unconfirmed: usize,
@@ -41,7 +41,7 @@ pub(super) struct Producing {
     hooked: HookedFrames,
     replies: Replies<EnqueueResults>,
     state: watch::Receiver<State>,
-    /// Answers that are to be sent. All are before any other frame is read.
+    /// Answers to send. All of them are sent before the next frame is read.
     ready: VecDeque<ProduceResponse>,
     phase: ProducePhase,
 }
@@ -52,16 +52,16 @@ struct Waiting {
     frame_id: u64,
     queue: QueueId,
     outcome: BatchOutcome,
-    /// Lasts until they are.
+    /// Ends when the messages are durable.
     _span: Span,
 }
 
 #[derive(Debug)]
 enum ProducePhase {
-    /// The window has not been announced.
+    /// The window was not announced yet.
     New,
     Reading,
-    /// No more frames come. Ends like this when all are answered.
+    /// No more frames are read. The stream ends like this when all frames are answered.
     Ending(Result<(), Status>),
     Ended,
 }
@@ -139,7 +139,7 @@ impl Producing {
         }
     }
 
-    /// Takes a frame and those that are there behind it.
+    /// Takes a frame, and further frames that have already arrived.
     async fn take(&mut self, frame: Result<Option<ProduceRequest>, Status>) {
         let mut group = Group::default();
         let mut next = Some(frame);
@@ -152,14 +152,15 @@ impl Producing {
                 Err(status) => self.phase = ProducePhase::Ending(Err(unreadable(status))),
             }
             frames += 1;
-            // Frames without messages count, too.
+            // Frames without messages count as well.
             let taken = frames.max(self.unconfirmed - before);
             let more = taken < MESSAGES_AT_ONCE
                 && self.unconfirmed < self.window
                 && matches!(self.phase, ProducePhase::Reading);
-            next = match more {
-                true => self.frames.message().now_or_never(),
-                false => None,
+            next = if more {
+                self.frames.message().now_or_never()
+            } else {
+                None
             };
         }
         self.hand_over(&mut group).await;
@@ -176,9 +177,10 @@ impl Producing {
             self.queue = queue;
         }
         let (count, max) = (messages.len(), self.handle.limits().batch_messages.get());
-        let found = match count > max {
-            true => Err(Refusal::batch_too_large(count, max)),
-            false => batch_id.map(message::batch_id).transpose(),
+        let found = if count > max {
+            Err(Refusal::batch_too_large(count, max))
+        } else {
+            batch_id.map(message::batch_id).transpose()
         };
         let found = found.and_then(|batch_id| Ok((self.handle.queue(&self.queue)?, batch_id)));
         let (queue, batch_id) = match found {
@@ -268,6 +270,6 @@ impl Producing {
 
 /// Waits until the server stops.
 pub(super) async fn stopping(state: &mut watch::Receiver<State>) {
-    // If nobody can say any more, it has.
+    // An error means that the server has stopped.
     let _ = state.wait_for(|state| *state == State::Stopping).await;
 }

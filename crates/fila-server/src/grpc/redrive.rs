@@ -13,13 +13,13 @@ use super::produce::stopping;
 use super::refusal::Refusal;
 use crate::runtime::{Handle, RedriveQuery, Redriving, State};
 
-/// Messages that one step moves at most.
+/// The most messages that one step moves.
 const STEP: u64 = 256;
 
-/// How often something is moved, at least, if a rate is given and lets it.
+/// The least number of steps per second if a rate is given.
 const STEPS_PER_SECOND: f64 = 20.0;
 
-/// A redrive whose caller listens.
+/// The stream of one redrive.
 #[derive(Debug)]
 pub(super) struct Redrive {
     redriving: Redriving,
@@ -27,13 +27,13 @@ pub(super) struct Redrive {
     rate: Option<f64>,
     began: Instant,
     total: u64,
-    /// A wait may be long; it ends when the server stops.
+    /// A stop of the server ends the waits between steps.
     state: watch::Receiver<State>,
     is_over: bool,
 }
 
 impl Redrive {
-    /// Takes what a request asks for.
+    /// Parses a request, and begins the redrive.
     pub(super) async fn begin(handle: &Handle, request: RedriveRequest) -> Result<Self, Status> {
         let RedriveRequest {
             queue,
@@ -43,7 +43,7 @@ impl Redrive {
             rate,
         } = request;
         if count == Some(0) {
-            let text = "count 0 is out of range; 1 or more are allowed, and none for all";
+            let text = "count 0 is out of range; give 1 or more, or leave it out for all";
             return Err(Refusal::invalid(text).into());
         }
         if let Some(rate) = rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
@@ -69,7 +69,7 @@ impl Redrive {
         })
     }
 
-    /// Moves some more, and says how far it is; nothing after the last.
+    /// Moves some messages, and returns the progress. Returns `None` after the last step.
     pub(super) async fn next(&mut self) -> Option<Result<RedriveResponse, Status>> {
         if self.is_over {
             return None;
@@ -106,7 +106,7 @@ impl Redrive {
     }
 }
 
-/// Returns when so many may have been moved.
+/// Returns how long moving this many messages takes at least.
 fn due(messages: u64, rate: f64) -> Duration {
     Duration::try_from_secs_f64(messages as f64 / rate).unwrap_or(Duration::MAX / 4)
 }

@@ -1,4 +1,4 @@
-//! Refusals on the wire: a code for programs, a text for people, and the gRPC status that fits.
+//! Refusals for the wire: a code for programs, a text for people, and a gRPC status.
 
 use fila_core::{EnqueueError, Refused, SettleError};
 use fila_proto::v1::{Error, ErrorCode};
@@ -11,7 +11,7 @@ use crate::runtime::{CallError, NameError};
 /// The metadata entry that names the code of a refusal.
 pub(crate) const ERROR_METADATA: &str = "fila-error";
 
-/// Why something was refused.
+/// Why a call, a message or a result was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) code: ErrorCode,
@@ -192,13 +192,13 @@ impl From<SettleError> for Refusal {
     }
 }
 
-/// Says what a request that gRPC itself could not read was refused for. Other statuses pass as they are.
+/// Returns a refusal for a request that tonic could not read. Leaves other statuses as they are.
 pub(crate) fn unreadable(status: Status) -> Status {
     if status.metadata().contains_key(ERROR_METADATA) {
         return status;
     }
     match status.code() {
-        // tonic's words for a message beyond the limit, and for one that is no protobuf.
+        // tonic uses these codes for a request beyond the limit, and for one that is not valid protobuf.
         Code::OutOfRange => {
             let text = format!("the request is too large; split it ({})", status.message());
             Refusal::new(ErrorCode::PayloadTooLarge, text).into()
@@ -211,7 +211,7 @@ pub(crate) fn unreadable(status: Status) -> Status {
     }
 }
 
-/// Says that something is more than the storage format holds, whatever the configured limits are.
+/// Returns a refusal of a value that does not fit the storage format, whatever the configured limits are.
 pub(super) fn out_of_range(code: ErrorCode) -> impl Fn(OutOfRange) -> Refusal {
     move |error| Refusal::new(code, error.to_string())
 }

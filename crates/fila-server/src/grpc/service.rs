@@ -36,13 +36,13 @@ type Frames<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl Messages {
     fn batch_fits(&self, found: usize) -> Result<(), Refusal> {
         let max = self.handle.limits().batch_messages.get();
-        match found > max {
-            true => Err(Refusal::batch_too_large(found, max)),
-            false => Ok(()),
+        if found > max {
+            return Err(Refusal::batch_too_large(found, max));
         }
+        Ok(())
     }
 
-    /// Gives the result of one delivery, with the id of its message if the caller names one.
+    /// Settles one delivery. Checks the id of its message if the caller gives one.
     async fn settle(
         &self,
         queue: &str,
@@ -141,13 +141,12 @@ impl FilaService for Messages {
         let batch_id = batch_id.map(message::batch_id).transpose()?;
         let queue = self.handle.queue(&queue)?;
         let (messages, outcome) = Batch::parse(messages, &trace).split();
-        let decided = match messages.is_empty() {
-            true => Vec::new(),
-            false => {
-                let span = self.tracing.enqueue(queue.name.as_str(), &trace);
-                let enqueue = self.handle.enqueue(&queue, messages, batch_id);
-                enqueue.instrument(span).await?
-            }
+        let decided = if messages.is_empty() {
+            Vec::new()
+        } else {
+            let span = self.tracing.enqueue(queue.name.as_str(), &trace);
+            let enqueue = self.handle.enqueue(&queue, messages, batch_id);
+            enqueue.instrument(span).await?
         };
         let results = outcome.merge(queue.id, decided);
         Ok(Response::new(EnqueueBatchResponse { results }))

@@ -1,4 +1,4 @@
-//! The settings and statistics of queues at the edge: what a request asks for, and how a queue is shown.
+//! Conversions of the settings and statistics of queues between the wire and the broker.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use fila_store::FairnessKey;
 use super::message::key_text;
 use crate::runtime::{CallError, HookFigures, HookState, QueueEntry};
 
-/// A setting in the core, as the wire has it. Zero and an empty text stand for a setting that has no value.
+/// Converts a setting. On the wire, zero or an empty text means that the setting has no value.
 trait WireSetting<W>: Sized {
-    /// Reads it, or says which values are allowed. Times are at most `time_max`.
+    /// Parses it. The error says which values are allowed. Times are at most `time_max`.
     fn from_wire(wire: &W, time_max: Duration) -> Result<Self, String>;
     fn to_wire(&self) -> W;
 }
@@ -139,7 +139,7 @@ macro_rules! conversions {
 
 fila_proto::queue_settings!(conversions);
 
-/// Changes settings as a request asks for. A setting that the request leaves out keeps its value.
+/// Applies the settings of a request. A setting that the request leaves out keeps its value.
 ///
 /// `time_max` is the longest time that the server allows for any setting.
 pub(super) fn apply(
@@ -161,7 +161,7 @@ fn times_allowed(millis: u64, min: u64, time_max: Duration) -> String {
     format!(" {millis} is out of range; {min} to {max} are allowed")
 }
 
-/// What an operator asks for a fairness key: what is absent keeps its value, zero takes it back.
+/// A change of a fairness key's settings. `None` keeps a setting, zero removes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyChange {
     pub(super) paused: Option<bool>,
@@ -170,7 +170,7 @@ pub(super) struct KeyChange {
 }
 
 impl KeyChange {
-    /// Changes the settings of a key. A key without any is not kept.
+    /// Applies the change to the settings of a key. A key without settings is removed.
     pub(super) fn apply(
         self,
         key: FairnessKey,
@@ -210,13 +210,13 @@ pub(super) fn delivering(paused: bool) -> Delivering {
 /// Which parts of a queue to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// In a list: all but the settings of keys, of which every queue may have thousands.
+    /// For lists: without the script and the settings of keys. A queue may have thousands of those.
     Summary,
-    /// All of it.
+    /// All parts.
     Full,
 }
 
-/// Returns a queue as it is shown.
+/// Returns a queue for the wire.
 pub(super) fn queue_info(queue: &QueueEntry, stats: &QueueStats, detail: Detail) -> v1::QueueInfo {
     let definition = &queue.definition;
     let keys = match detail {
@@ -238,7 +238,7 @@ pub(super) fn queue_info(queue: &QueueEntry, stats: &QueueStats, detail: Detail)
     }
 }
 
-/// Returns how a hook fares, as it is shown.
+/// Returns the figures of a hook for the wire.
 fn hook_info(figures: &HookFigures) -> v1::HookInfo {
     let (state, asked_again_in) = match figures.state {
         HookState::Closed => (v1::HookState::Closed, None),
@@ -263,7 +263,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A statistic in the core, as the wire has it.
+/// Converts a statistic for the wire.
 trait WireStatistic {
     fn to_wire(self) -> u64;
 }
@@ -294,7 +294,7 @@ macro_rules! statistics {
 
 fila_proto::queue_stats!(statistics);
 
-/// Returns the settings of a key as they are shown.
+/// Returns the settings of a key for the wire.
 pub(super) fn key_settings(key: &FairnessKey, settings: &KeySettings) -> v1::KeySettings {
     v1::KeySettings {
         fairness_key: key_text(key),
@@ -304,7 +304,7 @@ pub(super) fn key_settings(key: &FairnessKey, settings: &KeySettings) -> v1::Key
     }
 }
 
-/// Returns a key as it is shown.
+/// Returns the figures of a key for the wire.
 pub(super) fn key_info(key: &KeyStats) -> v1::KeyInfo {
     v1::KeyInfo {
         fairness_key: key_text(&key.fairness_key),

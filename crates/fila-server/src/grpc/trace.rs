@@ -1,6 +1,6 @@
-//! Traces: taken from a call, carried in the headers of its messages, shown as spans if they are exported.
+//! Traces: the server takes the trace context of a call, puts it into the headers of its messages, and exports spans.
 //!
-//! A span names the queue and the message, and nothing of what the message carries.
+//! A span names the queue and the message. It has nothing of the message's content.
 
 use fila_proto::v1;
 use tonic::metadata::MetadataMap;
@@ -9,7 +9,7 @@ use tracing::field::Empty;
 
 use crate::telemetry::{TRACEPARENT, TRACESTATE, TraceContext};
 
-/// Whether spans are made. Without an exporter they would cost, and nobody would see them.
+/// Whether the server makes spans. Without an exporter they would cost time for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tracing {
     On,
@@ -17,7 +17,7 @@ pub(crate) enum Tracing {
 }
 
 impl Tracing {
-    /// Returns the span of a call that enqueues, which is part of the caller's trace.
+    /// Returns the span of a call that enqueues. It is part of the caller's trace.
     pub(super) fn enqueue(self, queue: &str, call: &CallTrace) -> Span {
         if self == Self::Off {
             return Span::none();
@@ -29,7 +29,7 @@ impl Tracing {
         span
     }
 
-    /// Notes that a message is on its way to a consumer, if it belongs to a trace that is recorded.
+    /// Records the delivery of a message that belongs to a sampled trace.
     pub(super) fn deliver(self, queue: &str, delivery: &v1::Delivery) {
         if self == Self::Off {
             return;
@@ -52,7 +52,7 @@ impl Tracing {
 pub(super) struct CallTrace(Option<TraceContext>);
 
 impl CallTrace {
-    /// Reads it from a call's metadata. What is malformed is treated as absent.
+    /// Reads it from a call's metadata. A malformed context counts as absent.
     pub(super) fn of(metadata: &MetadataMap) -> Self {
         let entries = [TRACEPARENT, TRACESTATE].into_iter().flat_map(|name| {
             let values = metadata.get_all(name).iter();
@@ -61,7 +61,7 @@ impl CallTrace {
         Self(TraceContext::from_headers(entries))
     }
 
-    /// Adds it to a message's headers, unless these have one.
+    /// Adds it to a message's headers, unless they have a trace context.
     pub(super) fn add_to(&self, headers: &mut Vec<(String, String)>) {
         let Some(context) = &self.0 else {
             return;
@@ -70,7 +70,7 @@ impl CallTrace {
         if headers.iter().any(|(name, _)| is(name, TRACEPARENT)) {
             return;
         }
-        // A state without its trace means nothing.
+        // A `tracestate` without its `traceparent` has no meaning.
         headers.retain(|(name, _)| !is(name, TRACESTATE));
         headers.extend(
             context

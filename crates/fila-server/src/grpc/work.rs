@@ -1,8 +1,8 @@
 //! `Work`: deliveries out, credit and results in, on one stream.
 //!
-//! The stream is driven by whoever reads its responses. Under load, many deliveries and confirmations share a frame;
-//! when idle, each goes out at once. While too many results are unconfirmed, or the client reads nothing, it is not
-//! read from.
+//! Reading responses drives the stream. Under load, many deliveries and confirmations share a frame; when idle, each
+//! goes out at once. The server reads no requests while too many results are unconfirmed, or while the client reads no
+//! responses.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use super::refusal::{Refusal, unreadable};
 use super::trace::Tracing;
 use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply, ReplySender};
 
-/// The stream of one worker. Dropping it gives back what is leased.
+/// The stream of one worker. Dropping it returns leased messages to the queue.
 #[derive(Debug)]
 pub(super) struct Working {
     handle: Handle,
     tracing: Tracing,
     requests: Streaming<WorkRequest>,
-    /// There is none before the first request, and after the last.
+    /// `None` before the first request and after the last one.
     consumer: Option<Consumer>,
     buffer: DeliveryBuffer,
     /// Results that are not durable yet, by the number of their report.
@@ -42,10 +42,10 @@ pub(super) struct Working {
 
 #[derive(Debug)]
 enum WorkPhase {
-    /// The first request has not come.
+    /// The first request has not arrived.
     New,
     Working,
-    /// The client has no more to say, or was dismissed. Ends like this when all it has said is answered.
+    /// The client sends no more, or was dismissed. The stream ends like this when all its results are answered.
     Ending(Result<(), Status>),
     Ended,
 }
@@ -100,7 +100,7 @@ impl Working {
         }
     }
 
-    /// Takes what else is there, so that it shares a frame.
+    /// Takes all replies and deliveries that have already arrived, so that they share a frame.
     fn gather(&mut self) {
         while let Ok((number, reply)) = self.replies.try_recv() {
             self.replied(number, reply);
@@ -145,7 +145,7 @@ impl Working {
     async fn request(&mut self, request: Result<Option<WorkRequest>, Status>) {
         let done = match request {
             Ok(Some(request)) => self.take(request).await,
-            // Whoever can give no results any more needs no leases.
+            // A client that can send no more results needs no leases.
             Ok(None) => {
                 self.hang_up();
                 return self.end(Ok(()));

@@ -201,8 +201,7 @@ impl<'a> From<&'a NewMessage> for About<'a> {
 impl About<'_> {
     /// Returns about how many bytes of memory the message takes while it waits.
     pub(crate) fn bytes(&self) -> usize {
-        const ITSELF: usize = 256;
-        ITSELF + self.sizes.headers as usize + self.sizes.body as usize
+        NewMessage::OVERHEAD_BYTES + self.sizes.headers as usize + self.sizes.body as usize
     }
 }
 
@@ -292,8 +291,8 @@ impl QueueHooks {
         }
     }
 
-    /// Returns the program of a changed definition; `None` if it has no script. Sets in the definition whether the hooks
-    /// decide about failures.
+    /// Returns the program of a changed definition; `None` if it has no script. Sets in the definition whether the
+    /// hooks decide about failures.
     ///
     /// # Errors
     /// If the script is new and does not load.
@@ -384,8 +383,8 @@ impl QueueHooks {
         })
     }
 
-    /// Returns the permit of a failure; `None` if too many wait. Then the queue decides without the hook, and the failure
-    /// counts as a fallback.
+    /// Returns the permit of a failure; `None` if too many wait. Then the queue decides without the hook, and the
+    /// failure counts as a fallback.
     pub(crate) fn enter_failure(&self) -> Option<OwnedSemaphorePermit> {
         let permit = self.permits.failures.clone().try_acquire_owned().ok();
         if permit.is_none() {
@@ -451,8 +450,8 @@ impl QueueHooks {
         }
     }
 
-    /// Calls `on_failure` for a message. Without an answer the queue decides as without a hook: rejecting a failure would
-    /// lose the message.
+    /// Calls `on_failure` for a message. Without an answer the queue decides as without a hook: rejecting a failure
+    /// would lose the message.
     pub(super) fn judge(&self, sandbox: &mut Sandbox, failed: &Failed, now: Instant) -> Judgement {
         let stats = &self.records.on_failure;
         if !stats.admits(now) {

@@ -1,7 +1,7 @@
-//! Accepting connections, serving them, and ending them.
+//! Accepts, serves and ends connections.
 //!
-//! Every socket gets `TCP_NODELAY`: without it a small answer waits 40 ms for the one before it to be acknowledged.
-//! Beyond `limits.connections` a connection is closed at once, and counted.
+//! Every socket gets `TCP_NODELAY`: without it a small answer waits 40 ms until the client acknowledges the one before
+//! it. The server closes and counts connections beyond `limits.connections`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,20 +24,20 @@ use tracing::{debug, warn};
 use super::Site;
 use crate::metrics::ConnectionCounts;
 
-/// Bytes of one stream that may be on their way to us: what a client can send without waiting.
+/// How many bytes a client can send on one stream without waiting.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// The same for a whole connection.
 const CONNECTION_WINDOW: u32 = 8 << 20;
-/// Calls under way on one connection.
+/// The most calls under way on one connection.
 const STREAMS_MAX: u32 = 1_024;
-/// How long a connection may be silent before it is asked whether it lives, and how long it has to answer.
+/// How long a connection may be silent before the server pings it, and how long it has to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
-/// How long a new connection may take to say something, and a request's headers to arrive.
+/// How long the first byte of a connection and the headers of a request may take to arrive.
 const HELLO_MAX: Duration = Duration::from_secs(10);
-/// How long to wait when the system has no more sockets to give.
+/// How long to wait when the system is out of sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where a request comes from: an extension of every request.
+/// The address of a request's client, as an extension of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientAddress(pub(crate) SocketAddr);
 
@@ -47,14 +47,14 @@ pub(crate) struct Connections {
     pub(crate) site: Site,
     pub(crate) places: Arc<Semaphore>,
     pub(crate) counts: Arc<ConnectionCounts>,
-    /// Tells to accept no more, and to end connections when their calls have.
+    /// Cancelled to accept no more connections, and to end each connection after its calls.
     pub(crate) stop: CancellationToken,
-    /// Tells to end connections at once.
+    /// Cancelled to end connections at once.
     pub(crate) kill: CancellationToken,
 }
 
 impl Connections {
-    /// Serves connections until it is told to stop, and returns when all have ended.
+    /// Serves connections until `stop` is cancelled, and returns when all connections have ended.
     pub(crate) async fn serve(self, listener: TcpListener) {
         let builder = builder();
         let graceful = GracefulShutdown::new();
@@ -77,7 +77,7 @@ impl Connections {
                 continue;
             };
             if let Err(error) = stream.set_nodelay(true) {
-                debug!(%error, "a connection was gone before it was served");
+                debug!(%error, "a connection closed before it was served");
                 continue;
             }
             let (builder, site, kill) = (builder.clone(), self.site.clone(), self.kill.clone());
@@ -86,7 +86,7 @@ impl Connections {
             tasks.spawn(async move {
                 let _place = place;
                 let _counted = Counted::new(counts);
-                // One that has said nothing by the time the server stops is ended with it.
+                // A connection that is still silent when the server stops is closed.
                 tokio::select! {
                     speaks = speaks(&stream) => if !speaks { return },
                     () = stop.cancelled() => return,
@@ -100,7 +100,7 @@ impl Connections {
                 let served = watcher.watch(connection);
                 tokio::select! {
                     ended = served => if let Err(error) = ended {
-                        debug!(%error, "a connection ended badly");
+                        debug!(%error, "a connection failed");
                     },
                     () = kill.cancelled() => {}
                 }
@@ -115,7 +115,8 @@ impl Connections {
         tasks.wait().await;
     }
 
-    /// A connection that was reset in the queue concerns nobody; a lack of sockets lasts, and is not to be spun on.
+    /// Ignores connections that were reset before they were accepted. Pauses after other errors: a lack of sockets
+    /// lasts, and the loop must not spin on it.
     async fn pause_after(&self, error: &io::Error) {
         let resets = [
             io::ErrorKind::ConnectionAborted,
@@ -135,7 +136,7 @@ fn coming_from<B>(client: SocketAddr, mut request: http::Request<B>) -> http::Re
     request
 }
 
-/// Waits for the first byte, so that silent connections do not keep their places for ever.
+/// Waits for the first byte, so that silent connections do not count against `limits.connections` forever.
 async fn speaks(stream: &TcpStream) -> bool {
     let mut first = [0];
     let peeked = timeout(HELLO_MAX, stream.peek(&mut first)).await;
@@ -162,7 +163,7 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-/// An open connection, in the metrics.
+/// Counts an open connection in the metrics until it is dropped.
 struct Counted(Arc<ConnectionCounts>);
 
 impl Counted {

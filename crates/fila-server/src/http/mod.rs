@@ -1,7 +1,7 @@
-//! The one port: gRPC, metrics and health, over HTTP/2 and HTTP/1.
+//! The port of the server: gRPC, metrics and health, over HTTP/2 and HTTP/1.
 //!
-//! `/healthz` says that the process lives. `/readyz` says whether to send clients: 503 while queues are read from the
-//! store, after the store has failed, and during shutdown. `/metrics` is for Prometheus.
+//! `/healthz` answers while the process runs. `/readyz` answers 503 while the server reads queues from the store, after
+//! the store has failed, and during shutdown. `/metrics` is for Prometheus.
 
 mod connections;
 mod site;

@@ -1,4 +1,4 @@
-//! What is answered under which path, before the queues are there and after.
+//! The paths of the port, while the server starts and after.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +20,7 @@ use crate::runtime::{Handle, State};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What this port answers. A clone answers the same.
+/// The pages of the port. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Site(Arc<Pages>);
 
@@ -31,7 +31,7 @@ struct Pages {
 }
 
 impl Site {
-    /// Returns a site that says that the server starts.
+    /// Returns a site that answers that the server is starting.
     pub(crate) fn starting() -> Self {
         let starting = Router::new()
             .route("/healthz", get(alive))
@@ -43,7 +43,7 @@ impl Site {
         }))
     }
 
-    /// Opens it, once.
+    /// Replaces the pages by those of a started server. Works once.
     pub(crate) fn open(&self, handle: Handle, grpc: Routes) {
         let metrics = Arc::new(registry(handle.clone()));
         let pages = Router::new()
@@ -54,7 +54,7 @@ impl Site {
         let _ = self.0.open.set(pages.merge(grpc));
     }
 
-    /// Returns what answers a request that comes now.
+    /// Returns the router for the next request.
     pub(crate) fn router(&self) -> Router {
         self.0.open.get().unwrap_or(&self.0.starting).clone()
     }
@@ -85,7 +85,7 @@ async fn show_metrics(Given(registry): Given<Arc<Registry>>) -> Response {
     }
 }
 
-/// Answers gRPC calls that come before the queues are there.
+/// Answers gRPC calls while the server starts.
 async fn unavailable(request: Request) -> Response {
     if !is_grpc(&request) {
         return not_ready("starting");
@@ -102,7 +102,7 @@ fn is_grpc(request: &Request) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// gRPC needs trailers and streams in both directions: over HTTP/1 it would half work.
+/// Refuses HTTP/1, over which gRPC lacks trailers and two-way streams.
 async fn grpc_only(request: Request, next: Next) -> Response {
     if request.version() == Version::HTTP_2 {
         return say_why(next.run(request).await);
@@ -114,7 +114,7 @@ async fn grpc_only(request: Request, next: Next) -> Response {
     response
 }
 
-/// Adds the code to refusals that were made before a call got to us.
+/// Adds the error code to statuses that tonic made before a call reached the services.
 fn say_why(response: Response) -> Response {
     match Status::from_header_map(response.headers()) {
         Some(status) if status.code() != Code::Ok && !is_explained(&response) => {

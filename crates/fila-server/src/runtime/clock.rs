@@ -1,7 +1,7 @@
-//! What time it is: the wall clock when the process began, and what has passed since.
+//! The clock of the server: the wall clock at the start of the process, plus the monotonic time since then.
 //!
-//! The wall clock may be set back or forth while the server runs; leases and delays must not notice. So it is read
-//! once, and time goes on from there by the monotonic clock: it never goes back while the process runs.
+//! The wall clock may be set back or forth while the server runs. Leases and delays must not depend on that, so the
+//! server reads it only once.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,18 +19,18 @@ impl Clock {
     pub fn start() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
-            // A wall clock before 1970 is not set; time then counts from there.
+            // A wall clock before 1970 was never set; time then begins at 1970.
             began: wall.unwrap_or_default(),
             origin: Instant::now(),
         }
     }
 
-    /// Returns the present moment.
+    /// Returns the present time.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_millis(millis(self.elapsed()))
     }
 
-    /// Returns how long it is until this clock shows `moment`; nothing, if it has.
+    /// Returns the time until this clock shows `moment`, which is zero for the past.
     pub fn until(&self, moment: Timestamp) -> Duration {
         Duration::from_millis(moment.as_millis()).saturating_sub(self.elapsed())
     }

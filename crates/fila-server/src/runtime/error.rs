@@ -1,4 +1,4 @@
-//! Why a call was refused, and why a server did not start.
+//! The errors of calls and of the start.
 
 use std::io;
 
@@ -9,16 +9,16 @@ use fila_store::{CommitError, ConfigKey, EngineError, OpenError, QueueName, Read
 use super::NameError;
 use crate::runtime_config::InvalidEntry;
 
-/// Why a call was refused as a whole.
+/// Why the server refused a whole call.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
     /// There is no queue of this name.
     #[error("there is no queue `{0}`; create it first")]
     UnknownQueue(String),
-    /// There is one already.
+    /// A queue of this name exists already.
     #[error("queue `{0}` exists; choose another name, or update it")]
     QueueExists(QueueName),
-    /// The queue's settings are not those that the caller has seen.
+    /// The queue has another version than the caller expects.
     #[error("queue `{name}` has version {found} by now; read it again and decide anew")]
     QueueChanged {
         /// Which queue.
@@ -26,43 +26,43 @@ pub enum CallError {
         /// Its version.
         found: Version,
     },
-    /// The name is none.
+    /// The name of the queue is not allowed.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A setting, or something else in the call, is out of range. Says what is allowed.
+    /// A setting or another argument is out of range. The text says which values are allowed.
     #[error("{0}")]
     Invalid(String),
-    /// The queue goes with another one.
+    /// A dead letter queue cannot be deleted on its own.
     #[error(
         "queue `{name}` holds the dead letters of `{of}` and is deleted with it; to empty it, purge it"
     )]
     DeadLetters {
         /// Which queue.
         name: QueueName,
-        /// With which one.
+        /// The queue whose dead letters it holds.
         of: String,
     },
-    /// Nobody but its own queue puts anything in.
+    /// Producers cannot send to a dead letter queue.
     #[error("queue `{name}` takes dead letters of `{of}` only; send to that one")]
     TakesDeadLetters {
         /// Which queue.
         name: QueueName,
-        /// Whose dead letters.
+        /// The queue whose dead letters it takes.
         of: String,
     },
-    /// The queue has no dead letters that could go back.
+    /// The queue is no dead letter queue.
     #[error("queue `{0}` holds no dead letters of another queue; name one that ends in `.dlq`")]
     NoDeadLetters(QueueName),
-    /// The queue that dead letters are to go to does not take them.
+    /// The queue refuses its dead letters.
     #[error("the queue takes no more dead letters back: {0}")]
     Redrive(EnqueueError),
-    /// There are as many queues as there may be.
+    /// The limit on queues is reached.
     #[error("there are {max} queues already; delete some, or raise limits.queues")]
     TooManyQueues {
         /// The limit.
         max: usize,
     },
-    /// As many fairness keys of the queue have settings as may.
+    /// The limit on fairness keys with settings is reached.
     #[error(
         "{max} fairness keys of the queue have settings, the limit; take back some, or raise limits.key_settings_per_queue"
     )]
@@ -70,7 +70,7 @@ pub enum CallError {
         /// The limit.
         max: usize,
     },
-    /// There are as many consumers as there may be.
+    /// The limit on consumers is reached.
     #[error("there are {max} consumers already; close some, or raise limits.consumers")]
     TooManyConsumers {
         /// The limit.
@@ -79,7 +79,7 @@ pub enum CallError {
     /// The script of a queue's hooks does not load.
     #[error("script is refused: {0}")]
     Script(#[from] ScriptError),
-    /// As many calls wait for the hook of a queue as may.
+    /// The limit on calls that wait for the queue's hook is reached.
     #[error(
         "{max} calls wait for the hook of queue `{name}`, the limit; try again in a moment, or let the script do less"
     )]
@@ -89,45 +89,45 @@ pub enum CallError {
         /// The limit.
         max: usize,
     },
-    /// The runtime configuration does not take this entry.
+    /// The entry of the runtime configuration is invalid.
     #[error(transparent)]
     InvalidConfig(#[from] InvalidEntry),
     /// A key or a value of the runtime configuration is too long.
     #[error("the {what} has {found} bytes, {max} are allowed; shorten it, or raise {limit}")]
     ConfigTooLarge {
-        /// Which of the two.
+        /// `key` or `value`.
         what: &'static str,
         /// How many bytes it has.
         found: usize,
-        /// How many it may have.
+        /// How many bytes it may have.
         max: usize,
-        /// By which limit.
+        /// The setting that limits it.
         limit: &'static str,
     },
     /// The runtime configuration has no such entry.
     #[error("`{0}` is not set; set it first")]
     UnknownConfig(String),
-    /// The entry is not in the state that the caller has seen.
+    /// The entry has another version than the caller expects.
     #[error("`{key}` {}; read it again and decide anew", now_at(*.found))]
     ConfigChanged {
         /// Which entry.
         key: ConfigKey,
-        /// Its version; none if it is not set.
+        /// Its version. `None` if it is not set.
         found: Option<Version>,
     },
-    /// The runtime configuration is as large as it may be.
+    /// A limit on the runtime configuration is reached.
     #[error(
         "the runtime configuration may have {max} {what}; delete what is not used, or raise {limit}"
     )]
     ConfigFull {
-        /// Of what.
+        /// `entries` or `bytes`.
         what: &'static str,
         /// The limit.
         max: usize,
-        /// Which limit.
+        /// The setting of the limit.
         limit: &'static str,
     },
-    /// The core has refused it.
+    /// The broker refused the call.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The store takes no more writes.
@@ -136,16 +136,16 @@ pub enum CallError {
     /// The store could not be read.
     #[error("the messages could not be read from the store; look at the server's log")]
     ReadFailed,
-    /// A change of the catalogue may or may not have happened.
+    /// A write failed, and the change may or may not be stored.
     #[error("it is unknown whether the change is stored; look again once the server is back")]
     OutcomeUnknown,
-    /// The server stops, or has not begun.
+    /// The server stops, or is not ready yet.
     #[error("the server is shutting down; try again in a moment, or at another server")]
     ShuttingDown,
 }
 
 impl CallError {
-    /// Says what the store's refusal of a change of the catalogue means for the caller.
+    /// Returns the error of a change of queues that the store refused.
     pub(super) fn of_catalogue(name: &QueueName, error: EngineError) -> Self {
         match error {
             EngineError::AlreadyExists(name) => Self::QueueExists(name),
@@ -173,12 +173,12 @@ impl CallError {
         }
     }
 
-    /// Says that nothing is set under this key, of which no more is shown than a key can have.
+    /// Returns the error of a key that is not set. The text shows at most as much of it as a key can have.
     pub(crate) fn unknown_config(key: &str) -> Self {
         Self::UnknownConfig(key.chars().take(ConfigKey::MAX).collect())
     }
 
-    /// Says what the store's refusal of a change of the runtime configuration means for the caller.
+    /// Returns the error of a change of the runtime configuration that the store refused.
     pub(super) fn of_config(error: &EngineError) -> Self {
         match error {
             EngineError::OutOfRange(error) => Self::Invalid(error.to_string()),
@@ -208,8 +208,8 @@ pub enum StartError {
     /// The store could not be read.
     #[error("the queues could not be read from the store")]
     Read(#[from] ReadError),
-    /// A queue could not be taken over.
-    #[error("queue `{name}` could not be taken over")]
+    /// A queue could not be claimed.
+    #[error("queue `{name}` could not be claimed")]
     Claim {
         /// Which one.
         name: QueueName,
@@ -235,7 +235,7 @@ pub enum StartError {
     /// A thread could not be started.
     #[error("a thread could not be started; raise the limit on threads")]
     Thread(#[source] io::Error),
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}; choose another with server.address")]
     Listen {
         /// Which address.

@@ -1,4 +1,4 @@
-//! The broker at work: threads around the pure core, and a handle for whoever serves clients.
+//! The running broker: threads around the pure core, and the [`Handle`] through which calls reach it.
 //!
 //! ```text
 //! Handle ──inbox──▶ scheduler thread ──round──▶ commit thread ──▶ store
@@ -8,14 +8,15 @@
 //!      deliveries
 //! ```
 //!
-//! A queue lives on one scheduler thread, which owns a [`Broker`](fila_core::Broker) and shares it with nobody. It
-//! never waits for the store nor for a client: rounds go to its commit thread, reads to the readers, answers and
-//! deliveries into channels that are bounded by what was asked for. While one round is being stored the next is
-//! collected. Nothing here knows gRPC or HTTP.
+//! Each queue is on one scheduler thread, which alone owns a [`Broker`](fila_core::Broker). The thread never waits for
+//! the store or for a client: it sends rounds to its commit threads, reads to the reader threads, and answers and
+//! deliveries into channels, which credit and open calls bound. While one round is being stored, the thread collects
+//! the next one. This module does not know gRPC or HTTP.
 //!
-//! Messages of a queue with a script pass the hooks before they come to its inbox.
+//! Messages for a queue with a script pass its hook before they enter the inbox.
 //!
-//! The runtime configuration is beside all that: a state that anybody reads and one writer replaces, after the store.
+//! The runtime configuration is a shared value: any thread reads it, and one writer stores a change and then replaces
+//! it.
 
 mod calls;
 mod clock;

@@ -1,4 +1,4 @@
-//! What a broker is told of the configuration.
+//! The settings of a broker, from the configuration.
 
 use drr::Quantum;
 use fila_core::{Limits, Settings};
@@ -6,7 +6,7 @@ use tracing::warn;
 
 use crate::config::Config;
 
-/// Returns the settings of one scheduler thread's broker: its part of what all of them share.
+/// Returns the settings of one scheduler thread's broker. The scheduler threads divide shared limits evenly.
 pub(super) fn settings(config: &Config) -> Settings {
     let threads = config.scheduler.threads.get();
     let given = &config.limits;

@@ -1,4 +1,4 @@
-//! Starting and stopping: which threads there are, what they share, and in which order they end.
+//! Starts and stops the threads of a broker.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,7 @@ use crate::runtime::threads::reader::{BlockingJob, READERS, Reader};
 use crate::runtime::threads::scheduler::{Channels, Event, ROUND_BYTES, Scheduler};
 use crate::runtime::threads::sweeper::Sweeper;
 
-/// A broker and its threads. Dropping it tells them to stop, and does not wait for them.
+/// A broker and its threads. Dropping it tells the threads to stop, and does not wait for them.
 #[derive(Debug)]
 pub struct Runtime {
     handle: Handle,
@@ -117,21 +117,20 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Returns the way to the broker.
+    /// Returns a handle of the broker.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Marks the server as stopping: it is no longer ready, and refuses new calls.
+    /// Marks the server as stopping. It is no longer ready, and refuses new calls.
     pub fn refuse_calls(&self) {
         self.handle.0.status.stop();
     }
 
-    /// Stores and answers everything that was accepted, ends all consumers, ends the threads and closes the store.
-    /// Blocks.
+    /// Stores and answers all accepted calls, ends all consumers and threads, and closes the store. Blocks.
     ///
-    /// Returns whether all of that was done in time. If not, the store is closed when the process ends, which is as
-    /// safe as a crash: confirmed messages are kept.
+    /// Returns whether this was done in time. If not, the end of the process closes the store, which is as safe as a
+    /// crash: confirmed messages are kept.
     pub fn stop(mut self, timeout: Duration) -> Stopped {
         self.tell_to_stop();
         match self.ended.recv_timeout(timeout) {
@@ -140,13 +139,13 @@ impl Runtime {
                     // A thread that panicked has logged it.
                     let _ = thread.join();
                 }
-                info!("everything that was accepted is stored; the store is closed");
+                info!("all accepted messages are stored; the store is closed");
                 Stopped::Complete
             }
             Err(RecvTimeoutError::Timeout) => {
                 error!(
                     ?timeout,
-                    "the store is still at work; ending without waiting for it"
+                    "the store did not finish in time; stopping without it"
                 );
                 Stopped::TimedOut
             }
@@ -236,10 +235,10 @@ impl Drop for Runtime {
     }
 }
 
-/// Every thread holds one. When the last thread ends, the registry lets go of the shards, so that the store closes.
+/// All threads share one. When the last thread ends, the registry releases the shards, so that the store closes.
 struct LastThread {
     registry: Arc<Registry>,
-    /// Dropped after the shards.
+    /// Dropped after the registry has released the shards.
     _end: Sender<()>,
 }
 
@@ -253,9 +252,9 @@ impl Drop for LastThread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Stopped {
-    /// Everything that was accepted is stored and answered, and the store is closed.
+    /// All accepted calls are stored and answered, and the store is closed.
     Complete,
-    /// The store did not finish.
+    /// The store did not finish in time.
     TimedOut,
 }
 
@@ -346,7 +345,7 @@ fn inboxes(config: &Config) -> (Arc<[Inbox]>, Vec<InboxReceiver>) {
     (inboxes.into(), receivers)
 }
 
-/// Returns how many bytes may wait to be stored, per scheduler thread.
+/// Returns how many bytes may wait to be stored on each scheduler thread.
 fn buffered_bytes(config: &Config) -> usize {
     config.limits.buffered_bytes.as_usize() / config.scheduler.threads.get()
 }

@@ -1,22 +1,22 @@
-//! Whether the server can be used, and who wants to know.
+//! The state of the server.
 
 use tokio::sync::watch;
 use tracing::{error, info};
 
-/// Where the server is in its life.
+/// A state of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Queues are being read from the store.
+    /// The server is reading queues from the store.
     Starting,
-    /// All is well.
+    /// The server accepts calls.
     Ready,
-    /// A write or a thread has failed: nothing is taken any more, and a person must look.
+    /// A write or a thread has failed. The server writes nothing more until an operator restarts it.
     Failed,
-    /// It was told to stop.
+    /// The server was told to stop.
     Stopping,
 }
 
-/// The state, for anybody to watch. It only ever moves on.
+/// The present state, which other tasks can watch. It never goes back.
 #[derive(Debug)]
 pub(crate) struct Status(watch::Sender<State>);
 
@@ -39,7 +39,7 @@ impl Status {
         }
     }
 
-    /// Takes the server out of service, for good.
+    /// Takes the server out of service until it is restarted.
     pub(super) fn fail(&self, what: &str) {
         error!(
             what,

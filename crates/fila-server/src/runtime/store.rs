@@ -7,8 +7,8 @@ use fila_store::{
     ConfigKey, Engine, EngineError, Expected, Queue, QueueId, QueueName, ReadError, Shard, Version,
 };
 
-/// What changes of queues and of the runtime configuration need of an [`Engine`]. It hides the engine's type from the
-/// [handle](super::Handle), which clients of any engine hold. All calls block.
+/// The part of an [`Engine`] that changes queues and the runtime configuration. It hides the type of the engine from
+/// the [handle](super::Handle). All calls block.
 pub(crate) trait Store: Send + Sync + 'static {
     fn create_queue(&self, name: &QueueName, definition: Bytes) -> Result<Queue, EngineError>;
 

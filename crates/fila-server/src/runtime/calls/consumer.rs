@@ -1,4 +1,4 @@
-//! A consumer as its connection has it: where its deliveries arrive, and what ends when it is dropped.
+//! A consumer as its connection holds it: it receives deliveries, and unsubscribes when it is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,18 +10,18 @@ use crate::runtime::calls::credit::CreditWindow;
 use crate::runtime::queues::registry::QueueEntry;
 use crate::runtime::threads::inbox::{Inbox, Input};
 
-/// What a consumer is sent.
+/// An event for a consumer.
 #[derive(Debug)]
 pub enum Outgoing {
     /// Messages, leased to it.
     Deliveries(Vec<Delivery>),
-    /// Nothing any more, and why.
+    /// The broker has dismissed the consumer. No event follows.
     Dismissed(Dismissal),
-    /// Nothing any more: the server stops.
+    /// The server stops. No event follows.
     Stopped,
 }
 
-/// A consumer of one queue. Dropping it gives back at once what it has.
+/// A consumer of one queue. Dropping it returns its leased messages to the queue at once.
 #[derive(Debug)]
 #[must_use]
 pub struct Consumer {
@@ -51,33 +51,33 @@ impl Consumer {
         }
     }
 
-    /// Returns the queue it consumes.
+    /// Returns the queue that it consumes.
     pub fn queue(&self) -> &Arc<QueueEntry> {
         &self.queue
     }
 
-    /// Waits for what is sent to it; nothing comes after a dismissal.
+    /// Waits for the next event. No event follows a dismissal.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it has taken nothing.
+    /// If it is dropped before it completes, it has taken nothing.
     pub async fn next(&mut self) -> Option<Outgoing> {
         let outgoing = self.outgoing.recv().await?;
         Some(self.taken(outgoing))
     }
 
-    /// Returns what has been sent to it by now.
+    /// Returns the next event, if there is one already.
     pub fn next_now(&mut self) -> Option<Outgoing> {
         let outgoing = self.outgoing.try_recv().ok()?;
         Some(self.taken(outgoing))
     }
 
-    /// Lets it be sent more.
+    /// Allows `more` further deliveries.
     pub fn credit(&mut self, more: u64) {
         let grant = self.window.add(more);
         self.grant(grant);
     }
 
-    /// Lets it be sent no more. It is [dismissed](Outgoing::Dismissed) when all it has is settled.
+    /// Ends deliveries. The consumer is [dismissed](Outgoing::Dismissed) when all its deliveries are settled.
     pub fn drain(&self) {
         let consumer = self.id;
         self.inbox
@@ -93,7 +93,7 @@ impl Consumer {
         outgoing
     }
 
-    /// Tells the broker, without waiting: of these there are never more on the way than the window has places.
+    /// Sends credit to the broker without waiting. The credit window bounds how many such commands are in the inbox.
     fn grant(&self, more: u32) {
         if more > 0 {
             let consumer = self.id;
@@ -116,7 +116,7 @@ fn size(delivery: &Delivery) -> usize {
     sizes.headers as usize + sizes.body as usize
 }
 
-/// Permission to be one of the consumers that a server may have.
+/// A permit to be one of the server's consumers.
 #[derive(Debug)]
 pub(crate) struct ConsumerPermit(Arc<AtomicUsize>);
 

@@ -1,21 +1,21 @@
-//! How much of a client's credit its broker is told of.
+//! The part of a client's credit that is passed on to the broker.
 //!
-//! A client may grant four billion deliveries and then read none of them; leases run out, and the same messages would
-//! be sent to it again and again, into the server's memory. So the broker is told of a window only, which moves on as
-//! deliveries are taken out of the consumer's channel and onto the wire.
+//! A client may grant four billion deliveries and then read none. Its leases would run out, and the broker would send
+//! the same messages again and again, into the server's memory. So the broker gets a window of the credit only. The
+//! window moves on as the connection takes deliveries out of the consumer's channel.
 
-/// Deliveries in a consumer's channel, at most.
+/// The most deliveries in a consumer's channel.
 const WINDOW: u32 = 1_024;
 
-/// Bytes in a consumer's channel, about: the window is narrower for large messages.
+/// About how many bytes a consumer's channel may hold: large messages narrow the window.
 const WINDOW_BYTES: u64 = 8 << 20;
 
 /// The credit of one consumer.
 #[derive(Debug)]
 pub(crate) struct CreditWindow {
-    /// What the client has granted and the broker does not know of.
+    /// Credit from the client that was not passed on yet.
     owed: u64,
-    /// What the broker may send or has sent, and nobody has taken.
+    /// Credit that was passed on, minus the deliveries that were taken out of the channel.
     open: u32,
     /// The size of recent deliveries, in bytes.
     size: u64,
@@ -41,7 +41,7 @@ impl CreditWindow {
         let count = u32::try_from(deliveries).unwrap_or(u32::MAX);
         self.open = self.open.saturating_sub(count);
         if let Some(mean) = (bytes as u64).checked_div(u64::from(count)) {
-            // Quick to notice large messages, slow to forget them.
+            // The estimate rises at once, and falls slowly.
             self.size = mean.max((self.size * 7 + mean) / 8);
         }
         self.grant()
@@ -52,7 +52,7 @@ impl CreditWindow {
         let window = u32::try_from(fitting).unwrap_or(u32::MAX).clamp(1, WINDOW);
         let free = window.saturating_sub(self.open);
         let grant = u32::try_from(self.owed).unwrap_or(u32::MAX).min(free);
-        // In few large steps while there is much to come, at once when there is not.
+        // While more credit is owed than fits, it is passed on in few large steps.
         if u64::from(grant) < self.owed && self.open > window / 2 {
             return 0;
         }

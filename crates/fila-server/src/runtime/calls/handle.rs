@@ -1,6 +1,8 @@
-//! What servers of clients can do with the broker. Cheap to clone; dropping any of its futures is safe.
+//! The handle of a running broker, through which gRPC calls it. It is cheap to clone, and any of its futures may be
+//! dropped.
 //!
-//! A call that has been put into an inbox happens, whether or not its caller still waits; one that has not does not.
+//! A call that is in an inbox is executed even if its caller no longer waits. A call that is not in an inbox yet is
+//! not.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,17 +30,17 @@ use crate::runtime::threads::ticket::{Reply, ReplySender, ServerTickets, Ticket}
 use crate::runtime::{Clock, QueueNameRule};
 use crate::runtime_config::Entries;
 
-/// Bytes that a result of a delivery takes in an inbox, about.
+/// About how many bytes the result of a delivery takes in an inbox.
 const RESULT_BYTES: usize = 64;
 
-/// The way to a running broker.
+/// A handle of a running broker. Clones share the broker.
 #[derive(Clone)]
 pub struct Handle(pub(crate) Arc<HandleState>);
 
 pub(crate) struct HandleState {
     pub(crate) registry: Arc<Registry>,
     pub(crate) inboxes: Arc<[Inbox]>,
-    /// Taken away when the server stops, so that the store can close.
+    /// Removed when the server stops, so that the store can close.
     pub(crate) managers: Mutex<Option<Managers>>,
     /// The runtime configuration. Its writer replaces it.
     pub(crate) config: watch::Sender<Arc<Entries>>,
@@ -61,7 +63,7 @@ pub(crate) struct HandleState {
 /// Messages that are answered together.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// Under which they are answered.
+    /// The number of the answer.
     pub(crate) number: u64,
     pub(crate) messages: Vec<NewMessage>,
     pub(crate) batch_id: Option<BatchId>,
@@ -74,20 +76,20 @@ pub(crate) struct Managers {
     pub(crate) config: Arc<ConfigWriter>,
 }
 
-/// How the server is.
+/// The state and the figures of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// How far a confirmed message has got.
+    /// Where a confirmed message is stored.
     pub durability: Durability,
-    /// Where the server is in its life.
+    /// The state of the server.
     pub state: State,
-    /// How many queues there are.
+    /// The number of queues.
     pub queues: usize,
-    /// How many consumers there are.
+    /// The number of consumers.
     pub consumers: usize,
-    /// How many bytes of messages may be kept in memory.
+    /// How many bytes of messages the server may keep in memory.
     pub memory_budget: u64,
-    /// How many are.
+    /// How many bytes of messages are in memory.
     pub memory_used: u64,
     /// When the server was started.
     pub started_at: Timestamp,
@@ -97,23 +99,24 @@ impl Handle {
     /// Returns the queue of this name.
     ///
     /// # Errors
-    /// If there is none, or the server does not take calls.
+    /// If there is none, or the server does not accept calls.
     pub fn queue(&self, name: &str) -> Result<Arc<QueueEntry>, CallError> {
         self.accepting()?;
         let queue = self.0.registry.find(name);
         queue.ok_or_else(|| CallError::UnknownQueue(name.to_owned()))
     }
 
-    /// Returns up to `limit` queues whose names begin with `prefix` and come after `after`, in the order of their names.
+    /// Returns up to `limit` queues whose names begin with `prefix` and come after `after`, in the order of their
+    /// names.
     pub fn queues(&self, prefix: &str, after: &str, limit: usize) -> Vec<Arc<QueueEntry>> {
         self.0.registry.page(prefix, after, limit)
     }
 
-    /// Puts messages into a queue, scheduled as its hook says if it has one, and returns when those that were taken are
-    /// durable. What is known of a batch with an id is not stored again.
+    /// Puts messages into a queue, and returns when the accepted ones are durable. If the queue has an `on_enqueue`
+    /// hook, it decides on their schedules. Messages of a batch id that the broker remembers are not stored again.
     ///
     /// # Errors
-    /// If the call is refused as a whole.
+    /// If the broker refuses the whole call.
     pub async fn enqueue(
         &self,
         queue: &QueueEntry,
@@ -132,10 +135,10 @@ impl Handle {
         .await
     }
 
-    /// Takes the results of deliveries, and returns when those that were taken are durable.
+    /// Settles deliveries, and returns when the accepted results are durable.
     ///
     /// # Errors
-    /// If the call is refused as a whole.
+    /// If the broker refuses the whole call.
     pub async fn settle(
         &self,
         queue: &QueueEntry,
@@ -150,8 +153,8 @@ impl Handle {
         .await
     }
 
-    /// Hands frames of messages over, each answered under its number. All are of this queue, and what its hook says of
-    /// them is done already.
+    /// Puts frames of one queue into its inbox. Each frame is answered under its number. The caller has already asked
+    /// the queue's hook.
     pub(crate) async fn produce(
         &self,
         queue: &QueueEntry,
@@ -170,7 +173,7 @@ impl Handle {
         self.put(queue, Lane::Bulk, bytes, input).await
     }
 
-    /// Hands results over, answered under this number.
+    /// Puts the results of deliveries into the queue's inbox. They are answered under this number.
     pub(crate) async fn report(
         &self,
         queue: &QueueEntry,
@@ -191,7 +194,7 @@ impl Handle {
     /// Adds a consumer, without [credit](Consumer::credit) yet.
     ///
     /// # Errors
-    /// If there are as many as there may be, or the queue is gone.
+    /// If the limit on consumers is reached, or the queue was deleted.
     pub async fn subscribe(
         &self,
         queue: &Arc<QueueEntry>,
@@ -217,7 +220,7 @@ impl Handle {
         let inbox = self.0.inboxes[queue.thread].clone();
         let subscribe = Input::Subscribe(subscription);
         inbox.put(Lane::Calls, 0, subscribe).await?;
-        // From here on, whatever happens, its end follows its beginning.
+        // From here on, dropping the consumer unsubscribes it.
         let consumer = Consumer::new(id, queue.clone(), inbox, outgoing, permit);
         subscribed.await.map_err(|_| self.stopped())??;
         Ok(consumer)
@@ -226,7 +229,7 @@ impl Handle {
     /// Deletes all messages of a queue, and returns how many there were.
     ///
     /// # Errors
-    /// If the queue is gone, or the store fails.
+    /// If the queue was deleted, or the store fails.
     pub async fn purge(&self, queue: &QueueEntry) -> Result<u64, CallError> {
         let queue_id = queue.id;
         self.call(queue, Lane::Calls, 0, |ticket| Command::Purge {
@@ -236,20 +239,20 @@ impl Handle {
         .await
     }
 
-    /// Returns the statistics of a queue, after all that was put in before.
+    /// Returns the statistics of a queue. They include all calls that were put into its inbox before.
     ///
     /// # Errors
-    /// If the queue is gone.
+    /// If the queue was deleted.
     pub async fn inspect(&self, queue: &QueueEntry) -> Result<QueueStats, CallError> {
         let id = queue.id;
         self.query(queue, 1, move |broker, _| broker.stats(id))
             .await
     }
 
-    /// Returns some of a queue's fairness keys, and the cursor of the next page, if there is one.
+    /// Returns a page of a queue's fairness keys, and the cursor of the next page, if there is one.
     ///
     /// # Errors
-    /// If the queue is gone.
+    /// If the queue was deleted.
     pub async fn keys(
         &self,
         queue: &QueueEntry,
@@ -263,10 +266,10 @@ impl Handle {
         .await
     }
 
-    /// Returns why a fairness key waits. Changes nothing, and takes no turn.
+    /// Returns why a fairness key waits. Changes nothing, and costs the key no turn.
     ///
     /// # Errors
-    /// If the queue is gone, or the store takes no more writes.
+    /// If the queue was deleted, or the store takes no more writes.
     pub async fn explain(
         &self,
         queue: &QueueEntry,
@@ -279,23 +282,23 @@ impl Handle {
         .await
     }
 
-    /// Shows some of a queue's messages without leasing them. Changes nothing, and takes no turn.
+    /// Returns a page of a queue's messages without leasing them. Changes nothing, and costs no key a turn.
     ///
     /// # Errors
-    /// If the queue is gone, or the store cannot be read.
+    /// If the queue was deleted, or the store cannot be read.
     pub async fn peek(&self, queue: &QueueEntry, query: PeekQuery) -> Result<Peeked, CallError> {
         let id = queue.id;
         let found = self.browse(queue, query).await?;
         let count = found.messages.len();
         let ask = move |broker: &mut ServerBroker, now| {
-            let told = broker.peek(now, id, found.entries())?;
-            Ok((found, told))
+            let statuses = broker.peek(now, id, found.entries())?;
+            Ok((found, statuses))
         };
-        let (found, told) = self.query(queue, count, ask).await?;
-        Ok(found.with(id, told))
+        let (found, statuses) = self.query(queue, count, ask).await?;
+        Ok(found.with(id, statuses))
     }
 
-    /// Reads a page of what is stored of a queue.
+    /// Reads a page of the stored messages of a queue.
     pub(crate) async fn browse(
         &self,
         queue: &QueueEntry,
@@ -305,14 +308,14 @@ impl Handle {
         let turn = self.0.peeks.clone().acquire_owned().await;
         let shard = self.0.registry.shard(queue.id);
         let shard = shard.ok_or(Refused::QueueGone)?;
-        // The read keeps its turn until it is done, whether or not the caller still waits.
+        // The read keeps its turn until it is done, even if the caller no longer waits.
         let read = move || (peek::read(&*shard, &query), turn);
         let read = tokio::task::spawn_blocking(read).await;
         let (found, _turn) = read.map_err(|_| self.stopped())?;
         found.map_err(|failure| match failure {
             ReadError::Fenced { .. } => CallError::Refused(Refused::QueueGone),
             failure => {
-                tracing::error!(queue = %queue.name, error = %failure, "messages were not read for a peek");
+                tracing::error!(queue = %queue.name, error = %failure, "the messages for a peek could not be read");
                 CallError::ReadFailed
             }
         })
@@ -321,7 +324,7 @@ impl Handle {
     /// Creates a queue.
     ///
     /// # Errors
-    /// If the name is none or taken, there are too many, or the store fails.
+    /// If the name is invalid or taken, the limit on queues is reached, or the store fails.
     pub async fn create_queue(
         &self,
         name: &str,
@@ -332,10 +335,10 @@ impl Handle {
             .await
     }
 
-    /// Changes what is set for a queue, if `expected` is still its version or none is expected.
+    /// Changes the settings of a queue, if `expected` is its version or `None`.
     ///
     /// # Errors
-    /// If there is no such queue, it has changed, the change refuses, or the store fails.
+    /// If there is no such queue, it has another version, `change` fails, or the store fails.
     pub async fn update_queue(
         &self,
         name: String,
@@ -346,7 +349,7 @@ impl Handle {
             .await
     }
 
-    /// Deletes a queue and its messages for ever.
+    /// Deletes a queue and its messages. This cannot be undone.
     ///
     /// # Errors
     /// If there is no such queue, or the store fails.
@@ -354,17 +357,17 @@ impl Handle {
         self.manage(move |queues| queues.delete(&name)).await
     }
 
-    /// Returns what clients may at most ask for.
+    /// Returns the limits on requests.
     pub fn limits(&self) -> &LimitsConfig {
         &self.0.limits
     }
 
-    /// Returns the clock by which leases and delays run.
+    /// Returns the clock of leases and delays.
     pub fn clock(&self) -> Clock {
         self.0.clock
     }
 
-    /// Returns how the server is.
+    /// Returns the state and the figures of the server.
     pub fn info(&self) -> Info {
         Info {
             durability: self.0.durability,
@@ -377,12 +380,12 @@ impl Handle {
         }
     }
 
-    /// Returns where the server is in its life, now and from now on.
+    /// Returns a receiver of the server's state and of its changes.
     pub fn state(&self) -> watch::Receiver<State> {
         self.0.status.watch()
     }
 
-    /// Returns how often calls, streams and consumers have put anything in, for any queue.
+    /// Returns how many inputs calls, streams and consumers have put into all inboxes.
     pub(crate) fn puts(&self) -> u64 {
         self.0.inboxes.iter().map(Inbox::puts).sum()
     }
@@ -393,7 +396,7 @@ impl Handle {
 
     fn accepting(&self) -> Result<(), CallError> {
         match self.0.status.state() {
-            // What a failed server can still do, it does; the core refuses the rest.
+            // A failed server still executes calls that do not write; the core refuses the others.
             State::Ready | State::Failed => Ok(()),
             State::Starting | State::Stopping => Err(CallError::ShuttingDown),
         }
@@ -406,7 +409,7 @@ impl Handle {
         managers.ok_or(CallError::ShuttingDown)
     }
 
-    /// Gives a command to the queue's scheduler thread, and waits for its answer.
+    /// Sends a command to the queue's scheduler thread, and waits for the answer.
     pub(crate) async fn call<A>(
         &self,
         queue: &QueueEntry,
@@ -420,7 +423,7 @@ impl Handle {
         self.result(reply.await.unwrap_or(Reply::Stopped))
     }
 
-    /// Asks the broker on the queue's scheduler thread. `cost` says how much work the question is, in messages.
+    /// Runs a query on the queue's scheduler thread. `cost` is its amount of work, in messages.
     async fn query<A: Send + 'static>(
         &self,
         queue: &QueueEntry,
@@ -448,7 +451,7 @@ impl Handle {
         self.0.inboxes[queue.thread].put(lane, bytes, input).await
     }
 
-    /// Returns the result of a command that has come back.
+    /// Returns the result in a reply.
     pub(crate) fn result<A>(&self, reply: Reply<A>) -> Result<A, CallError> {
         match reply {
             Reply::Done(result) => result,
@@ -456,7 +459,7 @@ impl Handle {
         }
     }
 
-    /// Says why a command was dropped.
+    /// Returns why a command was dropped.
     pub(crate) fn stopped(&self) -> CallError {
         match self.0.status.state() {
             State::Failed => CallError::StoreUnavailable,
@@ -482,7 +485,7 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Refuses messages for a queue that takes dead letters only.
+/// Refuses producers' messages for a dead letter queue.
 pub(crate) fn takes_messages(queue: &QueueEntry) -> Result<(), CallError> {
     match queue.dead_letters_of() {
         None => Ok(()),

@@ -1,7 +1,7 @@
-//! Hooks, as a handle has them.
+//! `on_enqueue` hooks on the way into a queue.
 //!
-//! The order of one producer is kept: a call is one job, and a stream hands the next frames of a queue over when those
-//! before have passed. While they pass, the stream goes on with other queues.
+//! The messages of one producer keep their order: a call is one job, and a stream enqueues the next frames of a queue
+//! after the frames before them have passed the hook. Meanwhile the stream goes on with other queues.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::runtime::error::CallError;
 use crate::runtime::queues::registry::QueueEntry;
 use crate::runtime::threads::ticket::{Reply, ReplySender};
 
-/// Queues whose lines a stream keeps though nothing is in them.
-const IDLE_LINES_MAX: usize = 64;
+/// How many pipelines a stream keeps before it drops the idle ones.
+const IDLE_PIPELINES_MAX: usize = 64;
 
 impl Handle {
-    /// Lets the queue's `on_enqueue` say how messages are scheduled, if it has one, and returns them in their order. One
-    /// that is refused is among them, with the reason.
+    /// Lets the queue's `on_enqueue`, if it has one, decide on the schedules of messages, and returns them in their
+    /// order. A message that the hook refuses has its [`refusal`](NewMessage::refusal) set.
     ///
     /// # Errors
     /// If too many calls wait for the hook, or the server stops.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it has done nothing that anybody sees, but for the hook's figures.
+    /// If it is dropped before it completes, only the hook's figures have changed.
     pub(crate) async fn schedule(
         &self,
         queue: &QueueEntry,
@@ -41,8 +41,8 @@ impl Handle {
         Ok(applied(messages, verdicts))
     }
 
-    /// Lets the queue's `on_enqueue` say how dead letters are scheduled that come back to it, if it has one. Without one
-    /// there is nothing to say.
+    /// Asks the queue's `on_enqueue`, if it has one, about dead letters that return to the queue. Without a hook there
+    /// are no verdicts.
     ///
     /// # Errors
     /// If too many calls wait for the hook, or the server stops.
@@ -54,7 +54,8 @@ impl Handle {
         self.ask(queue, messages, Questions::Redrive).await
     }
 
-    /// Asks the queue's `on_enqueue` about messages, and returns them with a verdict for each; none if there is no hook.
+    /// Asks the queue's `on_enqueue` about messages, and returns them with a verdict for each. Without a hook there are
+    /// no verdicts.
     async fn ask<M: Clone>(
         &self,
         queue: &QueueEntry,
@@ -85,18 +86,18 @@ impl Handle {
                 Answer::Verdict(verdict) => Some(verdict),
                 Answer::Judged(_) => None,
             });
-            // If nobody waits any more, nobody is told.
+            // The caller may no longer wait.
             let _ = done.send(verdicts.collect());
             drop(place);
         });
         self.0.pool.submit(job);
         let verdicts = answers.await.map_err(|_| self.stopped())?;
-        // Nobody else has them, unless a worker was given up that still has.
+        // The worker has dropped its share, unless the pool gave up on that worker.
         let messages = Arc::try_unwrap(messages).unwrap_or_else(|shared| Vec::clone(&shared));
         Ok((messages, verdicts))
     }
 
-    /// Returns how many sandboxes there are for hooks.
+    /// Returns the number of sandboxes that run hooks.
     pub(crate) fn sandboxes(&self) -> usize {
         self.0.pool.sandboxes()
     }
@@ -111,33 +112,34 @@ fn applied(mut messages: Vec<NewMessage>, verdicts: Vec<Verdict>) -> Vec<NewMess
 
 /// The frames of one stream on their way through hooks.
 ///
-/// Each queue whose messages have to pass one has a line and a task of its own, which ends with the stream. How much is
-/// in the lines is bounded by what the stream may have unconfirmed.
+/// Each queue with a hook has a pipeline, which is a channel and a task. The task ends with the stream. The stream's
+/// window of unconfirmed messages bounds how much is in the pipelines.
 #[derive(Debug)]
 pub(crate) struct HookedFrames {
     handle: Handle,
     replies: ReplySender<EnqueueResults>,
-    lines: HashMap<QueueId, FramePipeline, RandomState>,
+    pipelines: HashMap<QueueId, FramePipeline, RandomState>,
 }
 
 #[derive(Debug)]
 struct FramePipeline {
     frames: mpsc::UnboundedSender<(Arc<QueueEntry>, Vec<Frame>)>,
-    /// How many handfuls of frames are in it.
+    /// How many groups of frames are in it.
     under_way: Arc<AtomicUsize>,
 }
 
 impl HookedFrames {
-    /// Makes lines for a stream that is answered here.
+    /// `replies` receives the answers to the frames of the stream.
     pub(crate) fn new(handle: Handle, replies: ReplySender<EnqueueResults>) -> Self {
         Self {
             handle,
             replies,
-            lines: HashMap::default(),
+            pipelines: HashMap::default(),
         }
     }
 
-    /// Hands frames over, after those of the same queue that were handed over before.
+    /// Enqueues frames, after all earlier frames of the same queue. Frames of a queue without a hook go straight to its
+    /// inbox.
     pub(crate) async fn produce(
         &mut self,
         queue: Arc<QueueEntry>,
@@ -146,20 +148,22 @@ impl HookedFrames {
         takes_messages(&queue)?;
         let hooks = queue.hooks.as_ref();
         let is_hooked = hooks.is_some_and(|hooks| hooks.defines(Hook::OnEnqueue));
-        let is_idle = |line: &FramePipeline| line.under_way.load(Ordering::Acquire) == 0;
-        // A queue that has lost its script may still have messages on the way.
-        if !is_hooked && self.lines.get(&queue.id).is_none_or(is_idle) {
+        let is_idle = |pipeline: &FramePipeline| pipeline.under_way.load(Ordering::Acquire) == 0;
+        // A queue whose script was removed may still have frames in its pipeline.
+        if !is_hooked && self.pipelines.get(&queue.id).is_none_or(is_idle) {
             return self.handle.produce(&queue, frames, &self.replies).await;
         }
-        if self.lines.len() > IDLE_LINES_MAX {
-            self.lines.retain(|_, line| !is_idle(line));
+        if self.pipelines.len() > IDLE_PIPELINES_MAX {
+            self.pipelines.retain(|_, pipeline| !is_idle(pipeline));
         }
         let (handle, replies) = (&self.handle, &self.replies);
-        let line = self.lines.entry(queue.id);
-        let line = line.or_insert_with(|| FramePipeline::start(handle.clone(), replies.clone()));
-        line.under_way.fetch_add(1, Ordering::AcqRel);
-        // The task ends after its line.
-        let _ = line.frames.send((queue, frames));
+        let pipeline = self
+            .pipelines
+            .entry(queue.id)
+            .or_insert_with(|| FramePipeline::start(handle.clone(), replies.clone()));
+        pipeline.under_way.fetch_add(1, Ordering::AcqRel);
+        // The task lives as long as this sender.
+        let _ = pipeline.frames.send((queue, frames));
         Ok(())
     }
 }
@@ -179,7 +183,7 @@ impl FramePipeline {
     }
 }
 
-/// Lets frames pass the hook of their queue, all in one job, and hands them over.
+/// Passes frames through the hook of their queue, all in one job, and enqueues them.
 async fn pass(
     handle: &Handle,
     queue: &QueueEntry,
@@ -197,7 +201,7 @@ async fn pass(
             }
             let numbers: Vec<u64> = frames.iter().map(|frame| frame.number).collect();
             if let Err(error) = handle.produce(queue, frames, replies).await {
-                // The tickets may have said so already; the first answer counts.
+                // Dropped tickets may have answered already; the first answer counts.
                 refuse(&numbers, &error, replies);
             }
         }

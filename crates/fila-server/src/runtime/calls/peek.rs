@@ -1,11 +1,11 @@
-//! Looking at messages without leasing them.
+//! Peeks: they show messages without leasing them.
 //!
-//! A peek reads a page of what is stored, away from the scheduler thread and from the readers that serve it, and then
-//! asks the scheduler how those messages are: it knows which are durable, which are gone, and who has the others. Both
-//! cost what the page costs, however deep the backlog is, and neither changes anything.
+//! A peek first reads a page of stored messages, on a thread of its own. Then it asks the scheduler thread for their
+//! status: which are durable, which are gone, and which are leased. The cost of both steps depends on the page, not on
+//! the depth of the backlog, and neither changes anything.
 //!
-//! Payloads are read before the scheduler is asked. So one that was missing though its message is still there is
-//! damaged, and not gone.
+//! Payloads are read before the scheduler thread is asked. So if a payload is missing and the message still exists, the
+//! payload is damaged.
 
 use bytes::Bytes;
 use fila_core::MessageStatus;
@@ -17,58 +17,56 @@ use fila_store::{
 
 use crate::runtime::queues::opening::report_damage;
 
-/// How many peeks read at the same time: what they hold in memory is bounded by this, and so is what they take of the
-/// disk. Others wait for their turn.
+/// How many peeks read at the same time. This bounds their memory and their share of the disk. Other peeks wait.
 pub(crate) const PEEKS: usize = 4;
 
-/// Bytes that one page shows, about: what its last message adds may come on top. Clients that are not told otherwise
-/// read 4 MiB.
+/// About how many bytes one page shows: the last message may exceed it. gRPC clients read 4 MiB by default.
 const SHOWN: u64 = 1 << 20;
 
-/// Bytes that are read for one page, about. More than are shown, if payloads are cut.
+/// About how many bytes are read for one page. If payloads are cut, more bytes are read than shown.
 const READ: u64 = 8 << 20;
 
-/// What a message takes in a page beside what it carries: ids, times, and the frame around them.
-const ITSELF: u64 = 256;
+/// The bytes of a message in a page besides its headers, body and names: ids, times, and framing.
+const SHOWN_OVERHEAD: u64 = 256;
 
-/// Which messages to look at.
+/// Which messages to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeekQuery {
-    /// Only those of this key.
+    /// Only messages of this key.
     pub fairness_key: Option<FairnessKey>,
-    /// Only those that come after this place.
+    /// Only messages after this one.
     pub after: Option<Locator>,
-    /// The most.
+    /// The most messages.
     pub messages: usize,
     /// After how many bytes to cut payloads.
     pub payload_bytes: Option<usize>,
 }
 
-/// Some of the messages of a queue, by fairness key, and within a key in the order in which they were accepted.
+/// A page of a queue's messages, by fairness key, and within a key in the order in which they were accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peeked {
-    /// Those that are there.
+    /// The messages.
     pub messages: Vec<PeekedMessage>,
-    /// Where to go on; nowhere at the end.
+    /// The message after which the next page begins. `None` at the end of the queue.
     pub next: Option<Locator>,
-    /// How many are there and cannot be read.
+    /// How many messages of the page cannot be read.
     pub damaged: usize,
 }
 
-/// A message that was looked at.
+/// A message of a peek.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeekedMessage {
-    /// What is stored of it beside its payload.
+    /// Its stored entry, without the payload.
     pub entry: StoredMessage,
     /// Its headers.
     pub headers: Vec<(String, String)>,
-    /// Its body, perhaps cut.
+    /// Its body, cut to the length that the query asks for.
     pub body: Bytes,
-    /// How it is.
+    /// Its status.
     pub status: MessageStatus,
 }
 
-/// What was stored when it was read.
+/// A page of stored messages.
 #[derive(Debug)]
 pub(crate) struct StoredPage {
     pub(crate) messages: Vec<(StoredMessage, Loaded)>,
@@ -83,11 +81,11 @@ impl StoredPage {
         self.messages.iter().map(|(entry, _)| entry)
     }
 
-    /// Returns what is still there, given what the scheduler has said of each, and reports what cannot be read.
-    pub(crate) fn with(self, queue: QueueId, told: Vec<Option<MessageStatus>>) -> Peeked {
+    /// Adds the status of each message, drops messages without one, and logs those that cannot be read.
+    pub(crate) fn with(self, queue: QueueId, statuses: Vec<Option<MessageStatus>>) -> Peeked {
         let mut damaged = self.damaged;
         let mut messages = Vec::with_capacity(self.messages.len());
-        for ((entry, loaded), status) in self.messages.into_iter().zip(told) {
+        for ((entry, loaded), status) in self.messages.into_iter().zip(statuses) {
             let Some(status) = status else {
                 continue;
             };
@@ -146,13 +144,14 @@ pub(crate) fn read(shard: &dyn Shard, query: &PeekQuery) -> Result<StoredPage, R
 
     let locators: Vec<Locator> = entries.iter().map(StoredMessage::locator).collect();
     let payloads = shard.load(&locators)?;
-    let last = match is_stopped {
-        true => locators.into_iter().next_back(),
-        false => read_last,
+    let last = if is_stopped {
+        locators.into_iter().next_back()
+    } else {
+        read_last
     };
     let is_more = is_stopped || page.next.is_some() && last.as_ref().is_some_and(is_ours);
     let mut damaged = page.damaged;
-    // What lies behind the end of this page is found again by the next.
+    // The next page finds the damage behind the end of this page.
     damaged.retain(|found| {
         let place = found.message.as_ref();
         place.is_none_or(|place| is_ours(place) && last.as_ref() >= Some(place))
@@ -165,7 +164,7 @@ pub(crate) fn read(shard: &dyn Shard, query: &PeekQuery) -> Result<StoredPage, R
     })
 }
 
-/// Returns how many of these messages fit into a page: one at least.
+/// Returns how many of these messages fit into a page, at least one.
 fn fitting(entries: &[StoredMessage], payload_bytes: Option<usize>) -> usize {
     let most = payload_bytes.map_or(u64::MAX, |most| most as u64);
     let (mut shown, mut read) = (0, 0);
@@ -180,13 +179,13 @@ fn fitting(entries: &[StoredMessage], payload_bytes: Option<usize>) -> usize {
         let name = entry.meta.deduplication_id.as_ref();
         let names = entry.meta.schedule.fairness_key.as_bytes().len();
         let names = names + name.map_or(0, |name| name.as_bytes().len());
-        shown += ITSELF + names as u64 + headers + body.min(most);
+        shown += SHOWN_OVERHEAD + names as u64 + headers + body.min(most);
         read += headers + body;
     }
     fitting
 }
 
-/// Takes headers and body out of a payload. What is cut keeps nothing of the rest in memory.
+/// Takes headers and body out of a payload. A body that is cut is copied, so that the rest can be freed.
 fn cut(payload: Payload, most: Option<usize>) -> (Vec<(String, String)>, Bytes) {
     let (headers, body) = payload.into_parts();
     match most {

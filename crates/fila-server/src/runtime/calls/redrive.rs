@@ -1,15 +1,16 @@
-//! Dead letters that go back to the queue that they come from.
+//! Redrives: they move dead letters back to the queue that they came from.
 //!
-//! A redrive walks once through what is stored of the dead letters, a page at a time. Of each page it takes those that
-//! were asked for, lets them through what every new message goes through, and has the scheduler move them: in one
-//! round with their deletion, and durable before the next page is read. So it can end at any time and another one goes on
-//! with the rest; and it takes no more of a round than a page, behind all that calls and streams have in it.
+//! A redrive walks once through the stored dead letters, page by page. It picks the messages that the query asks for,
+//! passes them through the queue's `on_enqueue` hook, and lets the scheduler thread move them. One round stores the
+//! messages in their queue and deletes the dead letters, and it is durable before the redrive reads the next page. So a
+//! redrive can end at any time, and another one continues with the rest. A page is the most that a redrive adds to a
+//! round.
 //!
-//! Live traffic comes first ([`Pace`]): while there is any, on whatever queue, pages are small, and between two of them there
-//! is a rest of several times what the last one took. Without any it goes as fast as it can.
+//! Live traffic comes first ([`Pace`]). While any queue has traffic, pages are small, and the redrive rests between two
+//! pages for several times the duration of the last page. Without traffic it goes as fast as it can.
 //!
-//! What becomes a dead letter while it walks is left for another redrive: otherwise one of messages that fail at once
-//! would have no end.
+//! A redrive skips messages that became dead letters after it began. Otherwise it would never end if the messages fail
+//! again at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,32 +26,32 @@ use crate::runtime::error::CallError;
 use crate::runtime::queues::registry::QueueEntry;
 use crate::runtime::threads::inbox::Lane;
 
-/// Messages of one page, while nobody else is at work. A round is about as large under load.
+/// Messages of one page without live traffic. A round is about as large under load.
 const PAGE: usize = 256;
 
-/// Messages of one page beside live traffic, whose messages wait for the round that it is in.
+/// Messages of one page beside live traffic, which waits for the round of the page.
 const SMALL_PAGE: usize = 32;
 
-/// How long the rest is between two pages beside live traffic, in times that the last one took; and at most.
+/// The rest between two pages beside live traffic: a multiple of the duration of the last page, and its maximum.
 const REST: u32 = 8;
 const REST_MAX: Duration = Duration::from_millis(100);
 
-/// How long nobody else has been at work when it is taken for quiet.
+/// After this time without live traffic, the redrive speeds up.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// Bytes that a message takes in an inbox, about.
+/// About how many bytes a message takes in an inbox.
 const MESSAGE_BYTES: usize = 512;
 
-/// How long to wait before a page is looked at again whose messages are being read for a consumer, and how often.
-const MOMENT: Duration = Duration::from_millis(5);
-const MOMENTS: u32 = 400;
+/// If a message of a page cannot be moved yet, the redrive tries the page again after this time, and this often.
+const RETRY_DELAY: Duration = Duration::from_millis(5);
+const RETRIES_MAX: u32 = 400;
 
 /// Which dead letters to redrive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedriveQuery {
-    /// Only those of this key.
+    /// Only dead letters of this key.
     pub fairness_key: Option<FairnessKey>,
-    /// Only those that have all of these headers.
+    /// Only dead letters that have all of these headers.
     pub headers: Vec<(String, String)>,
 }
 
@@ -61,29 +62,30 @@ impl RedriveQuery {
     }
 }
 
-/// A redrive that is under way.
+/// A redrive under way.
 #[derive(Debug)]
 pub struct Redriving {
     handle: Handle,
     from: Arc<QueueEntry>,
     to: Arc<QueueEntry>,
     query: RedriveQuery,
-    /// What has come later is left.
+    /// Messages that became dead letters later are skipped.
     begun_at: Timestamp,
     stamp: Option<RedriveStamp>,
     after: Option<Locator>,
-    moments: u32,
+    /// How often the present page was tried again.
+    retries: u32,
     pace: Pace,
     is_done: bool,
     progress: Progress,
 }
 
-/// How far a redrive is.
+/// The progress of a redrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Messages that were moved.
     pub redriven: u64,
-    /// Messages that were left because a consumer has them.
+    /// Messages that were skipped because a consumer has leased them.
     pub leased: u64,
     /// Messages that were looked at.
     pub seen: u64,
@@ -100,14 +102,14 @@ struct DeadLetterPage {
     next: Option<Locator>,
 }
 
-/// What became of one page.
+/// The outcome of one page.
 #[derive(Debug, Default)]
 struct PageOutcome {
     moved: u64,
     leased: u64,
-    /// How many can be moved in a moment: they are just being read for a consumer, or the round was full.
+    /// How many can be moved a little later: the broker is reading them for a consumer, or the round was full.
     unfinished: u64,
-    /// Why the round took no more.
+    /// Set if the round was full.
     full: Option<EnqueueError>,
     refused: Option<EnqueueError>,
 }
@@ -116,7 +118,7 @@ impl Handle {
     /// Begins to move dead letters back to their queue.
     ///
     /// # Errors
-    /// If the queue does not hold dead letters, or those of a queue that is gone.
+    /// If `from` is no dead letter queue, or its queue was deleted.
     pub fn redrive(
         &self,
         from: &Arc<QueueEntry>,
@@ -132,8 +134,9 @@ impl Handle {
             begun_at: self.clock().now(),
             stamp: None,
             after: None,
-            moments: 0,
-            // Nothing is moved in the millisecond in which it begins: what dies after the first step has died later than that.
+            retries: 0,
+            // The first page is moved after the millisecond of `begun_at`, so that a message which fails again is later
+            // than it.
             pace: Pace::new(Instant::now() + Duration::from_millis(1)),
             is_done: false,
             progress: Progress::default(),
@@ -142,12 +145,12 @@ impl Handle {
 }
 
 impl Redriving {
-    /// Returns how far it is.
+    /// Returns the progress so far.
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Tells whether there is nothing more to look at.
+    /// Tells whether it has reached the end of the dead letters.
     pub fn is_done(&self) -> bool {
         self.is_done
     }
@@ -212,7 +215,7 @@ impl Redriving {
         Ok(page)
     }
 
-    /// Goes on to the next page, or stays on this one if some of its messages can be moved a moment later.
+    /// Goes on to the next page, or stays on this one if some of its messages can be moved a little later.
     async fn finish_page(
         &mut self,
         page: DeadLetterPage,
@@ -222,20 +225,20 @@ impl Redriving {
             return Err(CallError::Redrive(refused));
         }
         if outcome.moved > 0 {
-            self.moments = 0;
+            self.retries = 0;
         }
-        if outcome.unfinished > 0 && self.moments < MOMENTS {
-            // Reads the same page again, which no longer has the messages that were moved.
-            self.moments += 1;
+        if outcome.unfinished > 0 && self.retries < RETRIES_MAX {
+            // The same page again, without the messages that were moved.
+            self.retries += 1;
             self.progress.seen += outcome.moved;
-            tokio::time::sleep(MOMENT).await;
+            tokio::time::sleep(RETRY_DELAY).await;
             return Ok(());
         }
         if let Some(full) = outcome.full {
             return Err(CallError::Redrive(full));
         }
-        self.moments = 0;
-        // A message that is still being read goes to a consumer.
+        self.retries = 0;
+        // A message that is still being read will be leased to a consumer.
         self.progress.leased += outcome.leased + outcome.unfinished;
         self.progress.seen += page.seen;
         self.is_done = page.next.is_none();
@@ -243,8 +246,8 @@ impl Redriving {
         Ok(())
     }
 
-    /// Tells whether a message has become a dead letter since this began. One from the future has not: the clock was set
-    /// back before the server was started.
+    /// Tells whether a message became a dead letter after the redrive began. A time in the future does not count: the
+    /// wall clock was set back before the server started.
     fn has_come_since(&self, moment: Timestamp) -> bool {
         is_between(self.begun_at, moment, self.handle.clock().now())
     }
@@ -260,12 +263,11 @@ impl Redriving {
         self.handle.browse(&self.from, query).await
     }
 
-    /// Lets messages through what every new message of their queue goes through.
+    /// Passes messages through the `on_enqueue` hook of their queue.
     ///
-    /// The queue's `on_enqueue` says anew whose share a message uses, and by which throttles it goes. Without one a
-    /// message comes back under the key that it had.
+    /// The hook decides anew on the fairness key and the throttle keys. Without a hook a message keeps its schedule.
     async fn admit(&self, messages: Vec<StoredMessage>) -> Result<Vec<MovedMessage>, CallError> {
-        // Its script may be another one by now.
+        // The queue is looked up again because its script may have changed.
         let to = self.handle.queue(self.to.name.as_str())?;
         let (messages, verdicts) = self.handle.schedule_again(&to, messages).await?;
         let mut verdicts = verdicts.into_iter();
@@ -303,13 +305,13 @@ impl Redriving {
     }
 }
 
-/// How fast a redrive goes: it gives way to whoever else puts anything in.
+/// The pace of a redrive: it slows down while there is live traffic.
 #[derive(Debug)]
 struct Pace {
-    /// How often this redrive has put anything in, and how often all others had when last looked at.
+    /// Inputs of this redrive, and of all others at the last look.
     own: u64,
     others: u64,
-    /// When others were last seen at work. It begins as if they were just now.
+    /// When live traffic was last seen. A redrive begins as if it had just seen some.
     busy_at: Instant,
     is_quiet: bool,
     rest_until: Instant,
@@ -326,7 +328,7 @@ impl Pace {
         }
     }
 
-    /// Takes note of how often all together have put anything in.
+    /// Compares the number of all inputs with the last look.
     fn look(&mut self, now: Instant, puts: u64) {
         let others = puts.wrapping_sub(self.own);
         if others != self.others {
@@ -336,19 +338,17 @@ impl Pace {
         self.is_quiet = now.duration_since(self.busy_at) >= QUIET;
     }
 
-    /// Returns how many messages to look at next.
+    /// Returns how many messages the next page has.
     fn page(&self) -> usize {
-        match self.is_quiet {
-            true => PAGE,
-            false => SMALL_PAGE,
-        }
+        if self.is_quiet { PAGE } else { SMALL_PAGE }
     }
 
-    /// Says when to go on after a page that took from then till now.
+    /// Sets the end of the rest after a page that took from `began` to `now`.
     fn rest(&mut self, began: Instant, now: Instant) {
-        let rest = match self.is_quiet {
-            true => Duration::ZERO,
-            false => (now.duration_since(began) * REST).min(REST_MAX),
+        let rest = if self.is_quiet {
+            Duration::ZERO
+        } else {
+            (now.duration_since(began) * REST).min(REST_MAX)
         };
         self.rest_until = now + rest;
     }
@@ -371,7 +371,7 @@ impl PageOutcome {
                     outcome.full = Some(full);
                 }
                 Err(RedriveError::Refused(refused)) => outcome.refused = Some(refused),
-                // It was consumed, or another redrive has moved it.
+                // The message was consumed, or another redrive has moved it.
                 Err(_) => {}
             }
         }
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(pace.page(), SMALL_PAGE);
         pace.rest(at(0), at(3));
         assert_eq!(pace.rest_until, at(3) + REST * Duration::from_millis(3));
-        // What it puts in itself is not taken for live traffic.
+        // Its own inputs do not count as live traffic.
         pace.own += 7;
         pace.look(at(249), 107);
         assert_eq!(pace.page(), SMALL_PAGE);
@@ -415,7 +415,7 @@ mod tests {
         pace.rest(at(250), at(260));
         assert_eq!(pace.rest_until, at(260));
         pace.look(at(900), 108);
-        assert_eq!(pace.page(), SMALL_PAGE, "somebody is there");
+        assert_eq!(pace.page(), SMALL_PAGE, "there is live traffic");
         pace.rest(at(900), at(1900));
         assert_eq!(pace.rest_until, at(1900) + REST_MAX, "it is not starved");
         pace.look(at(1900), 108);

@@ -1,33 +1,25 @@
-//! The runtime configuration, as a handle has it.
+//! The handle's calls that read and change the runtime configuration.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-
-use fila_store::{Expected, Version};
-use tokio::sync::watch;
 
 use crate::runtime::calls::handle::Handle;
 use crate::runtime::config::writer::ConfigWriter;
 use crate::runtime::error::CallError;
 use crate::runtime_config::{Entries, Entry};
+use fila_store::{Expected, Version};
 
 impl Handle {
-    /// Returns the runtime configuration as it is now. It waits for nobody: what is stored meanwhile is in the next one.
+    /// Returns the present runtime configuration, without waiting for changes under way.
     pub fn config(&self) -> Arc<Entries> {
         self.0.config.borrow().clone()
     }
 
-    /// Returns the runtime configuration, now and from now on. Whoever waits for a change is woken before the change is
-    /// answered; of changes in quick succession only the last may be seen.
-    pub fn watch_config(&self) -> watch::Receiver<Arc<Entries>> {
-        self.0.config.subscribe()
-    }
-
-    /// Sets an entry, if it is in the expected state. When this returns it is stored, and whoever looks sees it. To set
-    /// what is set already changes nothing.
+    /// Sets an entry, if it is in the expected state. When this returns, the entry is stored and [`Handle::config`]
+    /// shows it. Setting the present value changes nothing.
     ///
     /// # Errors
-    /// If the key or the value is refused, the entry is in another state, there is no room, or the store fails.
+    /// If the key or the value is invalid, the entry is in another state, a limit is reached, or the store fails.
     pub async fn set_config(
         &self,
         key: String,
@@ -39,7 +31,7 @@ impl Handle {
             .await
     }
 
-    /// Removes an entry, if `expected` is its version or none is expected.
+    /// Removes an entry, if `expected` is its version or `None`.
     ///
     /// # Errors
     /// If there is no such entry, it has another version, or the store fails.
@@ -58,7 +50,7 @@ impl Handle {
         change: impl FnOnce(&ConfigWriter) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
         let writer = self.managers()?.config;
-        // Waiting here takes no thread, however many want to change something.
+        // Waiting here blocks no thread, however many callers wait.
         let turn = self.0.config_turn.clone().acquire_owned().await;
         let changed = tokio::task::spawn_blocking(move || (change(&writer), turn)).await;
         let (changed, _turn) = changed.map_err(|_| self.stopped())?;

@@ -1,7 +1,7 @@
-//! The buckets of throttles, kept in step with the runtime configuration.
+//! Applies the throttles of the runtime configuration to the token buckets.
 //!
-//! A change fills the buckets anew before it is answered, and is in the inbox of every scheduler thread then: whoever waits
-//! for a token is looked at again right away, and nobody polls.
+//! Before a change is answered, the buckets have it, and every scheduler thread has a command in its inbox to check the
+//! throttled messages again. No thread polls.
 
 use std::sync::Arc;
 
@@ -21,8 +21,7 @@ pub(crate) struct Throttling {
 }
 
 impl Throttling {
-    /// Sets up the throttles that are stored. Their buckets are empty: how much they gave before the server stopped is
-    /// not known, and a restart is no reason for a second burst.
+    /// Sets up the stored throttles. Their buckets begin empty, so that a restart gives no second burst.
     pub(crate) fn resume(&self, throttles: &Throttles) {
         let now = self.clock.now();
         for (name, setting) in throttles.iter() {
@@ -34,7 +33,7 @@ impl Throttling {
         }
     }
 
-    /// Follows a change, and wakes whoever waits for what has changed.
+    /// Applies a change, and tells the scheduler threads which keys have changed.
     pub(crate) fn follow(&self, before: &Throttles, after: &Throttles) {
         let now = self.clock.now();
         let mut keys = Vec::new();
@@ -42,7 +41,7 @@ impl Throttling {
         for name in names {
             let (old, new) = (before.get(name), after.get(name));
             let Ok(key) = ThrottleKey::parse(name) else {
-                continue; // no message can name it
+                continue; // no message can have this key
             };
             if old == new || keys.contains(&key) {
                 continue;

@@ -1,9 +1,8 @@
-//! Changes of the runtime configuration: one at a time, the store first, then everybody.
+//! Changes the runtime configuration, one change at a time.
 //!
-//! It blocks, and runs on threads made for that. A change that has begun is finished, whether or not its caller still
-//! waits. What is not stored is not published; what is published is the next state as a whole, so that nobody ever
-//! sees half of a change. Every change leaves a line in the log, with the length of the value and not the value itself:
-//! it may be a secret.
+//! The writer stores a change, then publishes the next state as a whole, so that no reader sees half of a change. It
+//! blocks, and runs on threads that may block. A change that has begun is finished even if its caller no longer waits.
+//! Every change is logged with the length of its value, not with the value, which may be a secret.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +22,7 @@ use crate::runtime_config::{self, Entries, Entry};
 /// Changes the runtime configuration.
 pub(crate) struct ConfigWriter {
     pub(crate) store: Arc<dyn Store>,
-    /// The present entries, which readers borrow and watch.
+    /// The present entries, which all readers share.
     pub(crate) entries: watch::Sender<Arc<Entries>>,
     pub(crate) limits: LimitsConfig,
     pub(crate) status: Arc<Status>,
@@ -43,7 +42,7 @@ pub(crate) fn load(engine: &impl Engine) -> Result<Entries, StartError> {
             source,
         })?;
         if runtime_config::check(entry.key.as_str(), &entry.value).is_err() {
-            // Without the reason, which would show the value.
+            // The reason would show the value, which may be a secret.
             warn!(key = %entry.key, "an entry of the runtime configuration is not allowed and has no effect; set it anew");
         }
         Ok(entry)
@@ -59,7 +58,7 @@ pub(crate) fn load(engine: &impl Engine) -> Result<Entries, StartError> {
 
 impl ConfigWriter {
     fn refused(&self, key: &ConfigKey, failure: &EngineError) -> CallError {
-        // Nobody else writes: another version than the one we know is left by a write that failed.
+        // There is one writer, so an unexpected version is the trace of a failed write.
         let is_failure = matches!(
             failure,
             EngineError::Commit(_) | EngineError::Read(_) | EngineError::Conflict { .. }
@@ -85,7 +84,7 @@ impl ConfigWriter {
         within("value", value.len(), values, "limits.config_value_bytes")
     }
 
-    /// Checks that there is room for an entry in the place of this one. What does not grow always fits.
+    /// Checks that an entry of `bytes` bytes fits in place of `old`. An entry that does not grow always fits.
     fn has_room(&self, now: &Entries, old: Option<&Entry>, bytes: usize) -> Result<(), CallError> {
         let max = self.limits.runtime_config.entries;
         if old.is_none() && now.len() >= max {
@@ -130,7 +129,7 @@ impl ConfigWriter {
         expected: Expected,
         client: Option<SocketAddr>,
     ) -> Result<Arc<Entry>, CallError> {
-        // Before anything else, since other refusals show the key.
+        // This check goes first, because other errors show the key.
         self.fits(key, &value)?;
         runtime_config::check(key, &value)?;
         let key = ConfigKey::parse(key).map_err(|error| CallError::Invalid(error.to_string()))?;

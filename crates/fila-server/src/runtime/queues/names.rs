@@ -1,4 +1,4 @@
-//! What a queue may be called.
+//! The names that a queue may have.
 
 use fila_store::QueueName;
 

@@ -1,13 +1,13 @@
-//! The threads that store rounds, in the order in which their scheduler thread has sealed them.
+//! The commit threads: they store rounds, in the order in which their scheduler thread has sealed them.
 //!
-//! A round is staged, then settled, which is when it is on the disk. While one thread settles what was staged, the
-//! other stages what comes, and all of that is settled in one go afterwards: by the thread that settles, if it is
-//! still at it, else by the one that has staged. So there is always one that listens, a round that comes alone is stored
-//! by the thread that has taken it, and under load each sync covers all that has come during the one before. Without
-//! syncs there is nothing to wait for, and one thread does it.
+//! A round is staged (written), then settled (synced to the disk). While one thread settles the staged rounds, the
+//! other one stages the next rounds. One settle then covers all of them: the settling thread does it if it is still in
+//! its loop, otherwise the staging thread. So one thread always listens, a single round is stored by the thread that
+//! took it, and under load each sync covers all rounds that arrived during the sync before. Without syncs, one thread
+//! is enough.
 //!
-//! A queue that was deleted while its changes were on their way does not take the others of the round with it: the
-//! round is stored without it. A store that fails is not written to again.
+//! If a queue was deleted in the meantime, the round is stored without the changes of that queue. After the store has
+//! failed once, nothing is written to it any more.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ pub(crate) fn threads(durability: Durability) -> usize {
     }
 }
 
-/// What the threads that store the rounds of one scheduler thread work with.
+/// The state that the commit threads of one scheduler thread share.
 #[derive(Debug)]
 pub(crate) struct Committer<E: Engine> {
     pub(crate) engine: Arc<E>,
@@ -39,7 +39,7 @@ pub(crate) struct Committer<E: Engine> {
     pub(crate) status: Arc<Status>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) events: Sender<Event>,
-    /// Whoever holds it takes the next round.
+    /// The thread that holds the lock takes the next round.
     pub(crate) rounds: Mutex<Receiver<Round>>,
     pub(crate) staged: Mutex<StagedRounds>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Committer<E: Engine> {
 #[derive(Debug, Default)]
 pub(crate) struct StagedRounds {
     rounds: Vec<StagedRound>,
-    /// Whether a thread is settling, and will see to all that is put in line.
+    /// Whether a thread is settling. That thread also settles all rounds that are added.
     is_settling: bool,
 }
 
@@ -61,7 +61,7 @@ struct StagedRound {
 
 #[derive(Debug)]
 enum StageOutcome {
-    /// As settling it turns out.
+    /// Written. Settling decides on the outcome.
     Staged {
         round: Round,
         fenced: Vec<QueueId>,
@@ -74,7 +74,7 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<E: Engine> Committer<E> {
-    /// Stores rounds as they come, until the scheduler thread hangs up.
+    /// Stores rounds as they arrive, until the scheduler thread drops its sender.
     pub(crate) fn run(&self) {
         let _report = PanicReport(&self.events);
         while let Some(is_mine) = self.stage_next() {
@@ -87,7 +87,7 @@ impl<E: Engine> Committer<E> {
         }
     }
 
-    /// Stages the next round, and tells whether this thread is to settle it; none if there will be no more.
+    /// Stages the next round, and tells whether this thread has to settle it. Returns `None` after the last round.
     fn stage_next(&self) -> Option<bool> {
         let rounds = hold(&self.rounds);
         let round = rounds.recv().ok()?;
@@ -97,7 +97,7 @@ impl<E: Engine> Committer<E> {
         Some(!std::mem::replace(&mut staged_rounds.is_settling, true))
     }
 
-    /// Takes what is to be settled now. If it is nothing, the thread is not settling any more.
+    /// Takes the staged rounds. If there are none, this thread stops settling.
     fn take_staged(&self) -> Option<Vec<StagedRound>> {
         let mut staged_rounds = hold(&self.staged);
         staged_rounds.is_settling = !staged_rounds.rounds.is_empty();
@@ -147,7 +147,7 @@ impl<E: Engine> Committer<E> {
         }
     }
 
-    /// Returns what has become of each.
+    /// Settles rounds, and returns the outcome of each.
     fn settle(&self, staged: Vec<StagedRound>) -> Vec<Committed> {
         let is_staged =
             |staged: &StagedRound| matches!(staged.outcome, StageOutcome::Staged { .. });
@@ -185,7 +185,7 @@ impl<E: Engine> Committer<E> {
     }
 }
 
-/// Returns a shard as its engine knows it.
+/// Returns a shard as its concrete type.
 fn concrete<E: Engine>(shard: &dyn Shard) -> &E::Shard {
     let shard: &dyn Any = shard;
     shard
@@ -221,7 +221,7 @@ mod tests {
 
     type Committing = Committer<MemoryEngine>;
 
-    /// Returns a committer, the way to it, and what it says.
+    /// Returns a committer, the channel to it, and its events.
     fn committer(disk: &MemoryDisk) -> (Committing, Sender<Round>, Receiver<Event>) {
         let (rounds, rounds_to_commit) = crossbeam_channel::unbounded();
         let (events, events_to_take) = crossbeam_channel::unbounded();

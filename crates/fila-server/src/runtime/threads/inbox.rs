@@ -1,15 +1,15 @@
-//! What waits for a scheduler thread, and how much of it may.
+//! The inbox of a scheduler thread, and its bounds.
 //!
-//! Clients put commands in as there is room for them: room is counted in KiB, so that a thousand large messages
-//! cannot hide behind a limit of a thousand commands. Whoever finds no room waits, first come, first served, without
-//! a thread and without a lock. What must never wait goes in at any time: openings and closings of queues, which are
-//! few, and the ends of consumers, of which each has one.
+//! Callers put commands in while there is room. Room is counted in KiB, because a limit on commands would not bound
+//! large messages. A caller that finds no room waits, first come, first served, without a thread and without a lock.
+//! Inputs that must never wait go in at any time. They are few: the opening and closing of queues, and the end of each
+//! consumer.
 //!
-//! There are two lanes. What single calls and consumers send is taken first; what produce streams send, thousands of
-//! messages ahead of their answers, is taken as the next round has room for it. So a call that enqueues one message
-//! does not queue up behind a stream that enqueues a million. Streams have room for two rounds only: beyond that they
-//! wait, each with one handful of frames, and are let in in turns. So a stream that sends little does not queue up
-//! behind those that send much, either.
+//! There are two lanes. The scheduler thread takes calls and consumers' results first. It takes the frames of produce
+//! streams, which send thousands of messages ahead of their answers, as far as the next round has room. So a call that
+//! enqueues one message does not wait behind a stream that enqueues a million. Streams have room for two rounds only.
+//! Beyond that each of them waits with a few frames, and they take turns. So a stream that sends little does not wait
+//! behind streams that send much, either.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::runtime::error::CallError;
 use crate::runtime::queues::registry::Figures;
 use crate::runtime::threads::ticket::ServerTickets;
 
-/// What a scheduler thread is told.
+/// An input of a scheduler thread.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// Takes over a queue.
@@ -36,20 +36,20 @@ pub(crate) enum Input {
     Commands(Vec<Command<ServerTickets>>),
     /// Answers a query.
     Query(Query),
-    /// Adds a consumer, and sends it what is for it.
+    /// Adds a consumer, and sends it its deliveries.
     Subscribe(Subscription),
-    /// Finishes what is under way, then ends. Comes at the end of each lane.
+    /// Finishes the work under way, then ends. It is the last input of each lane.
     Stop,
 }
 
-/// A queue to be taken over.
+/// A queue that the scheduler thread is to serve.
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) queue: QueueId,
     pub(crate) recovery: Box<Recovery>,
-    /// Where to keep its figures.
+    /// Where to publish its figures.
     pub(crate) figures: Arc<Figures>,
-    /// Dropped when the queue is there: what waits in the other lane may be for it.
+    /// Dropped when the queue is open. The opener waits for that, because the other lane may have inputs for the queue.
     pub(crate) opened: Sender<()>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) type Ask = Box<dyn FnOnce(&mut ServerBroker, Timestamp) + Send>;
 
 /// A question to the broker of a scheduler thread. It sends its own answer.
 pub(crate) struct Query {
-    /// How much work it is, in messages.
+    /// The amount of work, in messages.
     pub(crate) cost: usize,
     pub(crate) run: Ask,
 }
@@ -83,7 +83,7 @@ impl fmt::Debug for Query {
     }
 }
 
-/// An input, how many bytes it carries, and the room it takes.
+/// An input, its bytes, and the room that it takes in KiB.
 #[derive(Debug)]
 pub(crate) struct Queued {
     input: Input,
@@ -91,22 +91,22 @@ pub(crate) struct Queued {
     room: usize,
 }
 
-/// Who is served first.
+/// A lane of an inbox. The first is served before the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Calls, and what consumers say.
+    /// Calls, and results from consumers.
     Calls,
     /// Frames of produce streams.
     Bulk,
 }
 
-/// The way in.
+/// The sending side of an inbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     calls: Sender<Queued>,
     bulk: Sender<Queued>,
     room: Rooms,
-    /// How often anything was put in that has to find room.
+    /// How many inputs were put in that need room.
     puts: Arc<AtomicU64>,
 }
 
@@ -118,7 +118,7 @@ struct Rooms {
 }
 
 impl Rooms {
-    /// Returns the room of a lane that is free, and all there is.
+    /// Returns the free room of a lane, and its capacity.
     fn of(&self, lane: Lane) -> &(Arc<Semaphore>, u32) {
         match lane {
             Lane::Calls => &self.calls,
@@ -127,19 +127,19 @@ impl Rooms {
     }
 }
 
-/// The other end, which is the scheduler thread's.
+/// The receiving side of an inbox, which the scheduler thread owns.
 #[derive(Debug)]
 pub(crate) struct InboxReceiver {
     pub(crate) calls: Receiver<Queued>,
     pub(crate) bulk: Receiver<Queued>,
     room: Rooms,
-    /// What was next when its bytes did not fit.
+    /// The next input, if its bytes did not fit.
     held: Option<(Lane, Queued)>,
 }
 
-/// Returns both ends of an inbox with room for so many bytes of calls, and of what streams send.
+/// Returns both sides of an inbox. `bytes` bounds the lane of calls, `bulk_bytes` the lane of streams.
 pub(crate) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, InboxReceiver) {
-    // Room is what bounds it: a channel of a fixed length would be one more limit, in another unit.
+    // The semaphores bound the channels. A fixed channel length would be one more limit, in another unit.
     let (calls, calls_out) = crossbeam_channel::unbounded();
     let (bulk, bulk_out) = crossbeam_channel::unbounded();
     let room = |bytes: usize| {
@@ -166,10 +166,10 @@ pub(crate) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, InboxReceiver) {
 }
 
 impl Inbox {
-    /// Puts an input in that carries so many bytes, once there is room.
+    /// Puts in an input of `bytes` bytes, once there is room.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it has put nothing in.
+    /// If it is dropped before it completes, it has put nothing in.
     pub(crate) async fn put(
         &self,
         lane: Lane,
@@ -178,7 +178,7 @@ impl Inbox {
     ) -> Result<(), CallError> {
         let (free, capacity) = self.room.of(lane);
         let room = u32::try_from(1 + (bytes >> 10)).unwrap_or(u32::MAX);
-        // What is larger than all room there is waits until it is alone.
+        // An input that is larger than the whole inbox waits until the inbox is empty.
         let room = room.min(*capacity);
         let permit = free.acquire_many(room).await;
         permit.map_err(|_| CallError::ShuttingDown)?.forget();
@@ -188,7 +188,7 @@ impl Inbox {
             bytes,
             room: room as usize,
         };
-        // If the thread is gone, the ticket that is dropped here says so.
+        // If the thread has ended, dropping the ticket here tells the caller.
         let _ = match lane {
             Lane::Calls => self.calls.send(queued),
             Lane::Bulk => self.bulk.send(queued),
@@ -196,12 +196,12 @@ impl Inbox {
         Ok(())
     }
 
-    /// Returns how often calls, streams and consumers have put anything in.
+    /// Returns how many inputs calls, streams and consumers have put in.
     pub(crate) fn puts(&self) -> u64 {
         self.puts.load(Ordering::Relaxed)
     }
 
-    /// Puts an input in at once.
+    /// Puts in an input at once, without room.
     pub(crate) fn put_now(&self, input: Input) {
         let queued = Queued {
             input,
@@ -211,7 +211,7 @@ impl Inbox {
         let _ = self.calls.send(queued);
     }
 
-    /// Tells the thread to stop, after all that is in both lanes.
+    /// Tells the thread to stop once it has taken all inputs of both lanes.
     pub(crate) fn stop(&self) {
         for lane in [Lane::Calls, Lane::Bulk] {
             self.room.of(lane).0.close();
@@ -227,8 +227,7 @@ impl Inbox {
 }
 
 impl InboxReceiver {
-    /// Returns what waits next in a lane and how many bytes it carries, and makes room; nothing, if its bytes do not
-    /// fit.
+    /// Takes the next input of a lane with its bytes, and frees its room. Returns `None` if its bytes do not fit.
     pub(crate) fn try_take(
         &mut self,
         lane: Lane,
@@ -236,7 +235,7 @@ impl InboxReceiver {
     ) -> Option<(Input, usize)> {
         let queued = match self.held.take() {
             Some((of, queued)) if of == lane => queued,
-            // What is held in one lane holds up the other: it was there first.
+            // An input that is held in one lane also holds up the other lane: it came first.
             Some(held) => {
                 self.held = Some(held);
                 return None;
@@ -256,7 +255,7 @@ impl InboxReceiver {
         Some((queued.input, queued.bytes))
     }
 
-    /// Tells whether what is next did not fit.
+    /// Tells whether the next input did not fit.
     pub(crate) fn is_holding(&self) -> bool {
         self.held.is_some()
     }
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_finds_no_room_waits_until_there_is_some() {
+    async fn a_put_waits_until_there_is_room() {
         let (inbox, mut receiver) = inbox(64 << 10, 64 << 10);
         inbox.put(Lane::Calls, 40 << 10, credit()).await.unwrap();
         let mut second = Box::pin(inbox.put(Lane::Calls, 40 << 10, credit()));
@@ -305,7 +304,7 @@ mod tests {
         let mut again = Box::pin(inbox.put(Lane::Bulk, 63 << 10, credit()));
         assert!(futures_util::poll!(&mut again).is_pending());
         assert!(next().is_some());
-        // It asked before the other asked again.
+        // The modest stream asked before the greedy one asked again.
         modest.await.unwrap();
         assert!(matches!(next(), Some((Input::Stop, 0))));
         again.await.unwrap();

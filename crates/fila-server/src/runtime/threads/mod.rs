@@ -1,4 +1,4 @@
-//! The threads of a server, and what goes between them: inputs, rounds, events and tickets.
+//! The threads of a server, and the messages between them: inputs, rounds, events and tickets.
 
 pub(super) mod commit;
 pub(super) mod failure_hooks;

@@ -1,9 +1,9 @@
-//! The thread that decides: it owns a broker, and nothing else touches it.
+//! The scheduler thread: it owns a broker, and no other thread touches that broker.
 //!
-//! A turn takes the events that are there, then a bounded number of inputs, lets the broker deliver, passes its
-//! effects on, and hands the next round to the commit threads. Then it waits for input, or until the broker's next
-//! timer. While the broker is full, inputs stay in the inbox and their senders wait. A turn costs what
-//! has happened in it, however many queues, keys and messages there are.
+//! A turn takes the pending events, then a bounded number of inputs, lets the broker deliver, hands the next round to
+//! the commit threads, and passes on the broker's effects. Then the thread waits for input or for the broker's next
+//! timer. While the broker is full, inputs stay in the inbox and their senders wait. The cost of a turn depends on the
+//! events and inputs in it, not on the number of queues, keys or messages.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -26,27 +26,27 @@ use crate::runtime::threads::inbox::{InboxReceiver, Input, Lane, ServerBroker, S
 use crate::runtime::threads::reader::BlockingJob;
 use crate::runtime::threads::ticket::ServerTickets;
 
-/// Messages and results that are taken in one turn, about: a millisecond of work, so that timers are on time.
+/// About how many messages and results one turn takes: a millisecond of work, so that timers fire on time.
 const TURN: usize = 128;
 
-/// Messages and bytes of a round beyond which streams wait for the next one. A larger round is hardly cheaper for each
-/// message, and everybody whose message is in it, or in the one after it, waits for all of it.
+/// Streams wait for the next round once a round has this many messages or bytes. A larger round is hardly cheaper per
+/// message, and every caller with a message in it, or in the round after it, waits for all of it.
 const ROUND_MESSAGES: usize = 1_024;
 pub(crate) const ROUND_BYTES: usize = 2 << 20;
 
-/// What the other threads tell a scheduler thread. There is room for it at any time: a broker has a few rounds under
-/// way, and one load per key.
+/// A message from another thread to a scheduler thread. Their channel is unbounded: a broker has only a few rounds
+/// under way, and one load per key.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// What became of the oldest rounds under way.
+    /// The outcomes of the oldest rounds under way.
     Committed(Vec<Committed>),
-    /// What was read.
+    /// Messages that a reader thread has read.
     Loaded {
         queue: QueueId,
         token: LoadToken,
         found: LoadedMessages,
     },
-    /// What is to become of a failure.
+    /// The decision on a failed delivery.
     Judged {
         queue: QueueId,
         token: FailureToken,
@@ -68,9 +68,9 @@ pub(crate) struct Scheduler {
     touched: Vec<ConsumerId>,
     phase: SchedulerPhase,
     collected: Collected,
-    /// What the rounds under way are storing, the oldest first.
+    /// The sizes of the rounds under way, the oldest first.
     under_way: VecDeque<Collected>,
-    /// The most bytes of all of them.
+    /// The most bytes that all of them together may have.
     buffered_max: usize,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Channels {
     pub(crate) inbox: InboxReceiver,
     /// From the commit and reader threads, and from the hooks.
     pub(crate) events: Receiver<Event>,
-    /// The sending side of `events`, for those that do jobs.
+    /// The sending side of `events`, which goes along with each job.
     pub(crate) replies: Sender<Event>,
     /// To the commit threads.
     pub(crate) rounds: Sender<Round>,
@@ -88,24 +88,24 @@ pub(crate) struct Channels {
     pub(crate) jobs: Sender<BlockingJob>,
 }
 
-/// Where deliveries of one consumer go.
+/// Where the deliveries of one consumer go.
 #[derive(Debug)]
 struct Outlet {
     sender: mpsc::UnboundedSender<Outgoing>,
-    /// What this turn has for it.
+    /// Its deliveries of this turn.
     pending: Vec<Delivery>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SchedulerPhase {
     Running,
-    /// One lane of the inbox is at its end.
+    /// One lane of the inbox has ended.
     Stopping,
-    /// Both are. Takes nothing in, and ends when nothing is left to be stored.
+    /// Both lanes have ended. The thread takes no input, and ends when everything is stored.
     Ending,
 }
 
-/// What the next round is to store.
+/// The size of a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Collected {
     bytes: usize,
@@ -137,13 +137,13 @@ impl Scheduler {
         }
     }
 
-    /// Works until it is told to stop and all that was accepted is stored and answered.
+    /// Runs until it is told to stop and everything that it accepted is stored and answered.
     pub(crate) fn run(mut self) {
         loop {
             self.take_events();
             self.take_inputs();
             self.broker.poll(self.clock.now());
-            // The round first: while it is stored, there is time for the rest.
+            // The round goes first: the rest is done while the commit threads store it.
             self.seal();
             self.flush();
             self.publish();
@@ -178,7 +178,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes calls first, then as much of what streams have sent as the next round has room for.
+    /// Takes calls first, then frames of streams as far as the next round has room for them.
     fn take_inputs(&mut self) {
         let mut taken = 0;
         for lane in [Lane::Calls, Lane::Bulk] {
@@ -190,7 +190,7 @@ impl Scheduler {
                 if !may_take {
                     break;
                 }
-                // What would be refused for want of a buffer waits instead, unless there is nothing to wait for.
+                // An input that the full buffer would refuse waits instead, unless nothing is being stored.
                 let held = self.collected.bytes + self.stored_now().bytes;
                 let max = self.buffered_max;
                 let fits = |bytes| held == 0 || held + bytes <= max;
@@ -204,7 +204,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells whether the next round has room for more from streams.
+    /// Tells whether the next round has room for more frames of streams.
     fn takes_bulk(&self) -> bool {
         let Collected { bytes, messages } = self.collected;
         !self.broker.is_full() && bytes < ROUND_BYTES && messages < ROUND_MESSAGES
@@ -251,7 +251,7 @@ impl Scheduler {
             outlet,
             reply,
         } = subscription;
-        // If the broker refuses, the consumer's end follows, and takes the outlet away.
+        // If the broker refuses the consumer, its `Unsubscribe` follows and removes the outlet.
         let outlet = Outlet {
             sender: outlet,
             pending: Vec::new(),
@@ -261,13 +261,13 @@ impl Scheduler {
         let _ = reply.send(self.broker.subscribe(now, queue, consumer, demand));
     }
 
-    /// Sends consumers no more, and ends their streams once they have their last answers.
+    /// Stops deliveries, and ends the streams of consumers once they have their last answers.
     fn end(&mut self) {
         self.phase = SchedulerPhase::Ending;
         let now = self.clock.now();
         for (consumer, outlet) in self.outlets.drain() {
             let _ = outlet.sender.send(Outgoing::Stopped);
-            // Its leases end with the server, which is no fault of its own: no attempt is counted.
+            // The server ends the leases, not the consumer: no attempt is counted.
             self.broker.handle(now, Command::Drain { consumer });
         }
     }
@@ -283,7 +283,7 @@ impl Scheduler {
             }
         }
         for (consumer, delivery) in effects.deliveries.drain(..) {
-            // One that is gone has said so, and what was for it is given back when that is read.
+            // If the consumer has left, its `Unsubscribe` is in the inbox, and returns its deliveries to the queue.
             if let Some(outlet) = self.outlets.get_mut(&consumer) {
                 if outlet.pending.is_empty() {
                     self.touched.push(consumer);
@@ -321,8 +321,8 @@ impl Scheduler {
         }
     }
 
-    /// Hands over what is collected, unless so much is under way that it had better grow: whatever is under way is
-    /// stored with two syncs, and nobody is to wait for more than a round of the most bytes or messages in each.
+    /// Hands the collected round to the commit threads, unless a full round's worth is already under way: all rounds
+    /// under way are stored with two syncs, and each sync must cover at most one full round.
     fn seal(&mut self) {
         let stored_now = self.stored_now();
         if stored_now.bytes >= ROUND_BYTES || stored_now.messages >= ROUND_MESSAGES {
@@ -332,18 +332,18 @@ impl Scheduler {
             self.under_way
                 .push_back(std::mem::take(&mut self.collected));
             if self.channels.rounds.send(round).is_err() {
-                // The commit threads are gone, and have taken the server out of service.
+                // The commit threads have panicked, and have taken the server out of service.
                 while self.under_way.pop_front().is_some() {
                     self.broker.committed(self.clock.now(), Committed::Failed);
                 }
             }
         } else if !self.broker.is_writing() {
-            // All that was collected was refused, or needs no storing.
+            // The broker refused all inputs, or they change nothing in the store.
             self.collected = Collected::default();
         }
     }
 
-    /// Returns what is under way.
+    /// Returns the size of all rounds under way.
     fn stored_now(&self) -> Collected {
         self.under_way
             .iter()
@@ -382,7 +382,7 @@ impl Scheduler {
     }
 }
 
-/// Returns how many messages and results an input brings.
+/// Returns how many messages and results an input has.
 fn weight(input: &Input) -> usize {
     let of_command = |command: &Command<ServerTickets>| match command {
         Command::Enqueue { messages, .. } => messages.len(),

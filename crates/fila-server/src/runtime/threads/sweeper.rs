@@ -1,5 +1,5 @@
-//! The thread that gives room back which purges, deletions and forgotten deduplication ids have left, and looks
-//! after the store's health.
+//! The sweeper thread: it removes rows that purges, deletions and expired deduplication ids have left in the store, and
+//! reports the store's health to the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::runtime::Clock;
 /// Rows per sweep: a few milliseconds, during which commits may have to wait.
 const ROWS: usize = 2_000;
 
-/// What the sweeper works with.
+/// The sweeper thread.
 #[derive(Debug)]
 pub(crate) struct Sweeper<E> {
     pub(crate) engine: Arc<E>,
@@ -24,7 +24,7 @@ pub(crate) struct Sweeper<E> {
 }
 
 impl<E: Engine> Sweeper<E> {
-    /// Sweeps every interval, and again at once while there is more, until nobody holds the other end of `stop`.
+    /// Sweeps once per interval, and again at once while there is more, until the sender of `stop` is dropped.
     pub(crate) fn run(&self, stop: &Receiver<()>) {
         let mut wait = Duration::ZERO;
         while stop.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
@@ -34,7 +34,7 @@ impl<E: Engine> Sweeper<E> {
                     swept.more
                 }
                 Err(error) => {
-                    warn!(%error, "sweeping failed, and is tried again later");
+                    warn!(%error, "a sweep failed; the next one is at the usual interval");
                     false
                 }
             };
@@ -48,7 +48,7 @@ impl<E: Engine> Sweeper<E> {
     fn look_after(&self) {
         match self.engine.health() {
             Ok(health) => self.metrics.store_health(&health),
-            Err(error) => warn!(%error, "the store cannot say how it is"),
+            Err(error) => warn!(%error, "the store's health could not be read"),
         }
     }
 }

@@ -20,7 +20,7 @@ fn key(name: &str) -> FairnessKey {
     FairnessKey::new(name.to_owned()).unwrap()
 }
 
-/// Stores messages of so many bytes, and returns their ids.
+/// Stores messages with bodies of these sizes, and returns their ids.
 fn store(shard: &MemoryShard, name: &str, from: u64, sizes: &[usize]) -> Vec<MessageId> {
     let mut batch = Batch::new();
     let ids = (from..).zip(sizes).map(|(counter, &size)| {
@@ -239,8 +239,8 @@ fn what_is_damaged_is_counted_once_and_not_shown_and_does_not_end_the_pages() {
     let (mut shown, mut damaged) = (Vec::new(), Vec::new());
     loop {
         let found = read(&scarred, &query).unwrap();
-        let told = vec![Some(status); found.messages.len()];
-        let peeked = found.with(scarred.queue(), told);
+        let statuses = vec![Some(status); found.messages.len()];
+        let peeked = found.with(scarred.queue(), statuses);
         shown.extend(peeked.messages.iter().map(|it| it.entry.id));
         damaged.push(peeked.damaged);
         match peeked.next {
