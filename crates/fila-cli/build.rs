@@ -1,9 +1,9 @@
 //! Says which commit the program is made of, for `fila --version`.
 //!
-//! It is asked, in this order, for: the variable `FILA_COMMIT`, for builds that have no repository, as in a container; what
-//! `cargo package` has written beside the manifest; and git, in builds for release only. One for development mostly has
-//! changes that no commit has, and would be built anew after every commit. Whoever has neither git nor a repository gets
-//! the version alone.
+//! The script asks three sources in this order. First the variable `FILA_COMMIT`, for builds without a repository, as
+//! in a container. Then the file that `cargo package` has written beside the manifest. Then git, in builds for release
+//! only: a build for development mostly has changes that no commit has, and would be built anew after every commit. A
+//! build without git and without a repository has the version alone.
 
 use std::env;
 use std::fs;
@@ -13,19 +13,19 @@ use std::process::Command;
 /// How much of a commit's name is shown.
 const SHOWN: usize = 12;
 
-/// What is compiled, seen from here: of changes elsewhere the program does not know.
+/// The compiled paths, relative to this crate. The program does not report changes elsewhere.
 const COMPILED: [&str; 3] = ["../../crates", "../../Cargo.toml", "../../Cargo.lock"];
 
-/// What is known of the source.
+/// The state of the source.
 #[derive(Debug, PartialEq, Eq)]
 enum Source {
     /// It is this commit.
     Commit(String),
     /// It is this commit, and has changes.
     Changed(String),
-    /// Nobody was asked.
+    /// Not determined, in a build for development.
     Development,
-    /// Nobody knows.
+    /// No source has an answer.
     Unknown,
 }
 
@@ -70,7 +70,7 @@ fn packaged(info: &str) -> Source {
 
 /// Returns what git says, and has Cargo ask again when that may have changed.
 fn checked_out() -> Option<Source> {
-    // Somebody else's repository may be around this one's directory, and its commits are not ours.
+    // A foreign repository may contain this directory, and its commits are not ours.
     git(&["ls-files", "--error-unmatch", "build.rs"])?;
     watch_head()?;
     COMPILED.into_iter().for_each(watch);
@@ -113,7 +113,8 @@ fn git(arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| printed.trim().to_owned())
 }
 
-/// Has this asked again when a file, or one in a directory, changes. What is missing would be a change every time.
+/// Has cargo run the script again when a file, or a file in a directory, changes. Skips missing paths, because cargo
+/// would count them as changed every time.
 fn watch(path: &str) {
     if Path::new(path).exists() {
         println!("cargo::rerun-if-changed={path}");

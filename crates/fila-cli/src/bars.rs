@@ -1,6 +1,6 @@
 //! Bars of characters.
 
-/// A bar: a part of a whole, with a mark where it should end.
+/// A bar for a part of a whole, with a mark at its target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bar {
     part: f64,
@@ -8,19 +8,19 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Returns a bar of this part, from 0 to 1.
+    /// Returns a bar of this length, from 0 to 1.
     pub(crate) fn of(part: f64) -> Self {
         Self { part, mark: None }
     }
 
-    /// Marks this part.
+    /// Sets the mark, from 0 to 1.
     pub(crate) fn mark(mut self, part: f64) -> Self {
         self.mark = Some(part);
         self
     }
 }
 
-/// Draws a bar of so many characters.
+/// Draws a bar of `width` characters.
 pub(crate) fn bar(bar: Bar, width: usize) -> String {
     let cell = |part: f64| (part.clamp(0.0, 1.0) * width as f64).round() as usize;
     let filled = cell(bar.part);

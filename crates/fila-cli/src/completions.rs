@@ -12,7 +12,7 @@ use crate::output;
   fila completions zsh > ~/.zfunc/_fila
   fila completions fish > ~/.config/fish/completions/fila.fish")]
 pub(crate) struct CompletionsArguments {
-    /// For which shell
+    /// The shell
     shell: Shell,
 }
 

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::general::{General, SUGGESTION_TIMEOUT, closest};
 use crate::output::{self, Align, Format, Output, Table, count};
 
-/// How much of a value a table shows, in characters.
+/// How many characters of a value a table shows.
 const PREVIEW: usize = 60;
 
 #[derive(Debug, Args)]
@@ -28,21 +28,21 @@ enum ConfigCommand {
   fila config set throttle:api:burst 20     20 at once
   fila config set leader me --version 0     only if it is not set yet")]
     Set {
-        /// What to set
+        /// The key of the entry
         key: String,
-        /// What to set it to; write -- before one that begins with a dash
+        /// The value; write -- before a value that begins with a dash
         #[arg(allow_negative_numbers = true)]
         value: String,
-        /// Change nothing if the entry is not at this version; 0 if it must not be set yet
+        /// Set the entry only if it has this version; 0 if it must not exist yet
         #[arg(long, value_name = "NUMBER")]
         version: Option<u64>,
     },
-    /// Print what is set under a key
+    /// Print the value of an entry
     #[command(after_help = "Examples:
   fila config get feature:new_flow
   fila config get feature:new_flow --json | jq .version")]
     Get {
-        /// Which entry
+        /// The key of the entry
         key: String,
     },
     /// List entries
@@ -51,24 +51,24 @@ enum ConfigCommand {
   fila config list --prefix feature:
   fila config list --prefix throttle: --json | jq -r '.key + \" \" + .value'")]
     List {
-        /// Only entries whose keys begin so
+        /// List only entries whose keys begin with this
         #[arg(long, default_value = "", hide_default_value = true)]
         prefix: String,
     },
-    /// Delete an entry; it is gone and without effect when the command ends
+    /// Delete an entry; it has no effect any more when the command ends
     #[command(after_help = "Examples:
   fila config delete feature:new_flow
   fila config delete feature:new_flow --version 7    only if nobody has changed it since")]
     Delete {
-        /// Which entry
+        /// The key of the entry
         key: String,
-        /// Delete nothing if the entry is not at this version
+        /// Delete the entry only if it has this version
         #[arg(long, value_name = "NUMBER")]
         version: Option<u64>,
     },
 }
 
-/// What was done to an entry, for programs.
+/// The change of an entry, for programs.
 #[derive(Debug, Serialize)]
 struct EntryDone<'a> {
     key: &'a str,
@@ -118,7 +118,7 @@ pub(crate) fn run(general: &General, arguments: ConfigArguments) -> Result<(), F
     })
 }
 
-/// Prints a value as it is, for scripts, or the whole entry as JSON.
+/// Prints the bare value, for scripts, or the whole entry as JSON.
 fn print(output: Output, entry: &ConfigEntry) -> Result<(), Failure> {
     match output.format {
         Format::Json => output::write(&output::json_line(entry)?),
@@ -129,7 +129,7 @@ fn print(output: Output, entry: &ConfigEntry) -> Result<(), Failure> {
 async fn list(admin: &Admin, output: Output, prefix: &str) -> Result<(), Failure> {
     let entries = admin.configs(prefix).await?;
     if entries.is_empty() && output.format == Format::Human {
-        output::note("nothing is set; set something with `fila config set KEY VALUE`");
+        output::note("there are no entries; set one with `fila config set KEY VALUE`");
         return Ok(());
     }
     output.list(&entries, || table(&entries))
@@ -155,7 +155,7 @@ fn preview(value: &str) -> String {
     }
 }
 
-/// Says that nothing is set under a key, and which one may be meant.
+/// Returns the failure for a key that is not set, with a similar key if there is one.
 async fn missing(admin: &Admin, key: &str) -> Failure {
     let entries = timeout(SUGGESTION_TIMEOUT, admin.configs("")).await;
     let entries = entries.into_iter().flatten().flatten();

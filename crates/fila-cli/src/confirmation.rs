@@ -1,4 +1,4 @@
-//! Asking before something is lost.
+//! Questions before the loss of data.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -6,13 +6,13 @@ use anyhow::Context;
 
 use crate::failure::Failure;
 
-/// Asks whoever sits at the terminal. Where nobody does, nothing is asked and nothing is done: a script never hangs.
+/// Asks the user at the terminal. Without a terminal it asks nothing and fails, so that a script never hangs.
 pub(crate) fn confirm(question: &str, is_agreed: bool) -> Result<(), Failure> {
     if is_agreed {
         return Ok(());
     }
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        let text = "this cannot be undone, and there is no terminal to ask on; agree with --yes";
+        let text = "this cannot be undone, and there is no terminal to ask on; confirm with --yes";
         return Err(Failure::Usage(text.to_owned()));
     }
     eprint!("{question} [y/N] ");
@@ -26,7 +26,7 @@ pub(crate) fn confirm(question: &str, is_agreed: bool) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Other(anyhow::anyhow!(
-        "not agreed, nothing was done"
+        "not confirmed; nothing was done"
     )))
 }
 

@@ -19,15 +19,15 @@ use crate::units::percent;
   fila explain orders acme
   fila explain orders acme --json | jq .reason
 
-It asks, and changes nothing. A key without messages is no error: it waits for nothing.")]
+The command changes nothing. A key without messages is not an error.")]
 pub(crate) struct ExplainArguments {
-    /// Which queue
+    /// The queue
     queue: String,
-    /// Which fairness key
+    /// The fairness key
     key: String,
 }
 
-/// An explanation for programs. The names of the fields are promised: docs/cli.md has them.
+/// An explanation for programs. docs/cli.md promises the names of the fields.
 #[derive(Debug, Serialize)]
 struct ExplanationJson<'a> {
     key: &'a str,
@@ -62,7 +62,7 @@ pub(crate) fn run(general: &General, arguments: &ExplainArguments) -> Result<(),
     })
 }
 
-/// Returns what people read: why it waits, and below it what it gets and may count on.
+/// Returns the text for people: the reason why the key waits, and below it its share and its prospects.
 fn text(queue: &str, key: &str, explanation: &Explanation) -> String {
     let bold = Style::new().bold();
     let (queue, key) = (printable(queue), printable(key));
@@ -81,41 +81,40 @@ fn why(queue: &str, key: &str, explanation: &Explanation) -> String {
     match &explanation.waiting {
         Waiting::Empty if explanation.leased > 0 => {
             let leased = messages(explanation.leased);
-            format!("waits for nothing: all it has is with consumers, {leased}")
+            format!("has no waiting messages; consumers hold {leased}")
         }
         Waiting::Empty => "has no messages".to_owned(),
         Waiting::Storing => "waits for the store: its messages are being written".to_owned(),
         Waiting::QueuePaused => {
-            format!("waits because the queue is paused; `fila queue resume {queue}` goes on")
+            format!("waits because the queue is paused; `fila queue resume {queue}` resumes it")
         }
         Waiting::KeyPaused => {
-            format!("waits because it is paused; `fila key resume {queue} {key}` goes on")
+            format!("waits because it is paused; `fila key resume {queue} {key}` resumes it")
         }
         Waiting::AtCap { cap } => {
             let cap = messages((*cap).into());
-            format!("waits for a result: {cap} may be with consumers at once, and they are")
+            format!("waits for a result: consumers hold {cap}, the most that the key may have at once")
         }
         Waiting::BackingOff { until } => {
             format!(
-                "waits for the time of its messages: the first is due {}",
+                "waits for the delays of its messages: the first ends {}",
                 left(*until)
             )
         }
         Waiting::Throttled { key, until } => throttled(&printable(key), until.map(left)),
         Waiting::Judging => "waits for the failure hook to decide about its failed messages".to_owned(),
-        Waiting::TooManyDelayed => "waits until fewer messages of the queue wait for their time; limits.delayed_per_queue raises how many may".to_owned(),
+        Waiting::TooManyDelayed => "waits because the queue has as many delayed messages as limits.delayed_per_queue allows".to_owned(),
         Waiting::ReadFailed { until } => {
             let left = left(*until);
             format!(
-                "waits for the store: its messages could not be read, which is tried again {left}; \
-                 the server's log says why"
+                "waits for the store: the broker could not read its messages and tries again {left}; \
+                 the server's log has the reason"
             )
         }
         Waiting::Reading => "has its turn: its message is being read from the store".to_owned(),
         Waiting::NoConsumers => "waits because the queue has no consumer".to_owned(),
         Waiting::NoCredit => {
-            "waits because no consumer takes more: they have been sent nothing for \
-                              a minute"
+            "waits because the consumers take no more: they have received nothing for a minute"
                 .to_owned()
         }
         Waiting::Runnable { position: 0, .. } => "is next".to_owned(),
@@ -142,7 +141,7 @@ fn in_line(position: u64, is_exact: bool) -> String {
     format!("waits for its turn: {about}{position} to other keys {come} before it")
 }
 
-/// Returns the lines below.
+/// Returns the lines below the first sentence.
 fn facts(explanation: &Explanation) -> Vec<(&'static str, String)> {
     let Explanation {
         ready,
@@ -201,19 +200,19 @@ fn facts(explanation: &Explanation) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Returns when the next message will be delivered.
+/// Returns the line about the next delivery.
 fn next(explanation: &Explanation) -> String {
     let Some(estimate) = explanation.estimate else {
         return match explanation.waiting {
             Waiting::Empty => "nothing".to_owned(),
-            _ => "unknown: there is nothing to go by".to_owned(),
+            _ => "unknown: the server has no data for an estimate".to_owned(),
         };
     };
     let left = in_time(explanation.now, estimate.at);
     let basis = match estimate.basis {
         EstimateBasis::QueuePace => "at the pace of the queue",
         EstimateBasis::KeyPace => "at the pace of this key",
-        EstimateBasis::Due => "when what it waits for is over",
+        EstimateBasis::Due => "when this wait ends",
         EstimateBasis::Store => "when it has been read",
         _ => "as far as the server can tell",
     };

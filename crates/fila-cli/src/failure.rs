@@ -1,34 +1,34 @@
-//! Why a command failed, and how the shell is told.
+//! The failures of commands, and their exit codes.
 
 use std::process::ExitCode;
 
 use fila_sdk::{Error, ErrorCode};
 use fila_server::config::ConfigError;
 
-/// What a shell makes of a process that a signal has ended: 128, and the number of SIGINT.
+/// The exit code that shells give a process after SIGINT: 128 plus the signal's number.
 pub(crate) const ENDED_BY_SIGNAL: u8 = 130;
 
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The configuration is wrong: nothing was started.
+    /// The configuration is wrong. The command has started nothing.
     Config(ConfigError),
-    /// The command contradicts itself, or lacks something: nothing was done.
+    /// The arguments contradict each other, or one is missing. The command has done nothing.
     Usage(String),
-    /// The server has refused, or could not be asked.
+    /// The server has refused the request, or did not answer.
     Client(Error),
-    /// There is no such thing; the text says what to do about it.
+    /// The named item does not exist. The text gives a remedy.
     NotFound(String),
-    /// Whoever read our output does not read on. They know, so nothing is said.
+    /// The reader of our output has closed it. The user knows, so the command prints nothing.
     OutputClosed,
-    /// Somebody has pressed Ctrl-C. They know, so nothing is said.
+    /// The user has pressed Ctrl-C. The user knows, so the command prints nothing.
     Interrupted,
     /// Something else went wrong.
     Other(anyhow::Error),
 }
 
 impl Failure {
-    /// Prints what is wrong to the standard error, one line for each thing.
+    /// Prints the failure to the standard error, one line for each problem.
     pub(crate) fn print(&self) {
         match self {
             Self::Config(error) => {
@@ -64,7 +64,7 @@ impl Failure {
     }
 }
 
-/// Says what the client said in the words of the command line.
+/// Returns the client's error in the terms of the command line.
 fn explain(error: &Error) -> String {
     let text = match error {
         Error::Unreachable { address, cause } => format!(
@@ -76,7 +76,7 @@ fn explain(error: &Error) -> String {
         ),
         other => other.to_string(),
     };
-    // Whatever others have put into their texts, it is one line here.
+    // Foreign text may contain newlines; an error is one line.
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

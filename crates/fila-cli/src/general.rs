@@ -1,4 +1,4 @@
-//! What all commands have in common: which server they talk to, and how they print.
+//! The options of all commands: the server's address, and the format of the output.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use tokio::time::timeout;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
-/// How long the neighbours of something that is missing may take to be looked up. Without them the message is shorter.
+/// How long the search for similar names may take. Without them the error is shorter.
 pub(crate) const SUGGESTION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// From which likeness on a name is worth suggesting, between 0 and 1.
+/// The least similarity of a suggestion, between 0 and 1.
 const LIKENESS_MIN: f64 = 0.8;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct General {
-    /// Where the server is
+    /// The address of the server
     #[arg(
         long,
         global = true,
@@ -36,7 +36,7 @@ pub(crate) struct General {
     #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
 
-    /// When to print in colour; auto is on a terminal, unless NO_COLOR is set
+    /// When to print in colour; auto means on a terminal, unless NO_COLOR is set
     #[arg(
         long,
         global = true,
@@ -56,7 +56,7 @@ enum When {
     Never,
 }
 
-/// A connection to the server, and the way to whoever reads.
+/// A connection to the server, and the output.
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) output: Output,
@@ -72,7 +72,7 @@ impl General {
         .write_global();
     }
 
-    /// Returns where the server is.
+    /// Returns the address of the server.
     pub(crate) fn address(&self) -> &str {
         &self.addr
     }
@@ -85,7 +85,7 @@ impl General {
         })
     }
 
-    /// Connects, and runs a command that is about this queue, if it is about one.
+    /// Connects and runs a command. `queue` is the queue that the command needs, if it needs one.
     pub(crate) fn talk(
         &self,
         queue: Option<&str>,
@@ -110,14 +110,14 @@ impl General {
                 (ended, _) => ended,
             }
         });
-        // Whatever still waits for the server now, nobody waits for.
+        // The command has ended, so the remaining tasks are abandoned.
         runtime.shutdown_background();
         ended
     }
 }
 
 impl Session {
-    /// Says that a queue does not exist, and which one may be meant.
+    /// Returns the failure for a queue that does not exist, with a similar name if there is one.
     async fn missing(&self, queue: &str) -> Failure {
         let queues = timeout(SUGGESTION_TIMEOUT, self.client.admin().queues("")).await;
         let names = queues.into_iter().flatten().flatten();
@@ -133,7 +133,7 @@ impl Session {
     }
 }
 
-/// Returns the name that is most like what was written, if one is like it.
+/// Returns the name that is most similar to `written`, if one is similar enough.
 pub(crate) fn closest(written: &str, names: impl Iterator<Item = String>) -> Option<String> {
     let alike = names.map(|name| (strsim::jaro_winkler(&name, written), name));
     let alike = alike.filter(|(likeness, _)| *likeness >= LIKENESS_MIN);
@@ -141,14 +141,14 @@ pub(crate) fn closest(written: &str, names: impl Iterator<Item = String>) -> Opt
     alike.map(|(_, name)| name)
 }
 
-/// Flags of clients are known to all commands, so that they can stand anywhere. A server must not seem to heed them.
+/// Refuses the clients' flags for `fila server`. Clap accepts them for every command, and the server would ignore them.
 pub(crate) fn refuse_with_server(matches: &ArgMatches) -> Result<(), Failure> {
     let Some(server) = matches.subcommand_matches("server") else {
         return Ok(());
     };
     let is_given = |flag| server.value_source(flag) == Some(ValueSource::CommandLine);
     if is_given("addr") {
-        let text = "`fila server` takes no --addr; say where it listens with --address";
+        let text = "`fila server` takes no --addr; set its address with --address";
         return Err(Failure::Usage(text.to_owned()));
     }
     if is_given("json") {

@@ -1,4 +1,4 @@
-//! `fila hook`: hooks on the table, without a server.
+//! `fila hook`: tests the hooks of a script without a server.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::general::General;
 use crate::output::{bytes, count, duration, printable};
 use crate::values;
 
-/// How often a hook is called to see how long it takes, and for how long at most.
+/// How often a hook is called to measure its duration, and the most time for these calls.
 const REPETITIONS: u32 = 200;
 const MEASURE_FOR: Duration = Duration::from_millis(100);
 
@@ -33,16 +33,16 @@ pub(crate) struct HookArguments {
 
 #[derive(Debug, Subcommand)]
 enum HookCommand {
-    /// Compile a script, call its hooks for a message, and print what they answer and what that costs
+    /// Compile a script, call its hooks for a message, and print their answers and their cost
     #[command(after_help = "Examples:
   fila hook test hooks.lua --message msg.json
   fila hook test hooks.lua --message msg.json --config tier:acme=gold
   fila peek orders --json | head -1 | fila hook test hooks.lua --message - --hook on_failure
 
-A message is JSON, all of it optional:
+A message is a JSON object; every field is optional:
   { \"headers\": {\"tenant\": \"acme\"}, \"payload\": \"text, or JSON\", \"queue\": \"orders\" }
-and for on_failure also \"id\", \"attempts\" and \"error\". \"payload_size\" will do instead of a payload.
-What `fila peek --json` and `fila consume --json` print is a message, too.")]
+and for on_failure also \"id\", \"attempts\" and \"error\". \"payload_size\" can replace a payload.
+A line of `fila peek --json` or `fila consume --json` is a message, too.")]
     Test(Box<Test>),
 }
 
@@ -56,11 +56,11 @@ struct Test {
     #[arg(long, value_name = "FILE")]
     message: Option<PathBuf>,
 
-    /// Which hook to call; all that the script defines if it is left out
+    /// The hook to call [default: every hook that the script defines]
     #[arg(long, value_enum, value_name = "HOOK")]
     hook: Option<HookFlag>,
 
-    /// What `fila.get` finds, as `tier:acme=gold`; may be repeated
+    /// An entry that `fila.get` returns, as `tier:acme=gold`; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = entry)]
     config: Vec<(String, String)>,
 
@@ -76,16 +76,16 @@ struct Test {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum HookFlag {
-    /// How a message is scheduled
+    /// Decides how a message is scheduled
     OnEnqueue,
-    /// What becomes of one that has failed
+    /// Decides how the broker goes on with a failed message
     OnFailure,
 }
 
 fn entry(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is no entry; write it as KEY=VALUE")),
+        _ => Err(format!("`{text}` is not an entry; write it as KEY=VALUE")),
     }
 }
 
@@ -93,7 +93,7 @@ fn size(text: &str) -> Result<ByteSize, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
-/// What `fila peek --json` and `fila consume --json` print of a message and hooks are not told.
+/// The fields that `fila peek --json` and `fila consume --json` print and hooks do not get.
 const PRINTED: [&str; 10] = [
     "key",
     "weight",
@@ -107,7 +107,7 @@ const PRINTED: [&str; 10] = [
     "payload_bytes",
 ];
 
-/// A message as it is read. A field that is not known is refused: it would be a mistyped one that is not heeded.
+/// A message as the command reads it. It refuses unknown fields, because a mistyped field would have no effect.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct MessageJson {
@@ -120,11 +120,11 @@ struct MessageJson {
     #[serde(alias = "attempt")]
     attempts: Option<u32>,
     error: Option<String>,
-    /// Of a message that has failed, as `fila peek --json` prints it.
+    /// The failures of a message, as `fila peek --json` prints them.
     history: Value,
 }
 
-/// A message as hooks are told of it.
+/// A message as hooks get it.
 #[derive(Debug)]
 struct Message {
     headers: Vec<(String, String)>,
@@ -152,7 +152,7 @@ impl MessageJson {
             (None, Some(text), None) => {
                 let payload = STANDARD.decode(text);
                 payload
-                    .map_err(|error| format!("has a payload_base64 that is none: {error}"))?
+                    .map_err(|error| format!("has an invalid payload_base64: {error}"))?
                     .len()
             }
             _ => {
@@ -177,7 +177,7 @@ impl MessageJson {
     }
 }
 
-/// What a hook has answered, for programs.
+/// The answer of a hook, for programs.
 #[derive(Debug, Serialize)]
 struct Tried {
     hook: &'static str,
@@ -234,7 +234,7 @@ pub(crate) fn run(general: &General, arguments: HookArguments) -> Result<(), Fai
     for hook in hooks {
         match try_hook(&script, hook, &message, &config) {
             Ok(answer) => tried.push(answer),
-            // These name it themselves.
+            // These errors name the hook themselves.
             Err(error @ (HookError::Answer { .. } | HookError::Missing(_))) => {
                 errors.push(error.to_string());
             }
@@ -252,12 +252,13 @@ pub(crate) fn run(general: &General, arguments: HookArguments) -> Result<(), Fai
 
 fn read_message(path: &Path) -> Result<Message, Failure> {
     let text = values::text_file(path)?;
-    let read = MessageJson::parse(&text).map_err(|error| format!("is no message in JSON: {error}"));
+    let read =
+        MessageJson::parse(&text).map_err(|error| format!("is not a message in JSON: {error}"));
     let read = read.and_then(MessageJson::into_message);
     Ok(read.map_err(|wrong| anyhow!("`{}` {wrong}", path.display()))?)
 }
 
-/// Calls a hook until it is known what that costs.
+/// Calls a hook repeatedly and measures its cost.
 fn try_hook(
     script: &Script,
     hook: Hook,
@@ -268,7 +269,7 @@ fn try_hook(
     let mut sandbox = Sandbox::with_seed(script, move |key: &str| config.get(key).cloned(), 0);
     let answer = ask(&mut sandbox, hook, message)?;
     let memory_bytes = sandbox.memory();
-    // The first call has made the sandbox, which is not what others cost.
+    // The first call creates the sandbox, so it does not count.
     let began = Instant::now();
     let (mut calls, mut took) = (0, Duration::ZERO);
     while calls == 0 || (calls < REPETITIONS && began.elapsed() < MEASURE_FOR) {

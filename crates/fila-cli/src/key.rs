@@ -22,53 +22,53 @@ enum KeyCommand {
   fila key list orders
   fila key list orders --limit 10000 --json | jq -r 'select(.ready > 1000).key'")]
     List {
-        /// Which queue
+        /// The queue
         queue: String,
-        /// The most keys to list
+        /// List at most this many keys
         #[arg(long, value_name = "NUMBER", default_value_t = 100)]
         limit: usize,
     },
-    /// Stop deliveries of one fairness key; the others go on
+    /// Stop deliveries of one fairness key; deliveries of other keys continue
     #[command(after_help = "Example:
   fila key pause orders acme")]
     Pause {
         #[command(flatten)]
         which: Which,
     },
-    /// Go on with deliveries of a fairness key
+    /// Resume deliveries of a fairness key
     #[command(after_help = "Example:
   fila key resume orders acme")]
     Resume {
         #[command(flatten)]
         which: Which,
     },
-    /// Fix the weight of a fairness key, whatever its producers say
+    /// Fix the weight of a fairness key, whatever its producers set
     #[command(after_help = "Examples:
   fila key weight orders acme 3    three times the share of a key of weight 1
-  fila key weight orders acme 0    as its producers say, again")]
+  fila key weight orders acme 0    as its producers set it, again")]
     Weight {
         #[command(flatten)]
         which: Which,
-        /// Its share relative to others; 0 leaves it to the producers again
+        /// The weight relative to other keys; 0 leaves it to the producers again
         weight: u32,
     },
     /// Fix how many messages of a fairness key may be leased at once
     #[command(after_help = "Examples:
   fila key concurrency orders acme 2
-  fila key concurrency orders acme 0    as the queue says, again")]
+  fila key concurrency orders acme 0    as the queue sets it, again")]
     Concurrency {
         #[command(flatten)]
         which: Which,
-        /// How many; 0 leaves it to the queue again
+        /// The number of messages; 0 leaves it to the queue again
         messages: u32,
     },
 }
 
 #[derive(Debug, Args)]
 struct Which {
-    /// Which queue
+    /// The queue
     queue: String,
-    /// Which fairness key
+    /// The fairness key
     key: String,
 }
 
@@ -84,18 +84,18 @@ pub(crate) fn run(general: &General, arguments: KeyArguments) -> Result<(), Fail
                 change(&admin, output, &which, KeyChange::pause(), "is paused").await
             }
             KeyCommand::Resume { which } => {
-                change(&admin, output, &which, KeyChange::resume(), "goes on").await
+                change(&admin, output, &which, KeyChange::resume(), "is resumed").await
             }
             KeyCommand::Weight { which, weight } => {
                 let said = match weight {
-                    0 => "has the weight that its producers say".to_owned(),
+                    0 => "has the weight that its producers set".to_owned(),
                     weight => format!("has weight {weight}"),
                 };
                 change(&admin, output, &which, KeyChange::weight(weight), &said).await
             }
             KeyCommand::Concurrency { which, messages } => {
                 let said = match messages {
-                    0 => "is capped as its queue says".to_owned(),
+                    0 => "has the concurrency limit of its queue".to_owned(),
                     messages => format!("has at most {messages} messages leased at once"),
                 };
                 let concurrency = KeyChange::concurrency(messages);
@@ -118,7 +118,7 @@ impl KeyCommand {
 }
 
 async fn list(admin: &Admin, output: Output, queue: &str, limit: usize) -> Result<(), Failure> {
-    // One more, to see whether there are more.
+    // One more than the limit, to see whether there are more.
     let mut keys = admin.keys(queue, limit.saturating_add(1)).await?;
     let has_more = keys.len() > limit;
     keys.truncate(limit);

@@ -1,6 +1,6 @@
-//! What the command `fila` reads and prints of messages, where a fuzzer and the test of its corpus can reach it.
+//! The reading and printing of messages by the command `fila`, as a library for the fuzzer and the test of its corpus.
 //!
-//! Not an interface: the command is.
+//! It is not a public interface.
 #![doc(hidden)]
 
 pub mod lines;

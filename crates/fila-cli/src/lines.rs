@@ -2,14 +2,14 @@
 
 use std::io::{BufRead, Read};
 
-/// Longer than any message that a server can be told to take. A line that is longer ends the reading: memory is
-/// bounded, whatever is piped into us.
+/// The longest line. It exceeds the largest message that a server can be configured to accept. A longer line ends the
+/// input, so that memory stays bounded.
 pub const LINE_BYTES_MAX: usize = 65 << 20;
 
-/// Reads one line without its end. None after the last.
+/// Reads one line without its line end. Returns none after the last line.
 ///
 /// # Errors
-/// In words for whoever gave the input. Nothing is to be read after it.
+/// A text for the user. The input must not be read further after it.
 pub fn read_line(input: &mut impl BufRead, number: u64) -> Option<Result<Vec<u8>, String>> {
     let mut line = Vec::new();
     let mut limited = input.take(LINE_BYTES_MAX as u64);

@@ -1,7 +1,7 @@
 //! The command `fila`.
 //!
-//! Every command is a module with its `Arguments` and its `run`. All but `server` and `hook` are clients: they reach the server
-//! through `fila-sdk` and nothing else ([`general`]), print through [`output`], and end with the codes of [`failure`].
+//! Every command is a module with its `Arguments` and its `run`. All but `server` and `hook` are clients: they reach
+//! the server through `fila-sdk` only ([`general`]), print through [`output`], and end with the codes of [`failure`].
 
 mod bars;
 mod bench;
@@ -36,11 +36,11 @@ use mimalloc::MiMalloc;
 
 use crate::general::General;
 
-/// The version, and the commit it is made of, as far as `build.rs` could tell.
+/// The version and the commit, if `build.rs` could find it.
 const VERSION: &str = env!("FILA_VERSION");
 
-/// Messages are allocated by one thread and freed by another, and those that wait lie between them: an allocator that
-/// keeps a heap for every thread holds on to a quarter more memory than is in use.
+/// One thread allocates a message and another frees it, and waiting messages lie between them in memory. An allocator
+/// with a heap for every thread would hold a quarter more memory than is in use.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -51,17 +51,17 @@ static ALLOCATOR: MiMalloc = MiMalloc;
     version = VERSION,
     after_help = "Examples:
   fila server                                     run a server on 127.0.0.1:5555
-  fila queue create orders                        make a queue
-  fila enqueue orders 'hello' --key acme          put a message into it
-  fila consume orders --ack                       take what is in it
-  fila queue list --json --addr broker:5555       ask another server, for a program
+  fila queue create orders                        create a queue
+  fila enqueue orders 'hello' --key acme          send a message to it
+  fila consume orders --ack                       print its messages, and delete them
+  fila queue list --json --addr broker:5555       ask another server, and print JSON
 
 Exit codes:
-  0  all went well
-  1  something failed; what, is on the standard error
+  0  the command succeeded
+  1  the command failed; the standard error has the reason
   2  the command or the configuration is wrong
   3  the server cannot be reached, or does not answer
-  4  there is no such queue, or nothing is set under that key
+  4  the queue or the configuration entry does not exist
   130  stopped by Ctrl-C before the end"
 )]
 struct FilaArguments {
@@ -75,39 +75,39 @@ struct FilaArguments {
 enum FilaCommand {
     /// Run the server
     Server(server::ServerArguments),
-    /// Create, watch and change queues
+    /// Create, inspect and change queues
     Queue(queue::QueueArguments),
-    /// Watch and steer the fairness keys of a queue
+    /// Inspect and control the fairness keys of a queue
     Key(key::KeyArguments),
-    /// Change what can change while the server runs: throttles, feature flags
+    /// Change the runtime configuration: throttles, feature flags
     Config(config::ConfigArguments),
-    /// Try the hooks of a queue, without a server
+    /// Test the hooks of a queue, without a server
     Hook(hook::HookArguments),
-    /// Put messages into a queue
+    /// Send messages to a queue
     Enqueue(enqueue::EnqueueArguments),
-    /// Take messages out of a queue, or run a command for each
+    /// Consume messages of a queue, or run a command for each
     Consume(consume::ConsumeArguments),
-    /// Look at messages without taking them
+    /// Inspect messages without leasing them
     Peek(peek::PeekArguments),
-    /// Tell why a fairness key waits, and when its next message will come
+    /// Explain why a fairness key waits, and when its next message will come
     Explain(explain::ExplainArguments),
     /// Move dead letters back to the queue that they come from
     Redrive(redrive::RedriveArguments),
     /// Watch the queues and fairness keys of a server, live
     Top(top::TopArguments),
-    /// See what fairness is, in under a minute: FIFO beside Fila, on a broker of its own
+    /// Watch fairness in under a minute: FIFO beside Fila, on a broker inside the command
     Demo(demo::DemoArguments),
-    /// Measure how fast a server is
+    /// Measure the speed of a server
     Bench(bench::BenchArguments),
-    /// Print a script that completes commands in a shell
+    /// Print a completion script for a shell
     Completions(completions::CompletionsArguments),
 }
 
 fn main() -> ExitCode {
-    // Clap prints what is wrong with a command by itself, and ends with 2.
+    // Clap itself prints the errors of arguments, and ends with 2.
     let mut command = FilaArguments::command();
     if std::env::args_os().len() <= 1 {
-        // Clap would count a variable as an argument, and say that a command is missing.
+        // Clap would count a variable as an argument, and report a missing command.
         return usage(&mut command);
     }
     let matches = command.get_matches();
@@ -141,9 +141,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what there is, to somebody who does not know yet.
+/// Prints the help, for a user who gave no command.
 fn usage(command: &mut clap::Command) -> ExitCode {
-    // Whoever has closed it does not want to know.
+    // The reader may have closed the standard error.
     let _ = write!(anstream::stderr(), "{}", command.render_help().ansi());
     ExitCode::from(2)
 }
@@ -168,7 +168,7 @@ mod tests {
         assert!(missing.is_empty(), "docs/cli.md lacks {missing:#?}");
     }
 
-    /// Adds what the book does not say about this command and those below it.
+    /// Adds the parts of this command and its subcommands that the book does not describe.
     fn look_up(command: &clap::Command, name: &str, missing: &mut Vec<String>) {
         for below in command.get_subcommands() {
             if below.get_name() == "help" {
@@ -184,7 +184,7 @@ mod tests {
                     continue;
                 };
                 let is_general = flag.is_global_set() || long == "help";
-                // The server's flags are values of its configuration, which has a book of its own.
+                // The server's flags are values of its configuration, which docs/configuration.md describes.
                 let is_elsewhere = name == "fila server";
                 if !is_general && !is_elsewhere && !section.contains(&format!("`--{long}")) {
                     missing.push(format!("`--{long}` of `{name}`"));
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Returns what the book says below the heading of a command.
+    /// Returns the section of the book about a command.
     fn section(name: &str) -> Option<&'static str> {
         let heading = format!("# `{name}`\n");
         let (_, rest) = BOOK.split_once(&heading)?;

@@ -1,6 +1,6 @@
-//! Messages for programs: what `fila consume --json` prints, and `fila enqueue --json-lines` reads.
+//! Messages in JSON: `fila consume --json` prints them, and `fila enqueue --json-lines` reads them.
 //!
-//! What one has printed the other takes: messages can be moved from queue to queue by a pipe.
+//! The second reads the output of the first, so a pipe can move messages from queue to queue.
 
 pub mod fuzzing;
 
@@ -16,10 +16,10 @@ use serde_json::Value;
 
 use crate::printable;
 
-/// How much of what is wrong with a line is told. A name of a field that nobody knows may be as long as the line.
+/// How many characters an error about a line has at most. The name of an unknown field may be as long as the line.
 const WRONG_CHARACTERS_MAX: usize = 400;
 
-/// A message as it is printed.
+/// A message in the output.
 #[derive(Debug, Serialize)]
 pub struct ReceivedJson<'a> {
     id: &'a str,
@@ -34,18 +34,18 @@ pub struct ReceivedJson<'a> {
     payload: PayloadJson<'a>,
 }
 
-/// What has gone wrong with a message, for programs.
+/// The failures of a message, for programs.
 #[derive(Debug, Serialize)]
 pub struct HistoryJson<'a> {
     last_error: &'a str,
     first_failed_at_ms: u64,
     last_failed_at_ms: u64,
-    /// Of dead letters only.
+    /// Present in dead letters only.
     #[serde(flatten)]
     death: Option<DeathJson<'a>>,
 }
 
-/// How a message became a dead letter, for programs.
+/// The death of a message, for programs.
 #[derive(Debug, Serialize)]
 struct DeathJson<'a> {
     reason: &'static str,
@@ -75,18 +75,18 @@ impl<'a> From<&'a History> for HistoryJson<'a> {
     }
 }
 
-/// Text if it is text, else Base64.
+/// A payload: as text if it is valid UTF-8, otherwise in Base64.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum PayloadJson<'a> {
-    /// It is text.
+    /// The payload is text.
     Text {
-        /// As it is.
+        /// The text.
         payload: &'a str,
     },
-    /// It is not.
+    /// The payload is not text.
     Bytes {
-        /// In Base64.
+        /// The payload in Base64.
         payload_base64: String,
     },
 }
@@ -117,13 +117,13 @@ impl<'a> From<&'a Received> for ReceivedJson<'a> {
     }
 }
 
-/// Returns milliseconds since 1970.
+/// Returns milliseconds since the Unix epoch.
 pub fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A message as it is read. A field that is not known is refused: it would be a mistyped one that is not heeded.
+/// A message in the input. The command refuses unknown fields, because a mistyped field would have no effect.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LineJson {
@@ -136,7 +136,7 @@ pub struct LineJson {
     ttl_ms: Option<u64>,
     deduplication_id: Option<String>,
     throttle_keys: Vec<String>,
-    // Of another life of the message, printed by `fila consume --json`.
+    // Fields that `fila consume --json` prints and that do not apply to a new message.
     #[serde(rename = "id")]
     _id: IgnoredAny,
     #[serde(rename = "attempt")]
@@ -151,29 +151,29 @@ impl LineJson {
     /// Reads a line.
     ///
     /// # Errors
-    /// In words for whoever wrote it.
+    /// A text for the user.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(line).map_err(|error| {
             let text = error.to_string();
-            // It counts lines within ours.
+            // It contains the line number within this one line.
             let wrong = text.rsplit_once(" at line ");
             let wrong = wrong.map_or(&*text, |(wrong, _)| wrong);
-            // It cites what was read.
+            // It quotes the input.
             let wrong: String = printable(wrong)
                 .chars()
                 .take(WRONG_CHARACTERS_MAX)
                 .collect();
             format!(
-                "is no message in JSON, at column {}: {wrong}",
+                "is not a message in JSON, at column {}: {wrong}",
                 error.column()
             )
         })
     }
 
-    /// Makes a message of it: what it does not say is as in the template.
+    /// Makes a message of it. The template supplies the fields that it lacks.
     ///
     /// # Errors
-    /// In words for whoever wrote it.
+    /// A text for the user.
     pub fn into_message(
         self,
         template: impl FnOnce(Vec<u8>) -> Message,
@@ -184,7 +184,7 @@ impl LineJson {
             (Some(value), None) => value.to_string().into_bytes(),
             (None, Some(text)) => STANDARD
                 .decode(text)
-                .map_err(|error| format!("has a payload_base64 that is none: {error}"))?,
+                .map_err(|error| format!("has an invalid payload_base64: {error}"))?,
             (None, None) => return Err("has no payload".to_owned()),
         };
         let mut message = template(payload).headers(self.headers);
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_line_is_one_short_line_whatever_it_cites() {
         let wrong = read(r#"{"\u001b[2J\n at line 5":1}"#).unwrap_err();
-        let start = "is no message in JSON, at column 24: unknown field `\\u{1b}[2J\\n at line 5`, expected";
+        let start = "is not a message in JSON, at column 24: unknown field `\\u{1b}[2J\\n at line 5`, expected";
         assert!(wrong.starts_with(start), "{wrong}");
         let long = "x".repeat(1 << 20);
         let wrong = read(&format!(r#"{{"{long}":1}}"#)).unwrap_err();

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::general::General;
 use crate::output::{self, Align, Format, Table, bytes, count, duration};
 
-/// How much of a payload people see in the table.
+/// How many bytes of a payload the table shows.
 const PREVIEW_BYTES: u64 = 60;
 
 /// How many messages one request asks for.
@@ -24,17 +24,17 @@ const PAGE: u64 = 100;
   fila peek orders --key acme --limit 100
   fila peek orders --json | jq 'select(.attempts > 3)'
 
-Nothing is leased and no attempt is counted; messages that consumers have are shown, too. They come by
-fairness key, and within a key in the order in which they were accepted. JSON has payloads as a whole.")]
+A peek leases nothing and counts no attempt. It shows messages that consumers hold, too, sorted by fairness
+key, and within a key in the order of their arrival. With --json, payloads are complete.")]
 pub(crate) struct PeekArguments {
-    /// Which queue
+    /// The queue
     queue: String,
 
-    /// Only messages of this fairness key
+    /// Show only messages of this fairness key
     #[arg(long)]
     key: Option<String>,
 
-    /// The most messages to show
+    /// Show at most this many messages
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     limit: u64,
 }
@@ -93,7 +93,7 @@ pub(crate) fn run(general: &General, arguments: &PeekArguments) -> Result<(), Fa
         }
         match output.format {
             Format::Human if has_any => output.list([(); 0], || table)?,
-            Format::Human => output::note("there is nothing to see"),
+            Format::Human => output::note("the queue has no messages"),
             Format::Json => {}
         }
         if damaged > 0 {
@@ -119,7 +119,7 @@ fn table() -> Table {
 }
 
 fn add(table: &mut Table, page: &PeekPage) {
-    // By the server's clock: ours may be another.
+    // By the server's clock, which may differ from ours.
     let until = |moment: SystemTime| {
         let left = moment.duration_since(page.now).unwrap_or_default();
         duration(left)
@@ -143,7 +143,7 @@ fn add(table: &mut Table, page: &PeekPage) {
     }
 }
 
-/// What people want to know of a dead letter: why it is one.
+/// Returns the table of dead letters, with the reason of each.
 fn dead_table() -> Table {
     Table::new([
         ("ID", Align::Left),
@@ -188,7 +188,7 @@ fn preview(message: &Peeked) -> String {
     let mut text = String::from_utf8_lossy(&message.payload).into_owned();
     let is_cut = message.payload_bytes > message.payload.len() as u64;
     if is_cut {
-        // A character that was cut in two is not worth showing.
+        // A character that the cut has split is left out.
         text.truncate(text.trim_end_matches('\u{fffd}').len());
         text.push('…');
     }

@@ -1,6 +1,6 @@
-//! Texts of others on a terminal.
+//! Foreign text on a terminal.
 
-/// Returns text without anything that would move the cursor or change the terminal.
+/// Returns text without characters that move the cursor or change the terminal.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {

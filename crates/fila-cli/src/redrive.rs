@@ -1,4 +1,4 @@
-//! `fila redrive`: dead letters back to the queue that they come from.
+//! `fila redrive`: moves dead letters back to the queue that they come from.
 
 use std::pin::pin;
 
@@ -13,39 +13,45 @@ use crate::{signals, values};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  fila redrive orders.dlq --count 10
+  fila redrive orders.dlq --limit 10
   fila redrive orders.dlq --all --key acme --header region=eu
   fila redrive orders.dlq --all --rate 50    fifty in a second
 
-Messages go through what every message goes through that is enqueued, the queue's hook too, and begin with
-their first attempt. Those that a consumer has are left. What was moved stays moved when this is stopped.")]
+The broker enqueues the messages like new ones: it calls the queue's hook, and counts attempts from one again.
+It leaves messages that a consumer holds. Messages that are already moved stay moved when you stop the command.")]
 #[command(group(clap::ArgGroup::new("amount").required(true)))]
 pub(crate) struct RedriveArguments {
-    /// Which queue of dead letters
+    /// The queue of dead letters
     queue: String,
 
-    /// How many messages to move at most
-    #[arg(long, value_name = "NUMBER", group = "amount", value_parser = clap::value_parser!(u64).range(1..))]
-    count: Option<u64>,
+    /// Move at most this many messages
+    #[arg(
+        long,
+        visible_alias = "count",
+        value_name = "NUMBER",
+        group = "amount",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    limit: Option<u64>,
 
-    /// Move all that are there when it begins
+    /// Move all messages that are in the queue at the start
     #[arg(long, group = "amount")]
     all: bool,
 
-    /// Only messages of this fairness key
+    /// Move only messages of this fairness key
     #[arg(long)]
     key: Option<String>,
 
-    /// Only messages with this header; may be repeated, and all must be there
+    /// Move only messages with this header; may be repeated: a message must have all of them
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::header)]
     header: Vec<(String, String)>,
 
-    /// How many messages to move in a second, at most
+    /// Move at most this many messages in a second
     #[arg(long, value_name = "NUMBER", value_parser = values::rate)]
     rate: Option<f64>,
 }
 
-/// How it went, for programs.
+/// The result, for programs.
 #[derive(Debug, Serialize)]
 struct RedrivenJson<'a> {
     queue: &'a str,
@@ -58,8 +64,8 @@ struct RedrivenJson<'a> {
 pub(crate) fn run(general: &General, arguments: &RedriveArguments) -> Result<(), Failure> {
     general.talk(Some(&arguments.queue), async |session| {
         let mut redrive = session.client.admin().redrive(&arguments.queue);
-        if let Some(count) = arguments.count {
-            redrive = redrive.count(count);
+        if let Some(limit) = arguments.limit {
+            redrive = redrive.count(limit);
         }
         if let Some(key) = &arguments.key {
             redrive = redrive.key(key);
@@ -83,7 +89,7 @@ pub(crate) fn run(general: &General, arguments: &RedriveArguments) -> Result<(),
                 Err(error) => break Err(error.into()),
                 Ok(None) => break Ok(()),
                 Ok(Some(progress)) => {
-                    let most = arguments.count.unwrap_or(u64::MAX).min(progress.total);
+                    let most = arguments.limit.unwrap_or(u64::MAX).min(progress.total);
                     let bar = bar.get_or_insert_with(|| Progress::new("redriving", Some(most)));
                     bar.advance(progress.redriven - moved);
                     moved = progress.redriven;
@@ -92,7 +98,7 @@ pub(crate) fn run(general: &General, arguments: &RedriveArguments) -> Result<(),
         };
         let progress = redrive.progress();
         drop((redrive, bar));
-        // How far it got is worth knowing, whatever has ended it.
+        // The progress is worth a line even after a failure.
         session
             .output
             .result(&arguments.json(progress), || arguments.summary(progress))?;
@@ -119,7 +125,7 @@ impl RedriveArguments {
         };
         if progress.skipped_leased > 0 {
             let leased = count(progress.skipped_leased);
-            text += &format!("; {leased} were left, since a consumer has them");
+            text += &format!("; left {leased} that a consumer holds");
         }
         text
     }

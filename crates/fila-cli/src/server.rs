@@ -16,21 +16,21 @@ use tracing::{info, warn};
 use crate::failure::Failure;
 use crate::signals;
 
-/// How long the last traces may take to be exported. The server's own time to shut down is over by then.
+/// How long the export of the last traces may take, after the server's own time to shut down.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 
-/// Flags are weighed against file and environment by the loader, so they are texts here.
+/// The loader weighs flags against file and environment, so they are texts here.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every value is described in docs/configuration.md, and by --print-config.\n\
-    Values are also read from the environment, as FILA_SERVER__ADDRESS=127.0.0.1:5555."
+    after_help = "docs/configuration.md and --print-config describe every value.\n\
+    The server also reads values from the environment, as FILA_SERVER__ADDRESS=127.0.0.1:5555."
 )]
 pub(crate) struct ServerArguments {
-    /// The configuration's file [default: what FILA_CONFIG names, else ./fila.toml if it exists]
+    /// The configuration file [default: the value of FILA_CONFIG, else ./fila.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Where to listen (server.address)
+    /// The address to listen on (server.address)
     #[arg(long, value_name = "IP:PORT")]
     address: Option<String>,
 
@@ -38,19 +38,19 @@ pub(crate) struct ServerArguments {
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<String>,
 
-    /// How far a message has got when it is confirmed: fsync, os or memory (storage.durability)
+    /// When the server confirms a message: after fsync, os or memory (storage.durability)
     #[arg(long, value_name = "LEVEL")]
     durability: Option<String>,
 
-    /// How much of fresh messages is kept in memory, as `256 MiB` (storage.memory_budget)
+    /// How many bytes of fresh messages the server keeps in memory, as `256 MiB` (storage.memory_budget)
     #[arg(long, value_name = "SIZE")]
     memory_budget: Option<String>,
 
-    /// How many threads schedule (scheduler.threads)
+    /// Number of threads that schedule (scheduler.threads)
     #[arg(long, value_name = "NUMBER")]
     threads: Option<String>,
 
-    /// What is logged, as `info` or `warn,fila_server=debug` (telemetry.log)
+    /// Filter of the log, as `info` or `warn,fila_server=debug` (telemetry.log)
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
 
@@ -62,12 +62,12 @@ pub(crate) struct ServerArguments {
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
 
-    /// Print the configuration that is in effect, as a file with comments, and end
+    /// Print the effective configuration, as a file with comments, and end
     #[arg(long)]
     print_config: bool,
 }
 
-/// Runs the server until it is told to end.
+/// Runs the server until a signal ends it.
 pub(crate) fn run(arguments: ServerArguments) -> Result<(), Failure> {
     let is_to_print = arguments.print_config;
     let config = arguments.load()?;
@@ -91,30 +91,32 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         "configuration read"
     );
     if config.server.insecure {
-        warn!("insecure is set: whoever can reach the address can read and delete messages");
+        warn!(
+            "insecure is set: any program that can reach the address can read and delete messages"
+        );
     }
     let served = fila_server::run(config, announce, signals::shutdown()).await;
     if let Err(error) = telemetry.shutdown(FLUSH_MAX).await {
-        warn!(error = %error, "telemetry ended with a loss");
+        warn!(error = %error, "telemetry has lost data at its end");
     }
     match served? {
         Stopped::Complete => Ok(()),
         Stopped::TimedOut => anyhow::bail!(
-            "the store did not finish in time; what was confirmed is kept, as after a crash"
+            "the store did not finish in time; confirmed messages are kept, as after a crash"
         ),
     }
 }
 
-/// Says where the server listens. Programs that start one wait for this line.
+/// Prints the address of the server. Programs that start one wait for this line.
 fn announce(address: SocketAddr) {
-    // Whoever has closed our output does not want to know.
+    // The reader may have closed our output.
     let _ = writeln!(io::stdout(), "fila is listening on {address}");
 }
 
 fn print(config: &Config) -> Result<(), Failure> {
     let written = io::stdout().lock().write_all(config.to_toml().as_bytes());
     match written {
-        // Whoever reads has seen enough.
+        // The reader has closed our output.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written.context("the configuration cannot be printed")?),
     }
@@ -131,7 +133,7 @@ fn runtime(config: &Config) -> io::Result<Runtime> {
 
 impl ServerArguments {
     fn load(self) -> Result<Config, ConfigError> {
-        // Beside the working directory, so that the file's name is printed as people write it.
+        // A relative directory, so that messages show the file's name as the user wrote it.
         let mut loader = Loader::new().directory("").variables(std::env::vars_os());
         if let Some(path) = self.config {
             loader = loader.file(path);

@@ -1,27 +1,27 @@
-//! How a server is told to end: once politely, twice at once.
+//! Signals that end a server: the first shuts it down, the second ends it at once.
 
 use std::process;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info};
 
-/// What a shell makes of a process that a signal has ended: 128, and the number of SIGINT.
+/// The exit code that shells give a process after SIGINT: 128 plus the signal's number.
 const ENDED_BY_SIGNAL: i32 = 130;
 
-/// Listens for SIGINT and SIGTERM from now on, and returns a future that is done when one has come. From then on, the
-/// next of them ends the process at once.
+/// Listens for SIGINT and SIGTERM from now on, and returns a future that completes with the first of them. From then
+/// on, the next signal ends the process at once.
 pub(crate) fn shutdown() -> impl Future<Output = ()> {
     let signals = (on(SignalKind::interrupt()), on(SignalKind::terminate()));
     async move {
         let (Some(mut interrupt), Some(mut terminate)) = signals else {
-            // Signals then do what they do by default, which is as safe as a crash.
+            // Signals keep their default effect, which is as safe as a crash.
             return std::future::pending().await;
         };
         either(&mut interrupt, &mut terminate).await;
-        info!("told to end; again to end at once");
+        info!("shutting down; a second signal ends the process at once");
         tokio::spawn(async move {
             either(&mut interrupt, &mut terminate).await;
-            error!("told twice, ending at once");
+            error!("second signal, ending at once");
             process::exit(ENDED_BY_SIGNAL);
         });
     }

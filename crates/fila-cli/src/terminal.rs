@@ -1,4 +1,4 @@
-//! The terminal of the live views: taken, and given back on every way out.
+//! The terminal of the live views: taken at the start, and restored on every way out.
 
 use std::io::{self, IsTerminal};
 use std::thread;
@@ -11,15 +11,15 @@ use ratatui::style::{Color, Modifier, Style};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// How long the thread that reads keys waits before it looks whether anybody still wants them.
+/// How long the thread that reads keys waits before it checks whether its receiver is gone.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
-/// Whether somebody watches the standard output.
+/// Returns whether the standard output is a terminal.
 pub(crate) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }
 
-/// The screen, while we have it. Dropping it gives it back as it was; so does a panic.
+/// The screen of a live view. A drop or a panic restores it.
 pub(crate) struct Screen {
     terminal: DefaultTerminal,
 }
@@ -28,7 +28,7 @@ impl Screen {
     pub(crate) fn take() -> io::Result<Self> {
         let terminal = ratatui::try_init();
         if terminal.is_err() {
-            // It may have got half way.
+            // The setup may have failed half way.
             ratatui::restore();
         }
         Ok(Self {
@@ -47,17 +47,17 @@ impl Drop for Screen {
     }
 }
 
-/// What somebody at the terminal did.
+/// An input of the user at the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Key(KeyCode),
-    /// Ctrl-C, which is no signal while we have the terminal.
+    /// Ctrl-C, which sends no signal while the view has the terminal.
     Interrupt,
-    /// The window has another size.
+    /// The window has a new size.
     Resized,
 }
 
-/// Reads what is typed, on a thread of its own that ends soon after the receiver is dropped.
+/// Reads the keyboard in its own thread, which ends soon after the receiver is dropped.
 pub(crate) fn inputs() -> mpsc::UnboundedReceiver<Input> {
     let (to_view, inputs) = mpsc::unbounded_channel();
     thread::spawn(move || {
@@ -65,7 +65,7 @@ pub(crate) fn inputs() -> mpsc::UnboundedReceiver<Input> {
             let input = match event::poll(KEY_WAIT) {
                 Ok(false) => continue,
                 Ok(true) => event::read().ok().and_then(|event| input(&event)),
-                // Without a keyboard the view goes on by itself.
+                // Without a keyboard the view continues by itself.
                 Err(_) => return,
             };
             if let Some(input) = input {
@@ -92,7 +92,7 @@ fn input(event: &Event) -> Option<Input> {
     }
 }
 
-/// Listens from now on, and returns a future that is done when the process is told to end, by Ctrl-C or otherwise.
+/// Listens from now on, and returns a future that completes when a signal, as of Ctrl-C, ends the process.
 pub(crate) fn told_to_end() -> impl Future<Output = ()> {
     let kinds = [
         SignalKind::interrupt(),
@@ -116,12 +116,12 @@ async fn comes(signal: &mut Option<tokio::signal::unix::Signal>) {
         None => None,
     };
     if come.is_none() {
-        // It then does what it does by default.
+        // The signal keeps its default effect.
         std::future::pending().await
     }
 }
 
-/// Colours that carry meaning; none at all where they are not wanted.
+/// Colours that carry meaning; none if the user does not want them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Palette {
     Colour,
@@ -129,7 +129,7 @@ pub(crate) enum Palette {
 }
 
 impl Palette {
-    /// Returns what was chosen: by `--color`, else no colour if `NO_COLOR` is set to anything.
+    /// Returns the palette: by `--color`, else without colours if `NO_COLOR` is set to anything.
     pub(crate) fn chosen() -> Self {
         let is_unwanted = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         match ColorChoice::global() {
@@ -146,27 +146,27 @@ impl Palette {
         }
     }
 
-    /// As it should be.
+    /// A value as it should be.
     pub(crate) fn good(self) -> Style {
         self.with(Color::Green)
     }
 
-    /// Not as it should be.
+    /// A value not as it should be.
     pub(crate) fn bad(self) -> Style {
         self.with(Color::Red)
     }
 
-    /// Worth a look.
+    /// A value worth a look.
     pub(crate) fn notable(self) -> Style {
         self.with(Color::Yellow)
     }
 
-    /// What belongs to us.
+    /// The colour of Fila itself.
     pub(crate) fn accent(self) -> Style {
         self.with(Color::Cyan)
     }
 
-    /// What is there to be read second.
+    /// Secondary text.
     pub(crate) fn faint(self) -> Style {
         match self {
             Self::Colour => Style::new().fg(Color::DarkGray),
@@ -178,7 +178,7 @@ impl Palette {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// The row where one is.
+    /// The selected row.
     pub(crate) fn cursor(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }

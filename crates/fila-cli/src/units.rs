@@ -1,4 +1,4 @@
-//! Figures of the live views: as elsewhere, but of a width that does not jump while one looks at them.
+//! Figures of the live views, with a stable width.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ pub(crate) use crate::output::{bytes, count};
 /// Returns a time in one unit, the one that fits it: at most seven characters.
 pub(crate) fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
-    // Each limit is where the unit before would be rounded up to one digit too many.
+    // Each limit is the value at which the previous unit would round up to one digit more.
     if seconds < 0.000_999_5 {
         format!("{:.0} µs", seconds * 1e6)
     } else if seconds < 0.009_95 {
@@ -30,7 +30,7 @@ pub(crate) fn percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
 }
 
-/// Returns a rate: with one digit after the point while that says something.
+/// Returns a rate, with one decimal place if it is small.
 pub(crate) fn rate(per_second: f64) -> String {
     if per_second > 0.0 && per_second < 9.95 {
         format!("{per_second:.1}")

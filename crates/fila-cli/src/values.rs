@@ -1,4 +1,4 @@
-//! Values as people write them on the command line.
+//! Values in the notation of the command line.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,10 +8,12 @@ use anyhow::Context;
 
 use crate::failure::Failure;
 
-/// Reads `30000` (milliseconds), `250ms`, `30s`, `5m`, `2h` or `7d`.
+/// Parses `30000` (milliseconds), `250ms`, `30s`, `5m`, `2h` or `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let refused = || {
-        format!("`{text}` is no time; write `30s`, `5m`, `2h`, `7d`, or a number of milliseconds")
+        format!(
+            "`{text}` is not a time; write `30s`, `5m`, `2h`, `7d`, or a number of milliseconds"
+        )
     };
     let digits = text.find(|c: char| !c.is_ascii_digit());
     let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
@@ -28,27 +30,27 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(millis))
 }
 
-/// Returns a time in whole milliseconds, as JSON has it.
+/// Returns a time in whole milliseconds, for JSON.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Takes a rate: messages in a second, above 0.
+/// Parses a rate: messages in a second, above 0.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let rate: Option<f64> = text.parse().ok();
     let rate = rate.filter(|rate| rate.is_finite() && *rate > 0.0);
     rate.ok_or_else(|| "expected messages per second, as 50 or 0.5".to_owned())
 }
 
-/// Reads `name=value`.
+/// Parses `name=value`.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is no header; write it as NAME=VALUE")),
+        _ => Err(format!("`{text}` is not a header; write it as NAME=VALUE")),
     }
 }
 
-/// Reads a file of text; the standard input if it is `-`.
+/// Reads a text file; the standard input if the path is `-`.
 pub(crate) fn text_file(path: &Path) -> Result<String, Failure> {
     let read = match path.as_os_str() == "-" {
         true => io::read_to_string(io::stdin()),

@@ -1,9 +1,9 @@
-//! Sentences in lines.
+//! Wrapping of text.
 
-/// Units that stay with their number.
+/// Units that stay on the line of their number.
 const UNITS: [&str; 6] = ["%", "µs", "ms", "s", "min", "h"];
 
-/// Breaks a text between its words into lines of at most so many characters. A longer word has a line of its own.
+/// Breaks a text between its words into lines of at most `width` characters. A longer word gets its own line.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut length = 0;
@@ -24,7 +24,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns what is not to be broken: words, and numbers with their units.
+/// Returns the parts that must not be broken: words, and numbers with their units.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

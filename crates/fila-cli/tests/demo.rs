@@ -42,7 +42,7 @@ fn every_scene_is_played_and_the_summary_says_what_was_measured() {
         "Scene 2 of 4: weights",
         "Scene 3 of 4: a slow tenant",
         "Scene 4 of 4: a burst",
-        "What was measured just now",
+        "Measured just now",
         "Beside a flood of 5,",
         "weight 3",
         "20 times as long",

@@ -28,7 +28,7 @@ pub enum Error {
         cause: String,
     },
     /// The server has not answered. The request may or may not have taken effect.
-    #[error("no answer within {after:?}{}; it may or may not have happened: look before trying again", because(.cause.as_deref()))]
+    #[error("no answer within {after:?}{}; the request may or may not have taken effect: check before you try again", because(.cause.as_deref()))]
     NoAnswer {
         /// How long the client waited.
         after: Duration,

@@ -1,4 +1,4 @@
-//! `fila bench`: how fast a server is, through the same client that everybody uses.
+//! `fila bench`: measures the speed of a server, through the public SDK.
 
 mod phases;
 
@@ -21,29 +21,29 @@ use crate::signals;
   fila bench --messages 1000000 --size 100 --tasks 256
   fila bench --json | jq .produce.per_second
 
-Makes a queue of its own and deletes it at the end, also after Ctrl-C. Three phases:
-  produce   all messages are sent, by --tasks tasks that each wait for their answer
-  drain     all are consumed and acknowledged, by --consumers consumers
+The command creates its own queue and deletes it at the end, also after Ctrl-C. It has three phases:
+  produce   --tasks tasks send all messages, and each task waits for every answer
+  drain     --consumers consumers consume and acknowledge all messages
   through   both at once
-p50 and p99 are how long a send took, until the message was stored.")]
+p50 and p99 are the time of a send, until the server has stored the message.")]
 pub(crate) struct BenchArguments {
-    /// How many messages each phase has
+    /// Number of messages in each phase
     #[arg(long, value_name = "NUMBER", default_value = "100000")]
     messages: NonZeroU64,
 
-    /// How large a payload is, in bytes
+    /// Size of a payload in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     size: usize,
 
-    /// Over how many fairness keys messages are spread
+    /// Number of fairness keys that the messages use
     #[arg(long, value_name = "NUMBER", default_value = "10")]
     keys: NonZeroU64,
 
-    /// How many tasks send at once
+    /// Number of tasks that send at once
     #[arg(long, value_name = "NUMBER", default_value = "256")]
     tasks: NonZeroUsize,
 
-    /// How many consumers there are
+    /// Number of consumers
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     consumers: NonZeroU32,
 }
@@ -82,7 +82,7 @@ pub(crate) fn run(general: &General, arguments: &BenchArguments) -> Result<(), F
             measured = measure(session, &name, arguments) => measured,
             () = signals::shutdown() => Err(Failure::Interrupted),
         };
-        // Whatever has happened, nothing is left behind.
+        // The queue is deleted even if a phase has failed.
         let deleted = admin.delete_queue(&name).await;
         let [produce, drain, through] = measured?;
         deleted?;
@@ -165,7 +165,7 @@ impl PhaseJson {
     }
 }
 
-/// Returns a name that no other run has.
+/// Returns a queue name for this run.
 fn name() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default().as_nanos();

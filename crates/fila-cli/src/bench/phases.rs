@@ -1,4 +1,4 @@
-//! What is measured.
+//! The phases of a measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 use crate::failure::Failure;
 use crate::output::Progress;
 
-/// How many messages are with a consumer at once: enough to hide the way to the server and back.
+/// The prefetch of a consumer: enough to hide the round trip to the server.
 const PREFETCH: u32 = 2048;
 
-/// What the server is given to do.
+/// The load of a measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     pub(super) queue: Queue,
@@ -28,11 +28,11 @@ pub(super) struct Load {
     pub(super) consumers: u32,
 }
 
-/// How long a phase took.
+/// The duration of a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     pub(super) time: Duration,
-    /// Of sends; of phases that have some.
+    /// The latency of sends, in phases that send.
     pub(super) latency: Option<Latency>,
 }
 
@@ -72,7 +72,7 @@ impl Load {
         })
     }
 
-    /// Sends all messages, and returns how long that took for each.
+    /// Sends all messages, and returns the latency of each.
     async fn send(&self, what: &'static str) -> Result<Latency, Failure> {
         let progress = Arc::new(Progress::new(what, Some(self.messages)));
         let next = Arc::new(AtomicU64::new(0));
@@ -114,7 +114,7 @@ impl Load {
         }
     }
 
-    /// Takes and acknowledges all messages.
+    /// Consumes and acknowledges all messages.
     async fn consume(&self, progress: Progress) -> Result<(), Failure> {
         let (taken, watched) = watch::channel(0);
         let taken = Arc::new(taken);
@@ -155,7 +155,8 @@ impl Load {
                 }
                 delivery = consumer.next() => {
                     let delivery = delivery.unwrap_or(Err(Error::Closed))?;
-                    // On its way as soon as it is said; below, the consumer waits until it is stored.
+                    // The client sends the acknowledgement at once; below, the consumer waits until the server has
+                    // stored all of them.
                     drop(delivery.ack());
                     taken.send_modify(|taken| *taken += 1);
                 }
@@ -166,7 +167,7 @@ impl Load {
     }
 }
 
-/// Microseconds, with two figures that are right. What took longer counts as the longest.
+/// Returns a histogram of microseconds with two exact digits. Longer values count as its maximum.
 fn histogram() -> Result<Histogram<u64>, Failure> {
     let longest = 10 * 60 * 1_000_000;
     Ok(Histogram::new_with_max(longest, 2).context("a histogram cannot be made")?)

@@ -16,7 +16,7 @@ use super::feed::{Feed, Work};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output, count};
 
-/// How much of a last line is kept as the reason of a failure.
+/// How many bytes of a last line become the reason of a failure.
 const REASON_BYTES_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -27,27 +27,27 @@ pub(super) struct Exec {
     pub(super) retry_delay: Option<Duration>,
 }
 
-/// What became of the messages.
+/// The counts of a run.
 #[derive(Debug, Default, Serialize)]
 struct ExecTally {
     acked: u64,
     nacked: u64,
     lost: u64,
-    /// Why the last one failed.
+    /// The reason of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
 }
 
-/// What became of one message.
+/// The end of one message.
 #[derive(Debug)]
 struct Ended {
-    /// Why the command has failed, if it has.
+    /// The reason, if the command has failed.
     reason: Option<String>,
     stored: Result<(), Error>,
 }
 
 impl Exec {
-    /// Runs the command for what comes.
+    /// Runs the command for every message.
     pub(super) async fn run(&self, feed: &mut Feed, output: Output) -> Result<(), Failure> {
         let mut tally = ExecTally::default();
         let mut running: JoinSet<Result<Ended, Failure>> = JoinSet::new();
@@ -95,12 +95,12 @@ impl Exec {
             let child = match child.context("cannot start `sh`") {
                 Ok(child) => child,
                 Err(error) => {
-                    // It was not touched.
+                    // The command has not seen the message.
                     let _ = delivery.release().await;
                     return Err(error.into());
                 }
             };
-            // The delivery is here while the command runs: its lease is kept.
+            // While the command runs, the delivery lives and the client extends its lease.
             let reason = finish(child, &delivery).await;
             let stored = match (&reason, retry_delay) {
                 (None, _) => delivery.ack().await,
@@ -118,7 +118,7 @@ impl Exec {
             .envs(environment(&self.queue, message))
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is for us: what has begun is finished.
+            // Ctrl-C reaches `fila` only, and commands that run finish.
             .process_group(0)
             .spawn()
     }
@@ -144,7 +144,7 @@ impl ExecTally {
         }
         if self.nacked > 0 {
             return Err(Failure::Other(anyhow::anyhow!(
-                "the command has failed for {} of {} messages, which are delivered again; the last time: {}",
+                "the command has failed for {} of {} messages, and the broker delivers them again; the last time: {}",
                 count(self.nacked),
                 count(all),
                 self.last_error.unwrap_or_default()
@@ -152,7 +152,7 @@ impl ExecTally {
         }
         if self.lost > 0 {
             return Err(Failure::Other(anyhow::anyhow!(
-                "the leases of {} of {} messages ended before their results were stored: they are delivered again",
+                "the leases of {} of {} messages ended before their results were stored; the broker delivers them again",
                 count(self.lost),
                 count(all)
             )));
@@ -161,13 +161,13 @@ impl ExecTally {
     }
 }
 
-/// Gives the payload to a command, lets it run to its end, and returns why it has failed, if it has.
+/// Gives the payload to a command, waits for its end, and returns the reason if it has failed.
 async fn finish(mut child: Child, message: &Received) -> Option<String> {
     let stdin = child.stdin.take();
     let stderr = child.stderr.take();
     let feed = async {
         if let Some(mut stdin) = stdin {
-            // A command need not read what it does not want to know.
+            // A command may exit without reading its input.
             let _ = stdin.write_all(&message.payload).await;
         }
     };
@@ -190,20 +190,20 @@ fn describe(status: ExitStatus) -> String {
     format!("the command ended with {status}")
 }
 
-/// Shows what a command says, and keeps the last line of it.
+/// Copies the standard error of a command to ours, and returns its last line.
 async fn pass_on(mut stderr: impl AsyncReadExt + Unpin) -> LastLine {
     let mut last_line = LastLine::default();
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
         let said = &buffer[..length];
-        // Whoever has closed our standard error does not want to know.
+        // The reader of our standard error may have closed it.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), said);
         last_line.add(said);
     }
     last_line
 }
 
-/// The last line of what was said that is not empty.
+/// The last line that is not empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LastLine {
     last: Vec<u8>,
@@ -235,7 +235,7 @@ impl LastLine {
     }
 }
 
-/// What a command is told about its message.
+/// Returns the environment variables that describe a message.
 fn environment(queue: &str, message: &Received) -> Vec<(String, OsString)> {
     let mut variables: Vec<(String, OsString)> = vec![
         ("FILA_QUEUE".to_owned(), queue.into()),
@@ -252,7 +252,7 @@ fn environment(queue: &str, message: &Received) -> Vec<(String, OsString)> {
     ];
     let headers = message.headers.iter();
     variables.extend(headers.map(|(name, value)| (variable(name), value.into())));
-    // The environment cannot carry it, and a message must not be able to stop the commands.
+    // A variable cannot hold a zero byte, and such a message must not make the command fail.
     variables.retain(|(_, value)| !value.as_encoded_bytes().contains(&0));
     variables
 }

@@ -1,4 +1,4 @@
-//! Deliveries, until there are none, enough, or somebody says stop.
+//! The deliveries of one run, up to its limit, its idle time or Ctrl-C.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,18 +10,18 @@ use futures_util::FutureExt;
 use crate::failure::Failure;
 use crate::signals;
 
-/// Why there are no more deliveries.
+/// The reason why the deliveries end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Nothing has come for a while.
+    /// No message has come for the idle time.
     Idle,
-    /// There were as many as were wanted.
+    /// The limit is reached.
     Limit,
-    /// Somebody has pressed Ctrl-C.
+    /// The user has pressed Ctrl-C.
     Interrupted,
 }
 
-/// Whether something is under way that may bring new deliveries.
+/// Whether messages are in work. A failed one may come back as a new delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     None,
@@ -38,7 +38,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Begins to listen for Ctrl-C, too.
+    /// Also begins to listen for Ctrl-C.
     pub(super) fn new(consumer: Consumer, limit: u64, idle: Option<Duration>) -> Self {
         Self {
             consumer,
@@ -50,10 +50,10 @@ impl Feed {
         }
     }
 
-    /// Waits for the next delivery; None at the end. Silence is no end while work is under way.
+    /// Waits for the next delivery; none at the end. The idle time does not run while messages are in work.
     ///
     /// # Cancel safety
-    /// May be dropped at any time: nothing is lost by it. The time of silence begins again.
+    /// May be dropped at any time without losing a delivery. The idle time begins again.
     pub(super) async fn next(&mut self, work: Work) -> Result<Option<Delivery>, Failure> {
         if self.ending.is_none() && self.left == 0 {
             self.ending = Some(Ending::Limit);
@@ -80,7 +80,7 @@ impl Feed {
         Ok(None)
     }
 
-    /// Returns a delivery that is there already.
+    /// Returns the next delivery if it has already arrived.
     pub(super) fn next_at_once(&mut self) -> Result<Option<Delivery>, Failure> {
         if self.left == 0 || self.ending.is_some() {
             return Ok(None);
@@ -98,7 +98,7 @@ impl Feed {
         Ok(delivery)
     }
 
-    /// Whether anything has come at all.
+    /// Returns whether any message has come.
     pub(super) fn has_any(&self) -> bool {
         self.has_any
     }
@@ -107,7 +107,7 @@ impl Feed {
         self.ending.unwrap_or(Ending::Idle)
     }
 
-    /// Gives back what was not handed out, and waits until results are stored.
+    /// Releases waiting deliveries, and returns when the server has stored all results.
     pub(super) async fn stop(self) {
         self.consumer.stop().await;
     }

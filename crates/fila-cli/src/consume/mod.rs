@@ -19,39 +19,39 @@ use crate::general::{General, Session};
 use crate::output::Format;
 use crate::{output, values};
 
-/// How many messages are shown if nothing is said and they are given back: they are held until the end.
+/// The default limit for messages that are held until the end and then released.
 const HELD_MAX: u64 = 1000;
 
-/// How many messages are here at once, waiting or in work.
+/// How many messages the consumer may hold at once, waiting or in work.
 const PREFETCH: u64 = 256;
 
-/// How long the server may take to take the last results.
+/// How long the server may take to store the last results.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
-/// How long the server may take to say that it is still there.
+/// How long the server may take to answer the check at the end.
 const LOOK_BACK_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  fila consume orders                             look: print messages, and give them back at the end
-  fila consume orders --ack > orders.txt          take them: deleted once they are written
-  fila consume orders --ack --follow --json       for ever, for a program
+  fila consume orders                             print messages, and release them at the end
+  fila consume orders --ack > orders.txt          acknowledge messages once they are written
+  fila consume orders --ack --follow --json       wait for more until Ctrl-C, as JSON
   fila consume orders --exec './handle.sh' --concurrency 8
 
-Without --ack and --exec nothing is taken: at most 1,000 messages (--limit) are leased, printed, and given back
-at the end, without counting as attempts. To look without leasing, see `fila peek`.
+Without --ack and --exec the command leases at most 1,000 messages (--limit), prints them, and releases them at
+the end. They do not count as attempts. `fila peek` shows messages without leasing them.
 
 With --exec, `sh -c COMMAND` runs for every message, with the payload as its standard input and FILA_QUEUE,
 FILA_MESSAGE_ID, FILA_KEY, FILA_ATTEMPT and FILA_HEADER_<NAME> in its environment. Exit code 0 acknowledges
-the message; any other gives it back to be tried again, with the last line of its standard error as the reason.
+the message; any other code nacks it, with the last line of its standard error as the reason.
 
-Ends when nothing has come for a while (--idle); with --follow, when it is told to by Ctrl-C: what is in work
-is then finished, and a second Ctrl-C ends it at once.")]
+The command ends when no message has come for a while (--idle), or with --follow at Ctrl-C: it then finishes
+the messages in work. A second Ctrl-C ends it at once.")]
 pub(crate) struct ConsumeArguments {
-    /// Which queue
+    /// The queue
     queue: String,
 
-    /// Acknowledge messages once they are written: they are deleted
+    /// Acknowledge messages once they are written, which deletes them
     #[arg(long, conflicts_with = "exec")]
     ack: bool,
 
@@ -59,24 +59,23 @@ pub(crate) struct ConsumeArguments {
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
 
-    /// How many commands run at once
+    /// Number of commands that run at once
     #[arg(long, value_name = "NUMBER", default_value = "1", requires = "exec")]
     concurrency: NonZeroUsize,
 
-    /// How long a message waits after its command has failed, before it is delivered again, whatever the queue's
-    /// retry policy says
+    /// Deliver a message again this long after its command has failed, whatever the queue's retry policy says
     #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "exec")]
     retry_delay: Option<Duration>,
 
-    /// Go on for ever
+    /// Wait for more messages until Ctrl-C
     #[arg(long, short)]
     follow: bool,
 
-    /// End when nothing has come for so long
+    /// End when no message has come for this long
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration, conflicts_with = "follow")]
     idle: Duration,
 
-    /// End after so many messages
+    /// End after this many messages
     #[arg(long, value_name = "NUMBER")]
     limit: Option<NonZeroU64>,
 
@@ -100,8 +99,8 @@ pub(crate) fn run(general: &General, arguments: ConsumeArguments) -> Result<(), 
     })
 }
 
-/// Shows what the client warns of. Who follows a queue whose server has gone is to know why nothing comes; others hear
-/// of it by how their command ends.
+/// Prints the warnings of the client, which a user of `--follow` needs when the server is gone. Other runs report a
+/// lost server when they end.
 fn show_warnings() {
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
@@ -135,8 +134,8 @@ impl ConsumeArguments {
         };
         let ending = feed.ending();
         let has_any = feed.has_any();
-        // What was not handed out is given back, and results under way are seen to their end. The server gives back
-        // the rest when we are gone.
+        // Releases waiting deliveries, and waits for the results under way. The server releases the rest when the
+        // connection ends.
         let _ = timeout(STOP_MAX, feed.stop()).await;
         let ended = match ended {
             Ok(()) => self.look_back(session, ending, has_any).await,
@@ -154,7 +153,7 @@ impl ConsumeArguments {
         let prefetch = match (&self.exec, self.keep()) {
             (Some(_), _) => (self.concurrency.get() as u64).saturating_mul(2),
             (None, Keep::Taken) => PREFETCH,
-            // They are held until the end, and the server sends no more than may be held.
+            // The run holds all messages until its end, so the server must not send more than the limit.
             (None, Keep::Nothing) => limit,
         };
         let prefetch = u32::try_from(prefetch.min(limit)).unwrap_or(u32::MAX);
@@ -168,9 +167,9 @@ impl ConsumeArguments {
         if self.ack { Keep::Taken } else { Keep::Nothing }
     }
 
-    /// Sees whether a silent queue is an empty one.
+    /// Checks whether a silent queue is empty.
     ///
-    /// A server that has gone away is silent, too: who takes that for the end of the queue would be wrong.
+    /// A server that has gone away is silent, too, and its silence must not pass for an empty queue.
     async fn look_back(
         &self,
         session: &Session,
@@ -190,15 +189,15 @@ impl ConsumeArguments {
                 if queue.paused {
                     let name = &self.queue;
                     output::note(format!(
-                        "queue `{name}` is paused; `fila queue resume {name}` lets its messages go"
+                        "queue `{name}` is paused; `fila queue resume {name}` resumes its deliveries"
                     ));
                 } else if !has_any && session.output.format == Format::Human {
-                    output::note("there is nothing to take");
+                    output::note("the queue has no message to deliver");
                 }
             }
             Ending::Limit if self.limit.is_none() => {
                 output::note(format!(
-                    "stopped at {} messages, which were held until now; --limit shows more, --ack takes them",
+                    "stopped at {} messages and released them; --limit shows more, --ack acknowledges them",
                     output::count(HELD_MAX)
                 ));
             }

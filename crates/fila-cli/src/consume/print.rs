@@ -10,15 +10,15 @@ use super::feed::{Feed, Work};
 use crate::failure::Failure;
 use crate::output::{self, Format, count};
 
-/// How many messages are written before they are acknowledged together.
+/// How many messages are printed before the run acknowledges them together.
 const BATCH: usize = 256;
 
-/// What becomes of messages that were printed.
+/// The fate of printed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// They are taken: acknowledged, and deleted.
+    /// The run acknowledges them, and the broker deletes them.
     Taken,
-    /// They are held until the end, so that they do not come again and again, and then given back.
+    /// The run holds them until its end, so that the broker does not deliver them twice, and then releases them.
     Nothing,
 }
 
@@ -30,16 +30,16 @@ pub(super) struct Print {
 }
 
 impl Print {
-    /// Prints what comes. Messages are acknowledged only after what was printed has left this process.
+    /// Prints every message. Acknowledges messages only after their text has left this process.
     pub(super) async fn run(&self, feed: &mut Feed) -> Result<(), Failure> {
         let mut held = Vec::new();
         let printed = self.print_all(feed, &mut held).await;
-        // Whether all went well or not: what was not acknowledged was not touched.
+        // In case of an error, too: messages without an acknowledgement are released untouched.
         join_all(held.into_iter().map(Delivery::release)).await;
         let lost = printed?;
         if lost > 0 {
             return Err(Failure::Other(anyhow::anyhow!(
-                "{} of the messages were printed, but their leases had ended: they are delivered again",
+                "{} of the printed messages had lost their leases; the broker delivers them again",
                 count(lost)
             )));
         }
@@ -66,7 +66,7 @@ impl Print {
     }
 
     fn write(&self, messages: &[Delivery]) -> Result<(), Failure> {
-        // Not locked while others are awaited.
+        // The lock is not held across an await.
         let mut output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
         for message in messages {
             let line = match self.format {
@@ -88,13 +88,14 @@ impl Print {
     }
 }
 
-/// Acknowledges messages, and returns how many were no longer ours.
+/// Acknowledges messages, and returns how many leases had ended.
 async fn acknowledge(messages: impl Iterator<Item = Delivery>) -> Result<u64, Failure> {
     let mut lost = 0;
     for stored in join_all(messages.map(Delivery::ack)).await {
         match stored {
             Ok(()) => {}
-            // If the connection broke meanwhile, it may be stored; if not, the message comes again.
+            // If the connection broke meanwhile, the acknowledgement may be stored. If it is not, the broker delivers
+            // the message again.
             Err(Error::LeaseLost | Error::NoAnswer { cause: Some(_), .. }) => lost += 1,
             Err(error) => return Err(error.into()),
         }

@@ -1,7 +1,7 @@
-//! What would be fair: shares by weight, of which nobody gets more than it wants.
+//! Max-min fair shares: by weight, and no tenant gets more than it wants.
 
-/// Returns what each gets of `total`, if all get alike by weight, and what some do not want goes to the others in the same
-/// way: the max-min fair shares. If all together want less than there is, each gets what it wants.
+/// Returns the max-min fair shares of `total`. Tenants get it by weight; the surplus of a tenant that wants less goes
+/// to the others in the same way. If all tenants together want less than `total`, each gets all that it wants.
 pub(crate) fn shares(weights: &[f64], wanted: &[f64], total: f64) -> Vec<f64> {
     let mut shares = vec![0.0; weights.len()];
     let mut hungry: Vec<usize> = (0..weights.len()).collect();

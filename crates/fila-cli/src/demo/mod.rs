@@ -1,8 +1,8 @@
-//! `fila demo`: what fairness is, seen in under a minute.
+//! `fila demo`: shows fairness in under a minute.
 //!
-//! [`script`] says what is played, [`record`] what happened, [`ideal`] what would have been fair; [`view`], [`plain`] and
-//! [`summary`] turn that into pictures, lines and sentences. All of these are pure. [`stage`] has the server and its
-//! clients, and this file the clock, the terminal and the order of things.
+//! [`script`] describes the scenes, [`record`] the events of a scene, [`ideal`] the fair shares; [`view`], [`plain`]
+//! and [`summary`] turn them into a screen, lines and sentences. All of these are pure. [`stage`] has the server and
+//! its clients, and this file has the clock, the terminal and the order of the scenes.
 
 mod ideal;
 mod plain;
@@ -31,11 +31,11 @@ use record::{Figures, Moment};
 use script::Scene;
 use stage::{Played, Stage};
 
-/// How often the screen is drawn, and a line is printed.
+/// The time between two frames or two lines.
 const FRAME_INTERVAL: Duration = Duration::from_millis(200);
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a scene stays when nothing is left to happen.
+/// How long a finished scene stays on the screen.
 const LAST_LOOK: Duration = Duration::from_millis(1500);
 
 #[derive(Debug, Args)]
@@ -44,19 +44,19 @@ const LAST_LOOK: Duration = Duration::from_millis(1500);
   fila demo --seconds 10 --plain
   fila demo --json                    only the summary
 
-Nothing is left behind: the broker runs within this process, on a free port of the loopback interface and in a
-temporary directory that is removed at the end. docs/demo.md says what is seen.")]
+The demo leaves nothing behind: its broker runs in this process, on a free port of the loopback interface and in
+a temporary directory that it removes at the end. docs/demo.md explains the output.")]
 pub(crate) struct DemoArguments {
-    /// How long it lasts, from 4 to 60
+    /// Duration of the demo in seconds, from 4 to 60
     #[arg(long, value_name = "SECONDS", default_value_t = 45, value_parser = clap::value_parser!(u64).range(4..=60))]
     seconds: u64,
 
-    /// Print lines instead of drawing, as happens without a terminal
+    /// Print lines and draw nothing, as without a terminal
     #[arg(long)]
     plain: bool,
 }
 
-/// Plays all scenes, and says what was measured.
+/// Plays all scenes, and prints the measurements.
 pub(crate) fn run(general: &General, arguments: &DemoArguments) -> Result<(), Failure> {
     let runtime = Builder::new_multi_thread()
         .enable_all()
@@ -73,11 +73,11 @@ pub(crate) fn run(general: &General, arguments: &DemoArguments) -> Result<(), Fa
     output.result(&summary::json(&played), text)
 }
 
-/// Why a scene is over.
+/// The reason why a scene ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cue {
     Next,
-    /// Somebody has seen enough.
+    /// The user quits.
     Quit,
     /// Ctrl-C.
     Interrupt,
@@ -91,8 +91,8 @@ struct Show {
 }
 
 impl Show {
-    /// Plays scenes until all were seen, or somebody has seen enough. The server ends and its directory is removed in
-    /// any case.
+    /// Plays the scenes until the last, or until the user quits. In any case it stops the server and removes its
+    /// directory.
     async fn run(audience: Audience, scenes: &[Arc<Scene>]) -> Result<Vec<Played>, Failure> {
         let mut told_to_end = std::pin::pin!(terminal::told_to_end());
         let stage = tokio::select! {
@@ -108,7 +108,7 @@ impl Show {
             ended = show.play_all(scenes) => ended,
             () = &mut told_to_end => Ok(Cue::Interrupt),
         };
-        // The screen is given back before the server takes its time to end.
+        // The user gets the screen back before the server shuts down, which takes a moment.
         drop(show.audience);
         show.stage.close().await?;
         match ended? {
@@ -137,7 +137,7 @@ impl Show {
         let mut end = std::pin::pin!(sleep_until(playing.ends()));
         let mut ticks = interval(self.audience.interval());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        // The first comes at once, when there is nothing to see.
+        // The first tick comes at once, before there are figures.
         ticks.tick().await;
         let cue = loop {
             let cue = tokio::select! {
@@ -153,7 +153,7 @@ impl Show {
             if self.audience.show(number, of, scene, now, &sides)? == Cue::Quit {
                 break Cue::Quit;
             }
-            // On a fast machine all is done before the time is over.
+            // On a fast machine a scene is done before its time is over.
             let [Some(fifo), Some(fair)] = sides.map(|side| side.finished) else {
                 continue;
             };
@@ -166,7 +166,7 @@ impl Show {
     }
 }
 
-/// Whoever watches.
+/// The recipient of the output.
 enum Audience {
     Terminal {
         screen: Screen,
@@ -174,7 +174,7 @@ enum Audience {
         palette: Palette,
     },
     Lines,
-    /// Waits for the summary.
+    /// A program, which gets the summary only.
     Program,
 }
 
@@ -200,7 +200,7 @@ impl Audience {
         }
     }
 
-    /// Waits until somebody does something, and returns what is to happen then; nothing but drawing if none.
+    /// Waits for an input of the user, and returns the action; none if only a redraw is due.
     async fn cue(&mut self) -> Option<Cue> {
         let Self::Terminal { inputs, .. } = self else {
             return std::future::pending().await;
@@ -212,7 +212,7 @@ impl Audience {
                 Some(Cue::Next)
             }
             Some(Input::Key(_) | Input::Resized) => None,
-            // Nobody is at the keyboard.
+            // Without a keyboard.
             None => std::future::pending().await,
         }
     }
@@ -224,7 +224,7 @@ impl Audience {
         }
     }
 
-    /// Shows how a scene is. Whoever has closed our output has seen enough.
+    /// Shows the state of a scene. If the reader has closed our output, the scene ends.
     fn show(
         &mut self,
         number: usize,

@@ -1,4 +1,4 @@
-//! The demo without a terminal: a line now and then.
+//! The demo without a terminal: a few lines a second.
 
 use super::record::{Figures, Moment, TenantFigures, Wait};
 use super::script::{Plot, Scene, Unit};
@@ -6,7 +6,7 @@ use super::stage::Side;
 use crate::units;
 use crate::wrap::wrap;
 
-/// How long lines of words are.
+/// The width of wrapped text.
 const WIDTH: usize = 76;
 
 /// Returns the lines that open a scene.
@@ -17,7 +17,7 @@ pub(crate) fn opening(number: usize, of: usize, scene: &Scene) -> Vec<String> {
     [String::new(), title].into_iter().chain(words).collect()
 }
 
-/// Returns how both sides are, a line for each.
+/// Returns the state of both sides, a line for each.
 pub(crate) fn lines(scene: &Scene, now: Moment, sides: &[Figures; 2]) -> Vec<String> {
     let sides = Side::BOTH.into_iter().zip(sides);
     let sides = sides.map(|(side, figures)| {

@@ -1,8 +1,8 @@
-//! What happened on one side of a scene, and the figures that follow from it.
+//! The events on one side of a scene, and the figures computed from them.
 //!
-//! Every message has its row: when it was sent, when a worker got it, when the worker was done. Figures are computed from
-//! the rows when they are looked at, so all of them are exact, and none can contradict another. A scene has some ten
-//! thousand messages, and is looked at some times a second.
+//! Every message has a row: when its tenant sent it, when a worker got it, when the worker finished it. The record
+//! computes all figures from the rows on demand, so they are exact and consistent. A scene has some ten thousand
+//! messages, and a few frames a second.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use super::ideal;
 use super::script::{Scene, Unit};
 
-/// A moment of a scene, counted from its beginning.
+/// A moment of a scene, counted from its start.
 pub(crate) type Moment = Duration;
 
-/// What happened on one side of a scene.
+/// The events on one side of a scene.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     tenants: Vec<Vec<Row>>,
@@ -23,7 +23,7 @@ pub(crate) struct Record {
 #[derive(Clone, Copy, Debug)]
 struct Row {
     sent: Moment,
-    /// How many deliveries there had been when it was sent.
+    /// How many deliveries there were before it was sent.
     turn_sent: u64,
     delivery: Option<Delivery>,
 }
@@ -31,7 +31,7 @@ struct Row {
 #[derive(Clone, Copy, Debug)]
 struct Delivery {
     at: Moment,
-    /// How many deliveries there had been before.
+    /// How many deliveries there were before this one.
     turn: u64,
     done: Option<Moment>,
 }
@@ -44,7 +44,7 @@ impl Record {
         }
     }
 
-    /// Notes that a message is being sent, and returns its number among those of its tenant.
+    /// Records that a tenant sends a message, and returns the message's number within the tenant.
     pub(crate) fn sent(&mut self, tenant: usize, now: Moment) -> u32 {
         let rows = &mut self.tenants[tenant];
         rows.push(Row {
@@ -55,7 +55,7 @@ impl Record {
         u32::try_from(rows.len() - 1).expect("a scene has fewer messages than that")
     }
 
-    /// Notes that a worker has a message. Only the first time counts.
+    /// Records that a worker has got a message. Only the first delivery counts.
     pub(crate) fn delivered(&mut self, tenant: usize, number: u32, now: Moment) {
         let row = &mut self.tenants[tenant][number as usize];
         if row.delivery.is_none() {
@@ -68,7 +68,7 @@ impl Record {
         }
     }
 
-    /// Notes that a worker is done with a message.
+    /// Records that a worker has finished a message.
     pub(crate) fn done(&mut self, tenant: usize, number: u32, now: Moment) {
         let row = &mut self.tenants[tenant][number as usize];
         if let Some(delivery) = &mut row.delivery {
@@ -84,7 +84,7 @@ impl Record {
         self.deliveries_of(tenant).count() as u64
     }
 
-    /// Returns how long workers have been busy with a tenant.
+    /// Returns how long workers have worked for a tenant.
     fn busy(&self, tenant: usize, now: Moment) -> Duration {
         let deliveries = self.deliveries_of(tenant);
         deliveries
@@ -92,21 +92,21 @@ impl Record {
             .sum()
     }
 
-    /// Returns how many messages were delivered in a span of time, per second.
+    /// Returns the deliveries per second in a span of time.
     pub(crate) fn rate(&self, span: Range<Moment>) -> f64 {
         let all = (0..self.tenants.len()).flat_map(|tenant| self.deliveries_of(tenant));
         let within = all.filter(|delivery| span.contains(&delivery.at)).count();
         per_second(within, &span)
     }
 
-    /// Returns how many messages of a tenant were delivered in a span of time, per second.
+    /// Returns the deliveries per second of one tenant in a span of time.
     pub(crate) fn rate_of(&self, tenant: usize, span: Range<Moment>) -> f64 {
         let own = self.deliveries_of(tenant);
         let within = own.filter(|delivery| span.contains(&delivery.at)).count();
         per_second(within, &span)
     }
 
-    /// Returns when the last message of a tenant was delivered; none if some still wait.
+    /// Returns when the last message of a tenant was delivered; none if messages still wait.
     pub(crate) fn last_delivery(&self, tenant: usize) -> Option<Moment> {
         let moments = self.tenants[tenant]
             .iter()
@@ -114,7 +114,7 @@ impl Record {
         moments.collect::<Option<Vec<Moment>>>()?.into_iter().max()
     }
 
-    /// Returns how long messages of these tenants, sent within this span, have waited.
+    /// Returns the waits of these tenants' messages that were sent within this span.
     pub(crate) fn waits(&self, tenants: &[usize], sent: Range<Moment>, now: Moment) -> Waits {
         let rows = tenants.iter().flat_map(|&tenant| &self.tenants[tenant]);
         let rows = rows.filter(|row| sent.contains(&row.sent));
@@ -125,8 +125,8 @@ impl Record {
         Waits::new(&waits.collect::<Vec<Wait>>())
     }
 
-    /// Returns how many deliveries went to others between the sending and the delivery of these tenants' messages: the
-    /// one in the middle. Those that still wait count with what has passed them by so far.
+    /// Returns the median number of deliveries to other tenants between the sending and the delivery of these tenants'
+    /// messages. A message that still waits counts with the deliveries so far.
     pub(crate) fn overtaken(&self, tenants: &[usize]) -> Option<u64> {
         let rows = tenants.iter().flat_map(|&tenant| &self.tenants[tenant]);
         let mut passed: Vec<u64> = rows
@@ -142,7 +142,7 @@ impl Record {
         passed.get(middle).copied()
     }
 
-    /// Returns what each tenant has got of what all have got, and what would have been fair.
+    /// Returns the share of each tenant so far, and its fair share.
     pub(crate) fn shares(&self, scene: &Scene, now: Moment) -> Vec<Share> {
         let tenants = || scene.tenants.iter().enumerate();
         let got: Vec<f64> = match scene.unit {
@@ -170,7 +170,7 @@ impl Record {
             .collect()
     }
 
-    /// Returns when everything that the scene sends had been served, if it has been.
+    /// Returns when the last message of the scene was served; none if messages still wait.
     pub(crate) fn finished(&self, scene: &Scene) -> Option<Moment> {
         let tenants = 0..scene.tenants.len();
         let ends = tenants.map(|tenant| {
@@ -180,7 +180,7 @@ impl Record {
         ends.collect::<Option<Vec<Moment>>>()?.into_iter().max()
     }
 
-    /// Returns what is shown of this side.
+    /// Returns the figures of this side.
     pub(crate) fn figures(&self, scene: &Scene, now: Moment) -> Figures {
         let shares = self.shares(scene, now);
         let tenants = shares.into_iter().enumerate().map(|(tenant, share)| {
@@ -211,13 +211,13 @@ fn per_second(count: usize, span: &Range<Moment>) -> f64 {
     if time > 0.0 { count as f64 / time } else { 0.0 }
 }
 
-/// What is shown of one side.
+/// The figures of one side.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Figures {
     pub(crate) tenants: Vec<TenantFigures>,
     /// Deliveries in the last second.
     pub(crate) per_second: f64,
-    /// When all was served that will ever be sent.
+    /// When the last message of the scene was served.
     pub(crate) finished: Option<Moment>,
 }
 
@@ -226,20 +226,20 @@ pub(crate) struct TenantFigures {
     pub(crate) sent: u64,
     pub(crate) served: u64,
     pub(crate) share: Share,
-    /// Half of its messages waited no longer.
+    /// The median wait of its messages.
     pub(crate) wait_half: Option<Wait>,
-    /// 99 of 100 of its messages waited no longer.
+    /// The 99th percentile of the waits of its messages.
     pub(crate) wait_most: Option<Wait>,
 }
 
-/// A part of what all have got, and the part that would have been fair.
+/// The share of a tenant, and its fair share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Share {
     pub(crate) got: f64,
     pub(crate) ideal: f64,
 }
 
-/// How long something waited, or has waited so far.
+/// A wait that has ended, or one that still lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Over(Duration),
@@ -254,12 +254,12 @@ impl Wait {
     }
 }
 
-/// Waits of some messages.
+/// The waits of some messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Waits {
-    /// Those that are over, from the shortest to the longest.
+    /// Waits that have ended, in ascending order.
     over: Vec<Duration>,
-    /// All, with what they have waited so far.
+    /// All waits, including those that still last, with their time so far.
     all: Vec<Duration>,
 }
 
@@ -273,8 +273,8 @@ impl Waits {
         Self { over, all }
     }
 
-    /// Returns the wait that this part of them did not exceed. Those that are not over may last for ever: if so many are
-    /// over, the answer holds whatever becomes of the others; else it is the least that it can come to.
+    /// Returns a quantile of the waits. If enough waits have ended, the answer is final, however long the others last.
+    /// Otherwise it is a lower bound.
     pub(crate) fn quantile(&self, part: f64) -> Option<Wait> {
         let count = self.all.len();
         let rank = (part * count as f64).ceil() as usize;
@@ -287,7 +287,7 @@ impl Waits {
         self.quantile(1.0)
     }
 
-    /// Returns the wait of what was served first.
+    /// Returns the shortest wait.
     pub(crate) fn shortest(&self) -> Option<Wait> {
         self.quantile(0.0)
     }
@@ -302,7 +302,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// A record of tenants whose messages were sent and delivered at these moments.
+    /// Returns a record of tenants whose messages were sent and delivered at these moments.
     fn record(tenants: &[&[(u64, Option<u64>)]]) -> Record {
         let mut record = Record::new(tenants.len());
         let mut events = Vec::new();

@@ -1,24 +1,24 @@
-//! What is played: who sends what and when, and who works on it. No clock, no server, no chance.
+//! The scenes: which tenant sends what and when, and how many workers there are. No clock, no server, no randomness.
 
 use std::iter;
 use std::time::Duration;
 
-/// One situation, played twice at the same time: with one line for all, and fairly.
+/// One situation, played twice at the same time: as a FIFO queue, and with fairness keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     pub(crate) plot: Plot,
     pub(crate) title: &'static str,
-    /// What is seen.
+    /// The explanation on the screen.
     pub(crate) sentence: String,
     pub(crate) tenants: Vec<Tenant>,
     pub(crate) senders: Vec<Sender>,
-    /// How many messages are worked on at once, on either side.
+    /// The number of workers on each side.
     pub(crate) workers: usize,
     pub(crate) unit: Unit,
     pub(crate) length: Duration,
 }
 
-/// What a scene is about, with the tenants to look at.
+/// The point of a scene, with the tenants to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plot {
     Flood {
@@ -40,11 +40,11 @@ pub(crate) enum Plot {
     },
 }
 
-/// What shares are counted in.
+/// The unit of shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Messages,
-    /// Time of workers.
+    /// The time of workers.
     Time,
 }
 
@@ -56,22 +56,22 @@ pub(crate) struct Tenant {
     pub(crate) work: Duration,
 }
 
-/// Somebody with a connection of their own, so that nobody waits behind others before the server is reached.
+/// A sender with its own connection, so that it does not queue behind other senders in the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
     pub(crate) batches: Vec<Batch>,
 }
 
-/// Messages that are sent at once.
+/// Messages that a sender sends at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
     pub(crate) at: Duration,
-    /// Which tenants, and how many messages of each.
+    /// The tenants, and the number of messages of each.
     pub(crate) parts: Vec<(usize, u32)>,
 }
 
 impl Batch {
-    /// Returns whose each message is: one of each tenant in turn, as long as it has some.
+    /// Returns the tenant of each message: the tenants take turns until they have no more messages.
     pub(crate) fn turns(&self) -> impl Iterator<Item = usize> + '_ {
         let rounds = self.parts.iter().map(|&(_, count)| count).max();
         (0..rounds.unwrap_or(0)).flat_map(|round| {
@@ -91,7 +91,7 @@ impl Scene {
     }
 }
 
-/// Returns all scenes, which last so long together.
+/// Returns all scenes, which last `total` together.
 pub(crate) fn scenes(total: Duration) -> [Scene; 4] {
     [
         flood(total.mul_f64(0.34)),
@@ -101,8 +101,8 @@ pub(crate) fn scenes(total: Duration) -> [Scene; 4] {
     ]
 }
 
-/// A flood beside tenants that send little. It is sized to be worked off well before the end of the scene, so that those who
-/// stand behind it are seen to be served, too.
+/// A flood beside tenants that send little. Its size lets the workers finish it well before the end of the scene, so
+/// that the messages behind it are served, too.
 fn flood(length: Duration) -> Scene {
     let work = Duration::from_millis(16);
     let workers = 96;
@@ -110,7 +110,7 @@ fn flood(length: Duration) -> Scene {
     let quiet = [1, 2, 3];
     let interval = Duration::from_millis(200);
     let quiet_senders = quiet.map(|tenant| {
-        // Staggered, so that they do not come all at once.
+        // Staggered, so that the tenants do not all send at the same moment.
         let first = interval.mul_f64(0.5 + tenant as f64 / 3.0);
         drip(tenant, first, interval, length.mul_f64(0.6))
     });
@@ -124,8 +124,8 @@ fn flood(length: Duration) -> Scene {
         plot: Plot::Flood { noisy: 0, quiet },
         title: "a flood",
         sentence: format!(
-            "One tenant sends {} messages at once, three others send 5 a second each. In one line, everybody \
-             stands behind the flood; with a share for each, the flood stands behind itself.",
+            "One tenant sends {} messages at once, three others send 5 a second each. In a FIFO queue, all \
+             of them wait behind the flood; with fair shares, only the noisy tenant waits.",
             crate::units::count(messages.into())
         ),
         tenants: vec![
@@ -141,11 +141,11 @@ fn flood(length: Duration) -> Scene {
     }
 }
 
-/// Tenants of different weights, of which none runs out of messages.
+/// Tenants of different weights that never run out of messages.
 fn weights(length: Duration) -> Scene {
     let work = Duration::from_millis(20);
     let workers = 40;
-    // The heaviest gets three fifths of what the workers can do, and a little is left.
+    // The heaviest gets three fifths of the workers' capacity, and keeps a small reserve.
     let messages = rounded(0.66 * capacity(workers, work) * length.as_secs_f64());
     Scene {
         plot: Plot::Weights { heavy: 0, light: 1 },
@@ -165,7 +165,7 @@ fn weights(length: Duration) -> Scene {
     }
 }
 
-/// A tenant whose messages are dear, and nobody runs out of them.
+/// A tenant with expensive messages, beside others. No tenant runs out of messages.
 fn slow(length: Duration) -> Scene {
     let work = Duration::from_millis(15);
     let workers = 48;
@@ -175,7 +175,7 @@ fn slow(length: Duration) -> Scene {
         plot: Plot::Slow { slow: 0, fast: 1 },
         title: "a slow tenant",
         sentence: "All four send alike, but the messages of one take 20 times as long. Shares are counted in workers' \
-                   time here (charge: time), so it slows down itself and nobody else."
+                   time here (charge: time), so it slows down only itself."
             .to_owned(),
         tenants: vec![
             tenant("slow", 1, 20 * work),
@@ -190,7 +190,7 @@ fn slow(length: Duration) -> Scene {
     }
 }
 
-/// A tenant that was idle and sends many at once, beside two that are always busy and one that never is.
+/// A tenant that was idle and sends many messages at once, beside two that are always busy and one that sends little.
 fn burst(length: Duration) -> Scene {
     let work = Duration::from_millis(20);
     let workers = 40;
@@ -207,8 +207,8 @@ fn burst(length: Duration) -> Scene {
         },
         title: "a burst",
         sentence: format!(
-            "Two tenants are busy, one sends 10 a second. A fourth was idle and now sends {} at once: it is served at \
-             its share at once, and who sends little does not notice.",
+            "Two tenants are busy, one sends 10 a second. A fourth was idle and now sends {} at once: it gets its \
+             share at once, and the tenant that sends little does not notice.",
             crate::units::count(messages.into())
         ),
         tenants: vec![
@@ -237,12 +237,12 @@ fn tenant(name: &'static str, weight: u32, work: Duration) -> Tenant {
     Tenant { name, weight, work }
 }
 
-/// Returns how many messages workers could do in a second if nothing else took time.
+/// Returns how many messages the workers can process in a second, without any overhead.
 fn capacity(workers: usize, work: Duration) -> f64 {
     workers as f64 / work.as_secs_f64()
 }
 
-/// Rounds a number of messages so that it can be said in a sentence.
+/// Rounds a number of messages to one that reads well.
 fn rounded(messages: f64) -> u32 {
     let grain = if messages >= 10_000.0 {
         1000.0
@@ -251,11 +251,11 @@ fn rounded(messages: f64) -> u32 {
     } else {
         10.0
     };
-    // Within u32 for any length that is accepted: a minute of 5,000 a second.
+    // This fits into u32 for any accepted length: a minute of 5,000 a second.
     ((messages / grain).round().max(1.0) * grain) as u32
 }
 
-/// Some messages of each tenant, mixed, at the beginning.
+/// Returns a sender of messages of each tenant, mixed, at the start.
 fn together(parts: &[(usize, u32)]) -> Sender {
     Sender {
         batches: vec![Batch {
@@ -265,7 +265,7 @@ fn together(parts: &[(usize, u32)]) -> Sender {
     }
 }
 
-/// One message after the other.
+/// Returns a sender of single messages at a fixed interval.
 fn drip(tenant: usize, first: Duration, interval: Duration, until: Duration) -> Sender {
     let moments = iter::successors(Some(first), |&at| Some(at + interval));
     let moments = moments.take_while(|&at| at == first || at < until);

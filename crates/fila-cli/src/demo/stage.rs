@@ -1,7 +1,7 @@
-//! Where scenes are played: a server in this process, and its clients.
+//! The server of the demo, in this process, and its clients.
 //!
-//! Both sides of a scene have the same server, the same messages at the same moments, and as many workers. The one thing
-//! in which they differ is the fairness key: on the side `Fifo` all messages have the same, which makes a plain queue.
+//! Both sides of a scene have the same server, the same messages at the same moments, and the same number of workers.
+//! They differ in the fairness key only: on the side `Fifo` all messages have the same key, which makes a plain queue.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,22 +20,22 @@ use super::script::{Batch, Scene, Sender, Unit};
 /// How long workers have to subscribe before a scene begins.
 const LEAD: Duration = Duration::from_millis(150);
 
-/// How long the server may take to end. Nothing of it is kept.
+/// How long the server may take to shut down. The demo keeps none of its data.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(3);
 
 /// One of the two ways in which a scene is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// One line for all.
+    /// One fairness key for all messages.
     Fifo,
-    /// A share for each.
+    /// A fairness key for each tenant.
     Fair,
 }
 
 impl Side {
     pub(crate) const BOTH: [Self; 2] = [Self::Fifo, Self::Fair];
 
-    /// Returns what people call it.
+    /// Returns its name on the screen.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Fifo => "FIFO",
@@ -58,14 +58,14 @@ impl Stage {
         config.server.address = ([127, 0, 0, 1], 0).into();
         config.server.shutdown_timeout = SHUTDOWN_MAX;
         config.storage.path = directory.path().join("data");
-        // Nothing outlives this process, and a slow disk would be seen in every wait.
+        // The demo keeps no data, and a slow disk would distort every wait.
         config.storage.durability = Durability::Os;
         let server = Server::start(config).await;
         let server = server.context("the demo's server cannot be started")?;
         Ok(Self { server, directory })
     }
 
-    /// Begins a scene.
+    /// Starts a scene.
     pub(crate) async fn play(&self, scene: &Arc<Scene>) -> anyhow::Result<Playing> {
         let start = Instant::now() + LEAD;
         let mut playing = Playing {
@@ -96,7 +96,7 @@ impl Stage {
         Ok(playing)
     }
 
-    /// Ends a scene: the work stops where it is, and the queues are deleted.
+    /// Ends a scene: stops all work and deletes the queues.
     pub(crate) async fn clear(&self, mut playing: Playing) -> anyhow::Result<Played> {
         let length = playing.now().min(playing.scene.length);
         let records = playing
@@ -115,9 +115,9 @@ impl Stage {
         })
     }
 
-    /// Ends the server, and removes its directory.
+    /// Stops the server, and removes its directory.
     pub(crate) async fn close(self) -> anyhow::Result<()> {
-        // What it has not stored in time would be removed anyway.
+        // The directory is removed in any case, so an incomplete shutdown does no harm.
         let _ = self.server.shutdown().await;
         self.directory
             .close()
@@ -130,7 +130,7 @@ impl Stage {
     }
 }
 
-/// A scene while it is played. Dropping it stops it.
+/// A scene in progress. Dropping it stops it.
 pub(crate) struct Playing {
     start: Instant,
     scene: Arc<Scene>,
@@ -139,20 +139,20 @@ pub(crate) struct Playing {
 }
 
 impl Playing {
-    /// Returns how long it has been played.
+    /// Returns how long it has been running.
     pub(crate) fn now(&self) -> Moment {
         self.start.elapsed()
     }
 
-    /// Returns when it is over.
+    /// Returns when it ends.
     pub(crate) fn ends(&self) -> Instant {
         self.start + self.scene.length
     }
 
-    /// Returns what is shown, of both sides at the same moment.
+    /// Returns the figures of both sides at the same moment.
     pub(crate) fn figures(&self) -> (Moment, [Figures; 2]) {
         let now = self.now();
-        // The rows are copied out, so that workers do not wait for the sums.
+        // Copies the rows, so that workers do not wait while the figures are computed.
         let records = self
             .records
             .each_ref()
@@ -160,7 +160,7 @@ impl Playing {
         (now, records.map(|record| record.figures(&self.scene, now)))
     }
 
-    /// Waits until something fails, which is never if all goes well.
+    /// Waits for the first failure of a task. Without one it waits without end.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -176,15 +176,15 @@ impl Playing {
     }
 }
 
-/// A scene that was played.
+/// A scene that has ended.
 pub(crate) struct Played {
     pub(crate) scene: Arc<Scene>,
     pub(crate) records: [Record; 2],
-    /// How long it was played; less than its length if somebody went on to the next.
+    /// How long it ran; less than its length if the user skipped the rest.
     pub(crate) length: Duration,
 }
 
-/// What the tasks of one side know.
+/// The context of the tasks of one side.
 #[derive(Clone)]
 struct Part {
     side: Side,
@@ -198,14 +198,14 @@ impl Part {
         queue_of(self.side)
     }
 
-    /// Sends what a sender sends.
+    /// Sends all batches of a sender.
     async fn send(self, sender: usize, client: Client) -> anyhow::Result<()> {
         let queue = client.queue(self.queue());
         let Sender { batches } = &self.scene.senders[sender];
         let mut sending = JoinSet::new();
         for batch in batches {
             sleep_until(self.start + batch.at).await;
-            // In a task of its own: the next is sent in time even if this one is not confirmed by then.
+            // In its own task, so that the next batch is sent in time even if this one is not confirmed by then.
             sending.spawn(send_all(queue.clone(), self.messages(batch)));
             while let Some(sent) = sending.try_join_next() {
                 sent??;
@@ -236,11 +236,11 @@ impl Part {
         })
     }
 
-    /// Works on what comes. What a message takes is simulated: the worker sleeps.
+    /// Processes messages. The processing is simulated: the worker sleeps.
     async fn work(self, client: Client) -> anyhow::Result<()> {
         let workers = self.scene.workers;
         let worker = client.queue(self.queue()).worker().concurrency(workers);
-        // Nothing waits here while others could have it: who is next is decided by the server alone.
+        // No message waits in the client, so the server alone decides which one is next.
         let worker = worker.prefetch(u32::try_from(workers)?);
         let ended = worker.run(move |message: Received| {
             let part = self.clone();
@@ -264,7 +264,7 @@ impl Part {
     }
 }
 
-/// Both sides exist one scene long.
+/// Returns the queue of a side, which exists for one scene.
 fn queue_of(side: Side) -> &'static str {
     match side {
         Side::Fifo => "demo-fifo",
@@ -280,11 +280,11 @@ async fn send_all(queue: Queue, messages: Vec<Message>) -> anyhow::Result<()> {
 }
 
 fn locked<T>(record: &Mutex<Record>, with: impl FnOnce(&mut Record) -> T) -> T {
-    // A record is right after every call of it, whatever happened to its caller.
+    // Every call leaves the record consistent, so a panic elsewhere does not spoil it.
     with(&mut record.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What a message carries: whose it is, and its row.
+/// The payload of a message: its tenant, and its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Label {
     tenant: usize,

@@ -1,4 +1,4 @@
-//! What was measured, in sentences for a newcomer and in JSON for programs.
+//! The summary: sentences for people, and JSON for programs.
 
 use std::iter;
 use std::time::Duration;
@@ -11,24 +11,25 @@ use super::stage::{Played, Side};
 use crate::units;
 use crate::wrap::wrap;
 
-/// How long lines of words are, beside the titles.
+/// The width of wrapped text, beside the titles.
 const WIDTH: usize = 62;
 
 const FINE_PRINT: &str = "Both sides ran in this process at the same time, on one server, with the same messages at the \
-    same moments and as many workers. FIFO is a queue on which all messages have one fairness key. The time that a worker \
-    takes for a message is simulated. Messages are written to disk, but not waited for (durability: os).";
+    same moments and the same number of workers. FIFO is a queue on which all messages have one fairness key. The time \
+    that a worker takes for a message is simulated. The server writes messages to disk without waiting for fsync \
+    (durability: os).";
 
-/// All moments there are.
+/// The whole scene.
 const EVER: std::ops::Range<Moment> = Duration::ZERO..Duration::MAX;
 
-/// Returns the lines that are printed at the end.
+/// Returns the lines of the summary.
 pub(crate) fn text(played: &[Played]) -> Vec<String> {
     if played.is_empty() {
         return vec!["Nothing was played.".to_owned()];
     }
     let mut lines = vec![
         String::new(),
-        "What was measured just now, on this machine:".to_owned(),
+        "Measured just now on this machine:".to_owned(),
     ];
     for played in played {
         lines.push(String::new());
@@ -82,7 +83,7 @@ fn flood(played: &Played, noisy: usize, quiet: &[usize]) -> Vec<String> {
             times_less(fifo_half, fair_half),
         ),
         format!(
-            "That is the one in the middle; the longest waited {} and {}.",
+            "These are medians; the longest waits were {} and {}.",
             longest(fifo_waits.longest()),
             longest(fair_waits.longest())
         ),
@@ -98,7 +99,7 @@ fn flood(played: &Played, noisy: usize, quiet: &[usize]) -> Vec<String> {
             ),
         };
         lines.push(format!(
-            "Meanwhile the workers did {} messages/s under FIFO and {} under Fila: {verdict}.",
+            "Meanwhile the workers processed {} messages/s under FIFO and {} under Fila: {verdict}.",
             units::rate(fifo_rate),
             units::rate(fair_rate),
         ));
@@ -106,7 +107,7 @@ fn flood(played: &Played, noisy: usize, quiet: &[usize]) -> Vec<String> {
     lines
 }
 
-/// Returns what both sides did per second while both had more than enough to do.
+/// Returns the deliveries per second of both sides while both had enough messages.
 fn throughput(played: &Played, noisy: usize) -> [f64; 2] {
     let ends = played.records.iter();
     let ends = ends.map(|record| record.last_delivery(noisy).unwrap_or(played.length));
@@ -208,14 +209,14 @@ fn said(wait: Wait) -> String {
     }
 }
 
-/// Says how many times less the second is, if that is worth saying.
+/// Returns how many times shorter the second wait is, if the difference is worth a note.
 fn times_less(more: Wait, less: Wait) -> String {
     let less = less.time().as_secs_f64();
     let times = more.time().as_secs_f64() / less;
     if less > 0.0 && (2.0..10.0).contains(&times) {
         format!(" ({times:.1} times less)")
     } else if less > 0.0 && times >= 10.0 {
-        // Two digits are all that a run like this can vouch for.
+        // A run like this supports two digits at most.
         let grain = 10f64.powf(times.log10().floor() - 1.0);
         let times = (times / grain).round() * grain;
         format!(" ({} times less)", units::count(times.round() as u64))
@@ -224,7 +225,7 @@ fn times_less(more: Wait, less: Wait) -> String {
     }
 }
 
-/// Returns all that was measured.
+/// Returns all measurements.
 pub(crate) fn json(played: &[Played]) -> Value {
     let scenes: Vec<Value> = played.iter().map(scene_json).collect();
     json!({ "scenes": scenes })
@@ -267,7 +268,7 @@ fn side_json(scene: &Scene, record: &Record, length: Duration) -> Value {
             "share_ideal": figures.share.ideal,
             "wait_p50_ms": figures.wait_half.map(millis),
             "wait_p99_ms": figures.wait_most.map(millis),
-            // Waits are at least so long if some of the tenant's messages still wait.
+            // These waits are lower bounds while messages of the tenant still wait.
             "waits_are_over": figures.sent == figures.served,
             "overtaken_by_p50": record.overtaken(&[at]),
         })
@@ -293,7 +294,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// The flood, of which one message is served every millisecond, after those of a quiet tenant or before them.
+    /// A flood whose messages are served one a millisecond, after the messages of a quiet tenant or before them.
     fn flood(quiet_waits: [u64; 2]) -> Played {
         let [scene, ..] = scenes(Duration::from_secs(45));
         let records = quiet_waits.map(|wait| {
@@ -319,7 +320,7 @@ mod tests {
         assert_eq!(
             said,
             "Beside a flood of 1,000, a quiet tenant's message waited 990 ms under FIFO and 3.0 ms under Fila (330 \
-             times less). That is the one in the middle; the longest waited 990 ms and 3.0 ms. Meanwhile the workers did \
+             times less). These are medians; the longest waits were 990 ms and 3.0 ms. Meanwhile the workers processed \
              1,000 messages/s under FIFO and 1,001 under Fila: fairness cost nothing, Fila was 0.1 % ahead."
         );
     }

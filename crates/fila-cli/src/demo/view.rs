@@ -15,17 +15,17 @@ use crate::bars::{Bar, bar};
 use crate::terminal::Palette;
 use crate::units;
 
-/// The smallest window in which everything can be read.
+/// The smallest window in which all text is readable.
 pub(crate) const COLUMNS_MIN: u16 = 76;
 pub(crate) const ROWS_MIN: u16 = 22;
 
-/// The longest wait of the scale, which begins with a millisecond and grows tenfold by equal steps.
+/// The longest wait on the logarithmic scale, which begins at a millisecond.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// What is on the screen.
+/// The content of the screen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DemoFrame<'a> {
-    /// Which scene, counted from 1.
+    /// The number of the scene, counted from 1.
     pub(crate) number: usize,
     pub(crate) of: usize,
     pub(crate) scene: &'a Scene,
@@ -108,7 +108,7 @@ fn draw_side(
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let width = usize::from(inner.width);
-    // With room to spare, a line is left free between tenants.
+    // With enough room, an empty line separates tenants.
     let tenants = scene.tenants.len() as u16;
     let is_roomy = inner.height + 1 >= tenants * LINES_PER_TENANT;
     let served: u64 = figures.tenants.iter().map(|tenant| tenant.served).sum();
@@ -147,7 +147,7 @@ fn share_line(share: Share, width: usize, palette: Palette) -> Line<'static> {
         Bar::of(share.got).mark(share.ideal),
         width.saturating_sub(15),
     );
-    // A share that is a twentieth off is as good as fair; of a small one, the bar shows no more anyway.
+    // A share within a twentieth of its ideal counts as fair. Of a small share, the bar shows no more anyway.
     let is_fair = (share.got - share.ideal).abs() <= 0.05 * share.ideal.max(0.05);
     let style = if is_fair {
         palette.good()
@@ -194,7 +194,7 @@ fn told(wait: Option<Wait>) -> String {
     }
 }
 
-/// Returns where a wait is on the scale, from 0 to 1.
+/// Returns the place of a wait on the scale, from 0 to 1.
 fn on_scale(wait: Duration) -> f64 {
     let millis = (wait.as_secs_f64() * 1e3).max(1.0);
     (millis.ln() / (WAIT_MAX.as_secs_f64() * 1e3).ln()).clamp(0.0, 1.0)

@@ -21,8 +21,8 @@ use crate::general::General;
 use crate::output::{self, Format, Output, Progress};
 use crate::{signals, values};
 
-/// How many messages, and how many bytes of them, are handed over and not confirmed. It is what memory is bounded by,
-/// however long the input is.
+/// How many messages, and how many bytes of them, may be unconfirmed. The limit bounds memory, however long the input
+/// is.
 const IN_FLIGHT_MAX: usize = 8192;
 const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
 
@@ -34,17 +34,17 @@ const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
   fila enqueue orders x --count 1000 --key 'tenant-{\x1b[0mn}'    a thousand keys
   fila consume other --exec 'fila enqueue orders --file - --key \"$FILA_KEY\"'
 
-Prints the id of every message, or, with --lines, --json-lines and --count, how many there were.
-Messages that are refused are counted and explained, the others are sent, and the exit code is 1.")]
+The command prints the id of every message, or with --lines, --json-lines and --count their number. If the
+server refuses messages, it sends the others, reports the reasons, and ends with the exit code 1.")]
 pub(crate) struct EnqueueArguments {
-    /// Which queue
+    /// The queue
     queue: String,
 
-    /// Payloads, a message each; `-` is as --lines
+    /// Payloads, one message each; `-` has the effect of --lines
     #[arg(value_name = "PAYLOAD")]
     payloads: Vec<String>,
 
-    /// A file that is a payload; `-` is the standard input; may be repeated
+    /// A file whose content is a payload; `-` is the standard input; may be repeated
     #[arg(long, value_name = "PATH")]
     file: Vec<PathBuf>,
 
@@ -56,7 +56,7 @@ pub(crate) struct EnqueueArguments {
     #[arg(long, conflicts_with = "lines")]
     json_lines: bool,
 
-    /// The fairness key: whose share of the queue is used [server's default: default]
+    /// The fairness key, whose share of the queue the message uses [server's default: default]
     #[arg(long)]
     key: Option<String>,
 
@@ -68,33 +68,33 @@ pub(crate) struct EnqueueArguments {
     #[arg(long, value_name = "NUMBER")]
     weight: Option<u32>,
 
-    /// Not to be delivered before this time has passed, as `5m`; a bare number is milliseconds
+    /// Deliver the message only after this time, as `5m`; a bare number is milliseconds
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     delay: Option<Duration>,
 
-    /// Not to be delivered after this time has passed, as `1h`; 0 for ever, whatever the queue says
+    /// Do not deliver the message after this time, as `1h`; 0 means no limit, whatever the queue's setting is
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     ttl: Option<Duration>,
 
-    /// Stored once within the queue's deduplication window, however often it is sent
+    /// The message's id for deduplication: the queue stores one message of an id within its deduplication window
     #[arg(long, value_name = "ID")]
     deduplication_id: Option<String>,
 
-    /// A throttle key: deliveries take a token of its bucket; may be repeated
+    /// A throttle key: each delivery takes a token from its bucket; may be repeated
     #[arg(long, value_name = "KEY")]
     throttle_key: Vec<String>,
 
-    // Between its braces the letter would become a new line in the help, so something that is not seen is there, too.
-    #[doc = "Send everything so many times; `{\x1b[0mn}` in --key and --deduplication-id is then replaced by 1, 2, 3, …"]
+    // Clap's help renders the plain placeholder as a line break, so an invisible escape stands within its braces.
+    #[doc = "Send everything this many times; `{\x1b[0mn}` in --key and --deduplication-id is then replaced by 1, 2, 3, …"]
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["lines", "json_lines"])]
     count: Option<u64>,
 
-    /// Print ids even of many messages
+    /// Print all ids, also with --lines, --json-lines and --count
     #[arg(long)]
     ids: bool,
 }
 
-/// What is printed for a message.
+/// The output for a message.
 #[derive(Debug, Serialize)]
 struct SentJson<'a> {
     id: &'a str,
@@ -110,7 +110,7 @@ pub(crate) fn run(general: &General, arguments: &EnqueueArguments) -> Result<(),
 }
 
 impl EnqueueArguments {
-    /// Finds out where messages come from, and checks it.
+    /// Determines the source of the messages, and checks it.
     fn source(&self) -> Result<Source, Failure> {
         let is_stdin = |path: &PathBuf| path.as_os_str() == "-";
         let has_dash = self.payloads.iter().any(|payload| payload == "-");
@@ -124,7 +124,7 @@ impl EnqueueArguments {
             );
         }
         if has_dash && self.count.is_some() {
-            return usage("--count cannot repeat what is read by `-`; use --file - or payloads");
+            return usage("--count cannot repeat the lines of `-`; use --file - or payloads");
         }
         let payloads = self.payloads.iter().filter(|payload| *payload != "-");
         let payloads = payloads.map(|payload| payload.clone().into_bytes());
@@ -141,14 +141,14 @@ impl EnqueueArguments {
         Ok(Source::new(pieces, repeats, reads_lines))
     }
 
-    /// Whether there may be so many that ids are more than people want to see.
+    /// Returns whether the messages may be so numerous that the command prints a summary and no ids.
     fn is_many(&self) -> bool {
         let reads_lines = self.lines || self.json_lines;
         let reads_lines = reads_lines || self.payloads.iter().any(|payload| payload == "-");
         !self.ids && (reads_lines || self.count.is_some())
     }
 
-    /// Makes a message of what was read.
+    /// Makes a message of a piece of the source.
     fn message(&self, piece: Piece) -> Result<Message, String> {
         match piece {
             Piece::Payload { payload, number } => Ok(self.template(payload, number)),
@@ -190,7 +190,7 @@ impl EnqueueArguments {
     }
 }
 
-/// Sends what the source gives, many at once and in their order, and says what became of it.
+/// Sends all pieces of the source in their order, many at once, and prints the outcome.
 async fn send_all(
     output: Output,
     queue: &Queue,
@@ -233,7 +233,7 @@ async fn send_all(
                 }
             },
             () = &mut stop, if !interrupted => {
-                // The messages that are under way are still sent.
+                // The client still sends the messages that are under way.
                 is_open = false;
                 interrupted = true;
             }
@@ -250,7 +250,7 @@ async fn send_all(
     tally.into_result()
 }
 
-/// Counts a result, or gives up if every further message would fail like this one.
+/// Counts a result. Fails if every further message would fail in the same way.
 fn count_sent(tally: &mut Tally, sent: Result<Sent, Error>) -> Result<(), Failure> {
     match sent {
         Err(error) if is_final(&error) => Err(tally.given_up(error)),
@@ -272,7 +272,7 @@ fn print(output: Output, sent: &Sent) -> Result<(), Failure> {
     }
 }
 
-/// Tells whether every further message would fail like this one.
+/// Returns whether every further message would fail in the same way.
 fn is_final(error: &Error) -> bool {
     match error {
         Error::Refused(refusal) => matches!(

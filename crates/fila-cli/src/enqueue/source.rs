@@ -1,4 +1,4 @@
-//! Where messages come from: the command line, files, or the standard input, line by line.
+//! The source of messages: the command line, files, or the lines of the standard input.
 
 use std::fs;
 use std::io::{self, Read};
@@ -11,17 +11,17 @@ use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 
-/// How many lines are read ahead.
+/// How many lines the reader is ahead.
 const LINES_AHEAD: usize = 64;
 
-/// What becomes a message.
+/// The raw form of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// From the command line or a file; the number is that of the repetition.
+    /// From the command line or a file, with the number of the repetition.
     Payload { payload: Vec<u8>, number: u64 },
-    /// From the standard input; the number is that of the line.
+    /// From the standard input, with the number of the line.
     Line { line: Vec<u8>, number: u64 },
-    /// What could not be read.
+    /// The reason why the source could not be read.
     Unreadable(String),
 }
 
@@ -35,7 +35,7 @@ impl Piece {
     }
 }
 
-/// Pieces, one after the other.
+/// The pieces, one after the other.
 #[derive(Debug)]
 pub(super) struct Source {
     pieces: Vec<Vec<u8>>,
@@ -45,7 +45,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Gives these pieces so many times, then the lines of the standard input if they are wanted.
+    /// Returns a source of these pieces, repeated, and then of the lines of the standard input if `reads_lines`.
     pub(super) fn new(pieces: Vec<Vec<u8>>, repeats: u64, reads_lines: bool) -> Self {
         Self {
             pieces,
@@ -55,7 +55,7 @@ impl Source {
         }
     }
 
-    /// Returns how many pieces there are, if it is known.
+    /// Returns how many pieces there are, if the number is known.
     pub(super) fn len(&self) -> Option<u64> {
         let all = self.repeats.checked_mul(self.pieces.len() as u64);
         all.filter(|_| self.lines.is_none())
@@ -64,7 +64,7 @@ impl Source {
     /// Waits for the next piece.
     ///
     /// # Cancel safety
-    /// May be dropped at any time: nothing is lost by it.
+    /// May be dropped at any time without losing a piece.
     pub(super) async fn next(&mut self) -> Option<Piece> {
         let length = self.pieces.len() as u64;
         if length > 0 && self.given / length < self.repeats {
@@ -92,7 +92,7 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(payload.with_context(|| format!("cannot read {}", path.display()))?)
 }
 
-/// Reads lines in a thread of its own, a few ahead. The thread outlives nobody: it ends with the process.
+/// Reads lines in its own thread, a few ahead. The thread ends with the process.
 fn read_ahead(input: impl Read + Send + 'static) -> mpsc::Receiver<Piece> {
     let (to_us, lines) = mpsc::channel(LINES_AHEAD);
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What became of many messages.
+//! The results of many messages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::output::{count, duration, rate};
 
-/// How many reasons are told apart. Texts of refusals may name their message, so there may be as many as messages.
+/// How many reasons are counted apart. A refusal may name its message, so there may be as many reasons as messages.
 const REASONS_MAX: usize = 100;
 
-/// How many reasons are named to people.
+/// How many reasons the error names.
 const REASONS_NAMED: usize = 3;
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl Tally {
         }
     }
 
-    /// Says what was stored, and how fast.
+    /// Returns how many messages were stored, and how fast.
     pub(super) fn summary(&self, queue: &str, time: Duration) -> String {
         let mut text = format!(
             "enqueued {} to queue `{queue}` in {} ({})",
@@ -68,7 +68,7 @@ impl Tally {
             rate(self.stored, time)
         );
         if self.deduplicated > 0 {
-            text += &format!("; {} it had already", count(self.deduplicated));
+            text += &format!("; the queue already had {}", count(self.deduplicated));
         }
         text
     }
@@ -104,7 +104,7 @@ impl Tally {
         )))
     }
 
-    /// Says that sending has stopped for good, and how far it had got.
+    /// Returns the failure of a run that has stopped early, with its progress.
     pub(super) fn given_up(&self, error: Error) -> Failure {
         let stored = self.stored + self.deduplicated;
         if stored == 0 {

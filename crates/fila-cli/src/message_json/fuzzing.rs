@@ -1,4 +1,4 @@
-//! What the fuzzer calls, and the test that replays its corpus: a file of messages in, and a panic if a line of it
+//! The entry of the fuzzer and of the test that replays its corpus. It reads a file of messages, and panics if a line
 //! breaks a promise.
 
 use std::collections::BTreeMap;
@@ -8,14 +8,15 @@ use fila_sdk::Message;
 use super::{LineJson, PayloadJson, ReceivedJson};
 use crate::lines::read_line;
 
-/// The longest that is said of a line, in bytes: some words, and what is cited of the line.
+/// The longest error about a line, in bytes: some words, and a quotation of the line.
 const WRONG_BYTES_MAX: usize = 4_096;
 
-/// Reads `input` as `fila enqueue --json-lines` reads the standard input. Returns what each line is, with its number.
+/// Reads `input` as `fila enqueue --json-lines` reads the standard input. Returns the message or the error of each
+/// line.
 ///
 /// # Panics
-/// If what is said of a line is not one short line for a terminal, or if a message that was printed as `fila consume
-/// --json` does is not read as the same.
+/// If an error is not one short line for a terminal, or if a message in the format of `fila consume --json` does not
+/// read back as the same message.
 pub fn messages(mut input: &[u8]) -> Vec<Result<Message, String>> {
     let lines = (1..).map_while(|number| read_line(&mut input, number));
     let messages = lines.map(|line| {
@@ -44,7 +45,7 @@ fn message(line: &[u8]) -> Result<Message, String> {
     Ok(message)
 }
 
-/// Prints a message as its consumer would get it, and reads it again.
+/// Prints a message as `fila consume --json` does, and reads it again.
 fn check_print(
     key: Option<String>,
     weight: Option<u32>,

@@ -61,13 +61,13 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// Returns how many of something there were in a second.
+/// Returns the rate of a number of events in a time.
 pub(crate) fn rate(number: u64, time: Duration) -> String {
     let rate = number as f64 / time.as_secs_f64().max(1e-9);
     format!("{}/s", count(rate.round() as u64))
 }
 
-/// Two figures of a small value, all of a large one.
+/// Returns two digits of a small value, and all digits of a large one.
 fn figure(value: f64, unit: &str) -> String {
     let text = if value < 9.95 && unit != "B" {
         format!("{value:.1}")

@@ -1,7 +1,7 @@
-//! What commands print, for people and for programs.
+//! The output of commands, for people and for programs.
 //!
-//! Results go to the standard output; notes, questions and bars to the standard error, so that a pipe carries results
-//! and nothing else. Colours and bars are for terminals only.
+//! Results go to the standard output; notes, questions and progress go to the standard error, so that a pipe carries
+//! results only. Colours and progress are for terminals only.
 
 mod human;
 mod progress;
@@ -36,7 +36,7 @@ impl Output {
         Self { format }
     }
 
-    /// Prints a result: as JSON if it was asked for, else as people read it.
+    /// Prints a result: as JSON with `--json`, otherwise as text.
     pub(crate) fn result<T: Display>(
         self,
         json: &impl Serialize,
@@ -48,7 +48,7 @@ impl Output {
         }
     }
 
-    /// Prints a list: as one JSON object per line if it was asked for, else as people read it.
+    /// Prints a list: as one JSON object per line with `--json`, otherwise as text.
     pub(crate) fn list<J: Serialize, T: Display>(
         self,
         items: impl IntoIterator<Item = J>,
@@ -74,7 +74,7 @@ pub(crate) fn json_line(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     Ok(line)
 }
 
-/// Prints text with a newline, in colour where colours are wanted. Nothing, if it is empty.
+/// Prints text with a newline, in colour where the user wants it. Prints nothing if the text is empty.
 fn print(text: impl Display) -> Result<(), Failure> {
     let text = text.to_string();
     if text.is_empty() {
@@ -90,13 +90,13 @@ pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
     written(stdout.write_all(bytes).and_then(|()| stdout.flush()))
 }
 
-/// Tells people something that is no result.
+/// Prints a note for people on the standard error.
 pub(crate) fn note(text: impl Display) {
-    // Whoever has closed it does not want to know.
+    // The reader may have closed the standard error.
     let _ = writeln!(io::stderr(), "note: {text}");
 }
 
-/// Whoever has closed our output has seen enough: that is no error to talk about.
+/// Converts the result of a write. A closed output is a failure that prints nothing.
 pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::OutputClosed),

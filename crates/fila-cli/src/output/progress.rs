@@ -1,15 +1,15 @@
-//! How far something long has got.
+//! The progress of long work.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A line on the standard error that shows how far something has got. On a terminal only; gone when it is dropped.
+/// A progress line on the standard error. It shows on a terminal only, and disappears when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Begins one, of so many messages if it is known how many there are.
+    /// Begins a progress line, of this many messages if the number is known.
     pub(crate) fn new(what: &'static str, messages: Option<u64>) -> Self {
-        // Draws nothing where nobody looks.
+        // Draws nothing without a terminal.
         let bar = ProgressBar::with_draw_target(messages, ProgressDrawTarget::stderr());
         let template = match messages {
             Some(_) => "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}",
@@ -21,7 +21,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Returns one that is not shown, since another one is.
+    /// Returns a progress that is not shown, because another one is.
     pub(crate) fn hidden() -> Self {
         Self(ProgressBar::hidden())
     }

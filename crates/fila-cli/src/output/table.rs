@@ -1,4 +1,4 @@
-//! Tables for people: aligned columns, two spaces apart, as wide as what is in them.
+//! Tables for people: aligned columns, two spaces apart, as wide as their widest cell.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl Table {
         }
     }
 
-    /// Adds a row. What is in it may come from anybody.
+    /// Adds a row. Cells may hold foreign text.
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         debug_assert_eq!(N, self.columns.len(), "a cell for every column");
         self.rows.push(cells.map(|cell| printable(&cell)).into());

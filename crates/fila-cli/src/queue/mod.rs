@@ -1,4 +1,4 @@
-//! `fila queue`: making queues, watching them, changing them while they run.
+//! `fila queue`: create, inspect and change queues while the server runs.
 
 mod settings;
 mod text;
@@ -41,11 +41,11 @@ enum QueueCommand {
   fila queue list
   fila queue list --prefix orders --json | jq .stats.ready")]
     List {
-        /// Only queues whose names begin so
+        /// List only queues whose names begin with this
         #[arg(long, default_value = "", hide_default_value = true)]
         prefix: String,
     },
-    /// Show a queue: its settings, what is in it, what has happened to it
+    /// Show a queue: its settings, its messages and its totals
     #[command(after_help = "Examples:
   fila queue inspect orders
   fila queue inspect orders --json | jq .version")]
@@ -53,51 +53,51 @@ enum QueueCommand {
         #[command(flatten)]
         name: Name,
     },
-    /// Change settings of a queue; they act on what is in it, too
+    /// Change settings of a queue; they apply to waiting messages, too
     #[command(after_help = "Examples:
   fila queue update orders --visibility-timeout 5m
-  fila queue update orders --key-concurrency 4 --version 7    only if nobody has changed it since
+  fila queue update orders --key-concurrency 4 --version 7    only if it has not changed since
   fila queue update orders --script hooks.lua --hook-fallback last_good")]
     Update {
         #[command(flatten)]
         name: Name,
         #[command(flatten)]
         settings: SettingsFlags,
-        /// Take the queue's hooks away
+        /// Remove the queue's hooks
         #[arg(long, conflicts_with = "script")]
         no_script: bool,
-        /// Change nothing if the queue is not at this version
+        /// Change the queue only if it has this version
         #[arg(long, value_name = "NUMBER")]
         version: Option<u64>,
     },
-    /// Stop deliveries of a queue; it still takes messages and results
+    /// Stop deliveries of a queue; it still accepts messages and results
     #[command(after_help = "Example:
   fila queue pause orders")]
     Pause {
         #[command(flatten)]
         name: Name,
     },
-    /// Go on with deliveries of a queue
+    /// Resume deliveries of a queue
     #[command(after_help = "Example:
   fila queue resume orders")]
     Resume {
         #[command(flatten)]
         name: Name,
     },
-    /// Delete all messages of a queue for ever, leased ones too
+    /// Delete all messages of a queue, leased ones too; this cannot be undone
     #[command(after_help = "Examples:
   fila queue purge orders
-  fila queue purge orders --yes    without being asked; a script needs this")]
+  fila queue purge orders --yes    without a question; a script needs this")]
     Purge {
         #[command(flatten)]
         name: Name,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Delete a queue, its messages and its dead letters for ever
+    /// Delete a queue, its messages and its dead letters; this cannot be undone
     #[command(after_help = "Examples:
   fila queue delete orders
-  fila queue delete orders --yes    without being asked; a script needs this")]
+  fila queue delete orders --yes    without a question; a script needs this")]
     Delete {
         #[command(flatten)]
         name: Name,
@@ -108,19 +108,19 @@ enum QueueCommand {
 
 #[derive(Debug, Args)]
 struct Name {
-    /// Which queue
+    /// The queue
     #[arg(value_name = "QUEUE")]
     name: String,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
 struct Consent {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }
 
-/// What was done to a queue, for programs.
+/// The change of a queue, for programs.
 #[derive(Debug, Serialize)]
 struct QueueDone<'a> {
     name: &'a str,
@@ -131,7 +131,7 @@ struct QueueDone<'a> {
 
 pub(crate) fn run(general: &General, arguments: QueueArguments) -> Result<(), Failure> {
     let command = arguments.command;
-    // What is wrong with a command is said before the server is asked for anything.
+    // Checks the arguments before the first request to the server.
     if let QueueCommand::Update {
         settings,
         no_script: false,
@@ -140,7 +140,7 @@ pub(crate) fn run(general: &General, arguments: QueueArguments) -> Result<(), Fa
         && settings.is_empty()
     {
         let text =
-            "say what to change, as with --visibility-timeout 5m; see `fila queue update --help`";
+            "give a setting to change, as --visibility-timeout 5m; see `fila queue update --help`";
         return Err(Failure::Usage(text.to_owned()));
     }
     let about = command.queue().map(str::to_owned);
@@ -191,7 +191,7 @@ pub(crate) fn run(general: &General, arguments: QueueArguments) -> Result<(), Fa
 }
 
 impl QueueCommand {
-    /// Which queue must exist for it.
+    /// Returns the queue that must exist for the command.
     fn queue(&self) -> Option<&str> {
         match self {
             Self::Create { .. } | Self::List { .. } => None,
@@ -218,7 +218,7 @@ async fn purge(admin: &Admin, output: Output, name: &str, consent: Consent) -> R
     let depth = admin.queue(name).await?.stats.depth;
     let messages = count(depth);
     confirm(
-        &format!("Delete all {messages} messages of queue `{name}` for ever?"),
+        &format!("Delete all {messages} messages of queue `{name}`? This cannot be undone."),
         consent.yes,
     )?;
     let purged = admin.purge_queue(name).await?;
@@ -242,7 +242,7 @@ async fn delete(
     let messages = count(depth);
     confirm(
         &format!(
-            "Delete queue `{name}` and its {messages} messages for ever, and its dead letters?"
+            "Delete queue `{name}`, its {messages} messages and its dead letters? This cannot be undone."
         ),
         consent.yes,
     )?;

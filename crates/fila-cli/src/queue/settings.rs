@@ -11,12 +11,12 @@ use fila_sdk::{QueueSettings, Setting, SettingKind, SettingValue};
 use crate::failure::Failure;
 use crate::values;
 
-/// The settings that the flags give. A setting of text holds the path of its file.
+/// The settings from the flags. A setting of text holds the path of its file.
 #[derive(Clone, Debug)]
 pub(super) struct SettingsFlags(QueueSettings);
 
 impl SettingsFlags {
-    /// Tells whether no setting is given.
+    /// Returns whether no setting is given.
     pub(super) fn is_empty(&self) -> bool {
         self.0 == QueueSettings::new()
     }
@@ -104,7 +104,7 @@ fn flag(setting: &'static Setting) -> Arg {
         .help(help)
 }
 
-/// Reads a script. An empty one would remove the hooks, and `--no-script` is the way to ask for that.
+/// Reads a script. Refuses an empty one, because it would remove the hooks, which is the job of `--no-script`.
 fn read_script(path: &Path) -> Result<String, Failure> {
     let source = values::text_file(path)?;
     if source.trim().is_empty() {

@@ -1,4 +1,4 @@
-//! Queues for people.
+//! Queues as text for people.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(super) fn list(queues: &[QueueInfo]) -> Table {
     table
 }
 
-/// Returns all there is to say about a queue.
+/// Returns the whole description of a queue.
 pub(super) fn inspect(queue: &QueueInfo) -> String {
     let mut text = format!(
         "queue      {}\nstate      {}\nversion    {}\n",
@@ -144,7 +144,7 @@ fn hooks(hooks: &[HookInfo]) -> Table {
     table
 }
 
-/// Returns how long messages have waited for their first delivery, on average.
+/// Returns the mean wait of messages for their first delivery.
 pub(crate) fn mean_wait(waited: Duration, deliveries: u64) -> String {
     match u32::try_from(deliveries.min(u32::MAX.into())) {
         Ok(deliveries @ 1..) => duration(waited / deliveries),

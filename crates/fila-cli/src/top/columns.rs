@@ -1,4 +1,4 @@
-//! The columns of both tables, as texts: the same on the screen and in lines.
+//! The columns of both tables as text: the same on the screen and in plain lines.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::sample::{KeyRow, QueueRow, Sample};
 use crate::output::printable;
 use crate::units;
 
-/// A column: its title, and how wide it is at least. The first, a name, takes what is left.
+/// A column: its title and its least width. The first column, a name, takes the remaining width.
 pub(crate) type Column = (&'static str, usize);
 
 pub(crate) const QUEUE_COLUMNS: [Column; 11] = [
@@ -69,7 +69,7 @@ pub(crate) fn key_cells(row: &KeyRow) -> [String; 11] {
     ]
 }
 
-/// Says how the server is.
+/// Returns the state of the server as a line.
 pub(crate) fn server(address: &str, sample: &Sample) -> String {
     let server = &sample.server;
     let mut text = format!(
@@ -83,12 +83,12 @@ pub(crate) fn server(address: &str, sample: &Sample) -> String {
         units::time(server.uptime),
     );
     if !server.writable {
-        text.push_str(" · THE STORE TAKES NO WRITES");
+        text.push_str(" · THE STORE ACCEPTS NO WRITES");
     }
     text
 }
 
-/// Says whose keys these are, and how many there are beside those that are shown.
+/// Returns the title of the table of keys: their queue, and the number of keys that are not shown.
 pub(crate) fn keys_title(sample: &Sample) -> String {
     let Some(keys) = &sample.keys else {
         return "keys".to_owned();
@@ -107,7 +107,7 @@ pub(crate) fn keys_title(sample: &Sample) -> String {
 }
 
 fn named(name: &str, paused: bool) -> String {
-    // What others have chosen as a name must not steer a terminal.
+    // A name is foreign text, and must not control the terminal.
     let name = printable(name);
     match paused {
         true => format!("‖ {name}"),
@@ -131,7 +131,7 @@ fn part(part: Option<f64>) -> String {
     part.map_or_else(|| "–".to_owned(), |part| format!("{:.1}%", 100.0 * part))
 }
 
-/// Returns a count in at most six characters, with three digits that matter where that is fewer than all.
+/// Returns a count in at most six characters, with three significant digits if it is shortened.
 fn short(number: u64) -> String {
     let value = number as f64;
     let (scaled, unit) = match number {

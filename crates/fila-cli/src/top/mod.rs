@@ -1,7 +1,8 @@
 //! `fila top`: queues and fairness keys of a server, live.
 //!
-//! [`sample`] makes rows of two looks at a server, [`state`] knows what somebody has chosen, [`columns`], [`view`] and
-//! [`once`] turn both into texts and pictures. All of these are pure. This file has the server, the clock and the terminal.
+//! [`sample`] makes rows of two samples of a server, [`state`] holds the choices of the user, and [`columns`], [`view`]
+//! and [`once`] turn both into text and screens. All of these are pure. This file has the server, the clock and the
+//! terminal.
 
 mod columns;
 mod once;
@@ -34,7 +35,7 @@ use view::TopFrame;
 /// How long an answer may take before the server counts as away.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// The shortest time between two looks.
+/// The shortest time between two samples.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
@@ -43,17 +44,17 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
   fila top --addr broker:5555 --queue orders
   fila top --once --json | jq '.queues[] | {name, depth}'
 
-Every column and every key is described in docs/demo.md.")]
+docs/demo.md describes every column and every key.")]
 pub(crate) struct TopArguments {
-    /// The queue to begin with
+    /// The queue that is selected at the start
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
 
-    /// How often to look
+    /// Time between two samples
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
 
-    /// Print what is seen once, and end; as happens without a terminal, and with --json
+    /// Print one sample and end, as without a terminal, and with --json
     #[arg(long)]
     once: bool,
 }
@@ -66,7 +67,7 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// Shows a server until somebody has seen enough.
+/// Shows a server until the user quits.
 pub(crate) fn run(general: &General, arguments: &TopArguments) -> Result<(), Failure> {
     let is_for_programs = general.output().format == Format::Json;
     if arguments.once || is_for_programs || !terminal::is_watched() {
@@ -80,7 +81,7 @@ pub(crate) fn run(general: &General, arguments: &TopArguments) -> Result<(), Fai
         .build()
         .context("the runtime cannot be started")?;
     let ended = runtime.block_on(async { Live::start(general, arguments)?.watch().await });
-    // A look that is under way is not waited for.
+    // A pending sample is abandoned.
     runtime.shutdown_background();
     ended
 }
@@ -90,7 +91,7 @@ async fn look_once(session: &Session, arguments: &TopArguments) -> Result<(), Fa
     let eye = Eye::new(client);
     let queue = match &arguments.queue {
         Some(name) => Some(eye.admin.queue(name).await?.name),
-        // Where there is one, it is the one; with its dead letters, that is.
+        // A server with a single queue, beside its queue of dead letters, needs no choice.
         None => {
             let mut queues = eye.admin.queues("").await?;
             queues.retain(|queue| !queue.name.ends_with(".dlq"));
@@ -109,7 +110,7 @@ async fn look_once(session: &Session, arguments: &TopArguments) -> Result<(), Fa
     session.output.result(&json, text)
 }
 
-/// What looks at the server.
+/// The connection that takes samples.
 #[derive(Clone)]
 struct Eye {
     admin: Admin,
@@ -124,7 +125,7 @@ impl Eye {
         }
     }
 
-    /// Looks at the server, and into one of its queues.
+    /// Takes a sample of the server, and of the keys of one queue.
     async fn look(&self, queue: Option<String>) -> Result<Sample, Error> {
         let server = self.admin.server().await?;
         let queues = self.admin.queues("").await?;
@@ -144,7 +145,7 @@ impl Eye {
     async fn look_into(&self, queue: String) -> Result<Option<Keys>, Error> {
         match self.admin.keys(&queue, KEYS_MAX).await {
             Ok(keys) => Ok(Some(Keys { queue, keys })),
-            // It was deleted since, or is not there yet.
+            // The queue has been deleted meanwhile, or does not exist yet.
             Err(error) if error.code() == Some(ErrorCode::QueueNotFound) => Ok(None),
             Err(error) => Err(error),
         }
@@ -161,7 +162,7 @@ fn server_line(info: ServerInfo) -> ServerLine {
         consumers: info.consumers,
         memory_used: info.memory_used_bytes,
         memory_budget: info.memory_budget_bytes,
-        // Its clock may be ahead of ours.
+        // The server's clock may be ahead of ours.
         uptime: uptime.unwrap_or_default(),
     }
 }
@@ -175,14 +176,14 @@ struct Live {
     before: Option<Sample>,
     now: Option<Sample>,
     trouble: Option<String>,
-    /// A look that is under way.
+    /// A pending sample.
     looking: Option<JoinHandle<Result<Sample, Error>>>,
     palette: Palette,
 }
 
 impl Live {
     fn start(general: &General, arguments: &TopArguments) -> Result<Self, Failure> {
-        // Connected when it is first used: a server that is not there yet is waited for like one that has gone.
+        // The client connects on its first use: the view waits for a server that does not run yet as for a lost one.
         let client = Client::builder(general.address())
             .connect_timeout(ANSWER_MAX)
             .deadline(ANSWER_MAX);
@@ -218,7 +219,7 @@ impl Live {
                 }
                 seen = join(&mut self.looking) => self.note(seen),
                 _ = ticks.tick() => {
-                    // One that is under way is waited for: the server may be slower than we ask.
+                    // A pending sample is awaited: the server may be slower than the interval.
                     if self.state.refresh == Refresh::Running && self.looking.is_none() {
                         self.ask();
                     }
@@ -252,10 +253,10 @@ impl Live {
         reaction
     }
 
-    /// Begins to look. One that is under way for another queue is given up.
+    /// Begins a sample. A pending one of another queue is given up.
     fn ask(&mut self) {
         let (queues, _) = self.rows();
-        // Before the first look it is what was asked for.
+        // Before the first sample it is the queue of the arguments.
         let queue = self
             .state
             .queue(&queues)
@@ -274,7 +275,7 @@ impl Live {
                 let is_first = self.now.is_none();
                 self.turn_page(sample);
                 if is_first {
-                    // Now it is known which queue is the first.
+                    // The first sample tells which queue is the first.
                     self.ask();
                 }
             }
@@ -282,7 +283,7 @@ impl Live {
         }
     }
 
-    /// What was now becomes what was before, unless that was a moment ago: differences over a moment say little.
+    /// Makes the current sample the previous one, unless it is too recent: differences over a moment mean little.
     fn turn_page(&mut self, sample: Sample) {
         let at = sample.at;
         let old = self.now.replace(sample);
@@ -307,7 +308,7 @@ impl Live {
     }
 }
 
-/// Returns why there was no answer, without the advice: we follow it already.
+/// Returns the cause of an error, without its advice, which the view already follows.
 fn cause(error: Error) -> String {
     match error {
         Error::Unreachable { cause, .. } => cause,
@@ -315,7 +316,7 @@ fn cause(error: Error) -> String {
     }
 }
 
-/// Waits for a look that is under way; for ever, if there is none.
+/// Waits for a pending sample; without one it waits without end.
 async fn join(looking: &mut Option<JoinHandle<Result<Sample, Error>>>) -> Result<Sample, Error> {
     let Some(handle) = looking else {
         return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! One look, for pipes and programs.
+//! One sample, for pipes and programs.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::sample::{Sample, key_rows, queue_rows};
 use super::state::State;
 use crate::values::millis;
 
-/// Returns the lines of a look.
+/// Returns the lines of a sample.
 pub(crate) fn text(address: &str, before: &Sample, now: &Sample) -> Vec<String> {
     let state = State::default();
     let queues = state.queues.arranged(queue_rows(Some(before), now));
@@ -52,7 +52,7 @@ fn table<const N: usize>(columns: &[Column; N], rows: &[[String; N]]) -> Vec<Str
     std::iter::once(head).chain(rows).collect()
 }
 
-/// Returns a look as JSON: times in milliseconds, and null for what is not known.
+/// Returns a sample as JSON: times in milliseconds, and null for unknown values.
 pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
     let state = State::default();
     let queues = state.queues.arranged(queue_rows(Some(before), now));

@@ -1,27 +1,27 @@
-//! What was seen of a server at two moments, and the rows that follow from it.
+//! Samples of a server, and the rows computed from two of them.
 //!
-//! Rates are differences of totals. A total that has shrunk, because the server was restarted or has forgotten the key,
-//! and one that was not seen before, say nothing: the rate is unknown until the next look.
+//! Rates are differences of totals. The rate is unknown until the next sample if a total is new or has shrunk, because
+//! the server restarted or has forgotten the key.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use fila_sdk::{KeyInfo, QueueInfo};
 
-/// The most keys that are asked for.
+/// The most keys of one sample.
 pub(crate) const KEYS_MAX: usize = 1000;
 
-/// What was seen at one moment, counted from when the view began.
+/// The state of a server at one moment, counted from the start of the view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) server: ServerLine,
     pub(crate) queues: Vec<QueueInfo>,
-    /// The keys of the queue that is looked into.
+    /// The keys of the selected queue.
     pub(crate) keys: Option<Keys>,
 }
 
-/// How the server is.
+/// The state of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerLine {
     pub(crate) version: String,
@@ -41,7 +41,7 @@ pub(crate) struct Keys {
     pub(crate) keys: Vec<KeyInfo>,
 }
 
-/// A queue, as it is shown.
+/// A queue in the view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct QueueRow {
     pub(crate) name: String,
@@ -54,13 +54,13 @@ pub(crate) struct QueueRow {
     pub(crate) enqueued: Option<f64>,
     pub(crate) delivered: Option<f64>,
     pub(crate) acked: Option<f64>,
-    /// The mean wait of what was delivered for the first time between the two moments.
+    /// The mean wait of messages whose first delivery was between the two samples.
     pub(crate) wait: Option<Duration>,
     pub(crate) keys: u64,
     pub(crate) consumers: u64,
 }
 
-/// A fairness key, as it is shown.
+/// A fairness key in the view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct KeyRow {
     pub(crate) key: String,
@@ -71,16 +71,16 @@ pub(crate) struct KeyRow {
     pub(crate) leased: u64,
     pub(crate) delivered: Option<f64>,
     pub(crate) acked: Option<f64>,
-    /// Its part of the queue's deliveries between the two moments.
+    /// Its share of the queue's deliveries between the two samples.
     pub(crate) share: Option<f64>,
-    /// Its part of the weights of all keys that have something ready; none if it has not, or is paused.
+    /// Its part of the weights of all keys that have ready messages; none if it has no ready message, or is paused.
     pub(crate) ideal: Option<f64>,
     pub(crate) wait: Option<Duration>,
-    /// For how long the first of its ready messages has been ready.
+    /// How long the first of its ready messages has been ready.
     pub(crate) head: Option<Duration>,
 }
 
-/// Returns the queues as they are now, with what has changed since `before`.
+/// Returns the rows of the queues, with their changes since `before`.
 pub(crate) fn queue_rows(before: Option<&Sample>, now: &Sample) -> Vec<QueueRow> {
     let rows = now.queues.iter().map(|queue| {
         let stats = &queue.stats;
@@ -115,7 +115,7 @@ pub(crate) fn queue_rows(before: Option<&Sample>, now: &Sample) -> Vec<QueueRow>
     rows.collect()
 }
 
-/// Returns the keys of the queue that is looked into, with what has changed since `before`.
+/// Returns the rows of the selected queue's keys, with their changes since `before`.
 pub(crate) fn key_rows(before: Option<&Sample>, now: &Sample) -> Vec<KeyRow> {
     let Some(keys) = &now.keys else {
         return Vec::new();
@@ -154,7 +154,7 @@ pub(crate) fn key_rows(before: Option<&Sample>, now: &Sample) -> Vec<KeyRow> {
             leased: key.leased,
             delivered: since.rate(key.delivered_total, |old| old.delivered_total),
             acked: since.rate(key.acked_total, |old| old.acked_total),
-            // The queue was looked at a moment before its keys.
+            // The queue was sampled a moment before its keys.
             share: share.map(|(part, whole)| (part as f64 / whole).min(1.0)),
             ideal,
             wait: since.wait((key.waited_total, key.first_delivered_total), |old| {
@@ -172,7 +172,7 @@ impl Sample {
     }
 }
 
-/// What something was before, and how long ago.
+/// A previous state, and its age.
 struct Since<'a, T> {
     old: Option<&'a T>,
     seconds: f64,
@@ -267,7 +267,7 @@ mod tests {
             vec![
                 key("gold", 3, 5, gold),
                 key("basic", 1, 5, basic),
-                // Its messages are all delayed: it competes with nobody.
+                // Its messages are all delayed, so it does not compete.
                 key("idle", 1, 0, idle),
             ]
         };

@@ -1,4 +1,4 @@
-//! What somebody at the terminal has chosen: rows, order, filter. Keys come in, and what to do next comes out.
+//! The choices of the user: selected rows, order, filter. Keys of the keyboard come in, and the next action comes out.
 
 use std::cmp::Ordering;
 
@@ -6,10 +6,10 @@ use ratatui::crossterm::event::KeyCode;
 
 use super::sample::{KeyRow, QueueRow};
 
-/// How many rows a page has.
+/// How many rows Page Up and Page Down move.
 const PAGE: isize = 10;
 
-/// What has been chosen.
+/// The choices of the user.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) focus: Focus,
@@ -19,7 +19,7 @@ pub(crate) struct State {
     pub(crate) typing: Typing,
 }
 
-/// Where arrows go.
+/// The table that the arrow keys act on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Focus {
     #[default]
@@ -49,11 +49,11 @@ pub(crate) struct Pane<O> {
     pub(crate) direction: Direction,
     /// Only rows whose names contain this are shown.
     pub(crate) filter: String,
-    /// The name of the row that is chosen, so that it stays chosen wherever it goes.
+    /// The name of the selected row, so that the row stays selected wherever it moves.
     pub(crate) chosen: Option<String>,
 }
 
-/// From where a table is sorted.
+/// The direction of a sort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// Names from A, numbers from the largest.
@@ -62,7 +62,7 @@ pub(crate) enum Direction {
     Reversed,
 }
 
-/// What queues are sorted by.
+/// The column that sorts the queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum QueueOrder {
     #[default]
@@ -73,7 +73,7 @@ pub(crate) enum QueueOrder {
     Wait,
 }
 
-/// What keys are sorted by.
+/// The column that sorts the keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum KeyOrder {
     #[default]
@@ -84,25 +84,25 @@ pub(crate) enum KeyOrder {
     Name,
 }
 
-/// What to do after a key was pressed.
+/// The action after a key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reaction {
     Draw,
-    /// Another queue is looked into, or somebody is curious: ask the server now.
+    /// Sample the server now: the selected queue has changed, or the user asked for it.
     Ask,
     Quit,
 }
 
-/// Something that a table can be sorted by.
+/// A column that sorts a table.
 pub(crate) trait Order: Copy {
     type Row;
 
     fn next(self) -> Self;
 
-    /// Returns what it is called, as the column is.
+    /// Returns its name, which is the name of the column.
     fn name(self) -> &'static str;
 
-    /// Compares as is usual; rows that are alike in this are compared by their names.
+    /// Compares in the usual direction. Rows that are equal in this column compare by their names.
     fn compare(self, one: &Self::Row, other: &Self::Row) -> Ordering;
 
     fn name_of(row: &Self::Row) -> &str;
@@ -190,7 +190,7 @@ fn larger_first(one: Option<f64>, other: Option<f64>) -> Ordering {
 }
 
 impl<O: Order> Pane<O> {
-    /// Returns the rows that are shown, in their order.
+    /// Returns the visible rows, in their order.
     pub(crate) fn arranged(&self, mut rows: Vec<O::Row>) -> Vec<O::Row> {
         let filter = self.filter.to_lowercase();
         rows.retain(|row| O::name_of(row).to_lowercase().contains(&filter));
@@ -205,7 +205,7 @@ impl<O: Order> Pane<O> {
         rows
     }
 
-    /// Returns which of these rows is chosen: the first, if none is.
+    /// Returns the index of the selected row: the first, if none is selected.
     pub(crate) fn chosen_among(&self, rows: &[O::Row]) -> Option<usize> {
         let chosen = self.chosen.as_deref();
         let at = rows.iter().position(|row| Some(O::name_of(row)) == chosen);
@@ -234,7 +234,7 @@ impl<O: Order> Pane<O> {
 }
 
 impl State {
-    /// Does what a key stands for, while these rows are shown.
+    /// Acts on a key press, while these rows are visible.
     pub(crate) fn press(&mut self, key: KeyCode, queues: &[QueueRow], keys: &[KeyRow]) -> Reaction {
         match self.typing {
             Typing::Filter => self.type_filter(key),
@@ -242,7 +242,7 @@ impl State {
         }
     }
 
-    /// Returns the name of the queue that is looked into.
+    /// Returns the name of the selected queue.
     pub(crate) fn queue(&self, queues: &[QueueRow]) -> Option<String> {
         let at = self.queues.chosen_among(queues)?;
         Some(queues[at].name.clone())
@@ -311,7 +311,7 @@ impl State {
             _ => {}
         }
         match self.focus {
-            // Another queue may be the first now.
+            // The first queue may have changed.
             Focus::Queues => Reaction::Ask,
             Focus::Keys => Reaction::Draw,
         }
@@ -416,7 +416,7 @@ mod tests {
         desk.types("/oRd");
         assert_eq!(desk.queues(), ["orders"]);
         assert_eq!(desk.queue().as_deref(), Some("orders"));
-        // Letters are commands again after this.
+        // From here on letters are commands again.
         desk.press(KeyCode::Enter);
         assert_eq!(desk.press(KeyCode::Char('q')), Reaction::Quit);
         desk.press(KeyCode::Esc);

@@ -15,21 +15,21 @@ use crate::bars::{Bar, bar};
 use crate::terminal::Palette;
 use crate::wrap::wrap;
 
-/// How wide bars of shares are, where there is room for them.
+/// The width of bars, where there is room for them.
 const BAR: u16 = 20;
 const COLUMNS_WITH_BARS: u16 = 104;
 
-/// What is on the screen.
+/// The content of the screen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TopFrame<'a> {
     pub(crate) address: &'a str,
-    /// The last that was seen; none before the first.
+    /// The latest sample; none before the first.
     pub(crate) sample: Option<&'a Sample>,
     pub(crate) state: &'a State,
-    /// Rows in the order in which they are shown.
+    /// Rows in display order.
     pub(crate) queues: &'a [QueueRow],
     pub(crate) keys: &'a [KeyRow],
-    /// Why the last look failed.
+    /// Why the last sample failed.
     pub(crate) trouble: Option<&'a str>,
 }
 
@@ -125,8 +125,8 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, shown: &TopFrame<'_>, palette: P
     frame.render_stateful_widget(table, area, &mut chosen);
 }
 
-/// A share that is a tenth off its ideal is worth a look; a key that gets less because it has no more is not, but nobody
-/// can tell from outside.
+/// Marks a share that is a tenth off its ideal. The view cannot tell whether a key gets less because it has fewer
+/// messages.
 fn share_style(row: &KeyRow, palette: Palette) -> Style {
     match row.share.zip(row.ideal) {
         Some((share, ideal)) if (share - ideal).abs() <= 0.1 * ideal => palette.good(),
@@ -155,7 +155,7 @@ fn cells(texts: &[String], styles: &[(usize, Style)]) -> Vec<Cell<'static>> {
     cells.collect()
 }
 
-/// Names stand to the left, numbers to the right.
+/// Returns the alignment of a column: names to the left, numbers to the right.
 fn alignment(column: usize) -> Alignment {
     match column {
         0 => Alignment::Left,
@@ -233,7 +233,7 @@ fn footer(state: &State, palette: Palette) -> Line<'static> {
     match state.refresh {
         Refresh::Running => Line::styled(keys, palette.faint()),
         Refresh::Paused => {
-            Line::styled("paused, p goes on   ".to_owned() + keys, palette.notable())
+            Line::styled("paused, p resumes   ".to_owned() + keys, palette.notable())
         }
     }
 }
@@ -308,6 +308,6 @@ mod tests {
 
     #[test]
     fn a_pause_is_seen() {
-        assert!(screen(80, 12, &[KeyCode::Char('p')], None).contains("paused, p goes on"));
+        assert!(screen(80, 12, &[KeyCode::Char('p')], None).contains("paused, p resumes"));
     }
 }

@@ -36,7 +36,7 @@ fn what_is_acknowledged_is_gone() {
     assert_eq!(server.stat("orders", "depth"), 0);
     assert_eq!(server.stat("orders", "acked_total"), 3);
     let said = server.run(&["consume", "orders", "--ack", "--idle", "50ms"]);
-    assert_eq!(said.stderr, "note: there is nothing to take\n");
+    assert_eq!(said.stderr, "note: the queue has no message to deliver\n");
     assert_eq!((said.stdout.as_str(), said.code), ("", Some(0)));
     let idle = ["consume", "orders", "--ack", "--idle", "50ms", "--json"];
     assert_eq!(server.ok(&idle), "");

@@ -17,7 +17,7 @@ fn session(server: &Server, commands: &[&[&str]]) -> String {
 /// Returns lines with `[time]` for times: theirs differ.
 fn without_moments(text: &str) -> String {
     let lines = text.lines().map(|line| {
-        for before in ["in the last ", "is due in ", "next        in "] {
+        for before in ["in the last ", "the first ends in ", "next        in "] {
             if let Some((start, rest)) = line.split_once(before) {
                 let end = rest.find([',', ';']).map_or("", |end| &rest[end..]);
                 return format!("{start}{before}[time]{end}");

@@ -55,5 +55,5 @@ fn more_than_a_page_is_shown_if_it_is_wanted() {
     assert_eq!(json.lines().count(), 230);
     assert_eq!(server.ok(&["peek", "orders"]).lines().count(), 11);
     let nothing = server.run(&["peek", "orders", "--key", "nobody"]);
-    assert_eq!(nothing.stderr, "note: there is nothing to see\n");
+    assert_eq!(nothing.stderr, "note: the queue has no messages\n");
 }

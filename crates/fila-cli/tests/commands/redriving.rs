@@ -136,8 +136,8 @@ fn what_makes_no_sense_is_refused_with_what_does() {
     );
     for arguments in [
         &["redrive", "orders.dlq"] as &[&str],
-        &["redrive", "orders.dlq", "--all", "--count", "1"],
-        &["redrive", "orders.dlq", "--count", "0"],
+        &["redrive", "orders.dlq", "--all", "--limit", "1"],
+        &["redrive", "orders.dlq", "--limit", "0"],
         &["redrive", "orders.dlq", "--all", "--rate", "0"],
     ] {
         assert_eq!(server.run(arguments).code, Some(2), "{arguments:?}");
