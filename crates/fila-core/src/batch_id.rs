@@ -1,17 +1,17 @@
-//! What a producer calls its batches.
+//! The ids of batches.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Names a producer: bytes that it has chosen at random, so that no two are the same.
+/// Identifies a producer: bytes that it has chosen at random, so that no two producers have the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProducerId([u8; Self::LENGTH]);
 
 impl ProducerId {
-    /// How many bytes there are.
+    /// The number of bytes.
     pub const LENGTH: usize = 16;
 
-    /// Takes these bytes.
+    /// Makes an id of these bytes.
     pub const fn new(bytes: [u8; Self::LENGTH]) -> Self {
         Self(bytes)
     }
@@ -28,12 +28,12 @@ impl fmt::Debug for ProducerId {
     }
 }
 
-/// Where a batch is in the count of its producer.
+/// The number of a batch, counted by its producer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(u64);
 
 impl Sequence {
-    /// Takes this number.
+    /// Makes a sequence of a number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
@@ -50,22 +50,22 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// Names a batch, so that one that is sent again is stored once.
+/// Identifies a batch, so that the queue stores a batch that is sent again only once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchId {
-    /// Whose batch it is.
+    /// The producer.
     pub producer: ProducerId,
-    /// Which one of its producer's, over all queues.
+    /// Its number among the producer's batches, over all queues.
     pub sequence: Sequence,
-    /// All batches of the producer below this one have been answered, and will not be sent again: they may be
-    /// forgotten.
+    /// The producer has the answers of all its batches below this one, and will not send them again. The queue may forget
+    /// them.
     pub answered_below: Sequence,
-    /// For how long the producer might send it again, if that is shorter than the queue's deduplication window.
+    /// How long the producer may send it again, if that is shorter than the queue's deduplication window.
     pub remember_max: Option<Duration>,
 }
 
 impl BatchId {
-    /// Returns the id of a batch before which nothing has been answered, to be remembered for the queue's window.
+    /// Returns the id of a batch without earlier answers, which the queue remembers for its whole window.
     pub const fn new(producer: ProducerId, sequence: Sequence) -> Self {
         Self {
             producer,

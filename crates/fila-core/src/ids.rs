@@ -1,13 +1,13 @@
-//! Names of what lives only while the broker runs.
+//! Ids that exist only while the broker runs.
 
 use std::fmt;
 
-/// Names one delivery of one message. Never used twice, nor by two owners of the queue.
+/// Identifies one delivery of one message. Unique over all owners of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(u64);
 
 impl LeaseId {
-    /// Takes a number that was a lease id once.
+    /// Converts the number of a lease id back.
     pub const fn from_number(number: u64) -> Self {
         Self(number)
     }
@@ -24,12 +24,12 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// Names a consumer. Given by whoever drives the broker, and never given twice.
+/// Identifies a consumer. The driver chooses it, and never uses it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerId(u64);
 
 impl ConsumerId {
-    /// Takes this number.
+    /// Makes an id of a number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }

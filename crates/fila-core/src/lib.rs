@@ -8,22 +8,21 @@
 //! stored  ─▶ committed                        └─▶ seal: a Round, to be stored in one go
 //! ```
 //!
-//! A driver takes what has come in, hands it to [`Broker::handle`], [`Broker::loaded`] and [`Broker::committed`], calls
-//! [`Broker::poll`] once, does what the [`Effects`] say, gives the [`Round`] of [`Broker::seal`] to whoever stores it, and
-//! sleeps until something comes in or [`Broker::next_timer`] is there.
+//! A driver passes events to [`Broker::handle`], [`Broker::loaded`] and [`Broker::committed`], calls [`Broker::poll`] once,
+//! performs the [`Effects`], stores the [`Round`] of [`Broker::seal`], and sleeps until the next event or
+//! [`Broker::next_timer`].
 //!
 //! # What always holds
 //! - Every ticket comes back exactly once with an answer, unless the broker is dropped.
-//! - Nothing a call does takes time in proportion to the number of queues, keys or messages. (What is remembered of a
-//!   producer and has expired, or has been answered, is dropped one by one, each thing once. Opening a queue goes through
-//!   its keys; a consumer that leaves gives back its leases one by one, which are bounded; a purge goes through the
-//!   queue's consumers.)
+//! - The time of a call does not grow with the number of queues, keys or messages. Exceptions: the broker drops expired and
+//!   answered entries of a producer one by one, each once; opening a queue visits its keys; a consumer that leaves gives
+//!   back its leases one by one, up to its limit; a purge visits the queue's consumers.
 //! - Time does not go back: a `now` before the last one counts as the last one.
-//! - The same calls give the same effects, whatever the seeds of its hash tables: those are never walked.
+//! - The same calls give the same effects: the broker never iterates over a hash table.
 //!
-//! # What is left out on purpose
-//! Names of queues, the catalogue, connections, the wire: its driver's. So are hooks: where one is to judge a failure, the
-//! broker asks its driver, waits for a while, and then decides by itself.
+//! # Not in this crate
+//! The driver has the names of queues, the catalogue, connections, the wire, and hooks. Where a hook decides on a failure,
+//! the broker asks its driver, waits for a while, and then decides by itself.
 
 #[cfg(test)]
 extern crate self as fila_core; // the unit tests share a file with the integration tests

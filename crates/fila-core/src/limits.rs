@@ -1,19 +1,19 @@
-//! What one broker takes at most. Every limit has a refusal of its own; none is reached by a panic.
+//! The limits of one broker. Each limit has its own refusal; exceeding one never panics.
 
 use std::time::Duration;
 
 use drr::Quantum;
 
-/// How a broker schedules, and what it takes at most.
+/// The scheduling parameters and limits of a broker.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Credit that a key of weight 1 gets in a round, in thousandths of a message.
     pub quantum: Quantum,
-    /// Bytes of messages to keep in memory; the rest is read back when its turn comes.
+    /// Bytes of messages to keep in memory; the broker reads the rest back when its turn comes.
     pub memory_budget: usize,
-    /// How long a failure waits to be judged, before its queue does it.
+    /// How long a failure waits for the decision of a hook, before its queue decides.
     pub judging_time: Duration,
-    /// What producers and consumers may use.
+    /// The limits of producers and consumers.
     pub limits: Limits,
 }
 
@@ -28,7 +28,7 @@ impl Default for Settings {
     }
 }
 
-/// What producers and consumers may use.
+/// The limits of producers and consumers.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of one message's payload.
@@ -51,8 +51,8 @@ pub struct Limits {
     pub depth_per_key: u64,
     /// Messages of one queue that wait for their time; each takes a few hundred bytes of memory.
     pub delayed_per_queue: u64,
-    /// Deduplication ids that one queue remembers, with the batches that have ids and are not answered, and their
-    /// producers. A batch that is stored in part may go beyond it by its messages.
+    /// Deduplication ids that one queue remembers, with its unanswered batches and their producers. A batch that is stored
+    /// in part may exceed it by the number of its messages.
     pub deduplication_ids_per_queue: usize,
     /// Fairness keys of one queue with settings of their own.
     pub key_settings_per_queue: usize,
@@ -60,7 +60,7 @@ pub struct Limits {
     pub consumers: usize,
     /// Messages leased to one consumer.
     pub in_flight_per_consumer: u32,
-    /// Bytes that have been taken and are not confirmed; see
+    /// Accepted bytes that are not durable yet; see
     /// [`NewMessage::buffered_bytes`](crate::NewMessage::buffered_bytes).
     pub buffered_bytes: usize,
 }

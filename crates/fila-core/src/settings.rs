@@ -45,7 +45,7 @@ pub struct QueueSettings {
     pub keys: BTreeMap<FairnessKey, KeySettings>,
     /// The source of the queue's hooks, if it has any. This crate does not run it.
     pub script: Option<Arc<str>>,
-    /// What the broker does when `on_enqueue` fails.
+    /// How the broker schedules a message when `on_enqueue` fails.
     pub hook_fallback: HookFallback,
     /// How failed deliveries are retried, unless a hook decides.
     pub retry: RetryPolicy,
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn settings_are_read_back_as_written() {
         for definition in [QueueSettings::default(), full()] {
             assert_eq!(
                 QueueSettings::decode(&definition.encode()).unwrap(),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_definition_is_refused() {
+    fn malformed_settings_are_refused() {
         let odd = full();
         let text = String::from_utf8(odd.encode().to_vec()).unwrap();
         for damaged in [

@@ -1,21 +1,21 @@
-//! What is counted as things happen, so that nobody needs to go through messages to know.
+//! Statistics. The broker counts events when they happen, so that a query visits no messages.
 
 use std::time::Duration;
 
 use fila_store::FairnessKey;
 
-/// How a queue is.
+/// The statistics of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
     /// Messages that may be delivered now, or when their key may run.
     pub ready: u64,
-    /// Of these, how many wait for a token; those in the store only are not known to.
+    /// The ready messages that wait for a token. Messages in the store only are not counted.
     pub throttled: u64,
-    /// Messages that wait for their time, or to be judged after a failure.
+    /// Messages that wait for their time, or for a decision after a failure.
     pub delayed: u64,
-    /// Messages that are with a consumer.
+    /// Messages that consumers hold.
     pub leased: u64,
-    /// Of those that are ready, how many are in the store only.
+    /// The ready messages that are in the store only.
     pub stored_only: u64,
     /// Bytes of headers and payloads of all messages in the queue.
     pub bytes: u64,
@@ -23,64 +23,62 @@ pub struct QueueStats {
     pub active_keys: u64,
     /// Consumers.
     pub consumers: u64,
-    /// What happened since the queue was opened.
+    /// Counts since the queue was opened.
     pub totals: Totals,
 }
 
 impl QueueStats {
-    /// Returns how many messages are in the queue.
+    /// Returns the number of messages in the queue.
     pub fn depth(&self) -> u64 {
         self.ready + self.delayed + self.leased
     }
 }
 
-/// What happened since the queue was opened.
+/// Counts since the queue was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Messages stored.
     pub enqueued: u64,
-    /// Messages not stored again, since their deduplication ids or their batches were remembered.
+    /// Duplicates: messages not stored again, by their deduplication ids or their batches.
     pub deduplicated: u64,
     /// Messages refused.
     pub refused: u64,
     /// Deliveries.
     pub delivered: u64,
-    /// Of these, how many were a message's first that is known: not after an attempt, nor after a delivery that was
-    /// given back untouched.
+    /// First deliveries: those after no attempt and no release, as far as the broker knows.
     pub first_delivered: u64,
-    /// How long the messages of these first deliveries have waited for them, together: from when each was accepted, or
-    /// from when its delay was over.
+    /// The sum of the waits before first deliveries. A wait begins when the message is accepted or when its delay ends.
     pub waited: Duration,
-    /// Deliveries that ended well.
+    /// Deliveries that consumers acknowledged.
     pub acked: u64,
-    /// Deliveries that ended badly.
+    /// Deliveries that consumers rejected.
     pub nacked: u64,
     /// Deliveries without a result in time.
     pub lease_expired: u64,
-    /// Deliveries given back, by their consumers or because these were gone.
+    /// Deliveries that consumers gave back, or that ended because the consumer left.
     pub released: u64,
-    /// Results that came too late.
+    /// Results that arrived after the end of their lease.
     pub late: u64,
-    /// Messages whose time to live passed.
+    /// Messages whose time to live has passed.
     pub expired: u64,
     /// Messages purged.
     pub purged: u64,
-    /// Messages that could not be read back.
+    /// Messages that the store could not read back.
     pub damaged: u64,
-    /// Deliveries that ended badly, after which the message was to be delivered again.
+    /// Failed deliveries after which the queue retries the message.
     pub retried: u64,
-    /// Messages that became dead letters, and have left for another queue.
+    /// Messages that became dead letters and moved to the dead-letter queue.
     pub dead_lettered: u64,
-    /// Times that a message was to become a dead letter and there was no room for it: it was kept, and tried again.
+    /// Times that the dead-letter queue had no room for a message: the queue kept and retried it.
     pub dead_letters_refused: u64,
-    /// Messages that have left for the queue that they had come from.
+    /// Dead letters that moved back to another queue.
     pub redriven: u64,
 }
 
-/// How a fairness key is.
+/// The statistics of a fairness key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyStats {
-    /// Which one.
+    /// The key.
     pub fairness_key: FairnessKey,
     /// The weight in force.
     pub weight: u32,
@@ -88,32 +86,32 @@ pub struct KeyStats {
     pub is_paused: bool,
     /// Messages that may be delivered now, or when the key may run.
     pub ready: u64,
-    /// Of these, how many wait for a token; those in the store only are not known to.
+    /// The ready messages that wait for a token. Messages in the store only are not counted.
     pub throttled: u64,
     /// Messages that wait for their time.
     pub delayed: u64,
-    /// Messages that are with a consumer.
+    /// Messages that consumers hold.
     pub leased: u64,
-    /// Deliveries since the key came into memory: a key without messages is forgotten at some time, and its totals
-    /// begin at zero when it comes back.
+    /// Deliveries since the key came into memory. The queue forgets keys without messages after a while; the counts of such
+    /// a key begin again at zero.
     pub delivered: u64,
     /// As [`Totals::first_delivered`], of this key.
     pub first_delivered: u64,
     /// As [`Totals::waited`], of this key.
     pub waited: Duration,
-    /// Deliveries that ended well.
+    /// Deliveries that consumers acknowledged.
     pub acked: u64,
-    /// Deliveries that ended badly.
+    /// Deliveries that consumers rejected.
     pub nacked: u64,
-    /// For how long the first message that is ready has been so; for one that came back, since it did. None if no
-    /// message is ready, or if those that are wait behind one that waits for its time, in a strictly ordered queue.
+    /// How long the first ready message has been ready, since its last return if it was delivered before. `None` if no
+    /// message is ready, or if, in a strictly ordered queue, the ready messages wait behind a delayed one.
     ///
-    /// Of messages that are in the store only it is known when the first of them was accepted, or else the one before
-    /// it: this may then be more than the truth.
+    /// For messages that are in the store only, the queue knows when the first of them or its predecessor was accepted. The
+    /// value may then be too large.
     pub head_waiting: Option<Duration>,
 }
 
-/// A place among the keys of a queue. Keys that come and go while one walks may be missed; none is seen twice.
+/// A place among the keys of a queue. Listing all keys by pages may miss keys that come and go; it shows none twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyCursor(pub(crate) u32);
 
@@ -123,7 +121,7 @@ impl KeyCursor {
         Self(0)
     }
 
-    /// Takes a number that was a place once. Any number is a place.
+    /// Converts the number of a place back. Any number is a place.
     pub const fn from_number(number: u32) -> Self {
         Self(number)
     }

@@ -1,31 +1,31 @@
-//! How one message is.
+//! The status of one message.
 
 use fila_store::Timestamp;
 
-/// How a message is that was found in the store.
+/// The status of a message that the driver has found in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageStatus {
-    /// Where it is in its life.
+    /// Its state.
     pub state: MessageState,
     /// Deliveries that have ended without an acknowledgement, and the one under way.
     pub attempts: u32,
-    /// The weight of its fairness key that is in force.
+    /// The weight in force of its fairness key.
     pub weight: u32,
 }
 
-/// Where a message is in its life.
+/// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageState {
     /// May be delivered now, or when its key may run.
     Ready,
     /// Waits for its time.
     Delayed {
-        /// When that is.
+        /// The end of its delay.
         until: Timestamp,
     },
-    /// Is with a consumer.
+    /// A consumer holds it.
     Leased {
-        /// When the lease runs out, unless it is extended.
+        /// When the lease ends, unless the consumer extends it.
         until: Timestamp,
     },
 }

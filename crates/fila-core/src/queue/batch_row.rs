@@ -4,9 +4,9 @@
 //! ff ‖ producer: 16 bytes ‖ sequence: u64 ‖ answered below: u64 ‖ size: u32                all messages of a batch
 //! ff ‖ producer: 16 bytes ‖ sequence: u64 ‖ answered below: u64 ‖ size: u32 ‖ place: u32   one message of a batch
 //! ```
-//! Text in UTF-8 has no byte `ff`, so no id that a user gives as text is one of these. Rows are in the order of their
-//! producers' batches. A row says which batches its producer has the answers of, so that a broker that reads the rows
-//! back keeps no more of them than the broker that wrote them.
+//! UTF-8 has no byte `ff`, so no id that is text is one of these. Rows sort by producer and sequence. A row has the
+//! producer's `answered below`, so that a broker that reads the rows back keeps no more of them than the broker that wrote
+//! them.
 
 use fila_store::DeduplicationId;
 
@@ -14,18 +14,18 @@ use crate::{BatchId, ProducerId, Sequence};
 
 const MARK: u8 = 0xff;
 
-/// Which messages of which batch a row is about.
+/// A row: a batch, and the stored messages of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchRow {
     pub(super) producer: ProducerId,
     pub(super) sequence: Sequence,
     pub(super) answered_below: Sequence,
-    /// How many messages the batch has.
+    /// The number of messages of the batch.
     pub(super) size: u32,
     pub(super) part: Part,
 }
 
-/// Which messages of a batch.
+/// The messages of a batch that a row stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     /// All, under ids that follow one another.

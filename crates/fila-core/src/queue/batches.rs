@@ -1,4 +1,4 @@
-//! Which batches are stored already.
+//! Remembers the batches that are stored already.
 //!
 //! A batch that was stored as a whole takes one entry here and one row in the store, however many messages it has. Of a
 //! batch that was stored in part, each stored message has an entry. An entry is dropped when its time has passed, or as
@@ -35,7 +35,7 @@ struct BatchKey {
 
 #[derive(Clone, Copy, Debug)]
 struct RememberedBatch {
-    /// How many messages the batch has.
+    /// The number of messages of the batch.
     size: u32,
     /// The message, or the first one of the batch.
     message: MessageId,
@@ -67,12 +67,12 @@ pub(super) enum Sent {
 }
 
 impl Batches {
-    /// Returns how many entries and producers are remembered.
+    /// Returns the number of entries and producers.
     pub(super) fn len(&self) -> usize {
         self.known.len() + self.producers.len()
     }
 
-    /// Returns how much of a batch of so many messages is stored.
+    /// Returns how much of a batch of `size` messages is stored.
     ///
     /// # Errors
     /// If the batch was answered, or had another size before.

@@ -1,4 +1,4 @@
-//! How messages go out: while a consumer wants one, the engine names a lane, and its first message is leased.
+//! Delivers messages: while a consumer wants one, the engine names a lane, and the queue leases its first message.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::memory::Memory;
 use crate::throttle::Waiter;
 use crate::{Charge, Delivering, Delivery, LeaseId};
 
-/// What a message costs if every message costs the same: thousandths of a message.
+/// The cost of a message if every message costs the same, in thousandths of a message.
 pub(super) const MESSAGE: u64 = 1000;
 
-/// How many lanes may be found to lack a token in one call of [`Queue::dispatch`].
+/// The most lanes without a token that one call of [`Queue::dispatch`] visits.
 pub(crate) const TURNED_AWAY_MAX: usize = 1024;
 
 /// Where the next message of a lane is.
@@ -41,11 +41,11 @@ enum Served {
 }
 
 impl Queue {
-    /// Does what is due: messages that become ready, leases that end, messages that expire. Tells whether all of it was
-    /// done: a round takes only so many changes.
+    /// Handles the due timers: messages that become ready, leases that end, messages that expire. Returns whether it handled
+    /// all of them; the room of a round limits their number.
     pub(crate) fn fire<T>(&mut self, context: &mut Context<'_, T>) -> bool {
         let most = self.writes.batch.len().saturating_add(context.room);
-        // A dead letter that finds no room comes again in a moment: that is for one, and not for all of them.
+        // A dead letter without room comes again in a moment: one attempt shows it for all of them.
         let moves = room_for_moves(*context.adopted).max(1);
         loop {
             if self.writes.batch.len() >= most || context.dead_letters.len() >= moves {
@@ -97,7 +97,7 @@ impl Queue {
     /// A lane whose message is not in memory pays for its turn all the same, and owes the delivery. So the order of
     /// lanes does not depend on what has to be read.
     ///
-    /// Tells whether it has come to its end: if very many lanes lack a token at the same time, the rest is for later.
+    /// Returns whether it is done. If very many lanes lack a token at the same time, the next call goes on.
     pub(crate) fn dispatch<T>(&mut self, context: &mut Context<'_, T>) -> bool {
         if self.definition.delivery == Delivering::Paused {
             return true;
@@ -310,7 +310,7 @@ impl Queue {
         };
         message.was_delivered = true;
         let charged = match self.definition.charge {
-            // How long it will take is not known better now.
+            // Reading the message has not shown how long its delivery will take.
             Charge::Time => owed.charged,
             charge => cost(charge, message.carried(), owed.charged),
         };
@@ -366,10 +366,10 @@ impl Queue {
     }
 }
 
-/// Returns what the delivery of a message that carries so much is charged when it begins.
+/// Returns the charge at the start of a delivery of a message with this many bytes.
 ///
-/// Where deliveries are charged by time, that is what its key's messages have taken of late. If it were less, a key whose
-/// messages take long would get all places of a consumer before the first of its results shows what they cost.
+/// Where the queue charges by time, that is the recent mean of the key. With a smaller charge, a key whose messages take
+/// long would get all places of a consumer before the first result shows their cost.
 pub(super) fn cost(charge: Charge, bytes: u64, expected: Cost) -> Cost {
     match charge {
         Charge::Message => Cost::new(MESSAGE),

@@ -1,6 +1,6 @@
-//! Why a key waits: what holds it up, what it gets, and what it may count on.
+//! Explains why a key waits: the reason, its share, and the bound on its wait.
 //!
-//! Nothing here changes the order of deliveries. The answer comes from figures that are kept anyway, but for the position:
+//! Nothing here changes the order of deliveries. The queue keeps all figures anyway, except the position:
 //! a [forecast](drr::Drr::forecast) of the engine plays the next deliveries through, [`FORESEEN`] of them at most. It is
 //! exact as long as keys neither come nor go, and results come in. A lane that has nothing left leaves the forecast. A lane
 //! that would come to its cap or to the end of its tokens stays in it: then fewer deliveries come before than it says.
@@ -103,7 +103,7 @@ impl Queue {
         }
     }
 
-    /// Says what a lane waits for that is blocked for this reason, if the details are known.
+    /// Describes the wait of a lane that is blocked for this reason, if the details are known.
     fn describe(
         &mut self,
         now: Timestamp,
@@ -234,7 +234,7 @@ impl Queue {
         u64::try_from(left / u128::from(mean)).unwrap_or(u64::MAX)
     }
 
-    /// Returns how much others get at most before a lane, in messages or what they are worth.
+    /// Returns the most that other lanes get before a lane, in messages or in their cost.
     fn bound(&self, number: u32) -> u64 {
         let lanes = &self.index.lanes;
         let (largest, costs) = match self.definition.charge {

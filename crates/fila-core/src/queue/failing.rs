@@ -1,4 +1,4 @@
-//! What becomes of a delivery that has failed: another attempt, or the queue of dead letters.
+//! Failed deliveries: another attempt, or the dead-letter queue.
 //!
 //! # The way of a failure
 //! ```text
@@ -68,7 +68,7 @@ impl Queue {
         let now = context.now;
         let requested_delay = match cause {
             Cause::Nacked { delay, .. } => *delay,
-            // It has waited for the length of its lease; that is enough.
+            // It has waited for the length of its lease already.
             Cause::LeaseExpired | Cause::ConsumerGone => Some(Duration::ZERO),
         };
         let error = cause.text();
@@ -251,13 +251,13 @@ impl Queue {
         Some((queue.to, MovedMessage { from, meta }))
     }
 
-    /// Deletes a message that the queue of dead letters has taken.
+    /// Deletes a message that the dead-letter queue has taken.
     pub(crate) fn delete_moved<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
         self.totals.dead_lettered += 1;
         self.depart(context, slot);
     }
 
-    /// Keeps a message that the queue of dead letters has no room for.
+    /// Keeps a message that the dead-letter queue has no room for.
     pub(crate) fn keep<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
         self.totals.dead_letters_refused += 1;
         self.retry(context, slot, self.definition.retry.backoff_max);

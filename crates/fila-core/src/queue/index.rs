@@ -132,7 +132,7 @@ impl QueueIndex {
         self.lanes.next(&self.messages)
     }
 
-    /// Returns why a lane delivers nothing, if it owes so many deliveries.
+    /// Returns why a lane that owes `owed` deliveries delivers nothing more.
     pub(super) fn blocked(&mut self, number: u32, owed: u64) -> Blocked {
         let key_concurrency = self.lanes.key_concurrency;
         let lane = self.lanes.get_unmarked(number);
@@ -154,7 +154,7 @@ impl QueueIndex {
             && lane.counts[Stage::Stored] == 0
             && let Some(backlog) = lane.backlog.take()
         {
-            // What is left is what messages carried that could not be read.
+            // The rest are the bytes of messages that could not be read.
             self.bytes = self.bytes.saturating_sub(backlog.bytes);
         }
     }
@@ -277,7 +277,7 @@ impl QueueIndex {
     /// Resumes suspended lanes, one for each message that may be delayed beside those that are.
     pub(super) fn resume_suspended(&mut self, max: u64) {
         let mut room = match self.counts[Stage::Delayed] {
-            // A lane must not wait for nothing, whatever the limit.
+            // Without delayed messages a lane must not wait, even if the limit is zero.
             0 => u64::MAX,
             delayed => max.saturating_sub(delayed),
         };

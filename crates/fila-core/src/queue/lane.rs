@@ -56,10 +56,10 @@ pub(super) struct Lane {
     pub(super) is_suspended: bool,
     /// Where deliveries are charged by time: a mean of the last ones.
     pub(super) expected: Cost,
-    /// What it got in the last minute.
+    /// Its deliveries of the last minute.
     pub(super) share: Share,
     pub(super) totals: LaneTotals,
-    /// What the table has made of it at the last refresh.
+    /// The values that the table derived from it at the last refresh.
     pub(super) known: KnownLane,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Deletions {
     pub(super) backlog: u32,
 }
 
-/// What happened since the lane came into memory.
+/// Counts since the lane came into memory.
 #[derive(Debug, Default)]
 pub(super) struct LaneTotals {
     pub(super) delivered: u64,
@@ -83,7 +83,7 @@ pub(super) struct LaneTotals {
     pub(super) nacked: u64,
 }
 
-/// What the [table](super::lane_table) has derived from a lane, and refreshes when the lane has changed.
+/// The values that the [table](super::lane_table) derives from a lane, and refreshes after each change of the lane.
 #[derive(Debug)]
 pub(super) struct KnownLane {
     /// The lane is in the list of lanes to be refreshed.
@@ -109,9 +109,9 @@ pub(super) enum Activity {
 pub(super) struct Backlog {
     /// They come after this one.
     pub(super) after: MessageId,
-    /// The last one. What is in the store behind it is not confirmed yet.
+    /// The last one. Later messages in the store are not confirmed yet.
     pub(super) last: MessageId,
-    /// What they carry.
+    /// The bytes of their headers and payloads.
     pub(super) bytes: u64,
     /// From when on the first of them can be delivered, or the one before it could.
     pub(super) since: Timestamp,
@@ -219,9 +219,9 @@ impl Lane {
         }
     }
 
-    /// Returns every reason why this lane delivers nothing, if it owes so many deliveries.
+    /// Returns every reason why this lane, which owes `owed` deliveries, delivers nothing more.
     ///
-    /// This is the one place that says so: the engine's ring, dispatch and [`explain`](super::Queue::explain) follow it.
+    /// No other place decides this: the engine's ring, dispatch and [`explain`](super::Queue::explain) follow it.
     pub(super) fn blocked(
         &mut self,
         key_concurrency: Option<NonZeroU32>,
@@ -275,7 +275,7 @@ impl Lane {
             )
     }
 
-    /// Returns how many of its messages wait for nothing but its turn, if it owes so many deliveries.
+    /// Returns the number of its messages that wait only for its turn, if it owes `owed` deliveries.
     pub(super) fn deliverable(&self, owed: u64) -> u64 {
         let readable = match self.backlog {
             Some(backlog) if !backlog.is_parked => self.counts[Stage::Stored],
@@ -381,7 +381,7 @@ impl Lane {
         backlog.bytes += carried(meta);
     }
 
-    /// Returns the mean of what the messages of the backlog carry.
+    /// Returns the mean size of the messages of the backlog.
     pub(super) fn mean_stored_bytes(&self) -> Option<u64> {
         let backlog = self.backlog?;
         Some(backlog.bytes / self.counts[Stage::Stored].max(1))

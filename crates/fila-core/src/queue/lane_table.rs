@@ -28,7 +28,7 @@ pub(super) struct LaneTable {
     /// The queue's setting for keys without one of their own.
     pub(super) key_concurrency: Option<NonZeroU32>,
     lanes: Lanes,
-    /// What was delivered in the last minute.
+    /// The deliveries of the last minute.
     pub(super) pace: Pace,
     /// Lanes that have changed since the last refresh.
     changed: Vec<u32>,
@@ -203,7 +203,7 @@ impl LaneTable {
         self.lanes.settle(number, charged, actual);
     }
 
-    /// Returns what a lane got in the last minute, and what it should have got.
+    /// Returns the cost delivered to a lane in the last minute, and its fair share.
     pub(super) fn recent(&mut self, number: u32) -> (u64, u64) {
         let lane = &mut self.lanes[number];
         if lane.known.is_runnable {

@@ -1,9 +1,9 @@
 //! How messages come back from the store.
 //!
-//! The engine names a lane, and only then its next message is read, if that is not in memory. So what is read is what is
-//! delivered next, however many keys have a backlog. The lane is charged and the consumer's credit taken at once, and the
-//! lane owes the delivery until the message is there: a read takes time, but no key's share. While there is room in
-//! memory, a lane that is being served reads ahead, so that it need not wait.
+//! The engine names a lane, and only then the queue reads the lane's next message, if it is not in memory. So the queue
+//! reads only messages that it delivers next, for any number of keys with a backlog. It charges the lane and takes the
+//! consumer's credit at once, and the lane owes the delivery until the message is there: a read takes time, but no key's
+//! share. While memory has room, a lane that is being served reads ahead.
 
 use std::time::Duration;
 
@@ -328,7 +328,7 @@ impl Queue {
 /// Which messages of a page are taken into memory.
 struct PageReader {
     after: MessageId,
-    /// What lies behind was perhaps not confirmed when it was read.
+    /// Later messages were perhaps not confirmed when the page was read.
     last: MessageId,
     taken: u64,
     stopped: Option<NoRoom>,

@@ -1,4 +1,4 @@
-//! One queue: its messages by fairness key, its consumers, and what it wants stored.
+//! One queue: its messages by fairness key, its consumers, and its changes to store.
 //!
 //! # The states of a message
 //! ```text
@@ -108,7 +108,7 @@ pub(crate) struct Queue {
     resynced: Option<usize>,
 }
 
-/// What one round stores of a queue, and which lanes wait for it.
+/// The changes of a queue in one round, and the lanes that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     pub(crate) batch: Batch,
@@ -116,7 +116,7 @@ pub(crate) struct Writes {
     lanes: Vec<u32>,
     /// Strictly ordered lanes that wait for a deletion.
     settling: Vec<u32>,
-    /// Lanes of which messages are deleted that are in the store only.
+    /// Lanes with deletions of messages that are in the store only.
     removing: Vec<u32>,
     /// The index to which these lanes belong.
     serial: u64,
@@ -348,7 +348,7 @@ impl Queue {
         self.index.next_wake()
     }
 
-    /// Returns what the engine has done so far to find the next lane.
+    /// Returns the work of the engine so far.
     #[cfg(test)]
     pub(crate) fn work(&mut self) -> drr::Work {
         self.index.lanes.refresh(&self.index.messages);

@@ -1,57 +1,57 @@
-//! What each lane got in the last minute, and what it should have got.
+//! Measures the deliveries of each lane in the last minute, and its fair share.
 //!
 //! Time is cut into slots of ten seconds, and six of them are kept: the present one and the five before it. A delivery
 //! adds its cost to the present slot of its queue and of its lane.
 //!
-//! What a lane *should* have got is what a fluid server would have given it: of each delivery, its weight out of the
-//! weights of all lanes in the ring. That is not added up lane by lane. The queue has a *virtual time* that each delivery
-//! moves on by `cost / Σ weights`; a lane of weight `w` that was in the ring while it went from `a` to `b` should have
-//! got `w · (b − a)`. So a lane notes when it joins, and settles when it leaves, when its weight changes, or when it is
-//! explained. (The same idea carries weighted fair queueing: [Parekh and Gallager, *A Generalized Processor Sharing
+//! The *fair share* of a lane is its service by a fluid server: of each delivery, its weight divided by the weights of all
+//! lanes in the ring. The queue does not add that up lane by lane. It has a *virtual time* that each delivery advances by
+//! `cost / Σ weights`. A lane of weight `w` that was in the ring while virtual time went from `a` to `b` has the fair share
+//! `w · (b − a)`. So a lane records the virtual time when it joins, and settles when it leaves, when its weight changes, or
+//! when it is explained. (Weighted fair queueing uses the same idea: [Parekh and Gallager, *A Generalized Processor Sharing
 //! Approach to Flow Control*, 1993](https://doi.org/10.1109/90.234856).)
 //!
 //! # What always holds
 //! - Virtual time is exact but for its last bit: the remainder of a division is carried on.
-//! - The sum of what lanes should have got is what was delivered while any lane was in the ring.
-//! - A delivery costs the same however many lanes there are, and allocates nothing. A lane takes 80 bytes for this.
+//! - The sum of the fair shares is the cost delivered while any lane was in the ring.
+//! - A delivery takes constant time for any number of lanes, and allocates nothing. A lane takes 80 bytes for this.
 
 use std::time::Duration;
 
 use drr::{Cost, Weight};
 use fila_store::Timestamp;
 
-/// How many slots are kept, and how long one is, in milliseconds.
+/// The number of slots, and the length of one in milliseconds.
 const SLOTS: u32 = 6;
 const SLOT: u64 = 10_000;
 
 /// Fractions of virtual time, as a power of two: of a thousandth of a message for a weight of one.
 const FRACTION: u32 = 16;
 
-/// What lanes count in, as a power of two: 8 thousandths of a message. A slot then holds 34 million messages.
+/// The unit of a lane's counts, as a power of two: 8 thousandths of a message. A slot then holds 34 million messages.
 const UNIT: u32 = 3;
 
-/// What a queue delivers, and how fast.
+/// The deliveries of a queue, and their rate.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// From when on it is counted.
+    /// When counting began.
     since: Timestamp,
-    /// Which slot is the present one, counted from 1970; their numbers last until the year 3300.
+    /// The number of the present slot, counted from 1970; the numbers last until the year 3300.
     slot: u32,
     slots: [Slot; SLOTS as usize],
     /// Wraps.
     virtual_time: u64,
-    /// What is left of the last division, for a ring of this weight.
+    /// The remainder of the last division, for a ring of this weight.
     carry: u64,
     /// The largest cost of a delivery so far.
     largest: Cost,
 }
 
-/// What a queue has delivered in ten seconds.
+/// The deliveries of a queue in ten seconds.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     cost: u64,
     deliveries: u64,
-    /// When the first of them was.
+    /// The time of the first one.
     first: Timestamp,
     /// The virtual time at which it began.
     began: u64,
@@ -85,7 +85,7 @@ impl Pace {
         slot.deliveries += 1;
         slot.cost += cost.value();
         let weight = weight.max(1);
-        // The weight may have changed since: what is carried is then a bit more or less than it was.
+        // If the weight has changed since, the carried remainder is slightly wrong.
         let moved = (cost.value() << FRACTION).saturating_add(self.carry % weight);
         self.virtual_time = self.virtual_time.wrapping_add(moved / weight);
         self.carry = moved % weight;
@@ -107,13 +107,13 @@ impl Pace {
         self.slot = self.slot.max(slot);
     }
 
-    /// Returns how long the slots reach back.
+    /// Returns the time that the slots cover.
     pub(super) fn reach(&self, now: Timestamp) -> Duration {
         let first = u64::from((self.slot + 1).saturating_sub(SLOTS)) * SLOT;
         now.since(Timestamp::from_millis(first).max(self.since))
     }
 
-    /// Returns what was delivered in that time.
+    /// Returns the cost delivered in that time.
     pub(super) fn total(&self) -> u64 {
         self.slots.iter().map(|slot| slot.cost).sum()
     }
@@ -126,8 +126,8 @@ impl Pace {
         self.largest
     }
 
-    /// Returns how long it takes from one delivery to the next: in this slot and the one before if there were some, or
-    /// else in all of them. One delivery alone tells nothing.
+    /// Returns the mean time between two deliveries: in this slot and the one before if they have deliveries, or else in all
+    /// slots. `None` if there was only one delivery.
     pub(super) fn interval(&self, now: Timestamp) -> Option<Duration> {
         self.interval_over(now, 2)
             .or_else(|| self.interval_over(now, SLOTS))
@@ -141,26 +141,26 @@ impl Pace {
         let slots: Vec<&Slot> = slots.filter(|slot| slot.deliveries > 0).collect();
         let first = slots.iter().map(|slot| slot.first).min()?;
         let deliveries: u64 = slots.iter().map(|slot| slot.deliveries).sum();
-        // Less than a millisecond is not seen.
+        // Timestamps have a resolution of a millisecond.
         let elapsed = now.since(first).max(Duration::from_millis(1));
-        // The first of them is at the beginning, and the last one, in the mean, half an interval ago.
+        // The first delivery is at the start of the time, and the last one, on average, half an interval before its end.
         let interval = elapsed.as_secs_f64() / (deliveries as f64 - 0.5);
         (deliveries > 1).then(|| Duration::from_secs_f64(interval))
     }
 }
 
-/// What one lane gets.
+/// The deliveries and the fair share of one lane.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Share {
-    /// Which slot of the queue is the last that something was added to.
+    /// The last slot of the queue to which the lane has added something.
     slot: u32,
     /// In units.
     served: [u32; SLOTS as usize],
     ideal: [u32; SLOTS as usize],
-    /// What is less than a unit, in thousandths and in their fractions.
+    /// The part below one unit, in thousandths and in their fractions.
     served_rest: u32,
     ideal_rest: u32,
-    /// The virtual time up to which it has been settled, or at which it has joined the ring.
+    /// The virtual time of the last settlement, or of joining the ring.
     settled: u64,
     /// The virtual time of its last delivery, if there was one.
     delivered: u64,
@@ -177,15 +177,15 @@ impl Share {
         self.delivered = pace.virtual_time;
     }
 
-    /// Begins to count what a lane should get that has joined the ring.
+    /// Begins to count the fair share of a lane that has joined the ring.
     pub(super) fn join(&mut self, pace: &Pace) {
         self.settled = pace.virtual_time;
     }
 
-    /// Counts what a lane that is in the ring should have got up to now.
+    /// Counts the fair share, up to now, of a lane in the ring.
     pub(super) fn settle(&mut self, pace: &Pace, weight: Weight) {
         self.advance(pace);
-        // How long ago something was, in virtual time; all that counts is within a minute.
+        // Ages in virtual time; only the last minute counts.
         let ago = |moment: u64| pace.virtual_time.wrapping_sub(moment);
         let mut end = 0;
         for back in 0..SLOTS {
@@ -213,20 +213,20 @@ impl Share {
         self.slot = pace.slot;
     }
 
-    /// Returns what it got, in thousandths of a message.
+    /// Returns the cost delivered to it, in thousandths of a message.
     pub(super) fn served(&self) -> u64 {
         let units: u64 = self.served.iter().map(|&units| u64::from(units)).sum();
         (units << UNIT) + u64::from(self.served_rest)
     }
 
-    /// Returns what it should have got.
+    /// Returns its fair share.
     pub(super) fn ideal(&self) -> u64 {
         let units: u64 = self.ideal.iter().map(|&units| u64::from(units)).sum();
         (units << UNIT) + u64::from(self.ideal_rest >> FRACTION)
     }
 
-    /// Returns how much virtual time has passed since its last delivery: in thousandths of a message for a weight of
-    /// one. Means nothing if there was none.
+    /// Returns the virtual time since its last delivery, in thousandths of a message for a weight of one. The value is
+    /// meaningless if there was no delivery.
     pub(super) fn since_delivery(&self, pace: &Pace) -> u64 {
         pace.virtual_time.wrapping_sub(self.delivered) >> FRACTION
     }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lanes_should_have_got_comes_to_what_was_delivered() {
+    fn the_fair_shares_sum_up_to_the_delivered_cost() {
         let mut pace = Pace::new(at(0));
         let weights = [1, 3, 7, 1000].map(weight);
         let mut shares = weights.map(|_| Share::default());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_delivered_while_a_lane_was_in_the_ring_counts_for_it() {
+    fn only_deliveries_while_a_lane_is_in_the_ring_count_for_its_share() {
         let mut pace = Pace::new(at(0));
         let mut share = Share::default();
         pace.charge(at(0), Cost::new(8000), 1);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_smaller_than_a_unit_is_not_lost() {
+    fn costs_below_a_unit_are_not_lost() {
         let mut pace = Pace::new(at(0));
         let mut share = Share::default();
         share.join(&pace);
@@ -383,7 +383,7 @@ mod tests {
         }
         let fast = pace.interval(at(50_000 - 1)).unwrap();
         assert!(fast.as_micros().abs_diff(10_000) < 50, "{fast:?}");
-        // Nothing for a while: all that is known.
+        // No delivery for a while: the interval of all slots counts.
         let now = at(75_000);
         pace.advance(now);
         let slow = pace.interval(now).unwrap();

@@ -1,7 +1,7 @@
-//! How messages move between queues: dead letters that come, and dead letters that go back.
+//! Moves messages between queues: dead letters arrive and go back.
 //!
-//! Payloads stay in the store: they are copied there when the round is stored. So a message that has come is in the
-//! store only, like one for which there was no room in memory.
+//! The broker does not read payloads: the store copies them when it stores the round. So an adopted message is in the store
+//! only, like a message for which memory had no room.
 //!
 //! The driver finds the messages that go back in the store. If one is in memory here, its state is known. Of a backlog
 //! only the number of messages is known. So a command that takes messages out of a backlog shows the
@@ -19,7 +19,7 @@ use crate::{EnqueueError, Ordering, RedriveError, RedriveStamp};
 /// The most bytes that one round copies from queue to queue: they are in memory while it is stored.
 const ADOPTED_MAX: usize = 32 << 20;
 
-/// What a message counts for beside the bytes that it carries: each takes a lookup while the round waits.
+/// The bytes that a message counts for beside its headers and payload: each takes a lookup while the round waits.
 const LOOKUP: usize = 4 << 10;
 
 /// Where a message is that goes back.
@@ -31,7 +31,7 @@ pub(crate) enum RedriveSource {
     Backlog(u32),
 }
 
-/// Returns how many messages without payload a round can still copy from queue to queue, after so many bytes.
+/// Returns how many messages without payload a round can still copy from queue to queue, after `adopted` bytes.
 pub(super) const fn room_for_moves(adopted: usize) -> usize {
     ADOPTED_MAX.saturating_sub(adopted) / LOOKUP
 }
