@@ -21,7 +21,7 @@ use self::rounds::{Collecting, OPERATIONS_MAX, PendingAnswer, UnderWay};
 use crate::effects::Garbage;
 use crate::memory::Memory;
 use crate::queue::{Context, DeadLetter, Queue, Stores};
-use crate::throttle::Gates;
+use crate::throttle::{OFFERS_MAX, Throttles};
 use crate::{
     Answer, BatchId, Command, ConsumerId, Demand, Dismissal, Effects, EnqueueResults, FailureToken,
     Judgement, LoadToken, LoadedMessages, NewMessage, QueueSettings, QueueStats, Recovery, Refused,
@@ -38,7 +38,7 @@ pub struct Broker<T: Tickets> {
     memory: Memory,
     queues: Slab<Entry>,
     numbers: HashMap<QueueId, usize, RandomState>,
-    consumers: HashMap<ConsumerId, Seat, RandomState>,
+    consumers: HashMap<ConsumerId, ConsumerEntry, RandomState>,
     effects: Effects<Answer<T>>,
     /// Queues with events since the last poll.
     touched: Vec<usize>,
@@ -48,7 +48,7 @@ pub struct Broker<T: Tickets> {
     postponed: Vec<usize>,
     /// The earliest timer of each queue.
     alarms: BTreeSet<(Timestamp, usize)>,
-    gates: Gates,
+    throttles: Throttles,
     collecting: Collecting<T>,
     under_way: VecDeque<UnderWay<T>>,
     /// Accepted bytes that are not durable yet, of all rounds.
@@ -73,7 +73,7 @@ struct Entry {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seat {
+struct ConsumerEntry {
     queue: usize,
     consumer: u32,
 }
@@ -87,7 +87,7 @@ impl<T: Tickets> Broker<T> {
     /// Returns a broker without queues that takes the tokens of throttles from this source.
     pub fn with_tokens(settings: Settings, tokens: Box<dyn TokenSource>) -> Self {
         Self {
-            gates: Gates::new(tokens),
+            throttles: Throttles::new(tokens),
             memory: Memory {
                 used: 0,
                 reserved: 0,
@@ -146,7 +146,7 @@ impl<T: Tickets> Broker<T> {
                 ticket,
             } => self.settle(queue, results, ticket),
             Command::Credit { consumer, more } => {
-                self.with_consumer(consumer, |queue, _, seat| queue.credit(seat, more));
+                self.with_consumer(consumer, |queue, _, number| queue.credit(number, more));
             }
             Command::Drain { consumer } => self.with_consumer(consumer, Queue::drain),
             Command::Unsubscribe { consumer } => {
@@ -154,7 +154,7 @@ impl<T: Tickets> Broker<T> {
                 self.consumers.remove(&consumer);
             }
             Command::Update { queue, definition } => self.update(queue, *definition),
-            Command::Rethrottle { keys } => self.gates.rethrottle(&keys),
+            Command::Rethrottle { keys } => self.throttles.rethrottle(&keys),
             Command::Purge { queue, ticket } => self.purge(queue, ticket),
             Command::Close { queue } => self.close(queue),
             Command::Redrive {
@@ -189,11 +189,11 @@ impl<T: Tickets> Broker<T> {
             in_flight_max: demand.in_flight_max.min(limits.in_flight_per_consumer),
             ..demand
         };
-        let seat = Seat {
+        let entry = ConsumerEntry {
             queue: number,
             consumer: self.queues[number].queue.subscribe(consumer, demand),
         };
-        self.consumers.insert(consumer, seat);
+        self.consumers.insert(consumer, entry);
         self.touch(number);
         Ok(())
     }
@@ -245,7 +245,7 @@ impl<T: Tickets> Broker<T> {
             self.touch(number);
         }
         if self.failure.is_none() {
-            self.call_waiters();
+            self.offer_tokens();
         }
         // Queues that are touched from here on wait for the next poll.
         let mut touched = std::mem::take(&mut self.touched);
@@ -261,29 +261,29 @@ impl<T: Tickets> Broker<T> {
         }
         touched.append(&mut self.touched);
         self.touched = touched;
-        self.gates.settle(self.now);
+        self.throttles.end_poll(self.now);
     }
 
     /// Wakes the lanes that have tokens now.
-    fn call_waiters(&mut self) {
+    fn offer_tokens(&mut self) {
         let (queues, numbers) = (&self.queues, &self.numbers);
-        self.gates.tidy(|waiter| {
+        self.throttles.remove_stale(|waiter| {
             let number = numbers.get(&waiter.queue);
             number.is_some_and(|&number| queues[number].queue.awaits(waiter))
         });
-        for _ in 0..Gates::calls_max() {
-            let Some(call) = self.gates.call(self.now) else {
+        for _ in 0..OFFERS_MAX {
+            let Some(offer) = self.throttles.offer(self.now) else {
                 return;
             };
-            let number = self.numbers.get(&call.waiter.queue).copied();
-            let has_come = number.is_some_and(|number| {
+            let number = self.numbers.get(&offer.waiter.queue).copied();
+            let is_accepted = number.is_some_and(|number| {
                 let queue = &mut self.queues[number].queue;
-                queue.called(&self.gates, &call)
+                queue.accept(&self.throttles, &offer)
             });
             match number {
-                Some(number) if has_come => self.touch(number),
+                Some(number) if is_accepted => self.touch(number),
                 // The waiting message was purged, has expired, or its queue was closed.
-                _ => self.gates.missed(&call),
+                _ => self.throttles.decline(&offer),
             }
         }
     }
@@ -328,8 +328,8 @@ impl<T: Tickets> Broker<T> {
         // After a failed write the broker delivers nothing.
         let look = match self.failure {
             Some(_) => None,
-            None if self.gates.is_due() => Some(self.now),
-            None => self.gates.next_alarm(),
+            None if self.throttles.is_due() => Some(self.now),
+            None => self.throttles.next_alarm(),
         };
         [alarm, look].into_iter().flatten().min()
     }
@@ -448,9 +448,9 @@ impl<T: Tickets> Broker<T> {
         consumer: ConsumerId,
         act: impl FnOnce(&mut Queue, &mut Context<'_, Answer<T>>, u32),
     ) {
-        if let Some(&seat) = self.consumers.get(&consumer) {
-            self.with_queue(seat.queue, |queue, context| {
-                act(queue, context, seat.consumer);
+        if let Some(&entry) = self.consumers.get(&consumer) {
+            self.with_queue(entry.queue, |queue, context| {
+                act(queue, context, entry.consumer);
             });
         }
     }
@@ -480,7 +480,7 @@ impl<T: Tickets> Broker<T> {
             settings: &self.settings,
             memory: &mut self.memory,
             effects: &mut self.effects,
-            gates: &mut self.gates,
+            throttles: &mut self.throttles,
             buffered: &mut self.buffered,
             room: OPERATIONS_MAX.saturating_sub(self.collecting.operations),
             adopted: &mut self.collecting.adopted,

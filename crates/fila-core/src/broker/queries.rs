@@ -44,7 +44,7 @@ impl<T: Tickets> Broker<T> {
         self.advance(now);
         let number = self.find_writable(queue)?;
         let queue = &mut self.queues[number].queue;
-        Ok(queue.explain(self.now, &mut self.gates, key))
+        Ok(queue.explain(self.now, &mut self.throttles, key))
     }
 
     /// Returns the status of each of these messages, which [`Shard::scan`](fila_store::Shard::scan) has found in the

@@ -158,7 +158,7 @@ fn beside_parked(parked: usize) -> (u64, u64) {
     // The one token that there was.
     let lucky = broker.effects().deliveries.drain(..).count();
     assert_eq!(lucky, parked.min(1));
-    let (before, (_, calls)) = (broker.queues[0].queue.work(), broker.gates.work());
+    let (before, (_, calls)) = (broker.queues[0].queue.work(), broker.throttles.work());
     for _ in 0..1_000 {
         enqueue(&mut broker, std::iter::once(message(0)));
         broker.poll(NOW);
@@ -167,7 +167,7 @@ fn beside_parked(parked: usize) -> (u64, u64) {
     let stats = broker.queues[0].queue.stats();
     assert_eq!(stats.throttled as usize, parked - lucky);
     let visits = broker.queues[0].queue.work().visits - before.visits;
-    (visits, broker.gates.work().1 - calls)
+    (visits, broker.throttles.work().1 - calls)
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn waiting_after(mut definition: QueueSettings, goes: impl Fn(&mut Broker<()>)) 
         broker.poll(now);
     }
     assert!(broker.effects().deliveries.is_empty());
-    broker.gates.waiting()
+    broker.throttles.waiting()
 }
 
 #[test]

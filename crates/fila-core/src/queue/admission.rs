@@ -266,7 +266,7 @@ impl Queue {
             None
         } else {
             let keys = &meta.schedule.throttle_keys;
-            self.index.enter_set(context.gates, number, keys)
+            self.index.enter_set(context.throttles, number, keys)
         };
         let since = ready_since(&meta);
         let was_delivered = meta.attempts > 0;

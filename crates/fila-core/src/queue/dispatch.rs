@@ -174,18 +174,18 @@ impl Queue {
         let Some(sets) = &mut lane.sets else {
             return true;
         };
-        let waiter = |seat, stamp| {
+        let waiter = |slot, wait_id| {
             let waiter = Waiter {
                 queue,
                 lane: number,
                 set,
-                seat,
-                stamp,
+                slot,
+                wait_id,
             };
             (waiter, weight)
         };
-        let (gates, now) = (&mut *context.gates, context.now);
-        let Err(count) = sets.try_pass(gates, now, (set, head.id), take, waiter) else {
+        let (throttles, now) = (&mut *context.throttles, context.now);
+        let Err(count) = sets.try_take(throttles, now, (set, head.id), take, waiter) else {
             return true;
         };
         self.index

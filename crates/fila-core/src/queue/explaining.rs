@@ -19,7 +19,7 @@ use super::counts::Stage;
 use super::dispatch::{MESSAGE, cost};
 use super::lane::Lane;
 use super::message::State;
-use crate::throttle::Gates;
+use crate::throttle::Throttles;
 use crate::{
     Basis, Charge, Delivering, Estimate, Explanation, Ordering, Position, Recent, Waiting,
 };
@@ -35,7 +35,7 @@ impl Queue {
     pub(crate) fn explain(
         &mut self,
         now: Timestamp,
-        gates: &mut Gates,
+        throttles: &mut Throttles,
         key: &FairnessKey,
     ) -> Explanation {
         let index = &mut self.index;
@@ -62,7 +62,7 @@ impl Queue {
             };
         };
         (recent.served, recent.ideal) = index.lanes.recent(number);
-        let waiting = self.waiting(now, gates, number);
+        let waiting = self.waiting(now, throttles, number);
         let lane = self.index.lane(number);
         Explanation {
             now,
@@ -79,14 +79,14 @@ impl Queue {
     }
 
     /// Returns what holds a lane up: the first reason why it is blocked, or else what all lanes wait for.
-    fn waiting(&mut self, now: Timestamp, gates: &mut Gates, number: u32) -> Waiting {
+    fn waiting(&mut self, now: Timestamp, throttles: &mut Throttles, number: u32) -> Waiting {
         let blocked = self.index.blocked(number, self.index.lane(number).owed());
         let is_paused = self.definition.delivery == Delivering::Paused;
         if is_paused && !blocked.contains(BlockReason::Empty) {
             return Waiting::QueuePaused;
         }
         let mut reasons = blocked.reasons();
-        if let Some(waiting) = reasons.find_map(|it| self.describe(now, gates, number, it)) {
+        if let Some(waiting) = reasons.find_map(|it| self.describe(now, throttles, number, it)) {
             return waiting;
         }
         if !self.index.lane(number).owed.is_empty() {
@@ -107,7 +107,7 @@ impl Queue {
     fn describe(
         &mut self,
         now: Timestamp,
-        gates: &mut Gates,
+        throttles: &mut Throttles,
         number: u32,
         reason: BlockReason,
     ) -> Option<Waiting> {
@@ -121,7 +121,7 @@ impl Queue {
             },
             BlockReason::TooManyDelayed => Waiting::TooManyDelayed,
             BlockReason::NotDue => self.not_due(number)?,
-            BlockReason::Throttled => self.throttled(now, gates, number)?,
+            BlockReason::Throttled => self.throttled(now, throttles, number)?,
             BlockReason::Removing => Waiting::Storing,
             BlockReason::ReadFailed => Waiting::ReadFailed {
                 until: self.index.retry_of(number)?,
@@ -147,14 +147,14 @@ impl Queue {
     }
 
     /// Returns the throttle key that a lane waits for.
-    fn throttled(&self, now: Timestamp, gates: &mut Gates, number: u32) -> Option<Waiting> {
+    fn throttled(&self, now: Timestamp, throttles: &mut Throttles, number: u32) -> Option<Waiting> {
         let sets = self.index.lane(number).sets.as_ref()?;
         let (key, until) = sets
             .waiting()
             .take(SETS_MAX)
             .map(|set| {
-                let (seat, stamp) = sets.seat(set);
-                let (key, until) = gates.outlook(now, seat, stamp);
+                let (slot, wait_id) = sets.slot(set);
+                let (key, until) = throttles.forecast(now, slot, wait_id);
                 (key.clone(), until)
             })
             // The set that gets its token first; one that never gets it comes last.

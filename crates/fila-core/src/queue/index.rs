@@ -21,7 +21,7 @@ use super::line::Join;
 use super::message::{Handle, Message, State};
 use super::throttle_sets::ThrottleSets;
 use crate::memory::Memory;
-use crate::throttle::Gates;
+use crate::throttle::Throttles;
 use crate::wheel::Wheel;
 use crate::{KeySettings, LeaseId, Ordering, QueueSettings, QueueStats, Settings};
 
@@ -253,7 +253,7 @@ impl QueueIndex {
     /// Returns the throttle set of a message that names these keys; `None` if it names none.
     pub(super) fn enter_set(
         &mut self,
-        gates: &mut Gates,
+        throttles: &mut Throttles,
         number: u32,
         keys: &[ThrottleKey],
     ) -> Option<u32> {
@@ -264,7 +264,7 @@ impl QueueIndex {
         let sets = lane
             .sets
             .get_or_insert_with(|| Box::new(ThrottleSets::new(lane.ordering)));
-        Some(sets.enter(gates, keys))
+        Some(sets.enter(throttles, keys))
     }
 
     /// Suspends a lane until fewer messages are delayed.

@@ -62,7 +62,7 @@ pub(crate) use self::settling::Stores;
 use crate::effects::Garbage;
 use crate::memory::Memory;
 use crate::recovery::{DeadLetterQueue, RecoveredKey};
-use crate::throttle::{Call, Gates, Waiter};
+use crate::throttle::{Offer, Throttles, Waiter};
 use crate::{
     ConsumerId, Demand, Dismissal, Effects, KeySettings, QueueSettings, QueueStats, Recovery,
     Refused, Settings, Totals,
@@ -74,7 +74,7 @@ pub(crate) struct Context<'a, T> {
     pub(crate) settings: &'a Settings,
     pub(crate) memory: &'a mut Memory,
     pub(crate) effects: &'a mut Effects<T>,
-    pub(crate) gates: &'a mut Gates,
+    pub(crate) throttles: &'a mut Throttles,
     /// Bytes of messages that were accepted and are not durable yet.
     pub(crate) buffered: &'a mut usize,
     /// How many more operations the next round takes.
@@ -255,14 +255,18 @@ impl Queue {
         self.resynced.is_some()
     }
 
-    /// Lets a throttle set go on for which there is a token; tells whether it has waited for that.
-    pub(crate) fn called(&mut self, gates: &Gates, call: &Call) -> bool {
-        if !self.awaits(&call.waiter) {
+    /// Accepts a token for a throttle set; tells whether the set still waits for one.
+    pub(crate) fn accept(&mut self, throttles: &Throttles, offer: &Offer) -> bool {
+        if !self.awaits(&offer.waiter) {
             return false;
         }
-        let number = call.waiter.lane;
+        let number = offer.waiter.lane;
         let lane = self.index.lane_mut(number);
-        let Some(count) = lane.sets.as_mut().and_then(|sets| sets.called(gates, call)) else {
+        let Some(count) = lane
+            .sets
+            .as_mut()
+            .and_then(|sets| sets.accept(throttles, offer))
+        else {
             return false;
         };
         self.index

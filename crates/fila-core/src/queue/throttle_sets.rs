@@ -1,8 +1,9 @@
 //! The messages of one fairness key that name throttle keys, by the set of keys that they name.
 //!
 //! All messages of a set take their tokens from the same buckets. So if one of them has to wait for a token, all have
-//! to: the set *waits* until it is called, and the lane goes on with the others. In a strictly ordered queue messages
-//! stand in the lane's own line, and a first message that lacks a token holds it up; there, sets only know the buckets.
+//! to: the set *waits* until a token is offered to it, and the lane goes on with the others. In a strictly ordered queue
+//! messages stand in the lane's own line, and a first message that lacks a token holds it up; there, sets only know the
+//! buckets.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use slab::Slab;
 use super::line::{Join, Line};
 use super::message::{Handle, Message};
 use crate::Ordering;
-use crate::throttle::{Call, Gates, Seat, Waiter};
+use crate::throttle::{Offer, Throttles, WaitSlot, Waiter};
 
 /// The throttle sets of one lane.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ enum SetState {
 #[derive(Debug)]
 struct ThrottleSet {
     keys: Arc<[ThrottleKey]>,
-    seats: Vec<Seat>,
+    slots: Vec<WaitSlot>,
     line: Line,
     /// Messages in memory that belong to it, in whatever state.
     members: u32,
@@ -48,11 +49,11 @@ struct ThrottleSet {
     state: SetState,
     /// Where `heads` has it.
     filed: Option<(SetState, MessageId)>,
-    /// Names its present wait, or else its last.
-    stamp: u64,
-    /// At which seat it waits, or was called last.
-    seat: usize,
-    is_called: bool,
+    /// The id of its present wait, or of its last one.
+    wait_id: u64,
+    /// The slot in which it waits, or had its last offer.
+    slot: usize,
+    has_offer: bool,
 }
 
 /// Whether tokens are taken, or only looked for.
@@ -74,7 +75,7 @@ impl ThrottleSets {
     }
 
     /// Returns the set of these keys, which has one more member.
-    pub(super) fn enter(&mut self, gates: &mut Gates, keys: &[ThrottleKey]) -> u32 {
+    pub(super) fn enter(&mut self, throttles: &mut Throttles, keys: &[ThrottleKey]) -> u32 {
         if let Some(&number) = self.numbers.get(keys) {
             self.all[number as usize].members += 1;
             return number;
@@ -82,15 +83,15 @@ impl ThrottleSets {
         let shared: Arc<[ThrottleKey]> = keys.into();
         let number = self.all.insert(ThrottleSet {
             keys: shared.clone(),
-            seats: gates.seats(keys),
+            slots: throttles.slots(keys),
             line: Line::default(),
             members: 1,
             count: 0,
             state: SetState::Open,
             filed: None,
-            stamp: 0,
-            seat: 0,
-            is_called: false,
+            wait_id: 0,
+            slot: 0,
+            has_offer: false,
         }) as u32;
         self.numbers.insert(shared, number);
         number
@@ -217,10 +218,10 @@ impl ThrottleSets {
         self.all[number as usize].line.head(messages)
     }
 
-    /// Returns the seat at which a set waits, and the stamp of its wait.
-    pub(super) fn seat(&self, number: u32) -> (&Seat, u64) {
+    /// Returns the slot in which a set waits, and the id of its wait.
+    pub(super) fn slot(&self, number: u32) -> (&WaitSlot, u64) {
         let set = &self.all[number as usize];
-        (&set.seats[set.seat], set.stamp)
+        (&set.slots[set.slot], set.wait_id)
     }
 
     /// Returns the sets that hold the lane up, in the order of their first messages.
@@ -241,29 +242,29 @@ impl ThrottleSets {
     ///
     /// # Errors
     /// If there are none: then the set waits for them. Returns how many messages do so with it.
-    pub(super) fn try_pass(
+    pub(super) fn try_take(
         &mut self,
-        gates: &mut Gates,
+        throttles: &mut Throttles,
         now: Timestamp,
         (number, head): (u32, MessageId),
         take: Take,
         waiter: impl FnOnce(usize, u64) -> (Waiter, Weight),
     ) -> Result<(), u64> {
         let set = &mut self.all[number as usize];
-        let checked = gates.check(now, &set.seats, set.stamp, set.is_called);
-        let passed = match (checked, take) {
+        let checked = throttles.check(now, &set.slots, set.wait_id, set.has_offer);
+        let taken = match (checked, take) {
             (Ok(()), Take::Nothing) => return Ok(()),
-            (Ok(()), Take::Tokens) => gates.take(now, &mut set.seats, set.stamp),
-            (Err(lacking), _) => Err(lacking),
+            (Ok(()), Take::Tokens) => throttles.take(now, &mut set.slots, set.wait_id),
+            (Err(no_token), _) => Err(no_token),
         };
-        set.is_called = false;
-        let Err(lacking) = passed else {
+        set.has_offer = false;
+        let Err(no_token) = taken else {
             return Ok(());
         };
-        let holder = std::mem::replace(&mut set.stamp, gates.stamp());
-        set.seat = lacking.seat;
-        let (waiter, weight) = waiter(lacking.seat, set.stamp);
-        gates.wait(now, &mut set.seats, waiter, weight, holder);
+        let previous = std::mem::replace(&mut set.wait_id, throttles.next_wait_id());
+        set.slot = no_token.slot;
+        let (waiter, weight) = waiter(no_token.slot, set.wait_id);
+        throttles.wait(now, &mut set.slots, waiter, weight, previous);
         let count = set.count;
         self.set_state(number, SetState::Waiting);
         Err(match self.ordering {
@@ -275,15 +276,15 @@ impl ThrottleSets {
         })
     }
 
-    /// Opens a set that was called, if it still waits for that; returns how many messages have waited with it.
-    pub(super) fn called(&mut self, gates: &Gates, call: &Call) -> Option<u64> {
-        if !self.awaits(&call.waiter) {
+    /// Opens a set that is offered a token, if it still waits for it; returns how many messages have waited with it.
+    pub(super) fn accept(&mut self, throttles: &Throttles, offer: &Offer) -> Option<u64> {
+        if !self.awaits(&offer.waiter) {
             return None;
         }
-        let number = call.waiter.set;
+        let number = offer.waiter.set;
         let set = &mut self.all[number as usize];
-        gates.reached(call, &mut set.seats[call.waiter.seat]);
-        set.is_called = true;
+        throttles.accept(offer, &mut set.slots[offer.waiter.slot]);
+        set.has_offer = true;
         let count = set.count;
         self.set_state(number, SetState::Open);
         Some(self.held_up.take().map_or(count, |_| 1))
@@ -292,6 +293,6 @@ impl ThrottleSets {
     /// Tells whether a set still waits like this.
     pub(super) fn awaits(&self, waiter: &Waiter) -> bool {
         let set = self.all.get(waiter.set as usize);
-        set.is_some_and(|set| set.state == SetState::Waiting && set.stamp == waiter.stamp)
+        set.is_some_and(|set| set.state == SetState::Waiting && set.wait_id == waiter.wait_id)
     }
 }

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use fila_store::Timestamp;
 
-/// A token. Buckets are filled in fractions of it, so that no rate is too low and nothing is lost to rounding.
+/// One token. Buckets count in fractions of it, so that no rate is too low and rounding loses nothing.
 const TOKEN: u128 = 1 << 64;
 
 /// How fast the messages of a throttle key may be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttle {
-    /// What comes in a millisecond, in fractions of a token.
+    /// How much comes in a millisecond, in fractions of a token.
     rate: u128,
-    /// What a bucket holds.
+    /// How much a bucket holds at most.
     burst: u128,
 }
 
 impl Throttle {
-    /// Returns a throttle of so many tokens per second, and so many at once. Nothing if the rate is negative, the burst
-    /// is less than 1, or one of them is no finite number.
+    /// Returns a throttle of so many tokens per second, and so many at once; none if the rate is negative, the burst is
+    /// less than 1, or one of them is not finite.
     ///
     /// With a rate of 0 nothing passes, whatever the burst is.
     pub fn new(per_second: f64, burst: f64) -> Option<Self> {
@@ -26,7 +26,7 @@ impl Throttle {
             return None;
         }
         let token = TOKEN as f64;
-        // The last bit is rounded up: a token that is late by a hair would come a millisecond later.
+        // Rounded up in the last bit: a rate that is slightly too low would delay tokens by a millisecond.
         let rate = per_second / 1000.0 * token * (1.0 + f64::EPSILON);
         Some(Self {
             rate: rate.ceil() as u128,
@@ -265,7 +265,7 @@ mod tests {
         }
 
         #[test]
-        fn whoever_takes_all_that_comes_gets_the_whole_rate(
+        fn a_taker_of_all_tokens_gets_the_whole_rate(
             rate in 0.5..50_000.0_f64,
         ) {
             let mut bucket = bucket(rate, rate.max(1.0));

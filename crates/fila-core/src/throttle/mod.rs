@@ -1,35 +1,38 @@
-//! Throttles: token buckets, and who waits for their tokens.
+//! Throttles: token buckets, and the messages that wait for their tokens.
 //!
 //! A message may name throttle keys. Each of its deliveries takes a token from the bucket of every one of them, all or
-//! none. [`Tokens`] is one bucket as the broker sees it; the shell may share it with other brokers. [`Gates`] keeps who waits
-//! for tokens.
+//! none. [`Tokens`] is one bucket as the broker sees it; the shell may share the bucket with other brokers.
+//! [`Throttles`] keeps a queue of waiters for each bucket.
 //!
 //! # What always holds
-//! - In any stretch of time `t` of the clock that is passed in, a bucket gives at most `burst + rate × t` tokens: it never
-//!   holds more than its burst, and nothing else puts tokens into it.
-//! - Nobody polls a bucket. It knows when its next token comes, and the gate is looked at then, or when its throttle is
-//!   changed.
-//! - Who waits is a *throttle set*: all messages of one fairness key with the same throttle keys. However many messages wait in
-//!   it, it waits once, and costs nothing until it is called.
-//! - Who is called first is decided by `drr`, by the weights of the fairness keys: one that has a million messages for a
-//!   bucket does not keep one out that has a single one.
+//! - In any stretch of time `t` of the clock that is passed in, a [`Bucket`] gives at most `burst + rate × t` tokens. It
+//!   never holds more than its burst, and nothing else puts tokens into it.
+//! - The broker polls no bucket. A bucket knows when its next token comes, and the broker looks at its queue then, or when
+//!   the throttle changes.
+//! - A *throttle set* waits: all messages of one fairness key with the same throttle keys. It waits once, however many
+//!   messages it has, and costs nothing until it is offered a token.
+//! - `drr` decides which set is offered the next token, by the weights of the fairness keys. A key with a million messages
+//!   for a bucket does not keep out a key with one message.
 //!
 //! # Several buckets
-//! A message that needs tokens of several buckets waits at one of them, the slowest that has none. When it is called there
-//! and a faster one has none, it keeps its token of the slower one apart, and is the next to be called at the faster one:
-//! it is through after one token of each. Without this it could wait for ever, if others take the tokens of either
-//! whenever the other has none. Tokens are kept apart in the order of the rates only, so nobody waits in a circle; and for
-//! the time until that token comes only, so that a message which cannot be delivered for another reason holds nobody.
+//! A set that needs tokens of several buckets waits for one of them, the slowest that has no token. If a faster bucket
+//! has none when the set gets its offer, the set *reserves* the token of the slower bucket and becomes the next at the
+//! faster one. It is through after one token of each. Without reservations it could wait for ever, because other sets
+//! could take the tokens of each bucket while the other one is empty. Reservations follow the order of the rates, so sets
+//! never wait in a circle. A reservation ends when the awaited token comes, so a set that cannot be delivered for another
+//! reason blocks no other set.
 
 mod bucket;
-mod gates;
+mod bucket_queue;
 #[cfg(test)]
 #[path = "../../tests/support/buckets.rs"]
 pub(crate) mod test_buckets;
+mod throttles;
 mod tokens;
 mod turns;
 
 pub use bucket::{Bucket, Throttle};
-pub(crate) use gates::{Call, Gates, Seat, Waiter};
+pub(crate) use bucket_queue::{WaitSlot, Waiter};
+pub(crate) use throttles::{OFFERS_MAX, Offer, Throttles};
 pub use tokens::{TokenSource, Tokens};
 pub use turns::SharedBucket;
