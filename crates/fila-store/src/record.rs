@@ -89,7 +89,7 @@ pub(crate) enum Kind {
     Meta = 4,
     Payload = 5,
     Remembered = 6,
-    Place = 7,
+    ValuePointer = 7,
 }
 
 impl Kind {
@@ -101,7 +101,7 @@ impl Kind {
         Self::Meta,
         Self::Payload,
         Self::Remembered,
-        Self::Place,
+        Self::ValuePointer,
     ];
 }
 
@@ -138,12 +138,12 @@ pub enum Record {
         expires_at: Timestamp,
     },
     /// Where in the log the payload is that belongs here.
-    Place(Place),
+    ValuePointer(ValuePointer),
 }
 
 /// Where in the log a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ValuePointer {
     /// The number of the segment.
     pub segment: u64,
     /// The first byte of the record in it.
@@ -186,7 +186,7 @@ pub(crate) fn decode_as(kind: Kind, key: &[u8], record: &Bytes) -> Result<Record
         Kind::Payload => decode_payload(key, record).map(Record::Payload),
         Kind::Remembered => decode_remembered(key, record)
             .map(|(id, expires_at)| Record::Remembered { id, expires_at }),
-        Kind::Place => decode_place(key, record).map(Record::Place),
+        Kind::ValuePointer => decode_value_pointer(key, record).map(Record::ValuePointer),
     }
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn encode(key: &[u8], record: &Record) -> Bytes {
         Record::Meta(meta) => encode_meta(key, meta),
         Record::Payload(payload) => encode_payload(key, payload),
         Record::Remembered { id, expires_at } => encode_remembered(key, *id, *expires_at),
-        Record::Place(place) => encode_place(key, *place),
+        Record::ValuePointer(pointer) => encode_value_pointer(key, *pointer),
     }
 }
 
@@ -274,28 +274,33 @@ pub(crate) fn decode_remembered(
     reader.end((id, expires_at))
 }
 
-pub(crate) fn encode_place(key: &[u8], place: Place) -> Bytes {
-    let mut writer = Writer::new(Kind::Place, 16);
-    writer.u64(place.segment);
-    writer.u32(place.at);
-    writer.u32(place.length);
+pub(crate) fn encode_value_pointer(key: &[u8], pointer: ValuePointer) -> Bytes {
+    let mut writer = Writer::new(Kind::ValuePointer, 16);
+    writer.u64(pointer.segment);
+    writer.u32(pointer.at);
+    writer.u32(pointer.length);
     writer.seal(key)
 }
 
-/// Returns the place that this record says, if it is one.
-pub(crate) fn as_place(key: &[u8], record: &Bytes) -> Option<Place> {
-    let is_place = record.first() == Some(&(Kind::Place as u8));
-    is_place.then(|| decode_place(key, record).ok()).flatten()
+/// Returns the pointer in this record, or nothing if the record is damaged or of another kind.
+pub(crate) fn as_value_pointer(key: &[u8], record: &Bytes) -> Option<ValuePointer> {
+    let is_pointer = record.first() == Some(&(Kind::ValuePointer as u8));
+    is_pointer
+        .then(|| decode_value_pointer(key, record).ok())
+        .flatten()
 }
 
-pub(crate) fn decode_place(key: &[u8], record: &Bytes) -> Result<Place, DecodeError> {
-    let mut reader = Reader::open(Kind::Place, key, record)?;
-    let place = Place {
+pub(crate) fn decode_value_pointer(
+    key: &[u8],
+    record: &Bytes,
+) -> Result<ValuePointer, DecodeError> {
+    let mut reader = Reader::open(Kind::ValuePointer, key, record)?;
+    let pointer = ValuePointer {
         segment: reader.u64()?,
         at: reader.u32()?,
         length: reader.u32()?,
     };
-    reader.end(place)
+    reader.end(pointer)
 }
 
 pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {

@@ -24,7 +24,7 @@ fn kind(record: &Record) -> &'static str {
         Record::Meta(_) => "meta",
         Record::Payload(_) => "payload",
         Record::Remembered { .. } => "remembered",
-        record @ Record::Place(_) => {
+        record @ Record::ValuePointer(_) => {
             panic!("{record:?} is of a kind that the corpus does not know")
         }
     }

@@ -14,7 +14,7 @@ use super::Visible;
 use super::memtable::{Memtable, Row};
 use super::segment_dir::{ActiveSegment, SegmentDir};
 use super::value_log::{BlobSegment, GarbageCollector, PayloadCounts};
-use crate::record::{self, Place};
+use crate::record::{self, ValuePointer};
 use crate::rows::{Table, View};
 use crate::sync;
 use crate::{Fault, OpenError, keys};
@@ -157,12 +157,12 @@ impl FrozenMemtable {
             let Some(length) = length else {
                 return (key, value);
             };
-            let pointer = Place {
+            let pointer = ValuePointer {
                 segment,
                 at,
                 length,
             };
-            let record = record::encode_place(&key, pointer);
+            let record = record::encode_value_pointer(&key, pointer);
             (key, Some(record))
         };
         self.memtable.newest_with_offsets(Table::Payloads, |rows| {

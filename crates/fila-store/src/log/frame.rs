@@ -202,12 +202,12 @@ mod tests {
         };
         let mut buffer = vec![1, 2, 3];
         let offsets = encode(head, &some_writes(), &mut buffer).unwrap();
-        check_places(&offsets, &buffer);
+        check_offsets(&offsets, &buffer);
         (head, buffer.into())
     }
 
     /// Checks that every value of `some_writes` is where it is said to be.
-    fn check_places(offsets: &[u32], bytes: &[u8]) {
+    fn check_offsets(offsets: &[u32], bytes: &[u8]) {
         let writes = some_writes();
         assert_eq!(offsets.len(), writes.len());
         for (write, &offset) in writes.iter().zip(offsets) {
@@ -232,7 +232,7 @@ mod tests {
         let frame = decode(&bytes, 0, 7).unwrap();
         assert_eq!(frame.head, head);
         assert_eq!(listed(&frame.writes), listed(&some_writes()));
-        check_places(&frame.offsets, &bytes);
+        check_offsets(&frame.offsets, &bytes);
         assert_eq!(frame.end, bytes.len());
         assert_eq!(bytes.len() % ALIGNMENT, 0);
         assert!(bytes.len() <= size(&some_writes()));

@@ -2,7 +2,7 @@
 //!
 //! Payloads are most of the bytes that a broker writes, and each is read once. Flushing them writes them a second time, and
 //! every compaction once more. So when at least half of a segment is payloads that are still needed at the flush, the
-//! segment stays as a *blob segment*, and the database gets a [pointer](Place) for each payload. In a queue that is served
+//! segment stays as a *blob segment*, and the database gets a [pointer](ValuePointer) for each payload. In a queue that is served
 //! quickly, few payloads are left at the flush; those are flushed themselves.
 //!
 //! # Garbage collection
@@ -23,7 +23,7 @@ use bytes::Bytes;
 
 use super::flush::FlushTarget;
 use super::segment_dir::{DirContents, SegmentDir};
-use crate::record::{self, Place};
+use crate::record::{self, ValuePointer};
 use crate::rows::{Table, View};
 use crate::{Fault, keys};
 
@@ -80,7 +80,7 @@ pub(super) fn classify(
 ///
 /// A pointer that leads nowhere is returned as it is: the decoder reports it as a record of the wrong kind.
 pub(super) fn resolve(dir: &SegmentDir, key: &[u8], record: Bytes) -> Result<Bytes, Fault> {
-    let Some(pointer) = record::as_place(key, &record) else {
+    let Some(pointer) = record::as_value_pointer(key, &record) else {
         return Ok(record);
     };
     let found = dir.read_value(pointer.segment, pointer.at, pointer.length);
@@ -128,7 +128,7 @@ struct GcScan {
     /// Segments whose pointers are collected for relocation.
     sparse: HashSet<u64>,
     /// In the order of their keys.
-    to_relocate: Vec<(Bytes, Place)>,
+    to_relocate: Vec<(Bytes, ValuePointer)>,
     rows: u64,
 }
 
@@ -249,7 +249,7 @@ impl GcScan {
             let (key, record) = row?;
             last = Some(key.clone());
             self.rows += 1;
-            let Some(pointer) = record::as_place(&key, &record) else {
+            let Some(pointer) = record::as_value_pointer(&key, &record) else {
                 continue;
             };
             let live = self.live.entry(pointer.segment).or_default();
@@ -278,10 +278,10 @@ impl GcScan {
         let mut emptied = self.sparse;
         let mut has_failed = false;
         let view = database.view();
-        let mut read = |key: &Bytes, pointer: Place| {
+        let mut read = |key: &Bytes, pointer: ValuePointer| {
             let present = view.get(Table::Payloads, key)?;
             // A payload that was removed since must not come back.
-            if present.and_then(|record| record::as_place(key, &record)) != Some(pointer) {
+            if present.and_then(|record| record::as_value_pointer(key, &record)) != Some(pointer) {
                 return Ok(None);
             }
             let value = dir

@@ -73,7 +73,7 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
     let version = Version::new(9);
     let id = MessageId::new(Epoch::FIRST, 2).unwrap();
     let expires_at = Timestamp::from_millis(77);
-    let place = Place {
+    let pointer = ValuePointer {
         segment: 3,
         at: 112,
         length: 1_040,
@@ -131,7 +131,11 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
             encode_remembered(&remembered, id, expires_at),
             Record::Remembered { id, expires_at },
         ),
-        (row(), encode_place(&row(), place), Record::Place(place)),
+        (
+            row(),
+            encode_value_pointer(&row(), pointer),
+            Record::ValuePointer(pointer),
+        ),
     ]
 }
 

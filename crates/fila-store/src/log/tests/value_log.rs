@@ -43,7 +43,7 @@ fn flushed_payloads(world: &World) -> (usize, usize) {
     let rows = view.range(Table::Payloads, b"", b"\xff");
     let is_pointer = |row: Result<(Bytes, Bytes), Fault>| {
         let (key, record) = row.unwrap();
-        record::as_place(&key, &record).is_some()
+        record::as_value_pointer(&key, &record).is_some()
     };
     let (pointers, payloads): (Vec<bool>, _) =
         rows.map(is_pointer).partition(|is_pointer| *is_pointer);
@@ -176,7 +176,7 @@ fn a_missing_blob_segment_is_reported_not_made_up() {
         let (key, value) = row.unwrap();
         let name = String::from_utf8(key.to_vec()).unwrap();
         // A pointer that leads nowhere is a record of another kind, which no decoder takes for a payload.
-        match record::as_place(&key, &value) {
+        match record::as_value_pointer(&key, &value) {
             Some(_) => lost += 1,
             None => assert_eq!(value, payload(&name)),
         }
