@@ -1,7 +1,7 @@
-//! What one commit changes in one queue.
+//! The changes that one commit makes to one queue.
 //!
-//! A batch holds at most one operation for a message, the sum of those that were asked for in order; so it does
-//! not matter in which order an engine applies them, and applying a batch twice is the same as once.
+//! A batch holds at most one operation for each message: it merges the calls for a message as they come. So an engine may
+//! apply the operations in any order, and applying a batch twice is the same as once.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -15,7 +15,7 @@ use crate::{
 
 /// Changes to one queue that happen together or not at all.
 ///
-/// Kept by its user and [cleared](Self::clear) for the next commit, it stops allocating.
+/// A batch that is [cleared](Self::clear) and reused for the next commit stops allocating.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     purge: Option<Generation>,
@@ -34,25 +34,25 @@ pub(crate) enum Operation {
     Delete(Locator),
 }
 
-/// Where a message lies that is to move into another queue.
+/// Where a message is before it moves into another queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// In which queue.
+    /// Its queue.
     pub queue: QueueId,
     /// How often that queue had been purged when the message was put.
     pub generation: Generation,
-    /// Where in that queue.
+    /// Its position in that queue.
     pub locator: Locator,
 }
 
 /// A deduplication id, the message it stands for, and until when it is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
-    /// What the producer calls the message.
+    /// The id that the producer gave.
     pub deduplication_id: DeduplicationId,
-    /// The message that was accepted under this name.
+    /// The message that was accepted under this id.
     pub id: MessageId,
-    /// From when on the name is free again.
+    /// When the id becomes free again.
     pub expires_at: Timestamp,
 }
 
@@ -67,7 +67,7 @@ impl Batch {
         Self::default()
     }
 
-    /// Adds a message. Whatever the batch was to do to a message of this id is replaced.
+    /// Adds a message. This replaces an earlier operation on the same id in this batch.
     pub fn put(&mut self, id: MessageId, mut meta: Meta, payload: Payload) {
         meta.sizes = payload.sizes();
         self.bytes += carried(&meta);
@@ -75,25 +75,24 @@ impl Batch {
         self.replace(id, Operation::Put(StoredMessage { id, meta, payload }));
     }
 
-    /// Adds a message that carries what another one carries, which an earlier commit has stored. Whatever the batch was
-    /// to do to a message of this id is replaced.
+    /// Adds a message with the payload of another message, which an earlier commit has stored. This replaces an earlier
+    /// operation on the same id in this batch.
     ///
-    /// The payload is copied when the batch is committed, and need not be in memory before. Together with the
+    /// The engine copies the payload when it commits the batch; the payload need not be in memory before. Together with the
     /// [deletion](Self::delete) of the other message, in the batch of its queue and the same commit, this moves a message:
-    /// there is one of the two at any time, and never both. `meta` says how much the message carries.
+    /// exactly one of the two exists at any time. `meta` says how large the payload is.
     ///
-    /// A commit that is repeated finds the origin gone, and leaves what it has copied before alone. A message whose
-    /// origin was gone from the beginning, or is damaged, is added without a payload: it is reported as damaged by
-    /// whoever reads it.
+    /// A repeated commit finds the origin gone, and keeps the payload that it copied the first time. If the origin was gone
+    /// from the beginning, or is damaged, the message is added without a payload, and every read reports it as damaged.
     pub fn adopt(&mut self, id: MessageId, meta: Meta, origin: Origin) {
         self.bytes += carried(&meta);
         self.replace(id, Operation::Adopt(id, meta, origin));
     }
 
-    /// Changes what is known of a message that is stored, or put by this batch; its payload stays as it is.
+    /// Replaces the metadata of a message that is stored, or that this batch puts. Its payload does not change.
     ///
-    /// The message must exist, under the same fairness key; `meta` replaces all that was known, apart from the
-    /// sizes of a message that this batch puts. A message that this batch deletes stays deleted.
+    /// The message must exist, under the same fairness key. `meta` replaces all fields, except the sizes of a message that
+    /// this batch puts. A message that this batch deletes stays deleted.
     pub fn update(&mut self, id: MessageId, meta: Meta) {
         match self.slots.entry(id) {
             Slot::Vacant(slot) => {
@@ -114,7 +113,7 @@ impl Batch {
         }
     }
 
-    /// Removes a message, if it is there. Whatever else the batch was to do to it is dropped.
+    /// Removes a message, if it exists. This replaces an earlier operation on the message in this batch.
     pub fn delete(&mut self, locator: Locator) {
         self.replace(locator.id, Operation::Delete(locator));
     }
@@ -136,18 +135,18 @@ impl Batch {
 
     /// Empties the queue, before anything else in this batch happens: messages and deduplication ids.
     ///
-    /// `to` is the generation after the [present one](crate::Shard::generation). Naming it is what makes a repeated
-    /// commit purge once.
+    /// `to` is the generation after the [present one](crate::Shard::generation). Because the batch names it, a repeated
+    /// commit purges once.
     pub fn purge(&mut self, to: Generation) {
         self.purge = Some(to);
     }
 
-    /// Returns how many operations there are, with the purge and what is to be remembered.
+    /// Returns how many operations there are, including the purge and the deduplication ids.
     pub fn len(&self) -> usize {
         self.operations.len() + self.deduplication.len() + usize::from(self.purge.is_some())
     }
 
-    /// Returns how many bytes the messages carry that have been put or adopted.
+    /// Returns the bytes of payload in the messages that were put or adopted.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -157,7 +156,7 @@ impl Batch {
         self.len() == 0
     }
 
-    /// Forgets everything and keeps its memory for the next commit.
+    /// Removes everything, and keeps the memory for the next commit.
     pub fn clear(&mut self) {
         self.purge = None;
         self.operations.clear();
@@ -166,10 +165,10 @@ impl Batch {
         self.bytes = 0;
     }
 
-    /// Takes back the messages that were put or adopted, in the order in which they were, and forgets everything else;
-    /// its memory is kept for the next commit. What those carry that were adopted was never here.
+    /// Removes everything, keeps the memory for the next commit, and returns the messages that were put or adopted, in
+    /// order. Adopted messages come without a payload.
     ///
-    /// Whoever keeps messages in memory once they are stored need not have kept a copy meanwhile.
+    /// A caller that keeps stored messages in memory needs no second copy while the commit runs.
     pub fn take_puts(&mut self) -> impl Iterator<Item = StoredMessage> {
         self.purge = None;
         self.slots.clear();

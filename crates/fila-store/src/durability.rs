@@ -1,9 +1,9 @@
-//! How far a confirmed commit has got, by the names that people configure.
+//! The levels of durability, and their names in the configuration.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How far a confirmed commit has got. What comes later in this order survives more.
+/// How far a confirmed commit has got. A later level survives more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// Into this process: gone if it is killed. For tests and caches.

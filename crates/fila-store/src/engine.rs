@@ -1,7 +1,7 @@
-//! What the broker needs from durable storage, and nothing else.
+//! The interface between the broker and durable storage.
 //!
-//! The boundary speaks of queues and messages, not of bytes under keys, so that an embedded database, a SQL
-//! database and an object store all fit behind it.
+//! The interface is in terms of queues and messages, not of keys and bytes, so that an embedded database, a SQL
+//! database and an object store can all implement it.
 
 use std::any::Any;
 
@@ -14,11 +14,11 @@ use crate::{
     StoredMessage, Timestamp, Version, keys,
 };
 
-/// A place where queues live: definitions, runtime configuration, and who owns which queue.
+/// A store of queues: their definitions, the runtime configuration, and the owner of each queue.
 ///
-/// All calls block, and none needs an async runtime: the server makes them from threads of its own. Any thread may
-/// call; commits of several threads are applied one after the other. A queue's messages are in order because its
-/// one owner commits them in order.
+/// All calls block, and none needs an async runtime: the server calls from threads of its own. Any thread may call. The
+/// engine applies the commits of several threads one after the other. A queue's messages are in order because its only
+/// owner commits them in order.
 ///
 /// # Group commit
 /// [`commit`](Self::commit) takes the batches of any number of queues and stores them with a single sync. A scheduler
@@ -26,18 +26,18 @@ use crate::{
 /// the first are being synced; replies go out when `commit` returns. A [`Batch`] is owned data and may cross threads.
 ///
 /// # Retrying
-/// A commit names its messages by ids and its purges by generations, so it may be repeated: putting a message again,
-/// deleting it again, purging to the present generation change nothing; nor does adopting it again, even though what it
-/// was copied from has gone. This holds for the *last* commit of a queue.
-/// Repeating an older one would bring back what has been deleted since.
+/// A commit names its messages by ids and its purges by generations, so the caller may repeat it. A message that is put,
+/// deleted or adopted a second time does not change, even if the origin of an adopted message is gone. A second purge to
+/// the present generation changes nothing. This holds for the *last* commit of a queue. A repeated older commit would
+/// bring back messages that a later commit has deleted.
 pub trait Engine: Send + Sync + 'static {
     /// The durable side of one owned queue.
     type Shard: Shard;
 
-    /// Creates a queue. What the definition says is the caller's business.
+    /// Creates a queue. The engine does not interpret the definition.
     ///
-    /// Whether a creation of [unknown](CommitError::Unknown) outcome has happened is seen by [its name](Self::queue)
-    /// after reopening; the same goes for the other changes of the catalogue.
+    /// If the outcome is [unknown](CommitError::Unknown), open the store again and look the queue up [by its
+    /// name](Self::queue). The same applies to the other changes of the catalogue.
     ///
     /// # Errors
     /// [`EngineError::AlreadyExists`] if the name is taken; if the definition is larger than
@@ -55,8 +55,7 @@ pub trait Engine: Send + Sync + 'static {
         definition: Bytes,
     ) -> Result<Version, EngineError>;
 
-    /// Deletes a queue and its messages for ever, in constant time. Its shard is fenced; [`sweep`](Self::sweep)
-    /// gives the room back.
+    /// Deletes a queue and its messages, in constant time, and fences its shard. [`sweep`](Self::sweep) frees the space.
     ///
     /// # Errors
     /// [`EngineError::UnknownQueue`]; if it could not be written.
@@ -64,7 +63,7 @@ pub trait Engine: Send + Sync + 'static {
         self.delete_queues(&[queue])
     }
 
-    /// Deletes some queues, all of them or none: a queue and whatever makes no sense without it.
+    /// Deletes several queues, all of them or none: for example a queue together with its dead letter queue.
     ///
     /// # Errors
     /// [`EngineError::UnknownQueue`] if one of them does not exist; if it could not be written.
@@ -82,7 +81,7 @@ pub trait Engine: Send + Sync + 'static {
     /// If one cannot be read: a broker that starts without one of its queues would refuse its messages.
     fn queues(&self) -> Result<Vec<Queue>, ReadError>;
 
-    /// Becomes the owner of a queue, in an epoch in which nobody has owned it. Whoever owned it is fenced.
+    /// Becomes the owner of a queue, in a new epoch, and fences the previous owner.
     ///
     /// # Errors
     /// [`EngineError::UnknownQueue`]; if the epoch could not be written.
@@ -91,25 +90,25 @@ pub trait Engine: Send + Sync + 'static {
     /// Applies one batch to each of several queues: all or nothing, and durable, at the engine's level, on `Ok`.
     ///
     /// # Errors
-    /// See [`CommitError`]. If one queue is fenced nothing happens to the others either.
+    /// See [`CommitError`]. If one queue is fenced, the commit does not change the others either.
     fn commit(&self, batches: &[(&Self::Shard, &Batch)]) -> Result<(), CommitError> {
         self.stage(batches)?;
         self.settle()
     }
 
-    /// The first half of a [commit](Self::commit): takes the batches in, to be made durable and visible by the next
-    /// [`settle`](Self::settle), in the order in which commits are staged. After a crash that comes first, a commit is
-    /// there only if all are that were staged before it.
+    /// The first half of a [commit](Self::commit): takes the batches. The next [`settle`](Self::settle) makes them durable
+    /// and visible, in the order in which commits were staged. If the process crashes before that, a commit survives only
+    /// if all commits staged before it survive.
     ///
     /// # Errors
     /// As of [`commit`](Self::commit).
     fn stage(&self, batches: &[(&Self::Shard, &Batch)]) -> Result<(), CommitError>;
 
-    /// The second half: returns when all that was staged before the call is durable, at the engine's level, and visible.
-    /// Others can stage more meanwhile, which the next call settles, in one go.
+    /// The second half: returns when all commits staged before the call are durable, at the engine's level, and visible.
+    /// Other threads can stage more commits meanwhile; the next call settles all of those together.
     ///
     /// # Errors
-    /// [`CommitError::Unknown`]: each of them may have happened or not.
+    /// [`CommitError::Unknown`]: each staged commit may have happened or not.
     fn settle(&self) -> Result<(), CommitError>;
 
     /// Sets an entry of the runtime configuration, if it is in the expected state, and returns its new version.
@@ -124,8 +123,7 @@ pub trait Engine: Send + Sync + 'static {
         value: Bytes,
     ) -> Result<Version, EngineError>;
 
-    /// Removes an entry, if it is in the expected state. To remove what does not exist is fine with
-    /// [`Expected::Any`].
+    /// Removes an entry, if it is in the expected state. With [`Expected::Any`], the entry need not exist.
     ///
     /// # Errors
     /// [`EngineError::Conflict`] if it is not; if the removal could not be written.
@@ -143,16 +141,16 @@ pub trait Engine: Send + Sync + 'static {
     /// If one cannot be read.
     fn configs(&self, prefix: &str) -> Result<Vec<ConfigEntry>, ReadError>;
 
-    /// Removes `budget` rows that purges, deletions and expired deduplication ids have left behind, or one more where
-    /// two belong together, and looks after the database beneath.
+    /// Removes up to `budget` rows that purges, deletions and expired deduplication ids have left behind, or one more where
+    /// two belong together, and lets the database do its maintenance.
     ///
-    /// To be called from time to time, and again at once while there is [more](Swept::more).
+    /// Call it from time to time, and again at once while there is [more](Swept::more).
     ///
     /// # Errors
     /// If something could not be read or written. A sweep can be repeated.
     fn sweep(&self, now: Timestamp, budget: usize) -> Result<Swept, EngineError>;
 
-    /// Returns how the engine is.
+    /// Returns the state of the engine.
     ///
     /// # Errors
     /// If the database cannot say.
@@ -164,7 +162,7 @@ pub trait Shard: Any + Send + Sync {
     /// Returns the queue.
     fn queue(&self) -> QueueId;
 
-    /// Returns the epoch, of which this owner makes the ids of its messages.
+    /// Returns the epoch. The owner makes the ids of its messages from it.
     fn epoch(&self) -> Epoch;
 
     /// Returns how often the queue has been purged.
@@ -179,12 +177,12 @@ pub trait Shard: Any + Send + Sync {
     /// Returns the payloads of these messages, in this order.
     ///
     /// # Errors
-    /// If the queue has another owner, or the database fails. A damaged record is an answer, not an error.
+    /// If the queue has another owner, or the database fails. A damaged record is not an error: see [`Loaded::Damaged`].
     fn load(&self, messages: &[Locator]) -> Result<Vec<Loaded>, ReadError>;
 
     /// Returns up to `limit` messages, and one at least, without their payloads, in the order of (fairness key, id).
     ///
-    /// Every page is of one moment. Over all pages, a message that is there all the time is returned once.
+    /// A page shows the queue at one moment. Over all pages, a message that is there all the time is returned once.
     ///
     /// # Errors
     /// If the queue has another owner, or the database fails.
@@ -232,40 +230,40 @@ pub const CONFIG_MAX: usize = 1 << 20;
 /// A queue as the catalogue has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// The queue, for ever.
+    /// Its id, which no other queue ever gets.
     pub id: QueueId,
-    /// What people call it.
+    /// Its name.
     pub name: QueueName,
     /// The state of its definition.
     pub version: Version,
-    /// What its creator said of it.
+    /// The definition, which the engine does not interpret.
     pub definition: Bytes,
 }
 
 /// An entry of the runtime configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigEntry {
-    /// What it is set under.
+    /// Its key.
     pub key: ConfigKey,
     /// Its state.
     pub version: Version,
-    /// What it is set to.
+    /// Its value.
     pub value: Bytes,
 }
 
-/// In which state something must be for a change to happen.
+/// The state that an entry must be in for a change to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// In any, also absent.
+    /// Any state, also absent.
     Any,
     /// Absent.
     Absent,
-    /// In this one.
+    /// This version.
     Version(Version),
 }
 
 impl Expected {
-    /// Tells whether this is what was expected.
+    /// Tells whether `found` is the expected state.
     pub fn matches(self, found: Option<Version>) -> bool {
         match self {
             Self::Any => true,
@@ -275,17 +273,17 @@ impl Expected {
     }
 }
 
-/// A place between messages, in the order of (fairness key, id). Stays meaningful while messages come and go.
+/// A position between messages, in the order of (fairness key, id). It stays valid while messages come and go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor(pub(crate) Option<Bytes>);
 
 impl Cursor {
-    /// Returns the place before all messages.
+    /// Returns the position before all messages.
     pub fn start() -> Self {
         Self(None)
     }
 
-    /// Returns the place right after this message, whether or not there is one.
+    /// Returns the position right after this message, whether or not the message exists.
     pub fn after(message: &Locator) -> Self {
         Self(Some(
             keys::position(&message.fairness_key, message.id).into(),
@@ -302,40 +300,40 @@ pub struct Limit {
     pub bytes: usize,
 }
 
-/// Some of what there is, and where to go on.
+/// A part of a listing, and where it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T, C> {
-    /// What was read, in order.
+    /// The items, in order.
     pub items: Vec<T>,
-    /// What was there and could not be read. It counts against the limit, and is not served.
+    /// Records that could not be read. They count against the limit, and are not served.
     pub damaged: Vec<Damaged>,
-    /// What to ask for next; none at the end.
+    /// Where the next page begins; none at the end.
     pub next: Option<C>,
 }
 
-/// A record that is not what was written.
+/// A record that differs from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damaged {
     /// Which kind of record.
     pub record: &'static str,
     /// The message it belongs to, if that is known.
     pub message: Option<Locator>,
-    /// What is wrong with it.
+    /// How it is damaged.
     pub error: DecodeError,
 }
 
-/// What there is of a payload that was asked for.
+/// The result of loading one payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loaded {
-    /// What the message carries.
+    /// The payload.
     Found(Payload),
-    /// No such message, or no longer.
+    /// There is no such message, or no longer.
     Missing,
-    /// It is there, but not what was written.
+    /// The record differs from what was written.
     Damaged(DecodeError),
 }
 
-/// What a sweep has done.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swept {
     /// Rows removed.
@@ -344,12 +342,12 @@ pub struct Swept {
     pub more: bool,
 }
 
-/// How an engine is.
+/// The state of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     /// How far a confirmed commit gets.
     pub durability: Durability,
-    /// Whether commits are taken.
+    /// Whether the engine takes commits.
     pub writes: Writes,
     /// Bytes on disk, or in memory for an engine without one.
     pub bytes: u64,
@@ -360,11 +358,11 @@ pub struct Health {
     pub leftovers: usize,
 }
 
-/// Whether commits are taken.
+/// Whether an engine takes commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
-    /// They are.
+    /// It does.
     Taken,
-    /// A write has failed, so none are taken until the store is opened again.
+    /// A write has failed, so the engine takes none until the store is opened again.
     Poisoned,
 }

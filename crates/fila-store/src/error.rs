@@ -1,4 +1,4 @@
-//! Why something was not done, by what the caller can do about it.
+//! The errors of the store, grouped by how the caller can react.
 
 use std::error::Error;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use crate::record::DecodeError;
 use crate::{Batch, Generation, OutOfRange, QueueId, QueueName, Version};
 
-/// What the database or the disk beneath the store said.
+/// An error of the database or of the disk.
 pub struct Fault(Box<dyn Error + Send + Sync>);
 
 impl Fault {
-    /// Passes on what went wrong beneath.
+    /// Wraps an error of the database or of the disk.
     pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(source.into())
     }
@@ -41,42 +41,42 @@ pub enum OpenError {
     /// Another process, or another engine of this one, has it open.
     #[error("`{}` is in use; stop the other server, or give this one a directory of its own", .0.display())]
     Locked(PathBuf),
-    /// It was written by a later version of this crate.
+    /// A later version of this crate wrote it.
     #[error(
         "stored format {found} is newer than {supported}, the newest known here; start the version that wrote it, or restore a copy"
     )]
     Newer {
-        /// What the store says of itself.
+        /// The format version of the store.
         found: u64,
-        /// What this version reads.
+        /// The newest format version that this crate reads.
         supported: u64,
     },
-    /// There is something in it, and it is not ours.
+    /// The directory holds data that this crate did not write.
     #[error("there is data without a format version; give the store a directory of its own")]
     Unrecognised,
-    /// A row that says what the store is cannot be read.
+    /// A row that describes the store cannot be read.
     #[error("{what} cannot be read; restore a copy")]
     Damaged {
         /// Which row.
         what: &'static str,
-        /// What is wrong with it.
+        /// How it is damaged.
         source: DecodeError,
     },
-    /// What was confirmed cannot be read from the log, and the store would be without it.
+    /// The log holds confirmed commits that cannot be read. Without them the store would have lost data.
     #[error("the log is damaged: `{}` {why}; restore a copy", path.display())]
     DamagedLog {
         /// Which segment.
         path: PathBuf,
-        /// What is wrong with it.
+        /// How it is damaged.
         why: &'static str,
     },
-    /// A file that lists the tables of the store is missing or is not what was written.
+    /// A file that lists the tables of the store is missing or damaged.
     #[error("`{}` is damaged; restore a copy", .0.display())]
     DamagedFile(PathBuf),
     /// It has been opened sixteen million times, and message ids have no room for more epochs.
     #[error("all epochs are used up; move the messages to a new store")]
     Exhausted,
-    /// The database beneath did not open, or broke while it did.
+    /// The database did not open.
     #[error("the database was not opened")]
     Fault(#[source] Fault),
 }
@@ -84,14 +84,14 @@ pub enum OpenError {
 /// Why a commit was not confirmed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// Nothing happened, nor will it: the queue has another owner, or none because it was deleted.
+    /// Nothing happened, and no retry can succeed: the queue has another owner, or it was deleted.
     #[error("queue {queue} is no longer ours; stop serving it")]
     Fenced {
         /// Which queue; the others of the same commit can be committed without it.
         queue: QueueId,
     },
-    /// It may have happened or not. The store takes no more writes; after it has been opened again the same
-    /// commit can be repeated, before any other, and happens once.
+    /// The commit may have happened or not. The store takes no more writes. After the caller has opened it again, it can
+    /// repeat the same commit, before any other; the commit then happens once.
     #[error(
         "it is unknown whether the commit is stored; open the store again, then repeat the commit"
     )]
@@ -107,13 +107,13 @@ pub enum CommitError {
 /// Why a commit was refused before anything was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
-    /// An earlier write has failed, and what it has left on the disk is not known.
+    /// An earlier write has failed, and the state of the disk is unknown.
     #[error("a write has failed, so no more are taken; check the disk, then open the store again")]
     Poisoned,
     /// Another engine has opened the store since.
     #[error("the store has been opened by somebody else; stop serving")]
     Superseded,
-    /// The batches of one commit are too much for it.
+    /// The batches are too large for one commit.
     #[error(
         "{operations} operations with {bytes} bytes in one commit; at most {} and {} are taken",
         Batch::OPERATIONS_MAX,
@@ -146,21 +146,21 @@ pub enum Rejected {
 /// Why something could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The queue has another owner, or none because it was deleted.
+    /// The queue has another owner, or it was deleted.
     #[error("queue {queue} is no longer ours; stop serving it")]
     Fenced {
         /// Which queue.
         queue: QueueId,
     },
-    /// A record without which the answer would be wrong.
+    /// A record is damaged, and the answer would be wrong without it.
     #[error("{what} cannot be read; restore a copy")]
     Damaged {
         /// Which record.
         what: String,
-        /// What is wrong with it.
+        /// How it is damaged.
         source: DecodeError,
     },
-    /// The database beneath failed.
+    /// The database failed.
     #[error("reading from the database failed")]
     Fault(#[from] Fault),
 }
@@ -183,10 +183,10 @@ pub enum EngineError {
     /// A definition or a value is too large.
     #[error("the value was refused")]
     OutOfRange(#[from] OutOfRange),
-    /// There are no more numbers to give.
+    /// All numbers of one kind are used up.
     #[error("all {0} are used up; move to a new store")]
     Exhausted(&'static str),
-    /// What was there could not be read.
+    /// The present state could not be read.
     #[error("nothing was changed")]
     Read(#[from] ReadError),
     /// The change was not written, or may not have been.

@@ -1,6 +1,7 @@
-//! What the fuzzer calls, and the test that replays its corpus: bytes in, and a panic if the format breaks a promise.
+//! The entry points of the fuzzer and of the test that replays its corpus: they take bytes, and panic if the format breaks
+//! a promise.
 //!
-//! Not part of the interface. It is here because the encoders and the parsers of keys are nobody else's business.
+//! Not part of the interface. It is in this crate because the encoders and the parsers of keys are private.
 
 use bytes::Bytes;
 
@@ -11,7 +12,7 @@ use crate::{Generation, QueueId};
 /// Reads `input` as a key and a record without its checksum, and returns what the record is.
 ///
 /// The first two bytes are the length of the key. The record is decoded twice: as it is, and with the checksum that
-/// belongs to it, since hardly any bytes would get beyond that.
+/// belongs to it, because the checksum would stop almost all inputs.
 ///
 /// # Panics
 /// If what was decoded is not encoded to the bytes that it came from, if a decoder takes a record of another kind, or

@@ -1,7 +1,7 @@
-//! What has gone wrong with a message so far, and where it came from if it is a dead letter.
+//! The failures of a message, and its origin if it is a dead letter.
 //!
-//! Most messages never fail and have none of this. One that has is rewritten with every attempt, so what is kept is
-//! bounded: the last error, not all of them.
+//! Most messages never fail and have no history. The store rewrites a history with every failed attempt, so a history is
+//! bounded: it holds the last error, not all errors.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use crate::{MessageId, QueueName, Timestamp};
 
-/// What has gone wrong with a message so far.
+/// The failures of a message so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
-    /// What went wrong last.
+    /// The last error.
     pub last_error: ErrorText,
     /// When its first attempt failed.
     pub first_failed_at: Timestamp,
@@ -40,13 +40,13 @@ pub struct Death {
     pub reason: DeathReason,
     /// The queue that it was in.
     pub queue: QueueName,
-    /// What it was called there.
+    /// Its id in that queue.
     pub message: MessageId,
-    /// How often it had been delivered there in vain.
+    /// How many of its deliveries from that queue failed.
     pub attempts: u32,
     /// When it became a dead letter.
     pub died_at: Timestamp,
-    /// When it was accepted by the queue that it was in.
+    /// When that queue accepted it.
     pub enqueued_at: Timestamp,
 }
 
@@ -55,7 +55,7 @@ pub struct Death {
 pub enum DeathReason {
     /// All attempts that its queue allows have failed.
     AttemptsExhausted,
-    /// The failure hook of its queue has said so.
+    /// The failure hook of its queue decided it.
     Hook,
 }
 
@@ -63,7 +63,7 @@ impl DeathReason {
     /// All reasons.
     pub const ALL: [Self; 2] = [Self::AttemptsExhausted, Self::Hook];
 
-    /// Returns the word for it, the same on the wire, in logs and in what people read.
+    /// Returns the word for it: the same on the wire, in logs and in the output of commands.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::AttemptsExhausted => "attempts_exhausted",
@@ -90,7 +90,7 @@ impl fmt::Display for DeathReason {
     }
 }
 
-/// What went wrong, in the words of whoever noticed: up to [`MAX`](Self::MAX) bytes of text.
+/// The text of an error: up to [`MAX`](Self::MAX) bytes of text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ErrorText(Arc<str>);
 
@@ -98,7 +98,7 @@ impl ErrorText {
     /// The longest text, in bytes.
     pub const MAX: usize = 1024;
 
-    /// Takes as much of this text as is kept: all of it, or the whole characters in its first [`MAX`](Self::MAX) bytes.
+    /// Keeps the text, or the whole characters in its first [`MAX`](Self::MAX) bytes if it is longer.
     pub fn new(text: &str) -> Self {
         let mut end = text.len().min(Self::MAX);
         while !text.is_char_boundary(end) {

@@ -1,19 +1,19 @@
-//! The numbers that queues and messages are known by.
+//! The ids of queues and messages.
 //!
-//! None of them is ever given twice: a queue's id dies with the queue, and a message's id carries the epoch of
-//! the owner that gave it, so that a later owner cannot give the same one.
+//! No id is ever given twice. The id of a deleted queue is not reused. A message's id contains the epoch of the owner that
+//! gave it, so a later owner cannot give the same one.
 
 use std::fmt;
 
 /// Bits of a [`MessageId`] that count within an epoch; the rest is the epoch.
 const COUNTER_BITS: u32 = 40;
 
-/// A queue, for ever: not given again, even if a queue of the same name is created anew.
+/// The id of a queue. It is never given again, even if a queue of the same name is created anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(u64);
 
 impl QueueId {
-    /// Names the queue of this number, as an engine has given it.
+    /// Returns the id with this number, which an engine has given.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
@@ -67,10 +67,10 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// A message within its queue: the owner's epoch and a counter of its own, in one number.
+/// The id of a message in its queue: the owner's epoch and a counter, in one number.
 ///
-/// Given by the owner, not by the store, so that a commit can be repeated with the same ids. Within a fairness
-/// key the order of ids is the order of delivery.
+/// The owner gives it, not the store, so that the owner can repeat a commit with the same ids. Within a fairness key the
+/// order of ids is the order of delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(u64);
 
@@ -78,7 +78,7 @@ impl MessageId {
     /// Counters of one epoch: a trillion.
     pub const COUNTER_MAX: u64 = (1 << COUNTER_BITS) - 1;
 
-    /// Returns the message that an owner counts as `counter`, unless that is beyond [`COUNTER_MAX`](Self::COUNTER_MAX).
+    /// Returns the id of this epoch and counter, unless the counter is beyond [`COUNTER_MAX`](Self::COUNTER_MAX).
     pub const fn new(epoch: Epoch, counter: u64) -> Option<Self> {
         if counter <= Self::COUNTER_MAX {
             Some(Self((epoch.0 as u64) << COUNTER_BITS | counter))
@@ -87,7 +87,7 @@ impl MessageId {
         }
     }
 
-    /// Takes a message id back that [`get`](Self::get) has let out.
+    /// Returns the id from the number that [`get`](Self::get) has returned.
     pub const fn from_number(number: u64) -> Self {
         Self(number)
     }
@@ -97,12 +97,12 @@ impl MessageId {
         self.0
     }
 
-    /// Returns the number of the epoch in which the message was taken in.
+    /// Returns the number of the epoch in which the owner accepted the message.
     pub const fn epoch(self) -> u32 {
         (self.0 >> COUNTER_BITS) as u32
     }
 
-    /// Returns how many messages the same owner had counted before.
+    /// Returns the counter.
     pub const fn counter(self) -> u64 {
         self.0 & Self::COUNTER_MAX
     }
@@ -144,13 +144,13 @@ impl fmt::Display for Generation {
     }
 }
 
-/// A state of a queue's definition or of a config entry. No two states of one engine share a version, and a later
-/// one has a greater version, also after a deletion.
+/// The version of a queue's definition or of a config entry. An engine gives no version twice, and a later state has a
+/// greater version, also after a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(u64);
 
 impl Version {
-    /// Names the version of this number, as an engine has given it.
+    /// Returns the version with this number, which an engine has given.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }

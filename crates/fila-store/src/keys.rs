@@ -1,8 +1,7 @@
 //! The keys of the rows: byte strings whose order is the order that ranges need.
 //!
-//! Numbers are big-endian. A fairness key may hold any bytes and still has to sort before its own extensions, so
-//! it is written with every zero byte followed by `ff`, and ends with two zero bytes. `docs/internal/storage-format.md`
-//! has the table.
+//! Numbers are big-endian. A fairness key may hold any bytes and must sort before its own extensions. So the encoding puts
+//! `ff` after every zero byte, and ends the key with two zero bytes. `docs/internal/storage-format.md` has the table.
 
 use bytes::Bytes;
 
@@ -27,11 +26,11 @@ const CONFIG: u8 = b'c';
 const REMEMBERED: u8 = b'd';
 const EXPIRY: u8 = b'x';
 
-/// Bytes of queue and generation, with which the key of every message begins.
+/// Bytes of queue and generation, the beginning of every message's key.
 const REALM: usize = 12;
 const ID: usize = 8;
 
-/// No key is longer than this: a message's, with nothing but zero bytes in its fairness key.
+/// The longest key: that of a message whose fairness key has only zero bytes.
 const KEY_MAX: usize = REALM + 2 * FairnessKey::MAX + 2 + ID;
 
 /// From the first key, up to and without the second.
@@ -44,13 +43,13 @@ fn realm(queue: QueueId, generation: Generation) -> [u8; REALM] {
     bytes
 }
 
-/// Returns a key after all that begin with `prefix`, and not after any other.
+/// Returns the end of the range of keys that begin with `prefix`.
 pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
     let end = prefix.iter().rposition(|&byte| byte != u8::MAX);
     let mut next = prefix[..end.map_or(0, |end| end + 1)].to_vec();
     match next.last_mut() {
         Some(last) => *last += 1,
-        // Nothing but `ff`, beyond which there is only what no key is as long as.
+        // The prefix has only `ff` bytes, so the end must be longer than any key.
         None => next = vec![u8::MAX; KEY_MAX + 1],
     }
     next
@@ -157,7 +156,7 @@ fn unescape(escaped: &[u8]) -> Result<FairnessKey, DecodeError> {
     FairnessKey::new(bytes).map_err(|_| DecodeError::OutOfRange("length of a fairness key"))
 }
 
-/// Returns the range of everything that a queue has left behind in generations up to and with this one.
+/// Returns the range of all rows of a queue in generations up to and including this one.
 pub(crate) fn leftovers(queue: QueueId, upto: Generation) -> Range {
     let from = realm(queue, Generation::default());
     (from.to_vec(), successor(&realm(queue, upto)))
@@ -224,7 +223,7 @@ pub(crate) fn expiry_of(remembered: &[u8], expires_at: Timestamp) -> Vec<u8> {
     prefixed(EXPIRY, &[&moment, remembered.get(1..).unwrap_or_default()])
 }
 
-/// Returns the range of what has expired by `now`, `now` included.
+/// Returns the range of the entries that expire at `now` or before.
 pub(crate) fn expired(now: Timestamp) -> Range {
     let from = vec![EXPIRY];
     let to = successor(&prefixed(EXPIRY, &[&now.as_millis().to_be_bytes()]));
@@ -260,7 +259,7 @@ pub(crate) fn generation(id: QueueId) -> Vec<u8> {
     prefixed(GENERATION, &[&id.get().to_be_bytes()])
 }
 
-/// Returns the key of a note that a queue's generations up to and with this one are to be swept.
+/// Returns the key of the leftover row that names a queue's generations up to and including this one.
 pub(crate) fn leftover(id: QueueId, upto: Generation) -> Vec<u8> {
     prefixed(LEFTOVER, &[&realm(id, upto)])
 }
@@ -269,7 +268,7 @@ pub(crate) fn all_leftovers() -> Range {
     (vec![LEFTOVER], vec![LEFTOVER + 1])
 }
 
-/// Takes the key of such a note apart.
+/// Takes the key of a leftover row apart.
 pub(crate) fn parse_leftover(key: &[u8]) -> Option<(QueueId, Generation)> {
     let (queue, rest) = key.get(1..)?.split_first_chunk::<8>()?;
     let generation = rest.first_chunk::<4>()?;

@@ -3,8 +3,8 @@
 //! # How it is built
 //!
 //! ```text
-//! Engine, Shard      what the broker knows: queues, messages, commits
-//!   └─ Embedded      what rows mean, who may write them, how they are swept     record, keys
+//! Engine, Shard      the broker's interface: queues, messages, commits
+//!   └─ Embedded      meaning of rows, ownership of queues, sweeping     record, keys
 //!        └─ Rows     ordered rows in four tables, written together
 //!             ├─ memory
 //!             ├─ Logged    a log and memtables of our own before a database
@@ -12,8 +12,8 @@
 //!             └─ rocksdb   with the feature of that name
 //! ```
 //!
-//! An engine that is no table of ordered rows (a SQL database, an object store) implements [`Engine`] and [`Shard`]
-//! itself; one that is implements [`rows::Rows`]. All are held to the same conformance suite.
+//! A database of ordered rows implements [`rows::Rows`]. Any other one (a SQL database, an object store) would implement
+//! [`Engine`] and [`Shard`] itself. All engines pass the same conformance suite.
 
 mod batch;
 mod directory;

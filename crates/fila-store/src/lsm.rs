@@ -6,7 +6,7 @@
 //!
 //! # Files
 //! The trees are in the folder `tables` of the store. A new store makes them in `tables.new`, syncs them, and renames the
-//! folder, so after a power cut either all of them exist or none. An existing tree must have its [manifest](manifest).
+//! folder, so after a power cut either all of them exist or none. An existing tree must have its [manifest].
 //!
 //! # What always holds
 //! Rows are removed by full tombstones: a weak one revives the older of two versions of a row, and a repeated commit writes

@@ -153,7 +153,7 @@ impl View for MemoryView<'_> {
         to: &[u8],
     ) -> impl Iterator<Item = Result<(Bytes, Bytes), Fault>> {
         let bounds = (Bound::Included(from), Bound::Excluded(to));
-        // A range that ends before it begins is empty here; the map would call it a mistake.
+        // A range that ends before it begins is empty here; the map would panic.
         let rows = (from < to).then(|| self.0.tables[table as usize].range::<[u8], _>(bounds));
         rows.into_iter()
             .flatten()

@@ -1,7 +1,7 @@
-//! A message in two parts: what scheduling needs to know of it, and what it carries.
+//! A message in two parts: its metadata, which the scheduler needs, and its payload.
 //!
-//! The parts are kept apart because they live differently. [`Meta`] is small, is rewritten when an attempt fails,
-//! and is read for every message at a restart. [`Payload`] is written once, and read once at most.
+//! The store keeps the parts in separate rows. [`Meta`] is small, is rewritten when an attempt fails, and is read for every
+//! message at a restart. [`Payload`] is written once, and read once at most.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -12,16 +12,16 @@ use bytes::Bytes;
 use crate::names::within;
 use crate::{DeduplicationId, FairnessKey, History, MessageId, OutOfRange, ThrottleKey, Timestamp};
 
-/// Where a message lies in its queue. An id alone would not do: a fairness key's backlog is one range.
+/// The position of a message in its queue. It includes the fairness key because the rows of a key are one range.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Locator {
-    /// Whose backlog it is in.
+    /// The key of its backlog.
     pub fairness_key: FairnessKey,
-    /// Its place there.
+    /// Its position in that backlog.
     pub id: MessageId,
 }
 
-/// How much a message carries.
+/// The size of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// Bytes of all names and values of headers.
@@ -73,24 +73,24 @@ impl Default for Schedule {
 
 /// Everything that the scheduler needs to know about a message.
 ///
-/// The fairness key is part of the message's place in the store, so it never changes.
+/// The fairness key is part of the key of the message's row, so it never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// How it is scheduled.
     pub schedule: Schedule,
     /// When it was accepted.
     pub enqueued_at: Timestamp,
-    /// Not to be delivered before.
+    /// The broker does not deliver it before this time.
     pub deliver_after: Option<Timestamp>,
-    /// Not to be delivered from then on.
+    /// The broker does not deliver it from this time on.
     pub expires_at: Option<Timestamp>,
     /// Deliveries that have ended without an acknowledgement.
     pub attempts: u32,
-    /// What the producer calls it.
+    /// The producer's id for it.
     pub deduplication_id: Option<DeduplicationId>,
-    /// What has gone wrong with it, if something has.
+    /// Its failures; none if no attempt has failed.
     pub history: Option<Arc<History>>,
-    /// How much it carries; [`Batch::put`](crate::Batch::put) sets it from the payload.
+    /// The size of its payload; [`Batch::put`](crate::Batch::put) sets it from the payload.
     pub sizes: Sizes,
 }
 
@@ -120,7 +120,7 @@ pub enum PayloadError {
     Body(OutOfRange),
 }
 
-/// What a message carries. Printing it shows how much that is, and nothing of it.
+/// The headers and the body of a message. Its `Debug` output shows their sizes, and not their content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload {
     headers: Vec<(String, String)>,
@@ -132,7 +132,7 @@ impl Payload {
     pub const HEADERS_MAX: usize = 1 << 10;
     /// The most bytes in all names and values of headers.
     pub const HEADER_BYTES_MAX: usize = 1 << 20;
-    /// The largest body, in bytes. Servers set lower limits; this is what the storage format holds.
+    /// The largest body, in bytes. Servers set lower limits; this is the limit of the storage format.
     pub const BODY_MAX: usize = 64 << 20;
 
     /// Takes headers, in any order and with any repetition, and a body.
@@ -167,7 +167,7 @@ impl Payload {
         (self.headers, self.body)
     }
 
-    /// Returns how much it is.
+    /// Returns its size.
     pub fn sizes(&self) -> Sizes {
         // Both casts are safe: `new` has checked the limits.
         Sizes {
@@ -198,16 +198,16 @@ impl fmt::Debug for Payload {
 /// A message as the store holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its place among its key's messages.
+    /// Its position among the messages of its key.
     pub id: MessageId,
     /// Everything that the scheduler needs to know about it.
     pub meta: Meta,
-    /// Its content; none if only the rest was read, or written.
+    /// Its payload; none if only the metadata was read or written.
     pub payload: Option<Payload>,
 }
 
 impl StoredMessage {
-    /// Returns where it lies.
+    /// Returns its position.
     pub fn locator(&self) -> Locator {
         Locator {
             fairness_key: self.meta.schedule.fairness_key.clone(),

@@ -1,6 +1,6 @@
 //! The words that users choose, each within bounds that the storage format can hold.
 //!
-//! They are checked once, when they are made; whoever has one need not ask again.
+//! The constructor checks the bounds, so every value of these types is within them.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -12,9 +12,9 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {found} given, allowed are {min} to {max}")]
 pub struct OutOfRange {
-    /// What it is, with its unit.
+    /// The name and unit of the quantity.
     pub what: &'static str,
-    /// How much of it was given.
+    /// The given amount.
     pub found: usize,
     /// The least that is allowed.
     pub min: usize,
@@ -40,7 +40,7 @@ pub(crate) fn within(
     }
 }
 
-/// Whom a message belongs to when service is shared out: any bytes, up to [`MAX`](Self::MAX) of them.
+/// The tenant that a message belongs to in fair scheduling: any bytes, up to [`MAX`](Self::MAX) of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FairnessKey(Bytes);
 
@@ -77,7 +77,7 @@ impl fmt::Debug for FairnessKey {
     }
 }
 
-/// What a producer calls a message, so that sending it twice enqueues it once: 1 to [`MAX`](Self::MAX) bytes.
+/// A producer's id for a message, so that sending it twice enqueues it once: 1 to [`MAX`](Self::MAX) bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeduplicationId(Bytes);
 
@@ -107,7 +107,7 @@ impl fmt::Debug for DeduplicationId {
     }
 }
 
-/// What people call a queue: 1 to [`MAX`](Self::MAX) bytes of text.
+/// The name of a queue: 1 to [`MAX`](Self::MAX) bytes of text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueName(Arc<str>);
 
@@ -184,7 +184,7 @@ impl fmt::Display for ThrottleKey {
     }
 }
 
-/// What an entry of the runtime configuration is set under: 1 to [`MAX`](Self::MAX) bytes of text.
+/// The key of an entry of the runtime configuration: 1 to [`MAX`](Self::MAX) bytes of text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigKey(Arc<str>);
 

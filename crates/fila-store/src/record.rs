@@ -1,11 +1,11 @@
-//! How records look as bytes, and how bytes are doubted before they are believed.
+//! The encoding of records as bytes, and the checks that decoding makes.
 //!
 //! Every record is framed alike: a byte for its kind, a byte for the version of that kind, the fields, and a CRC32C
-//! over the row's key and all of the record before it. Because the key is part of the sum, a record that turns up
-//! under another key is refused as well. The frame is the same in all versions; what changes is the fields.
+//! over the row's key and all of the record before it. Because the checksum covers the key, a record under a wrong key is
+//! refused as well. The frame is the same in all versions; only the fields change.
 //!
-//! Decoding never panics, whatever the bytes: [`decode`] is the one door, for engines, tests and fuzzers. Numbers
-//! are big-endian. `docs/internal/storage-format.md` has every field; a test holds the bytes to what is written there.
+//! Decoding never panics, whatever the bytes: engines, tests and fuzzers all call [`decode`]. Numbers are big-endian.
+//! `docs/internal/storage-format.md` lists every field, and a test checks the bytes against it.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const THROTTLE_KEYS: u8 = 1 << 3;
 const HISTORY: u8 = 1 << 4;
 const FLAGS: u8 = DELIVER_AFTER | EXPIRES_AT | DEDUPLICATION_ID | THROTTLE_KEYS | HISTORY;
 
-/// What is wrong with a record.
+/// Why a record cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// It ends too early.
@@ -44,12 +44,12 @@ pub enum DecodeError {
         /// Bytes that are there.
         found: usize,
     },
-    /// It is not what was written, or not where it was written.
+    /// The record, or the key that it is under, differs from what was written.
     #[error("checksum is {computed:08x} where {stored:08x} was stored")]
     Checksum {
-        /// What the record says.
+        /// The checksum in the record.
         stored: u32,
-        /// What its bytes say.
+        /// The checksum of its bytes.
         computed: u32,
     },
     /// It is a record of another kind.
@@ -60,7 +60,7 @@ pub enum DecodeError {
         /// The kind that is there.
         found: u8,
     },
-    /// It was written by a later version.
+    /// A later version wrote it.
     #[error("record of kind {kind} has version {version}, which is not known here")]
     UnknownVersion {
         /// Its kind.
@@ -68,7 +68,7 @@ pub enum DecodeError {
         /// Its version.
         version: u8,
     },
-    /// A field has a value that is never written.
+    /// A field has a value that the encoder never writes.
     #[error("{0} out of range")]
     OutOfRange(&'static str),
     /// It goes on after its last field.
@@ -79,7 +79,7 @@ pub enum DecodeError {
     Missing,
 }
 
-/// What a record is about.
+/// The kind of a record: its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -105,7 +105,7 @@ impl Kind {
     ];
 }
 
-/// A record that has been believed.
+/// A decoded record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A number of the catalogue: schema, epoch, counters, generations, ids by name.
@@ -114,21 +114,21 @@ pub enum Record {
     Queue {
         /// The state of the definition.
         version: Version,
-        /// What people call the queue.
+        /// The name of the queue.
         name: QueueName,
-        /// What its creator said of it.
+        /// The definition, which the store does not interpret.
         definition: Bytes,
     },
     /// An entry of the runtime configuration.
     Config {
         /// Its state.
         version: Version,
-        /// What it is set to.
+        /// Its value.
         value: Bytes,
     },
-    /// What scheduling needs to know of a message. The fairness key comes from the row's key.
+    /// The metadata of a message. The fairness key comes from the row's key.
     Meta(Meta),
-    /// What a message carries.
+    /// The payload of a message.
     Payload(Payload),
     /// Which message a deduplication id stands for.
     Remembered {
@@ -137,11 +137,11 @@ pub enum Record {
         /// Until when.
         expires_at: Timestamp,
     },
-    /// Where in the log the payload is that belongs here.
+    /// The position in the log of the payload of a message.
     ValuePointer(ValuePointer),
 }
 
-/// Where in the log a record is.
+/// The position of a record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValuePointer {
     /// The number of the segment.
@@ -155,7 +155,7 @@ pub struct ValuePointer {
 /// Decodes the record that was found under `key`, whatever its kind.
 ///
 /// # Errors
-/// Says what is wrong with it; see [`DecodeError`].
+/// See [`DecodeError`].
 pub fn decode(key: &[u8], record: &Bytes) -> Result<Record, DecodeError> {
     let found = *record.first().ok_or(DecodeError::Truncated {
         needed: HEAD + TAIL,
@@ -190,7 +190,7 @@ pub(crate) fn decode_as(kind: Kind, key: &[u8], record: &Bytes) -> Result<Record
     }
 }
 
-/// Encodes a record of any kind, to lie under `key`.
+/// Encodes a record of any kind, for the row of `key`.
 pub(crate) fn encode(key: &[u8], record: &Record) -> Bytes {
     match record {
         Record::Number(number) => encode_number(key, *number),
@@ -490,7 +490,7 @@ pub(crate) fn encode_payload(key: &[u8], payload: &Payload) -> Bytes {
 pub(crate) fn decode_payload(key: &[u8], record: &Bytes) -> Result<Payload, DecodeError> {
     let mut reader = Reader::open(Kind::Payload, key, record)?;
     let count = usize::from(reader.u16()?);
-    // Bounded before it is believed: a header takes eight bytes at least.
+    // Bounds the count before the allocation: a header takes at least eight bytes.
     let mut headers = Vec::with_capacity(count.min(reader.left() / 8));
     for _ in 0..count {
         let name = text(&reader.long()?, "text of a header's name")?;
@@ -515,12 +515,12 @@ fn checksum(key: &[u8], framed: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), framed)
 }
 
-/// Puts a valid checksum onto whatever bytes.
+/// Appends a valid checksum to any bytes.
 pub(crate) fn sealed(key: &[u8], framed: &[u8]) -> Bytes {
     Writer(framed.to_vec()).seal(key)
 }
 
-/// Writes a record, frame and all.
+/// Writes a record, with its frame.
 struct Writer(Vec<u8>);
 
 impl Writer {
@@ -648,8 +648,7 @@ impl Reader {
         self.take(length)
     }
 
-    /// Returns what is left, by itself: a row may be a part of a block, or of a segment, of which nothing else would be
-    /// let go for as long as it lives.
+    /// Returns a copy of the remaining bytes. A slice would keep the whole block or segment of the row in memory.
     fn rest(self) -> Bytes {
         Bytes::copy_from_slice(&self.fields)
     }

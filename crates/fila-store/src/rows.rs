@@ -1,20 +1,21 @@
-//! The seam beneath [`Embedded`](crate::Embedded): ordered rows in a few tables, written together or not at all.
+//! The interface between [`Embedded`](crate::Embedded) and a database: ordered rows in four tables, written together or
+//! not at all.
 //!
-//! An embedded database is put behind the store by implementing [`Rows`]: what rows mean, who may write them and
-//! how they are swept is decided above, once for all databases.
+//! An embedded database implements [`Rows`]. [`Embedded`](crate::Embedded) decides what the rows mean, which owner may
+//! write them and how they are swept, in the same way for all databases.
 
 use bytes::Bytes;
 
 use crate::{Durability, Fault};
 
-/// The tables, of which there are always these four.
+/// The four tables of every store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// What the store is, its queues, its runtime configuration, its leftovers.
+    /// The format version, the queues, the runtime configuration, and the leftovers.
     Catalog,
-    /// What scheduling needs to know of messages. Read in ranges only.
+    /// The metadata of messages. Read in ranges only.
     Messages,
-    /// What messages carry.
+    /// The payloads of messages.
     Payloads,
     /// Deduplication ids, and when they expire.
     Deduplication,
@@ -43,13 +44,14 @@ impl Table {
 /// A row to be set, or removed.
 #[derive(Clone)]
 pub struct Write {
-    /// In which table.
+    /// Its table.
     pub table: Table,
-    /// Under which key. A list of writes has no key twice.
+    /// Its key. A list of writes has no key twice.
     pub key: Bytes,
-    /// To what; none removes it.
+    /// Its new value; none removes the row.
     pub value: Option<Bytes>,
-    /// Whether no row has ever had this key, for certain. Such a row need not be flushed if it is removed before.
+    /// Whether it is certain that no row has ever had this key. If such a row is removed before the flush, the flush can
+    /// skip it.
     pub is_new: bool,
 }
 
@@ -66,7 +68,7 @@ impl Write {
 }
 
 impl std::fmt::Debug for Write {
-    /// Shows where, and how much; never what.
+    /// Shows the table and the sizes, and never the content.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Write")
             .field("table", &self.table)
@@ -83,19 +85,19 @@ pub trait Rows: Send + Sync + 'static {
     where
         Self: 'a;
 
-    /// Returns all rows as they are now. Views are short-lived: one call of the store.
+    /// Returns all rows as they are now. A view lives for one call of the store.
     fn view(&self) -> Self::View<'_>;
 
-    /// Writes all of it or nothing, as durably as asked; not visible before it is.
+    /// Writes all rows or none, with the given durability. The rows become visible when they are durable.
     ///
     /// # Errors
     /// Says whether something may have been written.
     fn write(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError>;
 
-    /// Takes in what is to be written by the next [`settle`](Self::settle), after all that was staged before it. What is
-    /// staged later is written in no case without it.
+    /// Takes rows that the next [`settle`](Self::settle) writes, after all rows that were staged before. The database never
+    /// writes rows that were staged later without these.
     ///
-    /// A database without halves writes at once.
+    /// A database that cannot stage writes at once.
     ///
     /// # Errors
     /// Says whether something may have been written.
@@ -103,16 +105,16 @@ pub trait Rows: Send + Sync + 'static {
         self.write(writes, durability)
     }
 
-    /// Writes what has been staged by now, as durably as asked; not visible before it is. More can be staged by others
-    /// meanwhile.
+    /// Writes all rows that were staged before the call, with the durability given then. The rows become visible when they
+    /// are durable. Other threads can stage more rows meanwhile.
     ///
     /// # Errors
-    /// All of it may have been written, or a part: the first of what was staged.
+    /// All rows may have been written, or only those that were staged first.
     fn settle(&self) -> Result<(), WriteError> {
         Ok(())
     }
 
-    /// Does what the database needs from time to time.
+    /// Runs the periodic maintenance of the database.
     ///
     /// # Errors
     /// If the database fails.
@@ -120,7 +122,7 @@ pub trait Rows: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns how much room it takes.
+    /// Returns how much space it uses.
     ///
     /// # Errors
     /// If the database cannot say.
@@ -147,18 +149,18 @@ pub trait View {
 /// Why rows were not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Nothing was written: the database has been opened by somebody else since.
+    /// Nothing was written: another engine has opened the database since.
     #[error("opened by somebody else")]
     Superseded,
     /// Nothing was written: an earlier write has failed.
     #[error("an earlier write has failed; check the disk")]
     Poisoned,
-    /// All of it may have been written, or nothing. No more writes are taken.
+    /// All rows may have been written, or none. The database takes no more writes.
     #[error("the write failed")]
     Unknown(#[source] Fault),
 }
 
-/// How much room a database takes.
+/// How much space a database uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Bytes on disk, or in memory.

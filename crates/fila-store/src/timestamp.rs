@@ -1,4 +1,4 @@
-//! A moment on the wall clock. The store is told the time and never reads it.
+//! A moment on the wall clock. Callers pass the time to the store; it never reads the clock.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// Returns the moment so many milliseconds after the beginning of 1970.
+    /// Returns the moment `millis` milliseconds after the beginning of 1970.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
@@ -17,14 +17,14 @@ impl Timestamp {
         self.0
     }
 
-    /// Returns the moment `later` than this, or the last there is.
+    /// Returns the moment `later` than this, or the last possible moment.
     #[must_use]
     pub fn saturating_add(self, later: Duration) -> Self {
         let millis = u64::try_from(later.as_millis()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(millis))
     }
 
-    /// Returns how long after `earlier` this is; nothing, if it is before.
+    /// Returns how long after `earlier` this is; zero if it is before.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

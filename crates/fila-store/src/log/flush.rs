@@ -179,7 +179,7 @@ fn pointer_length(value: Option<&Bytes>, at: u32, pointer_min: u64) -> Option<u3
     (at > 0 && u64::from(length) >= pointer_min).then_some(length)
 }
 
-/// What the flush thread has to do, and what it has done.
+/// The work of the flush thread, and its results.
 #[derive(Debug, Default)]
 pub(super) struct FlushState {
     /// The oldest first. The one that is being flushed is still here.
@@ -197,7 +197,7 @@ pub(super) struct FlushState {
     pub(super) is_closing: bool,
 }
 
-/// What the writers and the flush thread share.
+/// The state that the writers and the flush thread share.
 #[derive(Debug, Default)]
 pub(super) struct FlushQueue {
     state: Mutex<FlushState>,

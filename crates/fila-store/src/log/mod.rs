@@ -81,7 +81,7 @@ pub struct Logged<D: FlushTarget> {
     flusher: Option<JoinHandle<()>>,
 }
 
-/// What a view reads.
+/// The state that a view reads.
 #[derive(Debug)]
 struct Visible {
     /// The newest first; commits are applied to that one.

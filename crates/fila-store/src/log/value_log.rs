@@ -2,8 +2,8 @@
 //!
 //! Payloads are most of the bytes that a broker writes, and each is read once. Flushing them writes them a second time, and
 //! every compaction once more. So when at least half of a segment is payloads that are still needed at the flush, the
-//! segment stays as a *blob segment*, and the database gets a [pointer](ValuePointer) for each payload. In a queue that is served
-//! quickly, few payloads are left at the flush; those are flushed themselves.
+//! segment stays as a *blob segment*, and the database gets a [pointer](ValuePointer) for each payload. In a queue that is
+//! served quickly, few payloads are left at the flush; those are flushed themselves.
 //!
 //! # Garbage collection
 //! Removing a payload updates no counter on disk. Instead a *scan* walks over the pointers in the database and sums up the

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{Fault, OpenError};
 
-/// Refuses a tree whose manifest is missing or is not what was written.
+/// Refuses a tree whose manifest is missing or damaged.
 pub(super) fn check(tree: &Path) -> Result<(), OpenError> {
     let current = tree.join("current");
     let Some((number, checksum)) = read(&current)?.as_deref().and_then(parse) else {
