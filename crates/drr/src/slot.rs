@@ -272,7 +272,7 @@ mod tests {
                 moved.advance(&scale());
                 assert_eq!(moved.credit, grant - rest);
                 assert_eq!(moved.due, (1 << 40) + (turns as u64 + 1) * stride);
-                // What is given back leads to where it came from.
+                // After a refund of the debt, the slot goes back to the first visit with credit.
                 moved.refund(debt);
                 moved.retreat(&scale());
                 assert!((1..=grant).contains(&moved.credit));

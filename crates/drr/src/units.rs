@@ -198,7 +198,7 @@ impl Scale {
     ///
     /// There are `weight` visits to a round, as nearly as whole ticks allow, and each grants at most one
     /// quantum: weight makes visits more frequent, not longer, so that a heavy key is interleaved with the
-    /// light ones. What a visit grants is what the key earns from one visit to the next, so the rounding
+    /// light ones. A visit grants the credit that the key earns from one visit to the next, so the rounding
     /// of the stride costs no share.
     #[inline]
     pub(crate) const fn visits(&self, weight: Weight) -> Visits {

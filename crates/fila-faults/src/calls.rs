@@ -1,4 +1,4 @@
-//! What is done in place of the C library's functions.
+//! The replacements of the C library's functions.
 //!
 //! One lock guards everything that is known of watched directories. It is held while a call is made and recorded, so that the
 //! recording has the order in which things happened; not while a sync waits. Without a watch, calls go straight to

@@ -1,11 +1,11 @@
-//! What a disk may hold after the power was cut.
+//! The contents that a disk may have after the power was cut.
 //!
 //! # The model
 //! A *write* that was not synced is kept, lost or torn. The unit is the sector: on the disk every sector holds what it held
-//! after some prefix of the writes to it, and different sectors need not agree. A sector is never half written. What was
-//! synced is there, and a sync covers what was done before it *began*.
+//! after some prefix of the writes to it, and different sectors need not agree. A sector is never half written. The
+//! disk keeps every synced write, and a sync covers the operations before it *began*.
 //!
-//! What becomes of *names* (of files made, renamed and removed) depends on the file system, so there are two:
+//! File systems differ in the *names* (of files made, renamed and removed) that they keep, so there are two:
 //! - [`FileSystem::Strict`] keeps the letter of POSIX. A name is durable when its directory has been synced. Until then each
 //!   change is kept or lost by itself, whatever was synced of the file that it names.
 //! - [`FileSystem::Ordered`] is what journalling file systems do (ext4, XFS). Changes of names are kept up to some moment and
@@ -19,7 +19,7 @@ use fastrand::Rng;
 
 use crate::recording::{Content, Node, NodeId, Op, Place, ROOT, Recording, index};
 
-/// What becomes of names that were not synced.
+/// The fate of names that were not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSystem {
     /// Each is kept or lost by itself until its directory is synced.
@@ -28,7 +28,7 @@ pub enum FileSystem {
     Ordered,
 }
 
-/// What becomes of what was not synced, in one cut.
+/// The fate of unsynced operations in one cut.
 #[derive(Clone, Copy, Debug)]
 enum Luck {
     Nothing,
@@ -61,7 +61,7 @@ struct File {
     durable: Content,
     /// The operations on it that are not durable.
     unsynced: Vec<usize>,
-    /// How long it is for those who read it before the cut.
+    /// The length that a reader sees before the cut.
     len: u64,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// Goes on until so many operations have been done.
+    /// Goes on until `to` operations have been done, or all.
     pub fn advance(&mut self, to: usize) {
         let recording = self.recording;
         while self.done < to.min(recording.ops.len()) {

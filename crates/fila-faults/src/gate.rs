@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A gate that is open, unless somebody holds it.
+/// A gate that is open, unless a test holds it.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     state: Mutex<GateState>,
@@ -40,7 +40,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until so many wait at the gate; false if they have not come in time.
+    /// Waits until `count` threads wait at the gate; false if they have not come in time.
     pub(crate) fn await_waiting(&self, count: usize, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.state();

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use libc::{c_int, c_long, mode_t};
 
-/// What an answer of the kernel's becomes: the number, with `errno` set by the C library if it is negative.
+/// Opens a file. Returns its descriptor, or -1 with the error in `errno`, which the C library sets.
 pub(crate) fn openat(directory: RawFd, path: &CStr, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the path ends with a zero and outlives the call.
     unsafe { libc::syscall(libc::SYS_openat, directory, path.as_ptr(), flags, mode) as c_int }
@@ -92,14 +92,14 @@ pub(crate) fn fail(errno: c_int) -> c_int {
     -1
 }
 
-/// What the kernel knows a file by.
+/// The identity of a file in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Inode {
     device: u64,
     number: u64,
 }
 
-/// What is asked about a file.
+/// The kernel's answer about a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stat {
     pub(crate) inode: Inode,

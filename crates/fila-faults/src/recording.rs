@@ -1,4 +1,4 @@
-//! What was done to the files beneath a directory, in order.
+//! The operations on the files beneath a directory, in order.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ pub const ROOT: NodeId = 0;
 /// A name in a directory.
 pub type Place = (NodeId, OsString);
 
-/// What a file or a directory held when the recording began.
+/// A file or a directory as it was when the recording began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     /// A file, and its bytes.
@@ -54,7 +54,7 @@ pub(crate) fn index(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
-/// One thing that was done. What failed is not recorded, since it has changed nothing.
+/// One operation. The watch does not record a failed operation, since it has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Bytes were written.
@@ -96,7 +96,7 @@ pub enum Op {
     },
     /// A sync has returned without an error.
     Sync {
-        /// Of which file or directory.
+        /// The file or directory.
         node: NodeId,
         /// The operations before this one are covered: the sync began after them.
         upto: usize,
@@ -114,8 +114,8 @@ pub struct Recording {
     pub nodes: Vec<Node>,
     /// The names that there were when it began.
     pub entries: BTreeMap<Place, NodeId>,
-    /// What was done, in order.
+    /// The operations, in order.
     pub ops: Vec<Op>,
-    /// What was done by ways that cannot be watched. A recording that has any of it is worth nothing.
+    /// Changes that the watch cannot follow. A recording that has one is worth nothing.
     pub unseen: Vec<String>,
 }

@@ -34,7 +34,7 @@ unsafe fn bytes<'a>(data: *const c_void, len: size_t) -> &'a [u8] {
 }
 
 /// # Safety
-/// As for `writev`: there are `count` vectors, each of which says the truth.
+/// As for `writev`: there are `count` vectors, and each has as many bytes as its length.
 unsafe fn gather(vectors: *const iovec, count: c_int) -> Vec<u8> {
     let count = usize::try_from(count).unwrap_or_default();
     // SAFETY: as above.
@@ -47,7 +47,7 @@ unsafe fn gather(vectors: *const iovec, count: c_int) -> Vec<u8> {
     all
 }
 
-/// Defines symbols of the C library, some of which have a second name.
+/// Defines symbols of the C library. Some have a second name.
 macro_rules! symbols {
     ($(fn [$($name:ident),+] $arguments:tt -> $result:ty $body:block)*) => { $( symbols! { @each $($name)+ => $arguments $result, $body } )* };
     (@each $($name:ident)+ => $arguments:tt $result:ty, $body:block) => { $(

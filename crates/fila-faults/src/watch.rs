@@ -12,7 +12,7 @@ use crate::{calls, symbols};
 
 /// A directory whose files this program reaches through us, for as long as this lives.
 ///
-/// Syncs of its files succeed without reaching the disk, unless they are to fail or to wait: nobody but us cuts the power.
+/// Syncs of its files succeed without reaching the disk, unless they are to fail or to wait: only this crate cuts the power.
 #[derive(Debug)]
 #[must_use = "the directory is watched while this lives"]
 pub struct Watch {
@@ -29,7 +29,7 @@ impl Watch {
         Self::start(root, false)
     }
 
-    /// Watches an existing directory and records all that is done to it. What is in it already counts as synced.
+    /// Watches an existing directory and records all that is done to it. The files that are there already count as synced.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -59,7 +59,7 @@ impl Watch {
         calls::with(self.id, |watched| watched.syncs).unwrap_or_default()
     }
 
-    /// Lets so many syncs succeed and the next one fail; those after it succeed again, as they do on Linux, whether or not
+    /// Lets `syncs` syncs succeed and the next one fail; those after it succeed again, as they do on Linux, whether or not
     /// the data are there.
     pub fn fail_sync_after(&self, syncs: u64) {
         calls::with(self.id, |watched| {
@@ -104,7 +104,7 @@ impl Drop for Watch {
 pub struct HeldSyncs(Arc<Gate>);
 
 impl HeldSyncs {
-    /// Waits until so many syncs wait; false if they have not come in time.
+    /// Waits until `count` syncs wait; false if they have not come in time.
     pub fn await_waiting(&self, count: usize, patience: Duration) -> bool {
         self.0.await_waiting(count, patience)
     }

@@ -10,7 +10,7 @@ use crate::gate::Gate;
 use crate::kernel::{self, Inode};
 use crate::recording::{Content, Node, NodeId, Op, Place, ROOT, Recording};
 
-/// What is to go wrong. Nothing, to begin with.
+/// The faults to inject. By default there are none.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     /// Syncs that still succeed before one fails.
@@ -268,7 +268,7 @@ impl Watched {
         }
     }
 
-    /// Returns how many of so many bytes can be written now, and takes them from the room there is.
+    /// Returns how many of `bytes` bytes can be written now, and takes them from the room there is.
     pub(crate) fn admit(&mut self, bytes: usize) -> usize {
         match &mut self.faults.room {
             None => bytes,

@@ -503,7 +503,7 @@ mod tests {
     fn a_pace_is_that_of_the_last_seconds() {
         let (lines, mut now) = line(1_000);
         for _ in 0..10 {
-            lines.join(&1, crowd(0), now); // somebody is still there
+            lines.join(&1, crowd(0), now); // a client is still in line
             serve(&lines, 1, SECOND / 10, &mut now, SECOND);
         }
         let pace = lines.lock().lines[&1].pace(now);

@@ -15,7 +15,7 @@ const ROW: f64 = 18.0;
 /// Bars in groups, one below the other.
 #[derive(Clone, Debug)]
 pub struct BarChart {
-    /// What the chart shows.
+    /// The title.
     pub title: String,
     /// Which bars are compared by their length.
     pub range: Range,
@@ -55,9 +55,9 @@ pub struct BarGroup {
 /// One bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What is measured.
+    /// The name of the measured quantity.
     pub label: String,
-    /// What was measured.
+    /// The result.
     pub value: f64,
     /// The value as text.
     pub shown: String,

@@ -4,8 +4,8 @@
 //! scripts/loom-shardqueue
 //! ```
 //!
-//! Each model is a whole shard with two or three threads; the worker is its loop without Tokio. What is explored
-//! is the hand-off: the worker never sleeps while there is something to do, and every submission is answered.
+//! Each model is a whole shard with two or three threads; the worker is its loop without Tokio. The models
+//! explore the hand-off: the worker never sleeps while there is something to do, and every submission is answered.
 
 use std::future::{poll_fn, ready};
 use std::sync::Arc;

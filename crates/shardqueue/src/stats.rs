@@ -1,4 +1,4 @@
-//! What an executor has done so far, and how it is.
+//! The counters and gauges of an executor.
 
 use crate::shard::Snapshot;
 

@@ -10,7 +10,7 @@ pub(crate) struct Scene {
     pub(crate) rows: Vec<Row>,
 }
 
-/// What the bars of a scene mean.
+/// The quantity that the bars of a scene show.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// The part of all service that each bar got; the ideal is marked.
@@ -19,7 +19,7 @@ pub(crate) enum Measure {
     Wait,
 }
 
-/// What one scheduler gave.
+/// The bars of one scheduler.
 pub(crate) struct Row {
     pub(crate) scheduler: &'static str,
     pub(crate) bars: Vec<Bar>,

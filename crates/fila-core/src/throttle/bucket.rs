@@ -17,8 +17,8 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Returns a throttle of so many tokens per second, and so many at once; none if the rate is negative, the burst is
-    /// less than 1, or one of them is not finite.
+    /// Returns a throttle of `per_second` tokens per second, and `burst` at once; none if the rate is negative, the
+    /// burst is less than 1, or one of them is not finite.
     ///
     /// With a rate of 0 nothing passes, whatever the burst is.
     pub fn new(per_second: f64, burst: f64) -> Option<Self> {
@@ -108,13 +108,13 @@ impl Bucket {
         self.level = self.level.saturating_add(TOKEN).min(self.throttle.burst);
     }
 
-    /// Returns when there will be so many tokens if none is taken; none if the bucket never holds so many.
+    /// Returns when there will be `tokens` tokens if none is taken; none if the bucket never holds that many.
     pub fn when(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp> {
         let fits = u128::from(tokens) * TOKEN <= self.throttle.burst;
         self.arrival(now, tokens).filter(|_| fits)
     }
 
-    /// Returns when the token comes that is so many away, if all before it are taken; none if that is never.
+    /// Returns when the token comes that is `tokens` places away, if all before it are taken; none if it never comes.
     pub fn arrival(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp> {
         if self.throttle.rate == 0 {
             return None;

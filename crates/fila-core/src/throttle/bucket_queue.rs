@@ -161,7 +161,7 @@ impl BucketQueue {
     pub(super) fn next_priority(&mut self, now: Timestamp) -> Option<(Timestamp, u128)> {
         let bucket = self.bucket.as_mut()?;
         let place = 1 + self.priority.len() as u64;
-        // A small burst never holds so many tokens.
+        // A bucket with a small burst never holds `place` tokens.
         let when = bucket.when(now, place).or_else(|| bucket.when(now, 1))?;
         Some((when, bucket.rate()))
     }

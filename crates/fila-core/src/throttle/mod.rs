@@ -17,7 +17,7 @@
 //! # Several buckets
 //! A set that needs tokens of several buckets waits for one of them, the slowest that has no token. If a faster bucket
 //! has none when the set gets its offer, the set *reserves* the token of the slower bucket and becomes the next at the
-//! faster one. It is through after one token of each. Without reservations it could wait for ever, because other sets
+//! faster one. It is through after one token of each. Without reservations it could wait forever, because other sets
 //! could take the tokens of each bucket while the other one is empty. Reservations follow the order of the rates, so sets
 //! never wait in a circle. A reservation ends when the awaited token comes, so a set that cannot be delivered for another
 //! reason blocks no other set.

@@ -19,10 +19,10 @@ pub trait Tokens: fmt::Debug + Send {
     /// Puts back a token that was taken and not used.
     fn give_back(&mut self);
 
-    /// Returns when there will be so many tokens if none is taken; none if that is never.
+    /// Returns when there will be `tokens` tokens if none is taken; none if there will never be that many.
     fn when(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp>;
 
-    /// Returns when the token comes that is so many away, if all before it are taken; none if that is never.
+    /// Returns when the token comes that is `tokens` places away, if all before it are taken; none if it never comes.
     fn arrival(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp>;
 
     /// Returns a number that orders the buckets of a broker by their speed.

@@ -109,13 +109,13 @@ impl SharedBucket {
         }
     }
 
-    /// Returns when there will be so many tokens if none is taken; none if the bucket never holds so many.
+    /// Returns when there will be `tokens` tokens if none is taken; none if the bucket never holds that many.
     pub fn when(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp> {
         self.fill(now);
         self.bucket.when(now, tokens)
     }
 
-    /// Returns when the token comes that is so many away, if all before it are taken; none if that is never.
+    /// Returns when the token comes that is `tokens` places away, if all before it are taken; none if it never comes.
     pub fn arrival(&mut self, now: Timestamp, tokens: u64) -> Option<Timestamp> {
         self.fill(now);
         self.bucket.arrival(now, tokens)
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(bucket.available(at(0), 3), 3);
         assert_eq!(bucket.available(at(3), 1), 8 - 5);
         assert_eq!(bucket.available(at(4), 1), 9, "it has had its time");
-        // What it did not come for it cannot save up.
+        // A broker saves no tokens up while it does not wait.
         bucket.set_waiting(2, false);
         assert_eq!(bucket.available(at(4), 1), 9);
         assert!(bucket.take(at(4), 1));

@@ -1,8 +1,8 @@
 //! Random work on a real store, the power cut at random moments, and what is there afterwards.
 //!
-//! One *work* is recorded once and cut at many moments. What a cut leaves is opened, compared with what had been confirmed,
-//! worked on, and cut again: anywhere in the second opening or in the work after it. The commits that were under way at a
-//! cut have happened as a whole, or not at all, and none without those before it.
+//! The run records one *work* once and cuts it at many moments. It opens the directory that a cut leaves, compares it with
+//! the confirmed state, works on it, and cuts it again: anywhere in the second opening or in the work after it. The
+//! commits that were under way at a cut have happened as a whole, or not at all, and none without those before it.
 //!
 //! The database has threads of its own, so the same seed makes the same work, but not every byte in the same order: a
 //! failure leaves the directory behind in which it showed.
@@ -29,7 +29,7 @@ const STEPS: usize = 250;
 const FIRST_OPERATIONS: usize = 150;
 const STEPS_AFTER_A_CUT: usize = 6;
 
-/// What a run has seen.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Cuts.
@@ -118,7 +118,8 @@ fn moment(rng: &mut Rng, operations: usize) -> usize {
     rng.usize(..=most)
 }
 
-/// Records random work of so many steps in an empty directory, and returns what the store was to hold before and after each.
+/// Records random work of `steps` steps in an empty directory, and returns the expected state of the store before and after
+/// each step.
 ///
 /// # Errors
 /// If something fails, which nothing should.

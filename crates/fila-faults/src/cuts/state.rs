@@ -1,4 +1,4 @@
-//! What a store is to hold, and what it does hold.
+//! The state that a store should have, and the state that it has.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub struct State {
     pub configs: BTreeMap<ConfigKey, (Version, Bytes)>,
 }
 
-/// What a queue holds.
+/// The content of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The queue itself.

@@ -32,7 +32,7 @@ pub(crate) struct Work<'a> {
     path: PathBuf,
     /// The store and its queues; none between closing and opening.
     open: Option<(Store, Shards)>,
-    /// What the store is to hold, at the beginning and after each step.
+    /// The expected states of the store: at the beginning, and after each step.
     states: Vec<State>,
     counter: u64,
 }

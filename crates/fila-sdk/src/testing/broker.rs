@@ -26,7 +26,7 @@ use super::wire;
 use crate::moment::FAR;
 use crate::{Client, ClientBuilder, QueueSettings};
 
-/// What is in the pipe at most.
+/// The most bytes that a pipe between client and broker holds.
 const PIPE: usize = 1 << 20;
 
 /// A broker inside the process that answers from memory and does as the test says.
@@ -56,7 +56,7 @@ pub(super) struct State {
     pub(super) config_version: u64,
     /// Frames that were taken in.
     frames: u64,
-    /// What the next messages are refused with.
+    /// The codes with which the broker refuses the next messages.
     refusals: Vec<ErrorCode>,
     answers_to_lose: u32,
     is_away: bool,

@@ -119,7 +119,7 @@ pub fn deliver(received: Received) -> (Delivery, Outcome) {
     (Delivery::new(received, handle), Outcome { verdicts })
 }
 
-/// What the code under test does with a delivery.
+/// The verdicts of the code under test on a delivery.
 #[derive(Debug)]
 pub struct Outcome {
     verdicts: mpsc::UnboundedReceiver<Verdict>,

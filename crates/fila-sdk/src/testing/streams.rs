@@ -8,10 +8,10 @@ use fila_proto::v1::fila_service_server::FilaService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// What a double says on a stream.
+/// The responses of a double on a stream.
 pub type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What a double answers to a call.
+/// The answer of a double to a call.
 pub type Answer<T> = Result<Response<T>, Status>;
 
 /// A double that takes the streams of a client.

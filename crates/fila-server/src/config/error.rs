@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where.
+//! The mistakes in a configuration, and where they are.
 
 use std::fmt::{self, Write};
 use std::path::PathBuf;

@@ -101,7 +101,7 @@ impl Display for Given<'_> {
 /// Reads a given value; `None` if it is not of the kind, an error if the kind has a better message for it.
 type Read<T> = Box<dyn Fn(&Given<'_>) -> Option<Result<T, String>>>;
 
-/// What a key of type `T` takes.
+/// The values that a key of type `T` takes.
 pub(super) struct Kind<T> {
     /// Completes "expected …".
     pub(super) allowed: String,

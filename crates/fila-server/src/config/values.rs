@@ -183,7 +183,7 @@ impl fmt::Display for LogFormat {
     }
 }
 
-/// What the server logs: a level, or levels per target, as `info` or `warn,fila_server=debug`.
+/// A filter of the events that the server logs: a level, or levels per target, as `info` or `warn,fila_server=debug`.
 ///
 /// The directives are those of [`Targets`], except for a target alone, which would enable all its levels. The filter
 /// rejects it: `inof` is more often a misspelt level than a target.

@@ -63,7 +63,7 @@ struct Totals {
     busy: Duration,
 }
 
-/// What a call changed about the breaker.
+/// The change that a call made to the breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BreakerChange {
     None,

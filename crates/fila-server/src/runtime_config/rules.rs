@@ -35,7 +35,7 @@ pub enum InvalidEntry {
     Value {
         /// The setting.
         key: String,
-        /// What it takes.
+        /// The values that it takes.
         allowed: &'static str,
         /// The value, or its beginning.
         found: String,

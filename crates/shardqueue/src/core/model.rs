@@ -67,7 +67,7 @@ fn verbs() -> impl Strategy<Value = Vec<Verb>> {
         })
 }
 
-/// What the model knows of a key.
+/// The model's record of a key.
 #[derive(Debug, Default)]
 struct Key {
     queues: [VecDeque<u64>; 3],

@@ -57,7 +57,7 @@ fn run_all(core: &mut Plain, now: u64) -> Vec<String> {
 
 #[test]
 fn a_key_that_backs_off_changes_nothing_for_the_others() {
-    // The same thousand healthy keys, with and without one that fails for ever.
+    // The same thousand healthy keys, with and without one that always fails.
     let healthy = |core: &mut Plain| {
         for round in 0..3 {
             for key in 0..1000 {

@@ -106,7 +106,7 @@ impl ShardExecutor {
     }
 }
 
-/// What had not ended when the time was up.
+/// The jobs that had not ended when the time was up.
 #[derive(Debug, Default)]
 #[must_use = "the jobs that did not run are in here"]
 #[non_exhaustive]

@@ -62,7 +62,7 @@ impl Rig {
         let questions = Questions::Enqueue(messages.clone());
         self.pool
             .submit(Job::new(hooks.clone(), questions, move |answers| {
-                // Whoever waits has them, too.
+                // The caller that waits for the answers holds the messages, too.
                 drop(messages);
                 let _ = done.send(answers);
             }));
@@ -173,7 +173,7 @@ fn a_worker_that_does_not_come_back_is_replaced_and_its_messages_are_answered() 
     let error = figures[0].last_error.clone().unwrap();
     assert!(error.contains("did not end within"), "{error}");
     let quick = rig.hooks(2, TENANT);
-    // The machine may be so busy that even this is taken for lost, but not for ever.
+    // On a busy machine the pool may take even the worker of this call for lost, but not every time.
     until(|| rig.keys(&quick, &["acme"]) == ["acme"]);
     // It has come back, and left; and others are there.
     until(|| rig.pool.0.crew().abandoned == 0);
@@ -205,7 +205,7 @@ fn after_three_failures_a_script_is_left_alone_and_after_the_cooldown_it_is_trie
     let later = now + Duration::from_secs(10);
     assert!(hooks.without_asking(&[message("a")], later).is_none());
 
-    // What a worker does, at a time that has not come yet.
+    // The test does the work of a worker, at a time that has not come yet.
     let entry = Entry::new(
         ConfigKey::parse("works").unwrap(),
         "yes".to_owned(),
