@@ -51,6 +51,17 @@ pub enum OpenError {
         /// The newest format version that this crate reads.
         supported: u64,
     },
+    /// A development version wrote the store, before the first release.
+    #[error(
+        "stored format {found} is older than {supported}, the oldest known here; move its messages with the version that \
+         wrote it"
+    )]
+    Older {
+        /// The format version on disk.
+        found: u64,
+        /// The oldest format version that this crate reads.
+        supported: u64,
+    },
     /// The directory holds data that this crate did not write.
     #[error("there is data without a format version; give the store a directory of its own")]
     Unrecognised,

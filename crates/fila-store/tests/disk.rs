@@ -26,7 +26,7 @@ macro_rules! on_disk {
             a_message_whose_payload_is_gone_is_reported_and_gets_no_other_payload,
             damaged_definitions_and_deduplication_ids_are_refused,
             a_deleted_queue_leaves_no_row_behind,
-            a_newer_format_is_refused_with_what_to_do,
+            another_format_is_refused_with_what_to_do,
             epochs_end_with_a_refusal_and_damage_is_named,
             data_of_another_program_is_left_alone,
             idle_tables_keep_no_journals,
@@ -292,7 +292,7 @@ fn set_number<P: OnDisk>(path: &Path, row: u8, number: u64) {
     });
 }
 
-fn a_newer_format_is_refused_with_what_to_do<P: OnDisk>() {
+fn another_format_is_refused_with_what_to_do<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
     drop(open::<P>(directory.path()));
     set_number::<P>(directory.path(), b's', 4);
@@ -304,7 +304,14 @@ fn a_newer_format_is_refused_with_what_to_do<P: OnDisk>() {
     );
     for older in [1, 2] {
         set_number::<P>(directory.path(), b's', older);
-        open::<P>(directory.path());
+        let refused = open_if_allowed::<P>(directory.path()).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "stored format {older} is older than 3, the oldest known here; move its messages with the version \
+                 that wrote it"
+            )
+        );
     }
 }
 

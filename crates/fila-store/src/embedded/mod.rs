@@ -161,7 +161,12 @@ impl StoreHeader {
         }
         match number(keys::SCHEMA, "the schema")? {
             SCHEMA => {}
-            0..SCHEMA => return Err(OpenError::Unrecognised),
+            found if found < SCHEMA => {
+                return Err(OpenError::Older {
+                    found,
+                    supported: SCHEMA,
+                });
+            }
             found => {
                 return Err(OpenError::Newer {
                     found,
