@@ -6,6 +6,7 @@
 //! no I/O, and allocates only when a key is registered, or when a group's calendar grows.
 //!
 //! A [`Keyed`] adds names and values: lanes that are found by name, idle ones forgotten when they owe nothing.
+//! A [`Pool`] says how much of a shared room one key may hold, so that the others find some.
 //!
 #![doc = include_str!("../README.md")]
 //!
@@ -117,6 +118,7 @@ mod engine;
 mod forecast;
 mod handle;
 mod keyed;
+mod pool;
 mod slot;
 mod units;
 
@@ -125,4 +127,5 @@ pub use engine::Drr;
 pub use forecast::Forecast;
 pub use handle::{DisbandError, Group, Key, Node, Standing, State, Unknown};
 pub use keyed::Keyed;
+pub use pool::Pool;
 pub use units::{Cost, Costs, Quantum, Weight};
