@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::Limits;
+use crate::core::{KeyLimit, Limits};
 use crate::error::ConfigError;
 use crate::failure::JobFailure;
 use crate::hooks::{DeadJob, DeadJobHook, ErrorHandler, Hooks};
@@ -44,11 +44,15 @@ pub struct Config {
     pub shards: usize,
     /// How many jobs a shard holds that have not begun. Default 128.
     pub queue_size: usize,
-    /// How many of them may be of one key. Default: all.
+    /// How many of them may be of one key. Default: three times as many as the shard has room for at that moment.
     ///
-    /// Set it lower where the jobs behind a key that backs off must not fill its shard's queue.
+    /// So one key gets three quarters of `queue_size`, and the rest is left to other keys. With the value of `queue_size`
+    /// there is no limit per key: one key can then fill its shard, and the jobs of all other keys in it are refused.
     pub key_queue_size: usize,
-    /// How many jobs of a shard may back off without using up the room of `queue_size`. Default 1,024.
+    /// How many jobs of a shard may back off, or be queued behind a job that backs off, without using up the room of
+    /// `queue_size`. Default 1,024.
+    ///
+    /// One key may have three times as many jobs there as there is room for at that moment.
     pub backoff_size: usize,
     /// How long a submission waits for room. Default 100 ms.
     pub enqueue_timeout: Duration,
@@ -140,7 +144,10 @@ impl Config {
             shards,
             limits: Limits {
                 queue_max,
-                key_max: or(self.key_queue_size, queue_max),
+                key_max: match self.key_queue_size {
+                    0 => KeyLimit::Part,
+                    size => KeyLimit::Fixed(size),
+                },
                 backoff_max,
             },
             enqueue_timeout: or(self.enqueue_timeout, default.enqueue_timeout),

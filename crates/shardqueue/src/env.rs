@@ -12,8 +12,8 @@ const WHOLE_NUMBER: &str = "a whole number such as `8`";
 const DURATION: &str = "a duration such as `100ms`, `1.5s` or `1m30s`";
 
 impl Config {
-    /// Reads `SQ_SHARDS`, `SQ_QUEUE_SIZE`, `SQ_ENQUEUE_TIMEOUT`, `SQ_MAX_ATTEMPTS`, `SQ_BASE_BACKOFF` and
-    /// `SQ_MAX_INTERVAL`; those that are not set, or empty, keep their default. Durations are written as `100ms`,
+    /// Reads `SQ_SHARDS`, `SQ_QUEUE_SIZE`, `SQ_KEY_QUEUE_SIZE`, `SQ_ENQUEUE_TIMEOUT`, `SQ_MAX_ATTEMPTS`,
+    /// `SQ_BASE_BACKOFF` and `SQ_MAX_INTERVAL`; those that are not set, or empty, keep their default. Durations are written as `100ms`,
     /// `1.5s` or `1m30s`.
     ///
     /// # Errors
@@ -52,6 +52,9 @@ impl Config {
             match name.to_str() {
                 Some("SQ_SHARDS") => config.shards = number("SQ_SHARDS", &text)?,
                 Some("SQ_QUEUE_SIZE") => config.queue_size = number("SQ_QUEUE_SIZE", &text)?,
+                Some("SQ_KEY_QUEUE_SIZE") => {
+                    config.key_queue_size = number("SQ_KEY_QUEUE_SIZE", &text)?;
+                }
                 Some("SQ_ENQUEUE_TIMEOUT") => {
                     config.enqueue_timeout = time("SQ_ENQUEUE_TIMEOUT", &text)?;
                 }

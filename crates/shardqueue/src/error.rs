@@ -6,12 +6,8 @@ use std::fmt;
 use crate::job::BoxJob;
 use crate::sync::{Mutex, lock};
 
-/// A shard's queue is full: transient back-pressure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "shard queue full: shard {shard} holds {length} of {capacity} jobs; \
-     retry later, submit less, or raise SQ_QUEUE_SIZE"
-)]
+/// A shard's queue is full, or holds as many jobs of the key as it may: transient back-pressure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueFullError {
     /// The shard that the key belongs to.
@@ -20,7 +16,48 @@ pub struct QueueFullError {
     pub length: usize,
     /// The room that it has in all.
     pub capacity: usize,
+    /// How many jobs of the key were queued.
+    pub key_length: usize,
+    /// How many jobs of one key might be queued at that moment: `key_queue_size`, or by default three times the free
+    /// room of the shard.
+    pub key_capacity: usize,
 }
+
+impl QueueFullError {
+    /// Returns whether the shard had room for other keys: only this key held as many jobs as it may.
+    #[must_use]
+    pub const fn is_of_key(&self) -> bool {
+        self.length < self.capacity
+    }
+}
+
+impl fmt::Display for QueueFullError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            shard,
+            length,
+            capacity,
+            key_length,
+            key_capacity,
+        } = self;
+        f.write_str("shard queue full: ")?;
+        if self.is_of_key() {
+            write!(
+                f,
+                "{key_length} jobs of this key wait and a key may have {key_capacity} now, shard {shard} holds \
+                 {length} of {capacity} jobs; retry later, submit less, or set SQ_KEY_QUEUE_SIZE"
+            )
+        } else {
+            write!(
+                f,
+                "shard {shard} holds {length} of {capacity} jobs; \
+                 retry later, submit less, or raise SQ_QUEUE_SIZE"
+            )
+        }
+    }
+}
+
+impl Error for QueueFullError {}
 
 /// Why a job was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

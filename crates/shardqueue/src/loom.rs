@@ -16,7 +16,7 @@ use loom::future::block_on;
 use loom::thread;
 
 use crate::context::JobContext;
-use crate::core::{Limits, Next, Patience, Timestamp};
+use crate::core::{KeyLimit, Limits, Next, Patience, Timestamp};
 use crate::job::{BoxJob, Job};
 use crate::options::Priority;
 use crate::outcome::{CancelResult, JobId, Outcome};
@@ -33,7 +33,7 @@ fn explore(preemptions: impl Into<Option<usize>>, model: impl Fn() + Send + Sync
 fn shard(queue_max: usize) -> Arc<Shard> {
     let limits = Limits {
         queue_max,
-        key_max: queue_max,
+        key_max: KeyLimit::Fixed(queue_max),
         backoff_max: 1,
     };
     Arc::new(Shard::new(0, limits, RandomState::default()))

@@ -42,6 +42,8 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
         assert_eq!((queued, running, backing_off), self.gauges());
         assert!(self.timers.len() <= backing_off, "every timer has its job");
+        let apart: u32 = self.lanes.iter().map(|(_, _, lane)| lane.apart).sum();
+        assert_eq!(apart as usize, self.apart);
         self.audit_lanes(&lens, &awaited);
         self.audit_room(waiting);
         let counters = &self.counters;
@@ -58,7 +60,10 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let lanes: Vec<_> = self
             .lanes
             .iter()
-            .map(|(number, _, lane)| (number, lane.len, lane.has_work(), lane.is_awaited))
+            .map(|(number, _, lane)| {
+                assert!(lane.apart <= lane.len, "only queued jobs are set apart");
+                (number, lane.len, lane.has_work(), lane.is_awaited)
+            })
             .collect();
         for (number, len, has_work, is_awaited) in lanes {
             assert_eq!(len, lens.get(&number).copied().unwrap_or(0));
@@ -88,12 +93,10 @@ impl<J, T: Clone, B> Core<J, T, B> {
             self.held() <= self.limits.queue_max + 1,
             "the bound on memory"
         );
-        if self.has_room() {
-            assert!(
-                !self.line.has_eligible(),
-                "no submission waits while there is room"
-            );
-        }
+        assert!(
+            !self.may_let_in(),
+            "no submission waits while there is room"
+        );
         if self.is_stopping {
             assert_eq!(waiting, 0, "no submission waits for a core that stops");
         }

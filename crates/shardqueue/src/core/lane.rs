@@ -10,6 +10,8 @@ pub(crate) struct Lane {
     queues: [List; 3],
     /// Jobs queued, in all queues.
     pub(crate) len: u32,
+    /// How many of them use the room for backing off: see the [module documentation](super).
+    pub(crate) apart: u32,
     /// The job that has begun, or [`NIL`](super::list::NIL): it runs or backs off, and nothing else of the key
     /// runs meanwhile.
     pub(crate) active: u32,
@@ -27,6 +29,7 @@ impl Lane {
         Self {
             queues: [List::EMPTY; 3],
             len: 0,
+            apart: 0,
             active: NIL,
             is_awaited: false,
         }
@@ -75,6 +78,14 @@ impl Lane {
     ) {
         self.queues[priority.index()].remove(nodes, slot);
         self.len -= 1;
+    }
+
+    /// Corrects `apart` after a job has left the queue. Returns by how much it falls.
+    #[inline]
+    pub(crate) const fn trim_apart(&mut self) -> u32 {
+        let surplus = self.apart.saturating_sub(self.len);
+        self.apart -= surplus;
+        surplus
     }
 
     /// Returns how many jobs of the key run before a queued one, if none comes that is more urgent.

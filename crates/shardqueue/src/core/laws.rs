@@ -6,7 +6,7 @@ use drr::{Cost, Quantum, Weight};
 use fairness_laws::{CountingDriver, Dispatched, Driver};
 use foldhash::fast::RandomState;
 
-use super::{Core, End, Limits, Next, Notices, Patience, Spec, Timestamp, lanes};
+use super::{Core, End, KeyLimit, Limits, Next, Notices, Patience, Spec, Timestamp, lanes};
 use crate::options::Priority;
 
 /// A job is its sequence and its cost.
@@ -19,7 +19,7 @@ impl Dispatcher {
     fn new(quantum: u64) -> Self {
         let limits = Limits {
             queue_max: usize::MAX,
-            key_max: usize::MAX,
+            key_max: KeyLimit::Fixed(usize::MAX),
             backoff_max: usize::MAX,
         };
         let quantum = Quantum::new(quantum).unwrap();

@@ -22,17 +22,23 @@
 //! 1. A key has at most one job that runs or backs off, its lane's `active`; no other job of the key begins.
 //! 2. A lane has work in the ring exactly if it has an active job or queued ones, and is parked exactly while
 //!    its active job has a timer.
-//! 3. `queued + max(0, backing_off − backoff_max) ≤ queue_max + 1`. Jobs that back off have room of their own,
-//!    so that failing keys do not shut out healthy ones; beyond `backoff_max` they use up the queue's, so that
-//!    memory is bounded. The one more comes from the running job: it gave up its room when it began, and may have
-//!    to back off although another job has taken that room since.
+//! 3. `queued − apart + max(0, backing_off + apart − backoff_max) ≤ queue_max + 1`. Jobs that back off have room of their
+//!    own, and so has a part of the jobs queued behind them (`apart`), so that failing keys do not shut out healthy ones;
+//!    beyond `backoff_max` they use up the queue's, so that memory is bounded. The one more comes from the running job:
+//!    it gave up its room when it began, and may have to back off although another job has taken that room since.
 //! 4. No submission waits while there is room for it, in the shard and for its key.
 //! 5. `accepted = ran + failed + cancelled + returned + queued + running + backing_off`.
 //!
 //! # Order
 //! Jobs of one key and priority begin in the order in which their submissions came to the lock: a submission
-//! that waits for room is followed by all later ones of its key. Room is given to keys in turn, not to
-//! submissions in turn, so that a key with a thousand of them waiting cannot keep out one with a single one.
+//! that waits for room is followed by all later ones of its key. Room is given to the key that has the fewest jobs
+//! queued, so that a key with a thousand submissions waiting cannot keep out one with a single one.
+//!
+//! # Room
+//! By default a key may have three times as many jobs queued as the queue has room for ([`drr::Pool`]). That is enough
+//! for keys that run: what they hold leaves. A key that backs off holds its jobs for long, and a few such keys, one after
+//! another, would take three quarters of what is left each. So jobs that are queued behind one that backs off move to the
+//! room for backing off, which is divided by the same rule. They are counted there until they begin.
 //!
 //! # Hot path
 //! [`Core::admit`], [`Core::next`] and [`Core::finish`]: one look-up by name, one ring operation each, and no
@@ -73,7 +79,8 @@ pub(crate) use node::JobSlot;
 pub(crate) use stopping::{HandedBack, RemovedJob};
 pub(crate) use time::Timestamp;
 pub(crate) use vocabulary::{
-    Cancelled, Counters, End, Lease, Limits, Next, NoRetry, Notices, Spec, Status,
+    Cancelled, Counters, End, KeyLimit, Lease, Limits, Next, NoRetry, Notices, Occupancy, Spec,
+    Status,
 };
 pub(crate) use waiting::{Admission, Patience};
 
@@ -96,6 +103,8 @@ pub(crate) struct Core<J, T, B> {
     /// The job that runs.
     running: Option<u32>,
     queued: usize,
+    /// How many of the queued jobs use the room for backing off.
+    apart: usize,
     backing_off: usize,
     is_stopping: bool,
     /// The number of the next submission.
@@ -115,6 +124,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
             barriers: Barriers::new(),
             running: None,
             queued: 0,
+            apart: 0,
             backing_off: 0,
             is_stopping: false,
             serial: 0,

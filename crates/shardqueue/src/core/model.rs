@@ -6,23 +6,26 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use drr::{Cost, Quantum, Weight};
+use drr::{Cost, Pool, Quantum, Weight};
 use foldhash::fast::RandomState;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::audit::show;
 use super::{
-    Admission, Cancelled, Core, End, JobSlot, Limits, Next, NoRetry, Notices, Patience, Spec,
-    Status, Timestamp,
+    Admission, Cancelled, Core, End, JobSlot, KeyLimit, Limits, Next, NoRetry, Notices, Patience,
+    Spec, Status, Timestamp,
 };
 use crate::options::Priority;
 
-const LIMITS: Limits = Limits {
-    queue_max: 6,
-    key_max: 4,
-    backoff_max: 2,
-};
+fn limits() -> impl Strategy<Value = Limits> {
+    let key_max = prop_oneof![Just(KeyLimit::Part), Just(KeyLimit::Fixed(4))];
+    (4usize..12, key_max, 1usize..6).prop_map(|(queue_max, key_max, backoff_max)| Limits {
+        queue_max,
+        key_max,
+        backoff_max,
+    })
+}
 
 #[derive(Clone, Debug)]
 enum Verb {
@@ -39,7 +42,7 @@ enum Verb {
 }
 
 fn verbs() -> impl Strategy<Value = Vec<Verb>> {
-    let key = 0u8..4;
+    let key = prop_oneof![2 => Just(0u8), 3 => 1u8..4];
     let verb = prop_oneof![
         8 => (key.clone(), 0u8..3, any::<bool>())
             .prop_map(|(key, priority, waits)| Verb::Submit { key, priority, waits }),
@@ -72,6 +75,8 @@ fn verbs() -> impl Strategy<Value = Vec<Verb>> {
 struct Key {
     queues: [VecDeque<u64>; 3],
     begun: Option<u64>,
+    /// How many of the queued jobs use the room for backing off.
+    apart: usize,
     line: VecDeque<(u64, usize)>,
 }
 
@@ -82,6 +87,7 @@ impl Key {
 }
 
 struct World {
+    limits: Limits,
     core: Core<u64, u64, u64>,
     keys: BTreeMap<u8, Key>,
     now: Timestamp,
@@ -98,10 +104,11 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(limits: Limits) -> Self {
         let quantum = Quantum::new(1).unwrap();
         Self {
-            core: Core::new(LIMITS, quantum, RandomState::default()),
+            limits,
+            core: Core::new(limits, quantum, RandomState::default()),
             keys: BTreeMap::new(),
             now: Timestamp::default(),
             submissions: 0,
@@ -116,8 +123,34 @@ impl World {
     }
 
     fn held(&self) -> usize {
-        let queued: usize = self.keys.values().map(Key::len).sum();
-        queued + self.ready_at.len().saturating_sub(LIMITS.backoff_max)
+        let in_queue: usize = self.keys.values().map(|key| key.len() - key.apart).sum();
+        in_queue + self.beside().saturating_sub(self.limits.backoff_max)
+    }
+
+    /// Returns how many jobs back off or are counted with those that do.
+    fn beside(&self) -> usize {
+        let apart: usize = self.keys.values().map(|key| key.apart).sum();
+        apart + self.ready_at.len()
+    }
+
+    /// Returns how many jobs of one key may be queued.
+    fn key_max(&self) -> usize {
+        match self.limits.key_max {
+            KeyLimit::Fixed(max) => max,
+            KeyLimit::Part => {
+                let free = self.limits.queue_max.saturating_sub(self.held());
+                (3 * free).min(self.limits.queue_max)
+            }
+        }
+    }
+
+    /// Compares the room in use; no submission waits that could be accepted.
+    fn compare_room(&self) {
+        let (held, key_max) = (self.held(), self.key_max());
+        assert_eq!(self.core.held(), held);
+        let mut waiting = self.keys.values().filter(|key| !key.line.is_empty());
+        let could_enter = waiting.any(|key| held < self.limits.queue_max && key.len() < key_max);
+        assert!(!could_enter, "no submission waits while there is room");
     }
 
     /// Compares what the core said with what the model expects to be told.
@@ -129,6 +162,7 @@ impl World {
                 .expect("the first of a line is let in");
             let (_, priority) = key.line.pop_front().unwrap();
             key.queues[priority].push_back(job);
+            self.set_apart(job);
         }
         for barrier in notices.rung {
             let left = self.barriers.remove(&barrier).expect("it rings once");
@@ -170,7 +204,7 @@ impl World {
                     assert_eq!(self.core.finish(place, end, &mut notices), job);
                 }
             }
-            Verb::Retry { delay } => self.retry(delay),
+            Verb::Retry { delay } => self.retry(delay, &mut notices),
             Verb::Cancel { pick } => self.cancel(pick, &mut notices),
             Verb::Withdraw { pick } => self.withdraw(pick),
             Verb::Barrier { key } => self.barrier(key),
@@ -188,8 +222,12 @@ impl World {
             }
             Verb::HandBack => self.hand_back(&mut notices),
         }
+        for key in self.keys.values_mut() {
+            key.apart = key.apart.min(key.len()); // before the room goes to others
+        }
         self.hear(notices);
         self.core.audit();
+        self.compare_room();
     }
 
     fn submit(&mut self, key: u8, priority: u8, waits: bool) {
@@ -206,24 +244,30 @@ impl World {
         } else {
             Patience::DoesNotWait
         };
-        let has_room = self.held() < LIMITS.queue_max;
+        let has_room = self.held() < self.limits.queue_max;
+        let key_max = self.key_max();
         let name = format!("key {key}");
         let admission = self.core.admit(&name, spec, (job, job), patience);
         let key = self.keys.entry(key).or_default();
-        let enters = has_room && key.len() < LIMITS.key_max && key.line.is_empty();
+        let enters = has_room && key.len() < key_max && key.line.is_empty();
         match admission {
             Admission::Closed(_) => assert!(self.stops),
             Admission::Accepted(place) => {
                 assert!(enters && !self.stops);
                 key.queues[usize::from(priority)].push_back(job);
                 self.places.insert(job, place);
+                self.set_apart(job);
             }
             Admission::Waiting(place) => {
                 assert!(waits && !enters && !self.stops);
                 key.line.push_back((job, priority.into()));
                 self.places.insert(job, place);
             }
-            Admission::Full(_) => assert!(!waits && !enters && !self.stops),
+            Admission::Full(_, occupancy) => {
+                assert!(!waits && !enters && !self.stops);
+                assert_eq!(occupancy.key_held, key.len());
+                assert!(!has_room || occupancy.key_held >= occupancy.key_max);
+            }
         }
     }
 
@@ -272,19 +316,36 @@ impl World {
         self.running = Some((lease.job, lease.place));
     }
 
-    fn retry(&mut self, delay: u8) {
+    fn retry(&mut self, delay: u8, notices: &mut Notices<u64, u64>) {
         let Some((job, place)) = self.running else {
             return;
         };
         let until = self.now.after(Duration::from_nanos(delay.into()));
-        match self.core.retry(place, job, until) {
+        match self.core.retry(place, job, until, notices) {
             Ok(()) => {
                 assert!(!self.stops && !self.told.contains(&job));
                 self.ready_at.insert(job, until);
                 self.running = None;
+                self.set_apart(job);
             }
             Err((_, NoRetry::Cancelled)) => assert!(self.told.contains(&job)),
             Err((_, NoRetry::Stopping)) => assert!(self.stops),
+        }
+    }
+
+    /// Counts queued jobs of a key that backs off with those that back off, while it may have more there.
+    fn set_apart(&mut self, job: u64) {
+        let begun = self.key_of(job).begun;
+        while begun.is_some_and(|begun| self.ready_at.contains_key(&begun)) {
+            let room = Pool {
+                capacity: self.limits.backoff_max as u64,
+                used: self.beside() as u64,
+            };
+            let key = self.key_of(job);
+            if key.apart == key.len() || !room.admits(key.apart as u64, 1) {
+                return;
+            }
+            key.apart += 1;
         }
     }
 
@@ -413,8 +474,8 @@ proptest! {
     })]
 
     #[test]
-    fn the_core_does_what_the_model_expects(verbs in verbs()) {
-        let mut world = World::new();
+    fn the_core_does_what_the_model_expects(limits in limits(), verbs in verbs()) {
+        let mut world = World::new(limits);
         for verb in &verbs {
             world.play(verb);
             world.ask();

@@ -25,6 +25,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         if !was_backing_off {
             let first = lane.pop(&mut self.nodes);
             lane.active = first.expect("a lane in the ring has work");
+            self.apart -= lane.trim_apart() as usize;
         }
         let slot = lane.active;
         let key = Arc::clone(self.lanes.name(number));
@@ -97,6 +98,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         place: JobSlot,
         job: J,
         until: Timestamp,
+        notices: &mut Notices<T, B>,
     ) -> Result<(), (J, NoRetry)> {
         debug_assert_eq!(self.running, Some(place.slot));
         let node = &mut self.nodes[place.slot];
@@ -111,7 +113,10 @@ impl<J, T: Clone, B> Core<J, T, B> {
         self.running = None;
         self.backing_off += 1;
         self.timers.insert((until, node.serial), place.slot);
-        self.lanes.park(node.lane);
+        let lane = node.lane;
+        self.lanes.park(lane);
+        self.set_apart(lane);
+        self.let_in(lane, notices);
         Ok(())
     }
 
@@ -151,7 +156,9 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let (lane, priority, serial) = (node.lane, node.priority, node.serial);
         match node.stage {
             Stage::Queued => {
-                self.lanes[lane].unlink(&mut self.nodes, slot, priority);
+                let lane = &mut self.lanes[lane];
+                lane.unlink(&mut self.nodes, slot, priority);
+                self.apart -= lane.trim_apart() as usize;
                 self.queued -= 1;
             }
             Stage::BackingOff { until } => {

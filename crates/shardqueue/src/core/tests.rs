@@ -5,7 +5,9 @@ use std::time::Duration;
 use drr::{Cost, Quantum, Weight};
 use foldhash::fast::RandomState;
 
-use super::{Admission, Core, End, JobSlot, Limits, Next, Notices, Patience, Spec, Timestamp};
+use super::{
+    Admission, Core, End, JobSlot, KeyLimit, Limits, Next, Notices, Patience, Spec, Timestamp,
+};
 use crate::options::Priority;
 
 type Plain = Core<u64, u64, ()>;
@@ -17,11 +19,23 @@ const SPEC: Spec = Spec {
 };
 
 fn core(queue_max: usize, key_max: usize, backoff_max: usize) -> Plain {
-    let limits = Limits {
+    limited(Limits {
         queue_max,
-        key_max,
+        key_max: KeyLimit::Fixed(key_max),
         backoff_max,
-    };
+    })
+}
+
+/// Returns a core with the default rule for keys.
+fn shared(queue_max: usize, backoff_max: usize) -> Plain {
+    limited(Limits {
+        queue_max,
+        key_max: KeyLimit::Part,
+        backoff_max,
+    })
+}
+
+fn limited(limits: Limits) -> Plain {
     Core::new(limits, Quantum::new(1).unwrap(), RandomState::default())
 }
 
@@ -39,6 +53,20 @@ fn begin(core: &mut Plain, now: u64) -> Option<(String, u64, JobSlot)> {
         Next::Idle(_) => None,
         other => panic!("{other:?}"),
     }
+}
+
+fn back_off(core: &mut Plain, (place, job): (JobSlot, u64), until: u64) {
+    core.retry(place, job, at(until), &mut Notices::default())
+        .unwrap();
+}
+
+/// Submits jobs for a key until one is refused. Returns how many were accepted.
+fn flood(core: &mut Plain, key: &str) -> usize {
+    let mut enters = || {
+        let admission = core.admit(key, SPEC, (0, 0), Patience::DoesNotWait);
+        matches!(admission, Admission::Accepted(_))
+    };
+    (0..).take_while(|_| enters()).count()
 }
 
 fn at(millis: u64) -> Timestamp {
@@ -73,7 +101,7 @@ fn a_key_that_backs_off_changes_nothing_for_the_others() {
     }
     let (key, job, place) = begin(&mut beside, 0).unwrap();
     assert_eq!((key.as_str(), job), ("failing", 0));
-    beside.retry(place, job, at(20_000)).unwrap();
+    back_off(&mut beside, (place, job), 20_000);
     assert_eq!(healthy(&mut beside), healthy(&mut alone));
     assert_eq!(begin(&mut beside, 19_999), None);
     assert_eq!(
@@ -153,7 +181,107 @@ fn a_key_at_its_limit_leaves_room_to_others() {
         Patience::DoesNotWait
     )));
     let overtakes = core.admit("greedy", SPEC, (4, 4), Patience::DoesNotWait);
-    assert!(matches!(overtakes, Admission::Full(4)));
+    assert!(matches!(overtakes, Admission::Full(4, _)));
+    core.audit();
+}
+
+#[test]
+fn a_key_alone_gets_three_quarters_of_the_queue() {
+    let mut core = shared(128, 1024);
+    assert_eq!(flood(&mut core, "greedy"), 96);
+    let Admission::Full(_, occupancy) = core.admit("greedy", SPEC, (0, 0), Patience::DoesNotWait)
+    else {
+        panic!("a flood ends with a refusal");
+    };
+    assert_eq!(
+        (occupancy.held, occupancy.key_held, occupancy.key_max),
+        (96, 96, 96)
+    );
+    assert_eq!(flood(&mut core, "another"), 24);
+}
+
+#[test]
+fn a_crowd_of_greedy_keys_leaves_its_part_to_a_newcomer() {
+    for keys in [1, 2, 3, 10] {
+        let mut core = shared(1240, 1);
+        let mut before = None;
+        while before != Some(core.held()) {
+            before = Some(core.held());
+            for key in 0..keys {
+                core.admit(
+                    &format!("greedy {key}"),
+                    SPEC,
+                    (0, 0),
+                    Patience::DoesNotWait,
+                );
+            }
+        }
+        let free = 1240 / (3 * keys + 1);
+        let left = 1240 - core.held();
+        assert!(left.abs_diff(free) <= 3 * keys, "{keys} keys leave {left}");
+        assert!(flood(&mut core, "newcomer") > 0, "{keys} keys");
+        core.audit();
+    }
+}
+
+#[test]
+fn keys_that_back_off_one_after_another_leave_the_queue_to_others() {
+    let mut core = shared(128, 1024);
+    for key in 0..8 {
+        let name = format!("failing {key}");
+        assert!(flood(&mut core, &name) >= 96, "{name}");
+        let (failed, job, place) = begin(&mut core, 0).unwrap();
+        assert_eq!(failed, name);
+        back_off(&mut core, (place, job), 20_000);
+        core.audit();
+    }
+    assert_eq!(core.held(), 0, "the room for backing off has taken all");
+    assert_eq!(flood(&mut core, "healthy"), 96);
+    // Later keys, too, leave room, until there are too many of them for both rooms.
+    assert!(core.gauges().0 <= 128 + 1024);
+}
+
+#[test]
+fn jobs_set_apart_are_counted_there_until_they_begin() {
+    let mut core = shared(8, 8);
+    assert_eq!(flood(&mut core, "key"), 6);
+    let (_, job, place) = begin(&mut core, 0).unwrap();
+    back_off(&mut core, (place, job), 1000);
+    assert_eq!((core.held(), core.apart), (0, 5));
+    assert_eq!(flood(&mut core, "key"), 3, "eight in all");
+    assert_eq!(
+        (core.held(), core.apart),
+        (2, 6),
+        "two of eight places are left there"
+    );
+    // It runs again, and gives back the queue's room first.
+    let used: Vec<(usize, usize)> = (0..4)
+        .map(|_| {
+            let (_, _, place) = begin(&mut core, 1000).unwrap();
+            core.finish(place, End::Ran, &mut Notices::default());
+            core.audit();
+            (core.held(), core.apart)
+        })
+        .collect();
+    assert_eq!(used, [(2, 6), (1, 6), (0, 6), (0, 5)]);
+    assert_eq!(run_all(&mut core, 1000).len(), 5);
+    assert_eq!((core.held(), core.apart), (0, 0));
+}
+
+#[test]
+fn room_that_a_key_gives_up_by_backing_off_goes_to_waiting_keys() {
+    let mut core = shared(4, 8);
+    for job in 0..10 {
+        submit(&mut core, "greedy", job);
+    }
+    let (_, job, place) = begin(&mut core, 0).unwrap();
+    submit(&mut core, "modest", 100);
+    for job in 101..110 {
+        submit(&mut core, "modest", job);
+    }
+    let mut notices = Notices::default();
+    core.retry(place, job, at(1000), &mut notices).unwrap();
+    assert_eq!(notices.accepted.first(), Some(&101), "{notices:?}");
     core.audit();
 }
 
@@ -163,13 +291,13 @@ fn jobs_that_back_off_use_up_the_queue_only_beyond_their_own_room() {
     let fail_one = |core: &mut Plain, key: u64| {
         submit(core, &format!("key {key}"), key);
         let (_, job, place) = begin(core, 0).unwrap();
-        core.retry(place, job, at(1000)).unwrap();
+        back_off(core, (place, job), 1000);
         core.held()
     };
     let held: Vec<usize> = (0..5).map(|key| fail_one(&mut core, key)).collect();
     assert_eq!(held, [0, 0, 0, 1, 2]);
     let refused = core.admit("another", SPEC, (9, 9), Patience::DoesNotWait);
-    assert!(matches!(refused, Admission::Full(9)));
+    assert!(matches!(refused, Admission::Full(9, _)));
     core.audit();
 }
 

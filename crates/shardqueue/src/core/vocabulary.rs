@@ -14,9 +14,28 @@ pub(crate) struct Limits {
     /// Jobs queued in all.
     pub(crate) queue_max: usize,
     /// Jobs queued for one key.
-    pub(crate) key_max: usize,
-    /// Jobs that back off without using up the queue's room.
+    pub(crate) key_max: KeyLimit,
+    /// Jobs that back off, and queued jobs behind them, without using up the queue's room.
     pub(crate) backoff_max: usize,
+}
+
+/// How many jobs of one key may be queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyLimit {
+    /// Three times as many as the queue has room for now: see [`drr::Pool`].
+    Part,
+    Fixed(usize),
+}
+
+/// How full a shard is, for a submission that is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Occupancy {
+    /// How much of the queue's room is in use.
+    pub(crate) held: usize,
+    /// How many jobs of the key are queued.
+    pub(crate) key_held: usize,
+    /// How many jobs of one key may be queued now.
+    pub(crate) key_max: usize,
 }
 
 /// The facts about a job that the core needs.

@@ -1,8 +1,9 @@
 //! How jobs come in: at once, or when there is room.
 
-use super::lane::Lane;
+use drr::Pool;
+
 use super::node::{JobSlot, Node, Stage};
-use super::{Core, Notices, Spec, lanes};
+use super::{Core, KeyLimit, Notices, Occupancy, Spec, lanes};
 
 /// What became of a submission.
 #[derive(Debug)]
@@ -11,7 +12,7 @@ pub(crate) enum Admission<J> {
     /// It is in line, and its owner will be told.
     Waiting(JobSlot),
     /// It would have to wait, and was not to.
-    Full(J),
+    Full(J, Occupancy),
     Closed(J),
 }
 
@@ -38,16 +39,18 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let has_room = self.has_room();
         if !has_room && patience == Patience::DoesNotWait {
             self.counters.refused_full += 1;
-            return Admission::Full(job); // before the key gets a lane
+            let occupancy = self.occupancy(self.lanes.find(key));
+            return Admission::Full(job, occupancy); // before the key gets a lane
         }
         let number = lanes::find_or_add(&mut self.lanes, key, spec.weight);
         let lane = &self.lanes[number];
-        let enters = has_room && self.has_room_for(lane);
+        let enters = has_room && self.has_room_for(lane.len);
         // A submission that waited for this key would have been accepted, so none is overtaken.
         debug_assert!(!(enters && lane.is_awaited));
         if !enters && patience == Patience::DoesNotWait {
             self.counters.refused_full += 1;
-            return Admission::Full(job); // the key has jobs, so its lane is not left over
+            let occupancy = self.occupancy(Some(number));
+            return Admission::Full(job, occupancy); // the key has jobs, so its lane is not left over
         }
         let serial = self.serial;
         self.serial += 1;
@@ -58,11 +61,11 @@ impl<J, T: Clone, B> Core<J, T, B> {
             self.accept(slot);
             return Admission::Accepted(place);
         }
-        self.lanes[number].is_awaited = true;
+        let lane = &mut self.lanes[number];
+        lane.is_awaited = true;
+        let queued = lane.len;
         self.lanes.set_busy(number);
-        self.line.push(&mut self.nodes, number, slot);
-        self.line
-            .set_eligible(number, self.has_room_for(&self.lanes[number]));
+        self.line.push(&mut self.nodes, (number, queued), slot);
         Admission::Waiting(place)
     }
 
@@ -76,15 +79,21 @@ impl<J, T: Clone, B> Core<J, T, B> {
         node.job
     }
 
-    /// Notes that a submission has waited for room in vain.
-    pub(crate) const fn count_refusal(&mut self) {
+    /// Takes a submission out of the line that has waited for room in vain. Returns `None` if it has been accepted or
+    /// refused meanwhile.
+    pub(crate) fn time_out(&mut self, place: JobSlot) -> Option<(J, Occupancy)> {
+        let lane = self.resolve(place)?.lane;
+        let occupancy = self.occupancy(Some(lane));
+        let job = self.withdraw(place)?;
         self.counters.refused_full += 1;
+        Some((job, occupancy))
     }
 
     /// Returns how much of the queue's room is in use.
     #[inline]
     pub(crate) const fn held(&self) -> usize {
-        self.queued + self.backing_off.saturating_sub(self.limits.backoff_max)
+        let backing_off = self.backing_off + self.apart;
+        self.queued - self.apart + backing_off.saturating_sub(self.limits.backoff_max)
     }
 
     #[inline]
@@ -92,10 +101,47 @@ impl<J, T: Clone, B> Core<J, T, B> {
         self.held() < self.limits.queue_max
     }
 
-    /// Returns whether a lane has room of its own.
+    /// Returns whether a key with this many queued jobs may have one more, if there is room in the queue.
     #[inline]
-    const fn has_room_for(&self, lane: &Lane) -> bool {
-        (lane.len as usize) < self.limits.key_max
+    pub(super) const fn has_room_for(&self, queued: u32) -> bool {
+        (queued as usize) < self.key_max()
+    }
+
+    /// Returns how many jobs one key may have queued now.
+    #[inline]
+    const fn key_max(&self) -> usize {
+        match self.limits.key_max {
+            KeyLimit::Fixed(max) => max,
+            KeyLimit::Part => {
+                let queue = Pool {
+                    capacity: self.limits.queue_max as u64,
+                    used: self.held() as u64,
+                };
+                queue.part() as usize
+            }
+        }
+    }
+
+    fn occupancy(&self, lane: Option<u32>) -> Occupancy {
+        Occupancy {
+            held: self.held(),
+            key_held: lane.map_or(0, |lane| self.lanes[lane].len as usize),
+            key_max: self.key_max(),
+        }
+    }
+
+    /// Moves queued jobs of a lane whose active job backs off to the room for backing off, as many as it takes.
+    pub(super) fn set_apart(&mut self, lane: u32) {
+        let lane = &mut self.lanes[lane];
+        let mut room = Pool {
+            capacity: self.limits.backoff_max as u64,
+            used: (self.backing_off + self.apart) as u64,
+        };
+        while lane.apart < lane.len && room.admits(u64::from(lane.apart), 1) {
+            lane.apart += 1;
+            room.used += 1;
+            self.apart += 1;
+        }
     }
 
     /// Puts a job into its lane's queue: the one place where jobs are accepted.
@@ -109,23 +155,34 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let (number, priority) = (node.lane, node.priority);
         let lane = &mut self.lanes[number];
         let had_work = lane.has_work();
+        let backs_off = lane.has_active() && self.running != Some(lane.active);
         lane.push(&mut self.nodes, slot, priority);
         if !had_work {
             self.lanes.set_busy(number);
             self.lanes.wake(number);
+        }
+        if backs_off {
+            self.set_apart(number);
         }
     }
 
     /// Accepts waiting submissions while there is room, a key at a time, after a lane has lost a job.
     #[inline]
     pub(super) fn let_in(&mut self, lane: u32, notices: &mut Notices<T, B>) {
-        if self.lanes[lane].is_awaited {
-            self.line
-                .set_eligible(lane, self.has_room_for(&self.lanes[lane]));
+        let lane_of_key = &self.lanes[lane];
+        if lane_of_key.is_awaited {
+            self.line.set_queued(lane, lane_of_key.len);
         }
-        while self.line.has_eligible() && self.has_room() {
+        while self.may_let_in() {
             self.let_one_in(notices);
         }
+    }
+
+    /// Returns whether there is room for a submission that waits.
+    #[inline]
+    pub(super) fn may_let_in(&self) -> bool {
+        let fewest = self.line.fewest_queued();
+        fewest.is_some_and(|queued| self.has_room() && self.has_room_for(queued))
     }
 
     fn let_one_in(&mut self, notices: &mut Notices<T, B>) {
@@ -134,8 +191,6 @@ impl<J, T: Clone, B> Core<J, T, B> {
         };
         self.lanes[number].is_awaited = !is_last;
         self.accept(slot);
-        self.line
-            .set_eligible(number, self.has_room_for(&self.lanes[number]));
         notices.accepted.push(self.nodes[slot].ticket.clone());
     }
 

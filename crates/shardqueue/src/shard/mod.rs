@@ -25,8 +25,8 @@ pub(crate) use messages::{NewJob, Report, Snapshot, Submitted, Task, Work};
 use crate::bell::Bell;
 use crate::contain;
 use crate::core::{
-    Admission, BarrierId, Cancelled, Core, JobSlot, Lease, Limits, Next, Notices, Patience,
-    RemovedJob, Spec, Status, Timestamp,
+    Admission, BarrierId, Cancelled, Core, JobSlot, Lease, Limits, Next, Notices, Occupancy,
+    Patience, RemovedJob, Spec, Status, Timestamp,
 };
 use crate::error::QueueFullError;
 use crate::job::BoxJob;
@@ -139,7 +139,7 @@ impl Shard {
                 new_job.ticket.wait();
                 Submitted::Waiting(self.id(place))
             }
-            Admission::Full(work) => Submitted::Full(self.full(core), work.job),
+            Admission::Full(work, occupancy) => Submitted::Full(self.full(occupancy), work.job),
             Admission::Closed(work) => Submitted::Closed(work.job),
         }
     }
@@ -147,9 +147,8 @@ impl Shard {
     /// Takes a submission out of the line because its time is up. `None` if it has been accepted or refused.
     pub(crate) fn time_out(&self, place: JobSlot) -> Option<(BoxJob, QueueFullError)> {
         self.step(|core, _| {
-            let work = core.withdraw(place)?;
-            core.count_refusal();
-            Some((work.job, self.full(core)))
+            let (work, occupancy) = core.time_out(place)?;
+            Some((work.job, self.full(occupancy)))
         })
     }
 
@@ -159,11 +158,13 @@ impl Shard {
             .map(|work| work.job)
     }
 
-    fn full(&self, core: &ShardCore) -> QueueFullError {
+    const fn full(&self, occupancy: Occupancy) -> QueueFullError {
         QueueFullError {
             shard: self.number as usize,
-            length: core.held(),
+            length: occupancy.held,
             capacity: self.limits.queue_max,
+            key_length: occupancy.key_held,
+            key_capacity: occupancy.key_max,
         }
     }
 

@@ -36,7 +36,7 @@ impl Shard {
                 owner = ticket.end(outcome);
             }
             Some(Report::Retry(place, work, delay)) => {
-                if let Err((work, reason)) = core.retry(place, work, now.after(delay)) {
+                if let Err((work, reason)) = core.retry(place, work, now.after(delay), notices) {
                     return Task::Denied(work, reason);
                 }
             }

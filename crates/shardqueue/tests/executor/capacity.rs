@@ -113,6 +113,136 @@ async fn no_submission_overtakes_a_waiting_one_of_the_same_key() {
     assert_eq!(journal.take(), (0..10).collect::<Vec<_>>());
 }
 
+/// Submits jobs for a key, one after another, to an executor with long backoffs. Returns how many were accepted.
+async fn flood(executor: &ShardExecutor, key: &str, jobs: usize) -> usize {
+    let mut accepted = 0;
+    for _ in 0..jobs {
+        accepted += usize::from(executor.submit(key, failing("down")).await.is_ok());
+        tokio::task::yield_now().await;
+    }
+    accepted
+}
+
+/// The defaults, with a policy that lets a failed job back off for 20 seconds.
+fn long_backoff() -> Config {
+    Config::default().with_retry_policy(|_: &FailedAttempt<'_>| Some(20 * SECOND))
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_default_a_key_that_backs_off_leaves_room_to_the_other_keys_of_its_shard() {
+    let executor = one_shard(long_backoff());
+    let accepted = flood(&executor, "failing", 300).await;
+    assert!((97..=129).contains(&accepted), "{accepted}");
+    let stats = executor.stats();
+    assert_eq!((stats.backing_off, stats.running), (1, 0));
+    for key in 0..100 {
+        let answer = executor.try_submit(format!("healthy {key}"), idle);
+        assert!(answer.is_ok(), "{key}: {answer:?}");
+        tokio::task::yield_now().await;
+    }
+    // Also for keys that come all at once, and wait for each other.
+    let burst = (0..100).map(|key| (format!("burst {key}"), idle));
+    let answers = executor.submit_batch(burst).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_keys_that_back_off_leave_room_to_the_others() {
+    let executor = one_shard(long_backoff());
+    for key in 0..8 {
+        let name = format!("failing {key}");
+        for _ in 0..300 {
+            drop(executor.try_submit(&name, failing("down")));
+            tokio::task::yield_now().await;
+        }
+    }
+    for key in 0..100 {
+        let answer = executor.try_submit(format!("healthy {key}"), idle);
+        assert!(answer.is_ok(), "{key}: {answer:?}");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(executor.stats().ran, 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_over_its_part_is_told_what_it_holds_and_what_it_may() {
+    let executor = one_shard(plain());
+    let (_gate, _held) = occupy(&executor, "greedy").await;
+    for _ in 0..96 {
+        executor.try_submit("greedy", idle).unwrap();
+    }
+    let at_once = executor.try_submit("greedy", idle).unwrap_err();
+    let in_time = executor.submit("greedy", idle).await.unwrap_err();
+    for error in [at_once, in_time] {
+        let Refusal::QueueFull(full) = error.refusal() else {
+            panic!("{error:?}");
+        };
+        assert!(full.is_of_key());
+        assert_eq!((full.key_length, full.key_capacity), (96, 96));
+        assert_eq!(
+            error.to_string(),
+            "shard queue full: 96 jobs of this key wait and a key may have 96 now, shard 0 holds 96 of 128 jobs; \
+             retry later, submit less, or set SQ_KEY_QUEUE_SIZE"
+        );
+    }
+    assert_eq!(executor.stats().refused_full, 2);
+    executor.try_submit("modest", idle).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn submissions_of_a_key_over_its_part_wait_while_other_keys_pass_them() {
+    let executor = Arc::new(one_shard(Config {
+        enqueue_timeout: 60 * SECOND,
+        ..plain()
+    }));
+    let (gate, _held) = occupy(&executor, "greedy").await;
+    let journal = Journal::new();
+    let mut tasks = Vec::new();
+    for number in 0..200 {
+        let (own, job) = (Arc::clone(&executor), journal.noting(number));
+        tasks.push(tokio::spawn(async move {
+            own.submit("greedy", job).await.unwrap();
+        }));
+        tokio::task::yield_now().await; // it is queued, or in line
+    }
+    assert_eq!(executor.stats().queued, 96);
+    for number in 1000..1008 {
+        executor
+            .try_submit("modest", journal.noting(number))
+            .unwrap();
+    }
+    gate.open(1);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    executor.flush().await;
+    let (modest, greedy): (Vec<i32>, Vec<i32>) = journal
+        .take()
+        .into_iter()
+        .partition(|&number| number >= 1000);
+    assert_eq!(modest, (1000..1008).collect::<Vec<_>>());
+    assert_eq!(
+        greedy,
+        (0..200).collect::<Vec<_>>(),
+        "in the order of submission"
+    );
+    assert_eq!(executor.stats().refused_full, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_may_fill_its_shard_if_it_is_told_so() {
+    let executor = one_shard(Config {
+        key_queue_size: 128,
+        ..plain()
+    });
+    let (_gate, _held) = occupy(&executor, "greedy").await;
+    for _ in 0..128 {
+        executor.try_submit("greedy", idle).unwrap();
+    }
+    let error = executor.try_submit("modest", idle).unwrap_err();
+    assert!(matches!(error.refusal(), Refusal::QueueFull(full) if !full.is_of_key()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn jobs_behind_a_key_in_backoff_leave_room_to_others_if_they_must() {
     let executor = one_shard(Config {

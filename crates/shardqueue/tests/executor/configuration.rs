@@ -26,6 +26,7 @@ fn every_variable_is_read() {
     let config = Config::from_vars([
         ("SQ_SHARDS", "8"),
         ("SQ_QUEUE_SIZE", "256"),
+        ("SQ_KEY_QUEUE_SIZE", "64"),
         ("SQ_ENQUEUE_TIMEOUT", "200ms"),
         ("SQ_MAX_ATTEMPTS", "5"),
         ("SQ_BASE_BACKOFF", "50ms"),
@@ -38,6 +39,7 @@ fn every_variable_is_read() {
         (config.shards, config.queue_size, config.max_attempts),
         (8, 256, 5)
     );
+    assert_eq!(config.key_queue_size, 64);
     assert_eq!(config.enqueue_timeout, Duration::from_millis(200));
     assert_eq!(config.base_backoff, Duration::from_millis(50));
     assert_eq!(config.max_interval, 90 * SECOND);
@@ -51,6 +53,7 @@ fn a_bad_value_is_an_error_that_names_the_variable_and_the_text() {
     let cases = [
         ("SQ_SHARDS", "-1", number),
         ("SQ_QUEUE_SIZE", "1e3", number),
+        ("SQ_KEY_QUEUE_SIZE", "all", number),
         ("SQ_MAX_ATTEMPTS", "4294967296", number),
         ("SQ_ENQUEUE_TIMEOUT", "100", duration),
         ("SQ_BASE_BACKOFF", "fast", duration),

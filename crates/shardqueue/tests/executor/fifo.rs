@@ -267,7 +267,10 @@ async fn an_endless_row_of_jobs_does_not_starve_other_tasks() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_awake_is_not_woken_again() {
-    let executor = one_shard(plain());
+    let executor = one_shard(Config {
+        queue_size: 256,
+        ..plain()
+    });
     let (gate, _held) = occupy(&executor, "key").await;
     let before = executor.stats().wakeups;
     for _ in 0..100 {
