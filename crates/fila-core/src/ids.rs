@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Identifies one delivery of one message. Unique over all owners of the queue.
+/// Identifies one delivery of one message. A queue never uses one twice between two starts, and a client cannot guess one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(u64);
 

@@ -34,6 +34,7 @@ mod command;
 mod effects;
 mod explanation;
 mod ids;
+mod lease_ids;
 mod limits;
 mod memory;
 mod queue;
@@ -62,6 +63,7 @@ pub use effects::{
 };
 pub use explanation::{Basis, Estimate, Explanation, Position, Recent, Waiting};
 pub use ids::{ConsumerId, LeaseId};
+pub use lease_ids::LeaseKey;
 pub use limits::{Limits, Settings};
 pub use recovery::Recovery;
 pub use retry::RetryPolicy;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use drr::Quantum;
 
+use crate::LeaseKey;
+
 /// The scheduling parameters and limits of a broker.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -13,6 +15,8 @@ pub struct Settings {
     pub memory_budget: usize,
     /// How long a failure waits for the decision of a hook, before its queue decides.
     pub judging_time: Duration,
+    /// The secret behind the ids of leases. The default is no secret: a server draws one at each start.
+    pub lease_key: LeaseKey,
     /// The limits of producers and consumers.
     pub limits: Limits,
 }
@@ -23,6 +27,7 @@ impl Default for Settings {
             quantum: Quantum::new(1000).expect("it is not zero"),
             memory_budget: 256 << 20,
             judging_time: Duration::from_secs(10),
+            lease_key: LeaseKey::new([0; 16]),
             limits: Limits::default(),
         }
     }

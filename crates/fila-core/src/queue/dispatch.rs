@@ -15,7 +15,7 @@ use super::throttle_sets::Take;
 use super::{Context, Queue};
 use crate::memory::Memory;
 use crate::throttle::Waiter;
-use crate::{Charge, Delivering, Delivery, LeaseId};
+use crate::{Charge, Delivering, Delivery};
 
 /// The cost of a message if every message costs the same, in thousandths of a message.
 pub(super) const MESSAGE: u64 = 1000;
@@ -294,7 +294,7 @@ impl Queue {
         owed: OwedDelivery,
     ) {
         let now = context.now;
-        let lease = self.new_lease();
+        let lease = self.lease_ids.next();
         let index = &mut self.index;
         let weight = index.lane(number).weight_in_force().value();
         let message = &mut index.messages[head.slot as usize];
@@ -356,13 +356,6 @@ impl Queue {
             self.totals.first_delivered += 1;
             self.totals.waited += waited;
         }
-    }
-
-    fn new_lease(&mut self) -> LeaseId {
-        // Leases of another owner of the queue have another epoch; no owner lives to give 2^40 of them.
-        let number = u64::from(self.epoch.get()) << 40 | self.next_lease;
-        self.next_lease += 1;
-        LeaseId::from_number(number)
     }
 }
 

@@ -60,6 +60,7 @@ use self::lane::Backlog;
 pub(crate) use self::message::ready_since;
 pub(crate) use self::settling::Stores;
 use crate::effects::Garbage;
+use crate::lease_ids::LeaseIds;
 use crate::memory::Memory;
 use crate::recovery::{DeadLetterQueue, RecoveredKey};
 use crate::throttle::{Offer, Throttles, Waiter};
@@ -93,7 +94,7 @@ pub(crate) struct Queue {
     generation: Generation,
     definition: QueueSettings,
     next_message: u64,
-    next_lease: u64,
+    lease_ids: LeaseIds,
     consumers: Consumers,
     deduplication: Deduplication,
     batches: Batches,
@@ -134,7 +135,7 @@ impl Queue {
             generation: recovery.generation,
             definition: recovery.definition,
             next_message: 0,
-            next_lease: 0,
+            lease_ids: LeaseIds::new(settings.lease_key, recovery.queue, recovery.epoch),
             consumers: Consumers::default(),
             deduplication: Deduplication::default(),
             batches: recovery.batches,

@@ -232,6 +232,9 @@ pub enum StartError {
         /// Why.
         source: std::str::Utf8Error,
     },
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers, which lease ids need")]
+    Randomness(#[source] getrandom::Error),
     /// A thread could not be started.
     #[error("a thread could not be started; raise the limit on threads")]
     Thread(#[source] io::Error),

@@ -1,16 +1,20 @@
 //! The settings of a broker, from the configuration.
 
 use drr::Quantum;
-use fila_core::{Limits, Settings};
+use fila_core::{LeaseKey, Limits, Settings};
 use tracing::warn;
 
+use super::error::StartError;
 use crate::config::Config;
 
 /// Returns the settings of one scheduler thread's broker. The scheduler threads divide shared limits evenly.
-pub(super) fn settings(config: &Config) -> Settings {
+pub(super) fn settings(config: &Config, lease_key: LeaseKey) -> Settings {
     let threads = config.scheduler.threads.get();
     let given = &config.limits;
-    let mut settings = Settings::default();
+    let mut settings = Settings {
+        lease_key,
+        ..Settings::default()
+    };
     match Quantum::new(config.scheduler.quantum.get()) {
         Some(quantum) => settings.quantum = quantum,
         None => warn!("scheduler.quantum is out of range; the default is used"),
@@ -33,4 +37,14 @@ pub(super) fn settings(config: &Config) -> Settings {
     limits.buffered_bytes = given.buffered_bytes.as_usize() / threads;
     settings.limits = limits;
     settings
+}
+
+/// Draws the secret of this start's lease ids.
+///
+/// # Errors
+/// If the system has no random numbers: with others, a client could guess the leases of another.
+pub(super) fn draw_lease_key() -> Result<LeaseKey, StartError> {
+    let mut key = [0; 16];
+    getrandom::fill(&mut key).map_err(StartError::Randomness)?;
+    Ok(LeaseKey::new(key))
 }

@@ -25,7 +25,7 @@ use crate::runtime::queues::manager::QueueManager;
 use crate::runtime::queues::opening::QueueOpener;
 use crate::runtime::queues::recovery;
 use crate::runtime::queues::registry::Registry;
-use crate::runtime::settings::settings;
+use crate::runtime::settings::{draw_lease_key, settings};
 use crate::runtime::status::{PanicGuard, Status};
 use crate::runtime::threads::commit::{self, Committer};
 use crate::runtime::threads::failure_hooks::FailureHooks;
@@ -86,9 +86,10 @@ impl Runtime {
             stop_sweeper: Some(stop_sweeper),
         };
         let jobs = runtime.spawn_readers(&end)?;
+        let lease_key = draw_lease_key()?;
         for (number, inbox) in receivers.into_iter().enumerate() {
             let tokens = Box::new(buckets.for_broker(number));
-            let broker = Broker::with_tokens(settings(config), tokens);
+            let broker = Broker::with_tokens(settings(config, lease_key), tokens);
             let (events, events_to_take) = crossbeam_channel::unbounded();
             let rounds = runtime.spawn_committers(number, &engine, events.clone(), &end)?;
             let channels = Channels {

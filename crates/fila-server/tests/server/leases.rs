@@ -1,6 +1,8 @@
 //! Leases: who has a message, for how long, and what happens when it is lost.
 
-use fila_proto::v1::{ExtendRequest, QueueSettings, WorkRequest};
+use std::collections::BTreeSet;
+
+use fila_proto::v1::{AckBatchRequest, ExtendRequest, QueueSettings, WorkRequest};
 use tonic::Code;
 
 use crate::common::pipes::Worker;
@@ -31,6 +33,39 @@ async fn a_late_ack_is_refused_and_the_other_delivery_stays() {
     assert_eq!((stats.depth, stats.lease_expired_total), (0, 1));
     let again = rig.ack("orders", &second).await;
     assert_refused(again, Code::FailedPrecondition, "LEASE_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn a_client_cannot_guess_the_lease_of_another() {
+    let mut rig = Rig::start().await;
+    for queue in ["orders", "own"] {
+        rig.create(queue).await;
+        for _ in 0..100 {
+            rig.enqueue(queue, "a", "x").await;
+        }
+    }
+    let mut deliveries = rig.consume("orders", 100).await;
+    let mut leases = BTreeSet::new();
+    while leases.len() < 100 {
+        leases.insert(deliveries.next().await.lease_id);
+    }
+    // The guesses: the neighbours of a lease that the client knows, and the leases of a queue of its own.
+    let known = *leases.first().unwrap();
+    let mut guesses: Vec<u64> = (1..400).map(|step| known.wrapping_add(step)).collect();
+    guesses.extend((1..400).map(|step| known.wrapping_sub(step)));
+    guesses.extend((1..100).map(|number| 1 << 40 | number));
+    let mut own = rig.consume("own", 100).await;
+    for _ in 0..100 {
+        guesses.push(own.next().await.lease_id);
+    }
+    let request = AckBatchRequest {
+        queue: "orders".to_owned(),
+        lease_ids: guesses.clone(),
+    };
+    let answer = soon(rig.messages.ack_batch(request)).await.unwrap();
+    assert_eq!(answer.into_inner().refused.len(), guesses.len());
+    let stats = rig.stats("orders").await;
+    assert_eq!((stats.leased, stats.acked_total), (100, 0));
 }
 
 #[tokio::test]
