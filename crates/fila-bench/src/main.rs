@@ -4,15 +4,20 @@
 //! ```text
 //! cargo build --release -p fila-cli && cargo run --release -p fila-bench -- speed
 //! cargo run --release -p fila-bench -- flood       one FIFO against a fair share for each tenant
+//! cargo run --release -p fila-bench -- law         a noisy tenant: what the others notice of it
+//! cargo run --release -p fila-bench -- attack      hostile clients: memory, and honest clients
 //! scripts/deep-backlog                 five million messages within 256 MiB
 //! cargo run --release -p fila-bench --features peers -- compare        other brokers on the same work
 //! scripts/profile                      where the processor time of a message goes
 //! ```
 
+mod attack;
 mod backlog;
 mod client;
 mod compare;
 mod flood;
+mod honest;
+mod law;
 mod live;
 mod overload;
 mod policies;
@@ -20,6 +25,7 @@ mod profile;
 mod sdk;
 mod server;
 mod speed;
+mod wire;
 
 use clap::{Parser, Subcommand};
 use tokio::runtime::Builder;
@@ -33,12 +39,16 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Scenario {
+    /// Hostile clients: the server's memory under each attack, and what honest clients notice of it
+    Attack(attack::AttackArguments),
     /// A backlog much larger than memory: fills it, restarts the server, drains it; checks order, fairness and memory
     Backlog(backlog::BacklogArguments),
     /// Fila, NATS JetStream, Redis Streams and RabbitMQ on the same work, in the same run
     Compare(compare::CompareArguments),
     /// One tenant floods a queue: how long messages of the others wait, in one FIFO and with a share for each tenant
     Flood(flood::FloodArguments),
+    /// A noisy tenant beside quiet ones: their refusals, and their latency compared with the same load on another server
+    Law(law::LawArguments),
     /// More load than the server can take: checks memory, refusals, the service of a quiet tenant, and the recovery
     Overload(overload::OverloadArguments),
     /// The cost of hooks and throttles, the accuracy of rates, and the latency of live traffic during failures and redrives
@@ -60,8 +70,10 @@ fn main() -> anyhow::Result<()> {
             runtime.worker_threads(arguments.threads.max(1));
             runtime
         }
-        Scenario::Backlog(_)
+        Scenario::Attack(_)
+        | Scenario::Backlog(_)
         | Scenario::Flood(_)
+        | Scenario::Law(_)
         | Scenario::Overload(_)
         | Scenario::Policies(_)
         | Scenario::Profile(_)
@@ -73,9 +85,11 @@ fn main() -> anyhow::Result<()> {
 
 async fn run(scenario: Scenario) -> anyhow::Result<()> {
     match scenario {
+        Scenario::Attack(arguments) => attack::run(arguments).await,
         Scenario::Backlog(arguments) => backlog::run(arguments).await,
         Scenario::Compare(arguments) => Box::pin(compare::run(arguments)).await,
         Scenario::Flood(arguments) => flood::run(arguments).await,
+        Scenario::Law(arguments) => law::run(arguments).await,
         Scenario::Overload(arguments) => overload::run(arguments).await,
         Scenario::Policies(arguments) => policies::run(arguments).await,
         Scenario::Profile(arguments) => profile::run(arguments).await,

@@ -1,9 +1,13 @@
 //! The server under test: the real program, in its own process.
 
-use std::io::{BufRead, BufReader};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
@@ -12,29 +16,85 @@ use anyhow::{Context, bail};
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
+    log_reader: Option<LogReader>,
+}
+
+/// Reads the server's log until it is told to stop, and keeps the pipe open then.
+#[derive(Debug)]
+struct LogReader {
+    stop: Arc<AtomicBool>,
+    _thread: JoinHandle<ChildStderr>,
+}
+
+impl LogReader {
+    fn of(mut log: ChildStderr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while !stopped.load(Ordering::Relaxed) && matches!(log.read(&mut bytes), Ok(1..)) {}
+            log
+        });
+        Self {
+            stop,
+            _thread: thread,
+        }
+    }
+}
+
+/// How to start a server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StartOptions<'a> {
+    /// The program; the one in this program's directory if absent.
+    pub(crate) program: Option<&'a Path>,
+    pub(crate) settings: &'a [String],
+    /// Additional environment variables.
+    pub(crate) variables: &'a [(&'a str, &'a Path)],
+    pub(crate) log: ServerLog,
+}
+
+/// The destination of the server's log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum ServerLog {
+    /// Warnings, to this program's standard error.
+    #[default]
+    Shown,
+    /// Warnings, to nowhere.
+    Discarded,
+    /// Everything, into a pipe that is read until [`Server::stop_reading_its_log`].
+    Read,
 }
 
 impl Server {
     /// Starts the program in this program's directory, on a free port.
     pub(crate) fn start(data: &Path, settings: &[String]) -> anyhow::Result<Self> {
-        Self::start_with(data, settings, &[])
+        let options = StartOptions {
+            settings,
+            ..StartOptions::default()
+        };
+        Self::start_with(data, options)
     }
 
-    /// Starts it with these additional environment variables.
-    pub(crate) fn start_with(
-        data: &Path,
-        settings: &[String],
-        variables: &[(&str, &Path)],
-    ) -> anyhow::Result<Self> {
-        let program = program()?;
+    /// Starts a program on a free port.
+    pub(crate) fn start_with(data: &Path, options: StartOptions<'_>) -> anyhow::Result<Self> {
+        let program = match options.program {
+            Some(program) => program.to_owned(),
+            None => program()?,
+        };
+        let (level, log) = match options.log {
+            ServerLog::Shown => ("warn", Stdio::inherit()),
+            ServerLog::Discarded => ("warn", Stdio::null()),
+            ServerLog::Read => ("debug", Stdio::piped()),
+        };
         let mut command = Command::new(&program);
         command
-            .args(["server", "--address", "127.0.0.1:0", "--log", "warn"])
+            .args(["server", "--address", "127.0.0.1:0", "--log", level])
             .arg("--data")
             .arg(data)
-            .envs(variables.iter().copied())
+            .envs(options.variables.iter().copied())
+            .stderr(log)
             .stdout(Stdio::piped());
-        for setting in settings {
+        for setting in options.settings {
             command.arg("--set").arg(setting);
         }
         let mut child = command
@@ -49,8 +109,42 @@ impl Server {
         };
         Ok(Self {
             address: format!("http://{address}"),
+            log_reader: child.stderr.take().map(LogReader::of),
             child,
         })
+    }
+
+    /// Leaves its log unread from now on, in a pipe that stays open.
+    pub(crate) fn stop_reading_its_log(&self) {
+        if let Some(reader) = &self.log_reader {
+            reader.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns its address without the scheme, for plain sockets.
+    pub(crate) fn socket(&self) -> &str {
+        self.address.trim_start_matches("http://")
+    }
+
+    /// Makes the peak of its memory begin again at the current value.
+    pub(crate) fn reset_peak(&self) -> anyhow::Result<()> {
+        let path = format!("/proc/{}/clear_refs", self.child.id());
+        std::fs::write(&path, "5").with_context(|| path)
+    }
+
+    /// Asks it to shut down, and tells whether it has ended within this time.
+    pub(crate) async fn terminate(&mut self, within: Duration) -> anyhow::Result<bool> {
+        let id = i32::try_from(self.child.id())?;
+        let id = rustix::process::Pid::from_raw(id).context("a process has an id")?;
+        rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
+        let asked = Instant::now();
+        while asked.elapsed() < within {
+            if self.child.try_wait()?.is_some() {
+                return Ok(true);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(false)
     }
 
     /// Returns the id of its process.
@@ -100,6 +194,35 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns the values that a server has with these settings, by `section.key`.
+pub(crate) fn configuration(
+    program: Option<&Path>,
+    settings: &[String],
+) -> anyhow::Result<HashMap<String, String>> {
+    let program = match program {
+        Some(program) => program.to_owned(),
+        None => self::program()?,
+    };
+    let mut command = Command::new(program);
+    command.args(["server", "--print-config"]);
+    for setting in settings {
+        command.arg("--set").arg(setting);
+    }
+    let printed = String::from_utf8(command.output()?.stdout)?;
+    let mut section = String::new();
+    let mut values = HashMap::new();
+    for line in printed.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']').to_owned();
+        } else if let Some((key, value)) = line.split_once(" = ")
+            && !key.starts_with('#')
+        {
+            values.insert(format!("{section}.{key}"), value.to_owned());
+        }
+    }
+    Ok(values)
 }
 
 fn program() -> anyhow::Result<PathBuf> {

@@ -25,7 +25,7 @@ pub(super) use super::books::QuietTimes;
 use super::books::{Books, QUIET};
 use super::traffic::{self, Keys, Plan};
 use crate::client;
-use crate::server::Server;
+use crate::server::{Server, StartOptions};
 
 pub(super) const QUEUE: &str = "q";
 
@@ -107,7 +107,12 @@ async fn start_server(directory: &Path, setup: &Setup) -> anyhow::Result<(Server
     let variables: Vec<_> = variables
         .map(|(name, path)| (*name, path.as_path()))
         .collect();
-    let server = Server::start_with(directory, &setup.settings, &variables)?;
+    let options = StartOptions {
+        settings: &setup.settings,
+        variables: &variables,
+        ..StartOptions::default()
+    };
+    let server = Server::start_with(directory, options)?;
     let channel = client::connect(&server.address).await?;
     let request = CreateQueueRequest {
         name: QUEUE.to_owned(),
