@@ -9,7 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand, ValueEnum};
 use fila_lua::{
-    EnqueueInput, FailureAction, FailureInput, Hook, HookError, Limits, Sandbox, Script,
+    AnswerError, EnqueueInput, FailureAction, FailureInput, Hook, HookError, Limits, Sandbox,
+    Script,
 };
 use fila_server::config::ByteSize;
 use serde::{Deserialize, Serialize};
@@ -183,6 +184,9 @@ struct Tried {
     hook: &'static str,
     #[serde(flatten)]
     answer: Answer,
+    /// The number that the broker would bring into range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adjusted: Option<String>,
     mean_us: f64,
     instructions: u64,
     memory_bytes: usize,
@@ -267,7 +271,7 @@ fn try_hook(
 ) -> Result<Tried, HookError> {
     let config = config.clone();
     let mut sandbox = Sandbox::with_seed(script, move |key: &str| config.get(key).cloned(), 0);
-    let answer = ask(&mut sandbox, hook, message)?;
+    let (answer, adjusted) = ask(&mut sandbox, hook, message)?;
     let memory_bytes = sandbox.memory();
     // The first call creates the sandbox, so it does not count.
     let began = Instant::now();
@@ -280,13 +284,20 @@ fn try_hook(
     Ok(Tried {
         hook: hook.name(),
         answer,
+        adjusted: adjusted.map(|it| it.to_string()),
         mean_us: (took.as_secs_f64() * 1e8 / f64::from(calls)).round() / 100.0,
         instructions: sandbox.cost().instructions,
         memory_bytes,
     })
 }
 
-fn ask(sandbox: &mut Sandbox, hook: Hook, message: &Message) -> Result<Answer, HookError> {
+/// Calls a hook, and returns its answer and the mistake that the broker would correct. A mistake that it could not
+/// correct is an error.
+fn ask(
+    sandbox: &mut Sandbox,
+    hook: Hook,
+    message: &Message,
+) -> Result<(Answer, Option<AnswerError>), HookError> {
     match hook {
         Hook::OnEnqueue => {
             let answer = sandbox.on_enqueue(&EnqueueInput {
@@ -294,11 +305,15 @@ fn ask(sandbox: &mut Sandbox, hook: Hook, message: &Message) -> Result<Answer, H
                 payload_size: message.payload_size,
                 queue: &message.queue,
             })?;
-            Ok(Answer::Scheduling {
+            if let Some(mistake) = answer.mistake() {
+                return Err(mistake);
+            }
+            let scheduling = Answer::Scheduling {
                 fairness_key: String::from_utf8_lossy(&answer.fairness_key).into_owned(),
                 weight: answer.weight,
                 throttle_keys: answer.throttle_keys,
-            })
+            };
+            Ok((scheduling, answer.adjusted))
         }
         Hook::OnFailure => {
             let answer = sandbox.on_failure(&FailureInput {
@@ -308,7 +323,7 @@ fn ask(sandbox: &mut Sandbox, hook: Hook, message: &Message) -> Result<Answer, H
                 queue: &message.queue,
                 error: &message.error,
             })?;
-            Ok(match answer {
+            let action = match answer.action {
                 FailureAction::Retry { delay } => Answer::Action {
                     action: "retry",
                     delay_ms: Some(values::millis(delay)),
@@ -317,7 +332,8 @@ fn ask(sandbox: &mut Sandbox, hook: Hook, message: &Message) -> Result<Answer, H
                     action: "dlq",
                     delay_ms: None,
                 },
-            })
+            };
+            Ok((action, answer.adjusted))
         }
     }
 }
@@ -349,6 +365,9 @@ fn text(tried: &[Tried]) -> String {
                     line("delay", &duration(Duration::from_millis(*delay)));
                 }
             }
+        }
+        if let Some(adjusted) = &it.adjusted {
+            line("brought in range", adjusted);
         }
         line(
             "mean time",

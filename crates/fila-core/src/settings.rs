@@ -67,7 +67,7 @@ impl Default for QueueSettings {
             delivery: Delivering::Running,
             keys: BTreeMap::new(),
             script: None,
-            hook_fallback: HookFallback::Default,
+            hook_fallback: HookFallback::LastGood,
             retry: RetryPolicy::default(),
             failure_hook: false,
         }
@@ -114,9 +114,9 @@ pub enum Delivering {
 #[serde(rename_all = "snake_case")]
 pub enum HookFallback {
     /// The default schedule.
-    #[default]
     Default,
-    /// The hook's last answer for the same headers; the default schedule if there is none.
+    /// The hook's last answer for the same headers, or for the producer's fairness key; that key if there is none.
+    #[default]
     LastGood,
     /// None: the broker refuses the message.
     Refuse,
@@ -303,7 +303,7 @@ mod tests {
             delivery: Delivering::Paused,
             keys: [(FairnessKey::new(vec![0, 255, b'a']).unwrap(), settings)].into(),
             script: Some("function on_enqueue(msg)\n  return {}\nend".into()),
-            hook_fallback: HookFallback::LastGood,
+            hook_fallback: HookFallback::Refuse,
             retry: RetryPolicy {
                 attempts_max: None,
                 backoff: Duration::from_millis(5),

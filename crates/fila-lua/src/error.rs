@@ -68,7 +68,7 @@ pub enum HookError {
     /// The script does not define it.
     #[error("the script defines no function `{0}`")]
     Missing(Hook),
-    /// Its answer is invalid.
+    /// Its answer cannot be used.
     #[error("`{hook}` returned {mistake}")]
     Answer {
         /// The hook.
@@ -76,6 +76,17 @@ pub enum HookError {
         /// The mistake in the answer.
         mistake: AnswerError,
     },
+}
+
+impl HookError {
+    /// Returns whether the script itself has failed. An answer that cannot be used is no failure: the headers of one
+    /// message may be its cause, so it says nothing about the next message.
+    pub const fn is_failure(&self) -> bool {
+        match self {
+            Self::Timeout { .. } | Self::Memory { .. } | Self::Failed(_) | Self::Missing(_) => true,
+            Self::Answer { .. } => false,
+        }
+    }
 }
 
 /// A mistake in the answer of a hook.

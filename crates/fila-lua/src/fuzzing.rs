@@ -9,7 +9,8 @@ use std::time::Duration;
 use mlua::{Lua, Value};
 
 use crate::{
-    EnqueueInput, FailureAction, FailureInput, Hook, HookError, Limits, Scheduling, Script,
+    EnqueueInput, FailureAction, FailureAnswer, FailureInput, Hook, HookError, Limits, Scheduling,
+    Script,
 };
 
 /// The longest error about an answer or a script, in bytes.
@@ -24,7 +25,7 @@ const DEPTH_MAX: usize = 4;
 /// script, whose hooks are called.
 ///
 /// # Panics
-/// If an accepted answer exceeds a limit, if the error of a rejected one is empty or too long, or if a hook gives two
+/// If an answer exceeds a limit, if the error of a rejected one is empty or too long, or if a hook gives two
 /// different answers to the same message.
 ///
 /// # Errors
@@ -40,15 +41,14 @@ pub fn hook_result(input: &[u8]) -> Result<(), String> {
         [0, b'e', values @ ..] => with_values(values, |values| {
             let [a, b, c, _] = values;
             let answer = Scheduling::parse([a, b, c], &limits);
-            let answer = answer.map_err(|error| error.to_string())?;
             check_scheduling(&answer, &limits);
-            Ok(())
+            usable(&answer)
         }),
         [0, b'f', values @ ..] => with_values(values, |values| {
             let [a, b, ..] = values;
-            let answer = FailureAction::parse([a, b], &limits);
+            let answer = FailureAnswer::parse([a, b], &limits);
             let answer = answer.map_err(|error| error.to_string())?;
-            check_failure(answer, &limits);
+            check_failure(&answer, &limits);
             Ok(())
         }),
         script => run(&String::from_utf8_lossy(script), &limits),
@@ -73,8 +73,16 @@ fn check_scheduling(answer: &Scheduling, limits: &Limits) {
     assert_eq!(different.len(), answer.throttle_keys.len(), "{answer:?}");
 }
 
-fn check_failure(answer: FailureAction, limits: &Limits) {
-    match answer {
+/// Returns the mistake in an answer that cannot be used as it is.
+fn usable(answer: &Scheduling) -> Result<(), String> {
+    match answer.mistake() {
+        Some(mistake) => Err(mistake.to_string()),
+        None => Ok(()),
+    }
+}
+
+fn check_failure(answer: &FailureAnswer, limits: &Limits) {
+    match answer.action {
         FailureAction::Retry { delay } => assert!(delay <= limits.delay, "{answer:?}"),
         FailureAction::DeadLetter => {}
     }
@@ -93,6 +101,7 @@ fn run(source: &str, limits: &Limits) -> Result<(), String> {
         };
         let answer = twice(|| script.try_enqueue(&input, settings).result)?;
         check_scheduling(&answer, limits);
+        usable(&answer)?;
     }
     if script.defines(Hook::OnFailure) {
         let input = FailureInput {
@@ -103,7 +112,7 @@ fn run(source: &str, limits: &Limits) -> Result<(), String> {
             error: "boom",
         };
         let answer = twice(|| script.try_failure(&input, settings).result)?;
-        check_failure(answer, limits);
+        check_failure(&answer, limits);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 #![doc = include_str!("../README.md")]
 
+mod answer;
 mod breaker;
 mod error;
 mod fault;
@@ -17,9 +18,10 @@ mod script;
 mod vm;
 mod watch;
 
+pub use answer::{AnswerPart, FailureAction, FailureAnswer, Scheduling, Unusable};
 pub use breaker::{Breaker, BreakerState};
 pub use error::{AnswerError, Fault, HookError, ScriptError};
-pub use hook::{EnqueueInput, FailureAction, FailureInput, Hook, Scheduling};
+pub use hook::{EnqueueInput, FailureInput, Hook};
 pub use limits::Limits;
 pub use sandbox::{Cost, Sandbox, Settings};
 pub use script::{Script, Trial};

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use mlua::{IntoLuaMulti, Lua, Table, Value};
 
+use crate::answer::mistake;
 use crate::fault;
-use crate::hook::mistake;
 use crate::meter::Stop;
 use crate::vm::{Entry, Outcome, Vm};
 use crate::watch::Watch;
 use crate::{
-    EnqueueInput, FailureAction, FailureInput, Fault, Hook, HookError, Scheduling, Script,
+    EnqueueInput, FailureAnswer, FailureInput, Fault, Hook, HookError, Scheduling, Script,
 };
 
 /// Runtime configuration, as scripts read it by `fila.get`.
@@ -81,32 +81,32 @@ impl Sandbox {
         }
     }
 
-    /// Calls `on_enqueue`, which decides how the broker schedules a message.
+    /// Calls `on_enqueue`, which decides how the broker schedules a message. The answer names the fields that cannot be
+    /// used.
     ///
     /// # Errors
-    /// If the script does not define `on_enqueue`, fails, exceeds a limit, or returns an invalid answer.
+    /// If the script does not define `on_enqueue`, fails, exceeds a limit, or returns no table.
     pub fn on_enqueue(&mut self, input: &EnqueueInput<'_>) -> Result<Scheduling, HookError> {
         let fields = self.ask(Hook::OnEnqueue, |lua| {
             let size = i64::try_from(input.payload_size).unwrap_or(i64::MAX);
             let queue = lua.create_string(input.queue)?;
             Ok((table(lua, input.headers)?, size, queue))
         })?;
-        Scheduling::parse(fields, self.script.limits())
-            .map_err(|mistake| wrong(Hook::OnEnqueue, mistake))
+        Ok(Scheduling::parse(fields, self.script.limits()))
     }
 
     /// Calls `on_failure`, which decides what the broker does with a message that has failed.
     ///
     /// # Errors
-    /// If the script does not define `on_failure`, fails, exceeds a limit, or returns an invalid answer.
-    pub fn on_failure(&mut self, input: &FailureInput<'_>) -> Result<FailureAction, HookError> {
+    /// If the script does not define `on_failure`, fails, exceeds a limit, or returns an answer that cannot be used.
+    pub fn on_failure(&mut self, input: &FailureInput<'_>) -> Result<FailureAnswer, HookError> {
         let fields = self.ask(Hook::OnFailure, |lua| {
             let id = lua.create_string(input.id)?;
             let queue = lua.create_string(input.queue)?;
             let error = lua.create_string(input.error)?;
             Ok((table(lua, input.headers)?, id, input.attempts, queue, error))
         })?;
-        FailureAction::parse(fields, self.script.limits())
+        FailureAnswer::parse(fields, self.script.limits())
             .map_err(|mistake| wrong(Hook::OnFailure, mistake))
     }
 

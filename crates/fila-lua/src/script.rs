@@ -10,7 +10,7 @@ use crate::fault;
 use crate::meter::{Stop, processor_time};
 use crate::vm::{Entry, Outcome, Vm};
 use crate::{
-    Cost, EnqueueInput, FailureAction, FailureInput, Fault, Hook, HookError, Limits, Sandbox,
+    Cost, EnqueueInput, FailureAnswer, FailureInput, Fault, Hook, HookError, Limits, Sandbox,
     Scheduling, ScriptError, Settings,
 };
 
@@ -128,7 +128,7 @@ impl Script {
         &self,
         input: &FailureInput<'_>,
         settings: impl Settings,
-    ) -> Trial<FailureAction> {
+    ) -> Trial<FailureAnswer> {
         let mut sandbox = Sandbox::with_seed(self, settings, 0);
         let result = sandbox.on_failure(input);
         let cost = sandbox.cost();

@@ -40,7 +40,7 @@ macro_rules! queue_settings {
                 "By how much a wait may be longer or shorter, from 0 to 100 percent";
             script: String, script, script, default "none",
                 "The queue's hooks in Lua: `on_enqueue`, `on_failure` or both";
-            hook_fallback: HookFallback, hook_fallback, hook_fallback, default "default",
+            hook_fallback: HookFallback, hook_fallback, hook_fallback, default "last_good",
                 "What the broker does when `on_enqueue` fails";
         }
     };

@@ -152,6 +152,8 @@ const HOOK: &[Figure<HookFigures>] = figures! {
     Counter "fila_hook_calls", "Calls of hooks", |hook| hook.calls;
     Counter "fila_hook_failures", "Failed calls of hooks", |hook| hook.failures;
     Counter "fila_hook_fallbacks", "Messages that got the fallback in place of a hook's answer", |hook| hook.fallbacks;
+    Counter "fila_hook_adjusted", "Answers of hooks with a number that was brought into range", |hook| hook.adjusted;
+    Counter "fila_hook_unusable", "Answers of hooks that could not be used, or not all of them", |hook| hook.unusable;
     Counter "fila_hook_busy" Seconds, "Duration of all calls of hooks, together", |hook| hook.busy;
 };
 

@@ -53,6 +53,15 @@ pub(super) fn inspect(queue: &QueueInfo) -> String {
             text += &format!("  {line}\n");
         }
         for hook in &queue.hooks {
+            let (adjusted, unusable) = (hook.adjusted_total, hook.unusable_total);
+            if adjusted > 0 || unusable > 0 {
+                text += &format!(
+                    "  {}: {} answers brought into range, {} could not be used\n",
+                    hook.name,
+                    count(adjusted),
+                    count(unusable)
+                );
+            }
             if let Some(error) = &hook.last_error {
                 text += &format!("  {} failed last: {}\n", hook.name, printable(error));
             }

@@ -106,7 +106,7 @@ fn what_is_wrong_is_said_with_its_line() {
         ),
         (
             "an answer that is none",
-            "function on_enqueue(msg) return { weight = 0 } end",
+            "function on_enqueue(msg) return { weight = 'x' } end",
             None,
         ),
         ("a message that is no JSON", BOTH, Some("{\"headers\": ")),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fila_lua::FailureAction;
+use fila_lua::{AnswerPart, FailureAction, FailureAnswer};
 
-use crate::{SCHEDULE, enqueue, failure, returning, text};
+use crate::{SCHEDULE, answer, enqueue, failure, returning, text};
 
 /// Answers of `on_enqueue` and their errors.
 #[test]
@@ -35,36 +35,12 @@ fn answers_that_are_none_are_explained() {
             "returned a string that is not UTF-8 as `fairness_key`; a string of UTF-8 is expected",
         ),
         (
-            "{ weight = 0 }",
-            "returned 0 as `weight`; a whole number from 1 to 65536 is expected, or nil for 1",
-        ),
-        (
-            "{ weight = -1 }",
-            "returned -1 as `weight`; a whole number from 1 to 65536 is expected, or nil for 1",
-        ),
-        (
-            "{ weight = 65537 }",
-            "returned 65537 as `weight`; a whole number from 1 to 65536 is expected, or nil for 1",
-        ),
-        (
-            "{ weight = 1.5 }",
-            "returned 1.5 as `weight`; a whole number from 1 to 65536 is expected, or nil for 1",
-        ),
-        (
             "{ weight = 0/0 }",
             "returned NaN as `weight`; a whole number from 1 to 65536 is expected, or nil for 1",
         ),
         (
-            "{ weight = 1/0 }",
-            "returned inf as `weight`; a whole number from 1 to 65536 is expected, or nil for 1",
-        ),
-        (
             "{ weight = '3' }",
             "returned \"3\" as `weight`; a whole number from 1 to 65536 is expected, or nil for 1",
-        ),
-        (
-            "{ weight = math.maxinteger }",
-            "returned 9223372036854775807 as `weight`; a whole number from 1 to 65536 is expected, or nil for 1",
         ),
         (
             "{ throttle_keys = 'a' }",
@@ -135,10 +111,118 @@ fn the_last_header_of_a_name_counts() {
     assert_eq!(text(&found), "b");
 }
 
+/// Numbers out of range, and the numbers that are taken instead.
+#[test]
+fn weights_are_brought_into_range() {
+    for (weight, nearest, found) in [
+        ("0", 1, "0"),
+        ("-1", 1, "-1"),
+        ("0.2", 1, "0.2"),
+        ("-0.0", 1, "-0"),
+        ("1.4", 1, "1.4"),
+        ("1.5", 2, "1.5"),
+        ("65536.4", 65_536, "65536.4"),
+        ("65537", 65_536, "65537"),
+        ("70000", 65_536, "70000"),
+        ("1e300", 65_536, "1"),
+        ("1/0", 65_536, "inf"),
+        ("-1/0", 1, "-inf"),
+        ("math.maxinteger", 65_536, "9223372036854775807"),
+        ("math.mininteger", 1, "-9223372036854775808"),
+    ] {
+        let answer = format!("{{ fairness_key = 'k', weight = {weight} }}");
+        let taken = enqueue(&returning(&answer), &[]).unwrap();
+        assert_eq!((taken.weight, text(&taken)), (nearest, "k"), "{weight}");
+        let adjusted = taken.adjusted.unwrap().to_string();
+        assert!(adjusted.starts_with(found), "{weight}: {adjusted}");
+        let said = " as `weight`; a whole number from 1 to 65536 is expected, or nil for 1";
+        assert!(adjusted.ends_with(said), "{weight}: {adjusted}");
+    }
+    for weight in ["1", "7.0", "65536"] {
+        let taken = enqueue(&returning(&format!("{{ weight = {weight} }}")), &[]).unwrap();
+        assert_eq!(taken.adjusted, None, "{weight}");
+    }
+}
+
+/// A part that cannot be used costs the answer that part alone.
+#[test]
+fn the_other_parts_of_an_answer_hold() {
+    use AnswerPart::{FairnessKey, ThrottleCount, ThrottleKey, ThrottleList, Weight};
+    let many = "{'1','2','3','4','5','6','7','8','9','10','11','12','13','14','15','16','17'}";
+    for (change, part, expected) in [
+        (
+            "fairness_key = ('x'):rep(257)",
+            FairnessKey,
+            ("default", 3, &["a"][..]),
+        ),
+        ("fairness_key = {}", FairnessKey, ("default", 3, &["a"])),
+        ("weight = 0/0", Weight, ("k", 1, &["a"])),
+        ("weight = '3'", Weight, ("k", 1, &["a"])),
+        ("throttle_keys = 'a'", ThrottleList, ("k", 3, &[])),
+        (
+            &format!("throttle_keys = {many}"),
+            ThrottleCount,
+            ("k", 3, &[]),
+        ),
+        ("throttle_keys = { '', 'b' }", ThrottleKey, ("k", 3, &["b"])),
+        (
+            "throttle_keys = { ('x'):rep(257), 'b' }",
+            ThrottleKey,
+            ("k", 3, &["b"]),
+        ),
+        (
+            "throttle_keys = { 7, 'b', false, n = 2 }",
+            ThrottleKey,
+            ("k", 3, &["b"]),
+        ),
+    ] {
+        let source = format!(
+            "function on_enqueue(msg)
+               local answer = {{ fairness_key = 'k', weight = 3, throttle_keys = {{ 'a' }} }}
+               answer.{change}
+               return answer
+             end"
+        );
+        let found = answer(&source, &[]).unwrap();
+        let keys: Vec<&str> = found.throttle_keys.iter().map(String::as_str).collect();
+        assert_eq!(
+            (text(&found), found.weight, &keys[..]),
+            expected,
+            "{change}"
+        );
+        let parts: Vec<AnswerPart> = found.unusable.iter().map(|it| it.part).collect();
+        assert_eq!((parts, found.adjusted), (vec![part], None), "{change}");
+    }
+}
+
+/// Headers that make the answer of the documentation's script invalid.
+#[test]
+fn no_header_makes_the_example_for_enqueueing_fail() {
+    let long = "x".repeat(257);
+    for priority in [
+        "0", "1.5", "70000", "-1", "nan", "inf", "", "1e999", "-1e999", "0x10", "x", &long,
+    ] {
+        for (tenant, endpoint) in [("acme", ""), (&*long, "api"), ("", &*long)] {
+            let headers = [
+                ("tenant", tenant),
+                ("priority", priority),
+                ("endpoint", endpoint),
+            ];
+            let found = answer(SCHEDULE, &headers).unwrap();
+            assert!((1..=65_536).contains(&found.weight), "{headers:?}");
+            assert_ne!(found.unusable, [], "{headers:?}");
+        }
+    }
+}
+
 #[test]
 fn failures_have_one_of_two_ends() {
     let answer = |answer: &str| failure(&format!("function on_failure() return {answer} end"), 1);
-    let retry = |delay| Ok(FailureAction::Retry { delay });
+    let plain = |action| {
+        let adjusted = None;
+        Ok(FailureAnswer { action, adjusted })
+    };
+    let retry = |delay| plain(FailureAction::Retry { delay });
     assert_eq!(answer("{ action = 'retry' }"), retry(Duration::ZERO));
     assert_eq!(
         answer("{ action = 'retry', delay_ms = 1500 }"),
@@ -154,7 +238,7 @@ fn failures_have_one_of_two_ends() {
     );
     assert_eq!(
         answer("{ action = 'dlq', delay_ms = 'ignored' }"),
-        Ok(FailureAction::DeadLetter)
+        plain(FailureAction::DeadLetter)
     );
     for (mistaken, said) in [
         (
@@ -179,19 +263,29 @@ fn failures_have_one_of_two_ends() {
             format!("`on_failure` {said}")
         );
     }
-    for delay in [
-        "-1",
-        "-0.001",
-        "0/0",
-        "1/0",
-        "-1/0",
-        "'5'",
-        "{}",
-        "math.maxinteger",
-        "1e300",
-    ] {
+    let said =
+        "as `delay_ms`; a number of milliseconds from 0 to 31536000000 is expected, or nil for 0";
+    for delay in ["0/0", "'5'", "{}"] {
         let error = answer(&format!("{{ action = 'retry', delay_ms = {delay} }}")).unwrap_err();
-        let said = "as `delay_ms`; a number of milliseconds from 0 to 31536000000 is expected, or nil for 0";
         assert!(error.to_string().ends_with(said), "{delay}: {error}");
+        assert!(!error.is_failure(), "{delay}");
     }
+    let max = Duration::from_secs(365 * 24 * 3600);
+    for (delay, nearest) in [
+        ("-1", Duration::ZERO),
+        ("-0.001", Duration::ZERO),
+        ("-1/0", Duration::ZERO),
+        ("math.mininteger", Duration::ZERO),
+        ("1/0", max),
+        ("math.maxinteger", max),
+        ("1e300", max),
+    ] {
+        let taken = answer(&format!("{{ action = 'retry', delay_ms = {delay} }}")).unwrap();
+        let expected = FailureAction::Retry { delay: nearest };
+        assert_eq!(taken.action, expected, "{delay}");
+        let adjusted = taken.adjusted.unwrap().to_string();
+        assert!(adjusted.ends_with(said), "{delay}: {adjusted}");
+    }
+    let zero = answer("{ action = 'retry', delay_ms = -0.0 }");
+    assert_eq!(zero, retry(Duration::ZERO));
 }

@@ -57,10 +57,13 @@ fn the_example_for_throttling_works() {
 #[test]
 fn the_example_for_failures_retries_and_gives_up() {
     let delay = Duration::from_millis(1000);
-    assert_eq!(failure(RETRY, 1).unwrap(), FailureAction::Retry { delay });
     assert_eq!(
-        failure(RETRY, 2).unwrap(),
+        failure(RETRY, 1).unwrap().action,
+        FailureAction::Retry { delay }
+    );
+    assert_eq!(
+        failure(RETRY, 2).unwrap().action,
         FailureAction::Retry { delay: 2 * delay }
     );
-    assert_eq!(failure(RETRY, 3).unwrap(), FailureAction::DeadLetter);
+    assert_eq!(failure(RETRY, 3).unwrap().action, FailureAction::DeadLetter);
 }

@@ -8,7 +8,7 @@ mod scripts;
 use std::time::Duration;
 
 use fila_lua::{
-    EnqueueInput, FailureAction, FailureInput, HookError, Limits, Sandbox, Scheduling, Script,
+    EnqueueInput, FailureAnswer, FailureInput, HookError, Limits, Sandbox, Scheduling, Script,
 };
 
 const SCHEDULE: &str = r#"
@@ -55,7 +55,16 @@ fn headers(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     owned.collect()
 }
 
+/// Calls `on_enqueue`; an answer with a part that cannot be used is an error.
 fn enqueue(source: &str, pairs: &[(&str, &str)]) -> Result<Scheduling, HookError> {
+    let answer = answer(source, pairs)?;
+    match answer.mistake() {
+        Some(mistake) => Err(mistake),
+        None => Ok(answer),
+    }
+}
+
+fn answer(source: &str, pairs: &[(&str, &str)]) -> Result<Scheduling, HookError> {
     let input = EnqueueInput {
         headers: &headers(pairs),
         payload_size: 1234,
@@ -64,7 +73,7 @@ fn enqueue(source: &str, pairs: &[(&str, &str)]) -> Result<Scheduling, HookError
     Sandbox::new(&compile(source), |_: &str| None).on_enqueue(&input)
 }
 
-fn failure(source: &str, attempts: u32) -> Result<FailureAction, HookError> {
+fn failure(source: &str, attempts: u32) -> Result<FailureAnswer, HookError> {
     let input = FailureInput {
         headers: &headers(&[("tenant", "acme")]),
         id: "0190a5c2-0000-7000-8000-000000000001",

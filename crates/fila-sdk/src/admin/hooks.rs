@@ -20,17 +20,21 @@ pub struct HookInfo {
     pub failures_in_a_row: u32,
     /// How often the broker has called it.
     pub calls_total: u64,
-    /// How many calls returned no usable answer.
+    /// How many calls failed.
     pub failures_total: u64,
     /// How many messages got the fallback.
     pub fallbacks_total: u64,
+    /// How many answers had a number that the broker brought into range.
+    pub adjusted_total: u64,
+    /// How many answers the broker could not use, or not all of them. They do not count as failed calls.
+    pub unusable_total: u64,
     /// The sum of the times of all calls.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "busy_us_total", serialize_with = "crate::json::micros")
     )]
     pub busy_total: Duration,
-    /// The error of the last call that failed, with the line of the script.
+    /// The error of the last call that failed, with the line of the script, or of the last answer that could not be used.
     pub last_error: Option<String>,
     /// When the broker tries it again, while the broker does not call it.
     #[cfg_attr(
@@ -67,6 +71,8 @@ impl From<v1::HookInfo> for HookInfo {
             calls_total: wire.calls_total,
             failures_total: wire.failures_total,
             fallbacks_total: wire.fallbacks_total,
+            adjusted_total: wire.adjusted_total,
+            unusable_total: wire.unusable_total,
             busy_total: Duration::from_micros(wire.busy_us_total),
             last_error: Some(wire.last_error).filter(|error| !error.is_empty()),
             asked_again_in: wire.asked_again_in_ms.map(Duration::from_millis),

@@ -241,9 +241,9 @@ word_settings! {
     /// The broker's answer in place of `on_enqueue`, when the hook fails or its circuit breaker is open.
     HookFallback {
         /// Fairness key `default`, weight 1, no throttle keys
-        #[default]
         Default = "default",
-        /// The last answer for the same headers; without one, as `default`
+        /// The last answer for the same headers or fairness key; without one, the producer's fairness key
+        #[default]
         LastGood = "last_good",
         /// The broker refuses the message
         Refuse = "refuse",

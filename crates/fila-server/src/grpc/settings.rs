@@ -253,6 +253,8 @@ fn hook_info(figures: &HookFigures) -> v1::HookInfo {
         calls_total: figures.calls,
         failures_total: figures.failures,
         fallbacks_total: figures.fallbacks,
+        adjusted_total: figures.adjusted,
+        unusable_total: figures.unusable,
         busy_us_total: u64::try_from(figures.busy.as_micros()).unwrap_or(u64::MAX),
         last_error: figures.last_error.as_deref().unwrap_or_default().to_owned(),
         asked_again_in_ms: asked_again_in.map(millis),

@@ -8,7 +8,8 @@ use fila_core::{Judgement, NewMessage};
 use fila_lua::{Hook, Sandbox};
 use fila_store::StoredMessage;
 
-use super::queue_hooks::{About, Failed, QueueHooks, Verdict};
+use super::queue_hooks::QueueHooks;
+use super::verdict::{About, Failed, Verdict};
 
 /// Questions to a hook.
 #[derive(Clone, Debug)]

@@ -20,14 +20,17 @@
 //!
 //! Nothing here knows the store, the core's queues, gRPC or HTTP.
 
+mod deciding;
 mod job;
 mod last_good;
 mod pool;
 mod queue_hooks;
 mod sandbox_cache;
 mod stats;
+mod verdict;
 
 pub(crate) use job::{Answer, Job, Questions};
 pub(crate) use pool::Pool;
-pub(crate) use queue_hooks::{About, Failed, HookSettings, Program, QueueHooks, Verdict};
+pub(crate) use queue_hooks::{HookSettings, Program, QueueHooks};
 pub use stats::{HookFigures, HookState};
+pub(crate) use verdict::{About, Failed, Verdict};

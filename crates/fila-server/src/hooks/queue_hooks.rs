@@ -1,24 +1,17 @@
 //! The hooks of one queue: its script, its fallback, its statistics, and the permits of its jobs.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fila_core::{HookFallback, Judgement, NewMessage, QueueSettings};
-use fila_lua::{
-    Breaker, EnqueueInput, FailureAction, FailureInput, Hook, Limits, Sandbox, Scheduling, Script,
-    ScriptError,
-};
-use fila_store::{
-    DeathReason, FairnessKey, OutOfRange, Payload, QueueId, QueueName, Schedule, Sizes,
-    StoredMessage, ThrottleKey,
-};
+use fila_core::{HookFallback, QueueSettings};
+use fila_lua::{Breaker, Hook, Limits, Script, ScriptError};
+use fila_store::{QueueId, QueueName, ThrottleKey};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tracing::{error, info, warn};
+use tracing::error;
 
 use super::last_good::LastGood;
-use super::stats::{BreakerChange, HookFigures, HookState, HookStats};
+use super::stats::{HookFigures, HookState, HookStats};
 use crate::config::Config;
 
 /// Calls that may wait for the hook of one queue. At 10 ms for each message that is half a minute.
@@ -33,8 +26,8 @@ pub(crate) struct HookSettings {
     limits: Limits,
     breaker: Breaker,
     /// Scripts do not see a message with more headers, which might make them fail: the core rejects it.
-    headers_max: usize,
-    header_bytes_max: usize,
+    pub(super) headers_max: usize,
+    pub(super) header_bytes_max: usize,
     /// KiB of messages that may wait for the hook of one queue.
     waiting_kib: u32,
 }
@@ -114,21 +107,21 @@ impl Loaded {
 #[derive(Debug)]
 pub(crate) struct QueueHooks {
     pub(super) queue: QueueId,
-    name: QueueName,
-    program: Program,
-    fallback: HookFallback,
-    settings: Arc<HookSettings>,
+    pub(super) name: QueueName,
+    pub(super) program: Program,
+    pub(super) fallback: HookFallback,
+    pub(super) settings: Arc<HookSettings>,
     /// Kept as long as the script.
-    records: Arc<Records>,
+    pub(super) records: Arc<Records>,
     /// Kept as long as the queue has a script.
     permits: Arc<Permits>,
 }
 
 #[derive(Debug)]
-struct Records {
-    on_enqueue: HookStats,
-    on_failure: HookStats,
-    last_good: LastGood,
+pub(super) struct Records {
+    pub(super) on_enqueue: HookStats,
+    pub(super) on_failure: HookStats,
+    pub(super) last_good: LastGood,
 }
 
 /// Bounds on the jobs of a queue, those that run included.
@@ -137,92 +130,6 @@ struct Permits {
     calls: Arc<Semaphore>,
     failures: Arc<Semaphore>,
     kib: Arc<Semaphore>,
-}
-
-/// Converts the answer of `on_enqueue`, which `fila-lua` has checked. An empty key is the default one, as on the wire.
-fn schedule_of(answer: Scheduling) -> Result<Schedule, OutOfRange> {
-    let Scheduling {
-        fairness_key,
-        weight,
-        throttle_keys,
-    } = answer;
-    Ok(Schedule {
-        fairness_key: if fairness_key.is_empty() {
-            FairnessKey::default()
-        } else {
-            FairnessKey::new(fairness_key)?
-        },
-        weight: NonZeroU32::new(weight).unwrap_or(NonZeroU32::MIN),
-        throttle_keys: throttle_keys
-            .iter()
-            .map(|key| ThrottleKey::parse(key))
-            .collect::<Result<_, _>>()?,
-    })
-}
-
-/// The answer of `on_enqueue`, or of the fallback, about a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The message gets this schedule.
-    Scheduled(Schedule),
-    /// The broker rejects the message.
-    Refused(Arc<str>),
-    /// The hook was not called: the broker rejects the message for another reason.
-    Unasked,
-}
-
-impl Verdict {
-    /// Applies the verdict, in place of the schedule that the producer gave.
-    pub(crate) fn apply(self, message: &mut NewMessage) {
-        match self {
-            Self::Scheduled(schedule) => message.schedule = schedule,
-            Self::Refused(error) => message.refusal = Some(error),
-            Self::Unasked => {}
-        }
-    }
-}
-
-/// A message as `on_enqueue` sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct About<'a> {
-    pub(crate) headers: &'a [(String, String)],
-    pub(crate) sizes: Sizes,
-}
-
-impl<'a> From<&'a NewMessage> for About<'a> {
-    fn from(message: &'a NewMessage) -> Self {
-        Self {
-            headers: message.payload.headers(),
-            sizes: message.payload.sizes(),
-        }
-    }
-}
-
-impl About<'_> {
-    /// Returns about how many bytes of memory the message takes while it waits.
-    pub(crate) fn bytes(&self) -> usize {
-        NewMessage::OVERHEAD_BYTES + self.sizes.headers as usize + self.sizes.body as usize
-    }
-}
-
-/// A dead letter on its way back, with its headers and without its body.
-impl<'a> From<&'a StoredMessage> for About<'a> {
-    fn from(message: &'a StoredMessage) -> Self {
-        Self {
-            headers: message.payload.as_ref().map_or(&[], Payload::headers),
-            sizes: message.meta.sizes,
-        }
-    }
-}
-
-/// A failed message as `on_failure` sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct Failed {
-    pub(crate) headers: Vec<(String, String)>,
-    /// In the form that users see.
-    pub(crate) id: String,
-    pub(crate) attempts: u32,
-    pub(crate) error: Arc<str>,
 }
 
 /// The permit of a call. It belongs to the job, which may outlive its caller.
@@ -358,7 +265,7 @@ impl QueueHooks {
         hooks.filter(|hook| self.defines(*hook)).map(of).collect()
     }
 
-    fn stats(&self, hook: Hook) -> &HookStats {
+    pub(super) fn stats(&self, hook: Hook) -> &HookStats {
         match hook {
             Hook::OnEnqueue => &self.records.on_enqueue,
             Hook::OnFailure => &self.records.on_failure,
@@ -391,145 +298,5 @@ impl QueueHooks {
             self.records.on_failure.stood_in_for(1);
         }
         permit
-    }
-
-    /// Returns the fallback for each of these messages if the hook would not be called for any.
-    pub(crate) fn without_asking<'a, M>(
-        &self,
-        messages: &'a [M],
-        now: Instant,
-    ) -> Option<Vec<Verdict>>
-    where
-        About<'a>: From<&'a M>,
-    {
-        let is_shut = self.loaded().is_none() || self.records.on_enqueue.is_shut(now);
-        is_shut.then(|| {
-            let messages = messages.iter();
-            messages.map(|it| self.stand_in(it.into())).collect()
-        })
-    }
-
-    /// Calls `on_enqueue` for a message, or returns the fallback.
-    pub(super) fn schedule(
-        &self,
-        sandbox: &mut Sandbox,
-        message: About<'_>,
-        now: Instant,
-    ) -> Verdict {
-        let About { headers, sizes } = message;
-        if headers.len() > self.settings.headers_max
-            || sizes.headers as usize > self.settings.header_bytes_max
-        {
-            return Verdict::Unasked;
-        }
-        let stats = &self.records.on_enqueue;
-        if !stats.admits(now) {
-            return self.stand_in(message);
-        }
-        let answer = sandbox.on_enqueue(&EnqueueInput {
-            headers,
-            payload_size: sizes.body as usize,
-            queue: self.name.as_str(),
-        });
-        let took = sandbox.cost().elapsed;
-        let schedule = answer
-            .map_err(|error| error.to_string())
-            .and_then(|answer| schedule_of(answer).map_err(|error| error.to_string()));
-        match schedule {
-            Ok(schedule) => {
-                self.changed(Hook::OnEnqueue, stats.succeeded(took), None);
-                if self.fallback == HookFallback::LastGood {
-                    self.records.last_good.remember(headers, &schedule);
-                }
-                Verdict::Scheduled(schedule)
-            }
-            Err(error) => {
-                self.failed(Hook::OnEnqueue, now + took, took, &error);
-                self.stand_in(message)
-            }
-        }
-    }
-
-    /// Calls `on_failure` for a message. Without an answer the queue decides as without a hook: rejecting a failure
-    /// would lose the message.
-    pub(super) fn judge(&self, sandbox: &mut Sandbox, failed: &Failed, now: Instant) -> Judgement {
-        let stats = &self.records.on_failure;
-        if !stats.admits(now) {
-            stats.stood_in_for(1);
-            return Judgement::Default;
-        }
-        let answer = sandbox.on_failure(&FailureInput {
-            headers: &failed.headers,
-            id: &failed.id,
-            attempts: failed.attempts,
-            queue: self.name.as_str(),
-            error: &failed.error,
-        });
-        let took = sandbox.cost().elapsed;
-        match answer {
-            Ok(action) => {
-                self.changed(Hook::OnFailure, stats.succeeded(took), None);
-                match action {
-                    FailureAction::Retry { delay } => Judgement::Retry { delay },
-                    FailureAction::DeadLetter => Judgement::DeadLetter {
-                        reason: DeathReason::Hook,
-                    },
-                }
-            }
-            Err(error) => {
-                self.failed(Hook::OnFailure, now + took, took, &error.to_string());
-                stats.stood_in_for(1);
-                Judgement::Default
-            }
-        }
-    }
-
-    /// Returns whether `on_failure` would not be called now, and counts a fallback if so.
-    pub(crate) fn judges_without_asking(&self, now: Instant) -> bool {
-        let is_shut = self.loaded().is_none() || self.records.on_failure.is_shut(now);
-        if is_shut {
-            self.records.on_failure.stood_in_for(1);
-        }
-        is_shut
-    }
-
-    /// Counts a call that does not end as failed.
-    pub(super) fn given_up(&self, hook: Hook, now: Instant, waited: Duration) {
-        let error = format!("the hook did not end within {waited:?}; its thread was given up");
-        self.failed(hook, now, waited, &error);
-    }
-
-    pub(super) fn stand_in(&self, message: About<'_>) -> Verdict {
-        let last_error = self.records.on_enqueue.stood_in_for(1);
-        match self.fallback {
-            HookFallback::Default => Verdict::Scheduled(Schedule::default()),
-            HookFallback::LastGood => {
-                let known = self.records.last_good.find(message.headers);
-                Verdict::Scheduled(known.unwrap_or_default())
-            }
-            HookFallback::Refuse => Verdict::Refused(match (&self.program, last_error) {
-                (Program::Broken(error), _) => error.clone(),
-                (Program::Loaded(_), Some(error)) => error,
-                (Program::Loaded(_), None) => "it was not asked".into(),
-            }),
-        }
-    }
-
-    fn failed(&self, hook: Hook, now: Instant, took: Duration, error: &str) {
-        let change = self.stats(hook).failed(now, took, error.into());
-        self.changed(hook, change, Some(error));
-    }
-
-    /// Logs a change of the breaker: once for each change, not for each message.
-    fn changed(&self, hook: Hook, change: BreakerChange, error: Option<&str>) {
-        let hook = hook.name();
-        match change {
-            BreakerChange::None => {}
-            BreakerChange::Opened => warn!(
-                queue = %self.name, hook, error,
-                "the hook keeps failing and is not asked for a while; its fallback is in effect"
-            ),
-            BreakerChange::Closed => info!(queue = %self.name, hook, "the hook is asked again"),
-        }
     }
 }

@@ -36,9 +36,13 @@ pub struct HookFigures {
     pub failures: u64,
     /// Number of messages that got the fallback.
     pub fallbacks: u64,
+    /// Number of answers with a number that was brought into range.
+    pub adjusted: u64,
+    /// Number of answers that could not be used, or not all of them.
+    pub unusable: u64,
     /// The duration of all calls together.
     pub busy: Duration,
-    /// The error of the last failed call.
+    /// The error of the last failed call, or of the last answer that could not be used.
     pub last_error: Option<Arc<str>>,
 }
 
@@ -60,7 +64,18 @@ struct Totals {
     calls: u64,
     failures: u64,
     fallbacks: u64,
+    adjusted: u64,
+    unusable: u64,
     busy: Duration,
+}
+
+/// The answer of a call that has not failed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AnswerCheck {
+    /// Whether a number was brought into range.
+    pub(super) adjusted: bool,
+    /// Why the answer, or a part of it, could not be used.
+    pub(super) unusable: Option<Arc<str>>,
 }
 
 /// The change that a call made to the breaker.
@@ -102,10 +117,17 @@ impl HookStats {
         })
     }
 
-    pub(super) fn succeeded(&self, took: Duration) -> BreakerChange {
+    /// Records a call that returned. For the breaker it has succeeded, whatever it returned: the headers of one message
+    /// can make an answer invalid, and must not stop the hook for others.
+    pub(super) fn answered(&self, took: Duration, answer: AnswerCheck) -> BreakerChange {
         self.with(|state| {
             state.totals.calls += 1;
             state.totals.busy += took;
+            state.totals.adjusted += u64::from(answer.adjusted);
+            if let Some(mistake) = answer.unusable {
+                state.totals.unusable += 1;
+                state.last_error = Some(mistake);
+            }
             state.failures_in_a_row = 0;
             let before = state.breaker.state();
             state.breaker.succeeded();
@@ -156,6 +178,8 @@ impl HookStats {
             calls: state.totals.calls,
             failures: state.totals.failures,
             fallbacks: state.totals.fallbacks,
+            adjusted: state.totals.adjusted,
+            unusable: state.totals.unusable,
             busy: state.totals.busy,
             last_error: state.last_error.clone(),
         })
@@ -193,7 +217,8 @@ mod tests {
         assert_eq!(stats.read("on_enqueue", later).state, HookState::HalfOpen);
         assert!(stats.admits(later));
         assert!(stats.is_shut(later), "one is tried, the others are not");
-        assert_eq!(stats.succeeded(TOOK), BreakerChange::Closed);
+        let answered = stats.answered(TOOK, AnswerCheck::default());
+        assert_eq!(answered, BreakerChange::Closed);
         let figures = stats.read("on_enqueue", later);
         assert_eq!(figures.state, HookState::Closed);
         assert_eq!((figures.calls, figures.failures), (4, 3));
@@ -213,6 +238,26 @@ mod tests {
         let asked_again_in = Breaker::COOLDOWN - second;
         let shown = stats.read("on_enqueue", start + second);
         assert_eq!(shown.state, HookState::Open { asked_again_in });
+    }
+
+    #[test]
+    fn answers_that_cannot_be_used_do_not_open_it() {
+        let stats = HookStats::new(Breaker::default());
+        let now = Instant::now();
+        let wrong = AnswerCheck {
+            adjusted: true,
+            unusable: Some(error()),
+        };
+        for _ in 0..30 {
+            assert!(stats.admits(now));
+            let answered = stats.answered(TOOK, wrong.clone());
+            assert_eq!(answered, BreakerChange::None);
+        }
+        let figures = stats.read("on_enqueue", now);
+        assert_eq!(figures.state, HookState::Closed);
+        assert_eq!((figures.adjusted, figures.unusable), (30, 30));
+        assert_eq!((figures.calls, figures.failures), (30, 0));
+        assert_eq!(figures.last_error, Some(error()));
     }
 
     #[test]

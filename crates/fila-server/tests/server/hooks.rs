@@ -241,7 +241,8 @@ async fn the_configuration_is_read_as_it_is_when_the_message_comes() {
 #[tokio::test]
 async fn a_script_that_keeps_failing_is_bypassed_and_all_can_see_it() {
     let mut rig = Rig::start().await;
-    rig.create_with("orders", with_script(MOODY)).await;
+    rig.create_with("orders", with_fallback(MOODY, HookFallback::Default))
+        .await;
     // Twice is not three times.
     for message in [failing(), failing(), of_tenant("acme")] {
         rig.send("orders", message).await.unwrap();
@@ -345,7 +346,7 @@ async fn a_queue_may_keep_the_last_good_answer() {
     rig.send("orders", of_tenant("acme")).await.unwrap();
     assert_eq!(hook(&mut rig, "orders").await.state(), HookState::Open);
     let found = keys(&mut rig, "orders", 5).await;
-    assert_eq!(found, ["acme", "acme", "acme", "acme", "default"]);
+    assert_eq!(found, ["acme", "acme", "acme", "acme", "the producer's"]);
 }
 
 #[tokio::test]
@@ -430,7 +431,7 @@ async fn a_stored_script_that_no_longer_loads_does_not_keep_the_server_from_star
         "{shown:?}"
     );
     rig.send("orders", of_tenant("acme")).await.unwrap();
-    assert_eq!(keys(&mut rig, "orders", 1).await, ["default"]);
+    assert_eq!(keys(&mut rig, "orders", 1).await, ["the producer's"]);
     let refused = rig.send("strict", of_tenant("acme")).await;
     assert_refused(refused, Code::FailedPrecondition, "HOOK_FAILED");
     // It can be changed otherwise, and mended.

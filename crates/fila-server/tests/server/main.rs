@@ -12,6 +12,7 @@ mod dead_letters;
 mod explain;
 mod failure;
 mod hooks;
+mod hostile_headers;
 mod leases;
 mod messages;
 mod observing;

@@ -8,7 +8,8 @@ use fila_store::{
 use super::*;
 use crate::config::Config;
 use crate::hooks::job::Questions;
-use crate::hooks::queue_hooks::{Failed, HookSettings, QueueHooks, Verdict};
+use crate::hooks::queue_hooks::{HookSettings, QueueHooks};
+use crate::hooks::verdict::{Failed, Verdict};
 use crate::runtime_config::Entry;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -250,7 +251,8 @@ fn what_stands_in_for_an_answer_is_the_queues_choice() {
         .send_modify(|entries| *entries = Arc::new(entries.with(Arc::new(entry))));
     let asked = ["acme", "other", "acme", "other", "acme"];
     assert_eq!(rig.keys(&plain, &asked), ["default"; 5]);
-    let expected = ["acme", "default", "acme", "default", "acme"];
+    let own = "the producer's";
+    let expected = ["acme", own, "acme", own, "acme"];
     assert_eq!(rig.keys(&last_good, &asked), expected);
     let good = last_good.without_asking(&[message("acme")], Instant::now());
     let Some([Verdict::Scheduled(good)]) = good.as_deref() else {
@@ -364,7 +366,11 @@ fn failures_are_judged_and_without_an_answer_left_to_the_queue() {
     assert_eq!(figures.name, "on_failure");
     assert_eq!(
         (figures.calls, figures.failures, figures.fallbacks),
-        (5, 3, 4)
+        (6, 0, 4)
+    );
+    assert_eq!(
+        figures.unusable, 4,
+        "and none of them counts for the breaker"
     );
 }
 
