@@ -11,6 +11,7 @@ pub mod fuzzing;
 mod grpc;
 mod hooks;
 mod http;
+mod intake;
 mod message_id;
 mod metrics;
 pub mod runtime;

@@ -18,6 +18,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::intake::Receiving;
 use crate::runtime::{Handle, HookFigures, HookState, Info, QueueEntry, State};
 use crate::runtime_config::Entries;
 
@@ -91,6 +92,11 @@ const SERVER: &[Figure<ServerView>] = figures! {
     Gauge "fila_connections", "Open connections", |s| s.metrics.connections();
     Counter "fila_connections_refused", "Connections closed at once because limits.connections was reached",
         |s| s.metrics.connections_refused();
+    Gauge "fila_receiving" Bytes, "Requests that are being received", |s| s.metrics.receiving(Receiving::used);
+    Gauge "fila_receiving_budget" Bytes, "Most bytes of requests that are being received, by limits.receiving_bytes",
+        |s| s.metrics.receiving(Receiving::budget);
+    Counter "fila_receiving_refused", "Calls refused because there was no room for their requests, or they stalled",
+        |s| s.metrics.receiving(Receiving::refused);
     Gauge "fila_config_entries", "Entries of the runtime configuration", |s| s.config.len();
     Gauge "fila_config_size" Bytes, "Keys and values of the runtime configuration", |s| s.config.bytes();
     Counter "fila_config_changes", "Entries of the runtime configuration that were set or deleted",
@@ -174,6 +180,8 @@ pub(crate) struct Metrics {
     config_changes: AtomicU64,
     /// Absent in a runtime without a port.
     connections: OnceLock<Arc<ConnectionCounts>>,
+    /// Absent in a runtime without a port.
+    receiving: OnceLock<Arc<Receiving>>,
     /// By scheduler thread.
     memory: OnceLock<Box<[AtomicUsize]>>,
     health: Mutex<Option<Health>>,
@@ -188,6 +196,7 @@ impl Metrics {
             swept_rows: AtomicU64::new(0),
             config_changes: AtomicU64::new(0),
             connections: OnceLock::new(),
+            receiving: OnceLock::new(),
             memory: OnceLock::new(),
             health: Mutex::new(None),
         }
@@ -207,6 +216,17 @@ impl Metrics {
     fn connections_refused(&self) -> u64 {
         let counts = self.connections.get();
         counts.map_or(0, |counts| counts.refused.load(Ordering::Relaxed))
+    }
+
+    /// Takes over the budget of a port.
+    pub(crate) fn count_receiving(&self, receiving: Arc<Receiving>) {
+        let _ = self.receiving.set(receiving);
+    }
+
+    fn receiving(&self, figure: fn(&Receiving) -> u64) -> u64 {
+        self.receiving
+            .get()
+            .map_or(0, |receiving| figure(receiving))
     }
 
     /// Sets the number of scheduler threads.

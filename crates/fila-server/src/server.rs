@@ -18,9 +18,10 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tracing::{error, info};
 
-use crate::config::Config;
+use crate::config::{Config, LimitsConfig};
 use crate::grpc::{self, SERVICES, Tracing};
 use crate::http::{Connections, Site};
+use crate::intake::Receiving;
 use crate::metrics::ConnectionCounts;
 use crate::runtime::{Handle, Runtime, StartError, State, Stopped};
 
@@ -71,8 +72,10 @@ impl Server {
         let site = Site::starting();
         let counts = Arc::new(ConnectionCounts::default());
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+        let receiving = receiving(&config.limits);
         let connections = Connections {
             site: site.clone(),
+            receiving: receiving.clone(),
             places: Arc::new(Semaphore::new(config.limits.connections.get())),
             counts: counts.clone(),
             stop: stop.clone(),
@@ -95,6 +98,7 @@ impl Server {
         };
         let handle = runtime.handle();
         handle.metrics().count_connections(counts);
+        handle.metrics().count_receiving(receiving);
         let (reporter, health) = health_reporter();
         let state = handle.state();
         report(&reporter, *state.borrow()).await;
@@ -179,6 +183,11 @@ pub async fn run(
     started(server.address());
     shutdown.await;
     Ok(server.shutdown().await)
+}
+
+fn receiving(limits: &LimitsConfig) -> Arc<Receiving> {
+    let budget = limits.receiving_bytes.bytes();
+    Arc::new(Receiving::new(budget, grpc::request_bytes_max(limits)))
 }
 
 async fn report_changes(reporter: HealthReporter, mut state: watch::Receiver<State>) {

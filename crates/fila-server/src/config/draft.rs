@@ -7,6 +7,7 @@ use super::keys::Key;
 use super::kinds::Given;
 use super::table::Config;
 use super::values::ByteSize;
+use crate::grpc::request_bytes_max;
 
 /// A configuration in the making. Starts as the default.
 #[derive(Debug, Default)]
@@ -70,11 +71,12 @@ struct Conflict {
     message: String,
 }
 
-fn conflicts(config: &Config) -> [Option<Conflict>; 3] {
+fn conflicts(config: &Config) -> [Option<Conflict>; 4] {
     [
         reachable_by_others(config),
         prefetch_beyond_limit(config),
         buffer_below_message(config),
+        receiving_below_request(config),
     ]
 }
 
@@ -117,6 +119,25 @@ fn buffer_below_message(config: &Config) -> Option<Conflict> {
             "limits.buffered_bytes is `{buffered}`, less than the largest message of `{}`; \
              raise it, or lower limits.payload_bytes or limits.header_bytes",
             ByteSize::new(message)
+        ),
+    })
+}
+
+/// One request may take three quarters of the three quarters that are for large ones.
+fn receiving_below_request(config: &Config) -> Option<Conflict> {
+    let limits = &config.limits;
+    let request = request_bytes_max(limits) as u64;
+    let receiving = limits.receiving_bytes;
+    (receiving.bytes() < 2 * request).then(|| Conflict {
+        keys: &[
+            "limits.payload_bytes",
+            "limits.header_bytes",
+            "limits.receiving_bytes",
+        ],
+        message: format!(
+            "limits.receiving_bytes is `{receiving}`, less than twice the largest request of `{}`; \
+             raise it, or lower limits.payload_bytes or limits.header_bytes",
+            ByteSize::new(request)
         ),
     })
 }

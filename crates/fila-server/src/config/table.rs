@@ -219,6 +219,8 @@ keys! {
     connections: NonZeroUsize = nonzero(10_000_usize), whole(1..=MILLION);
     /// How many bytes of unconfirmed messages the server holds.
     buffered_bytes: ByteSize = ByteSize::mib(64), size(MIB, ByteSize::mib(128));
+    /// How many bytes of requests the server receives at once.
+    receiving_bytes: ByteSize = ByteSize::mib(64), size(ByteSize::mib(32), ByteSize::mib(4096));
 }
 
 keys! {

@@ -40,6 +40,12 @@ const MESSAGE_OVERHEAD: usize = 4 << 10;
 /// The services for which health is reported.
 pub(crate) const SERVICES: [&str; 3] = ["", "fila.v1.FilaService", "fila.v1.FilaAdmin"];
 
+/// Tells whether the requests of a call are a stream, which its service reads itself.
+pub(crate) fn is_streamed(path: &str) -> bool {
+    let method = path.strip_prefix("/fila.v1.FilaService/");
+    matches!(method, Some("Produce" | "Work"))
+}
+
 /// Returns all gRPC services.
 pub(crate) fn routes(
     handle: &Handle,
@@ -72,7 +78,7 @@ pub(crate) fn routes(
 }
 
 /// Returns the largest size of a request. A message of the largest size always fits.
-fn request_bytes_max(limits: &LimitsConfig) -> usize {
+pub(crate) fn request_bytes_max(limits: &LimitsConfig) -> usize {
     let message = limits
         .message
         .payload_bytes

@@ -13,13 +13,14 @@ use fila_store::QueueId;
 use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
-use tonic::{Status, Streaming};
+use tonic::Status;
 use tracing::Span;
 
 use super::consume::stopped;
 use super::message::{self, Batch, BatchOutcome};
 use super::refusal::{Refusal, unreadable};
 use super::trace::{CallTrace, Tracing};
+use crate::intake::{Requests, Room};
 use crate::runtime::{Frame, Handle, HookedFrames, QueueEntry, Replies, Reply, State};
 
 /// About how many messages go to the scheduler thread together: the last frame may exceed it.
@@ -31,7 +32,7 @@ pub(super) struct Producing {
     handle: Handle,
     tracing: Tracing,
     trace: CallTrace,
-    frames: Streaming<ProduceRequest>,
+    frames: Requests<ProduceRequest>,
     /// The queue of the previous frame.
     queue: String,
     window: usize,
@@ -71,6 +72,8 @@ enum ProducePhase {
 struct Group {
     queue: Option<Arc<QueueEntry>>,
     frames: Vec<Frame>,
+    /// The room of the requests that they came in.
+    room: Room,
 }
 
 impl Producing {
@@ -78,7 +81,7 @@ impl Producing {
         handle: Handle,
         tracing: Tracing,
         trace: CallTrace,
-        frames: Streaming<ProduceRequest>,
+        frames: Requests<ProduceRequest>,
     ) -> Self {
         let (to_replies, replies) = mpsc::unbounded_channel();
         let window = handle.limits().produce_window.get() as usize;
@@ -140,14 +143,14 @@ impl Producing {
     }
 
     /// Takes a frame, and further frames that have already arrived.
-    async fn take(&mut self, frame: Result<Option<ProduceRequest>, Status>) {
+    async fn take(&mut self, frame: Result<Option<(ProduceRequest, Room)>, Status>) {
         let mut group = Group::default();
         let mut next = Some(frame);
         let before = self.unconfirmed;
         let mut frames = 0;
         while let Some(frame) = next {
             match frame {
-                Ok(Some(frame)) => self.parse(frame, &mut group).await,
+                Ok(Some((frame, room))) => self.parse(frame, room, &mut group).await,
                 Ok(None) => self.phase = ProducePhase::Ending(Ok(())),
                 Err(status) => self.phase = ProducePhase::Ending(Err(unreadable(status))),
             }
@@ -166,7 +169,7 @@ impl Producing {
         self.hand_over(&mut group).await;
     }
 
-    async fn parse(&mut self, frame: ProduceRequest, group: &mut Group) {
+    async fn parse(&mut self, frame: ProduceRequest, room: Room, group: &mut Group) {
         let ProduceRequest {
             frame_id,
             queue,
@@ -212,6 +215,7 @@ impl Producing {
         };
         self.waiting.insert(number, waiting);
         group.queue = Some(queue);
+        group.room.absorb(room);
         group.frames.push(Frame {
             number,
             messages,
@@ -220,12 +224,16 @@ impl Producing {
     }
 
     async fn hand_over(&mut self, group: &mut Group) {
-        let Group { queue, frames } = std::mem::take(group);
+        let Group {
+            queue,
+            frames,
+            room,
+        } = std::mem::take(group);
         let Some(queue) = queue else {
             return;
         };
         let numbers: Vec<u64> = frames.iter().map(|frame| frame.number).collect();
-        let handed = self.hooked.produce(queue, frames).await;
+        let handed = self.hooked.produce(queue, frames, room).await;
         if let Err(error) = handed {
             let refusal = Refusal::from(error);
             for number in numbers {

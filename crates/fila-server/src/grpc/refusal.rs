@@ -6,6 +6,7 @@ use fila_store::OutOfRange;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
+use crate::intake::ReceiveError;
 use crate::runtime::{CallError, NameError};
 
 /// The metadata entry that names the code of a refusal.
@@ -189,6 +190,26 @@ impl From<SettleError> for Refusal {
             SettleError::TooLong { .. } => ErrorCode::DelayTooLong,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<ReceiveError> for Status {
+    fn from(error: ReceiveError) -> Self {
+        let buffer_full = |text: &str| Refusal::new(ErrorCode::BufferFull, text).into();
+        match error {
+            ReceiveError::Crowded => buffer_full(
+                "the server is receiving limits.receiving_bytes of requests; try again in a moment",
+            ),
+            ReceiveError::Stalled => buffer_full(
+                "the request stopped in the middle, and its room is for others; send it again",
+            ),
+            ReceiveError::TooLarge { found, max } => {
+                let text = format!("the request has {found} bytes, {max} are allowed; split it");
+                Refusal::new(ErrorCode::PayloadTooLarge, text).into()
+            }
+            ReceiveError::Cut => Refusal::invalid("the request ends in the middle").into(),
+            ReceiveError::Broken(error) => Self::from_error(error),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use super::refusal::Refusal;
 use super::trace::{CallTrace, Tracing};
 use super::work::{Working, extend_by, nacked, settlement};
 use super::{id, peek};
+use crate::intake::{Receipt, Requests, Room};
 use crate::runtime::Handle;
 
 /// Serves producers and consumers.
@@ -87,6 +88,12 @@ impl Messages {
     }
 }
 
+/// Returns the room of a request, which it needs until its messages are in an inbox.
+fn room<T>(request: &mut Request<T>) -> Room {
+    let receipt: Option<Receipt> = request.extensions_mut().remove();
+    receipt.map_or_else(Room::default, |receipt| receipt.take())
+}
+
 fn message_of(queue: QueueId, text: &str) -> Result<MessageId, Refusal> {
     match id::decode(text) {
         Some((of, message)) if of == queue => Ok(message),
@@ -103,15 +110,18 @@ fn message_of(queue: QueueId, text: &str) -> Result<MessageId, Refusal> {
 impl FilaService for Messages {
     async fn enqueue(
         &self,
-        request: Request<EnqueueRequest>,
+        mut request: Request<EnqueueRequest>,
     ) -> Result<Response<EnqueueResponse>, Status> {
         let trace = CallTrace::of(request.metadata());
+        let room = room(&mut request);
         let EnqueueRequest { queue, message } = request.into_inner();
         let queue = self.handle.queue(&queue)?;
         let message = message.ok_or_else(|| Refusal::invalid("the request has no message"))?;
         let message = message::parse(message, &trace)?;
         let span = self.tracing.enqueue(queue.name.as_str(), &trace);
-        let enqueue = self.handle.enqueue(&queue, vec![message], None);
+        let enqueue = self
+            .handle
+            .enqueue_received(&queue, vec![message], None, room);
         let results = enqueue.instrument(span.clone()).await?;
         let (message, deduplicated) = match results.into_iter().next() {
             Some(Ok(Enqueued::Stored(message))) => (message, false),
@@ -129,9 +139,10 @@ impl FilaService for Messages {
 
     async fn enqueue_batch(
         &self,
-        request: Request<EnqueueBatchRequest>,
+        mut request: Request<EnqueueBatchRequest>,
     ) -> Result<Response<EnqueueBatchResponse>, Status> {
         let trace = CallTrace::of(request.metadata());
+        let room = room(&mut request);
         let EnqueueBatchRequest {
             queue,
             messages,
@@ -145,7 +156,9 @@ impl FilaService for Messages {
             Vec::new()
         } else {
             let span = self.tracing.enqueue(queue.name.as_str(), &trace);
-            let enqueue = self.handle.enqueue(&queue, messages, batch_id);
+            let enqueue = self
+                .handle
+                .enqueue_received(&queue, messages, batch_id, room);
             enqueue.instrument(span).await?
         };
         let results = outcome.merge(queue.id, decided);
@@ -156,15 +169,11 @@ impl FilaService for Messages {
 
     async fn produce(
         &self,
-        request: Request<Streaming<ProduceRequest>>,
+        mut request: Request<Streaming<ProduceRequest>>,
     ) -> Result<Response<Self::ProduceStream>, Status> {
         let trace = CallTrace::of(request.metadata());
-        let producing = Producing::new(
-            self.handle.clone(),
-            self.tracing,
-            trace,
-            request.into_inner(),
-        );
+        let frames = Requests::of(&mut request)?;
+        let producing = Producing::new(self.handle.clone(), self.tracing, trace, frames);
         let frames = stream::unfold(producing, |mut producing| async move {
             Some((producing.next().await?, producing))
         });
@@ -188,9 +197,10 @@ impl FilaService for Messages {
 
     async fn work(
         &self,
-        request: Request<Streaming<WorkRequest>>,
+        mut request: Request<Streaming<WorkRequest>>,
     ) -> Result<Response<Self::WorkStream>, Status> {
-        let working = Working::new(self.handle.clone(), self.tracing, request.into_inner());
+        let requests = Requests::of(&mut request)?;
+        let working = Working::new(self.handle.clone(), self.tracing, requests);
         let frames = stream::unfold(working, |mut working| async move {
             Some((working.next().await?, working))
         });

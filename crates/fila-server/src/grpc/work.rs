@@ -12,12 +12,13 @@ use fila_proto::v1::{LeaseRefusal, WorkRequest, WorkResponse};
 use fila_store::ErrorText;
 use foldhash::fast::RandomState;
 use tokio::sync::mpsc;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::consume::{dismissed, stopped};
 use super::delivery_buffer::DeliveryBuffer;
 use super::refusal::{Refusal, unreadable};
 use super::trace::Tracing;
+use crate::intake::{Requests, Room};
 use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply, ReplySender};
 
 /// The stream of one worker. Dropping it returns leased messages to the queue.
@@ -25,7 +26,7 @@ use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply, Repl
 pub(super) struct Working {
     handle: Handle,
     tracing: Tracing,
-    requests: Streaming<WorkRequest>,
+    requests: Requests<WorkRequest>,
     /// `None` before the first request and after the last one.
     consumer: Option<Consumer>,
     buffer: DeliveryBuffer,
@@ -51,7 +52,7 @@ enum WorkPhase {
 }
 
 impl Working {
-    pub(super) fn new(handle: Handle, tracing: Tracing, requests: Streaming<WorkRequest>) -> Self {
+    pub(super) fn new(handle: Handle, tracing: Tracing, requests: Requests<WorkRequest>) -> Self {
         let (to_replies, replies) = mpsc::unbounded_channel();
         Self {
             handle,
@@ -142,9 +143,9 @@ impl Working {
         self.phase = WorkPhase::Ending(end);
     }
 
-    async fn request(&mut self, request: Result<Option<WorkRequest>, Status>) {
+    async fn request(&mut self, request: Result<Option<(WorkRequest, Room)>, Status>) {
         let done = match request {
-            Ok(Some(request)) => self.take(request).await,
+            Ok(Some((request, _room))) => self.take(request).await,
             // A client that can send no more results needs no leases.
             Ok(None) => {
                 self.hang_up();

@@ -3,12 +3,17 @@
 //! Every socket gets `TCP_NODELAY`: without it a small answer waits 40 ms until the client acknowledges the one before
 //! it. The server closes and counts connections beyond `limits.connections`.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use axum::BoxError;
+use axum::body::HttpBody;
+use axum::response::Response;
+use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -22,12 +27,10 @@ use tower::{ServiceExt, service_fn};
 use tracing::{debug, warn};
 
 use super::Site;
+use crate::grpc::is_streamed;
+use crate::intake::{Receiving, Share, Windows, receive};
 use crate::metrics::ConnectionCounts;
 
-/// How many bytes a client can send on one stream without waiting.
-const STREAM_WINDOW: u32 = 1 << 20;
-/// The same for a whole connection.
-const CONNECTION_WINDOW: u32 = 8 << 20;
 /// The most calls under way on one connection.
 const STREAMS_MAX: u32 = 1_024;
 /// How long a connection may be silent before the server pings it, and how long it has to answer.
@@ -45,6 +48,7 @@ pub(crate) struct ClientAddress(pub(crate) SocketAddr);
 #[derive(Debug)]
 pub(crate) struct Connections {
     pub(crate) site: Site,
+    pub(crate) receiving: Arc<Receiving>,
     pub(crate) places: Arc<Semaphore>,
     pub(crate) counts: Arc<ConnectionCounts>,
     /// Cancelled to accept no more connections, and to end each connection after its calls.
@@ -56,7 +60,6 @@ pub(crate) struct Connections {
 impl Connections {
     /// Serves connections until `stop` is cancelled, and returns when all connections have ended.
     pub(crate) async fn serve(self, listener: TcpListener) {
-        let builder = builder();
         let graceful = GracefulShutdown::new();
         let tasks = TaskTracker::new();
         loop {
@@ -80,7 +83,8 @@ impl Connections {
                 debug!(%error, "a connection closed before it was served");
                 continue;
             }
-            let (builder, site, kill) = (builder.clone(), self.site.clone(), self.kill.clone());
+            let (site, kill) = (self.site.clone(), self.kill.clone());
+            let share = Arc::new(self.receiving.share());
             let (watcher, counts) = (graceful.watcher(), self.counts.clone());
             let stop = self.stop.clone();
             tasks.spawn(async move {
@@ -91,8 +95,9 @@ impl Connections {
                     speaks = speaks(&stream) => if !speaks { return },
                     () = stop.cancelled() => return,
                 }
+                let builder = builder(share.windows());
                 let pages =
-                    service_fn(move |request| site.router().oneshot(coming_from(client, request)));
+                    service_fn(move |request| answer(site.clone(), share.clone(), client, request));
                 let service = TowerToHyperService::new(pages);
                 let connection = builder
                     .serve_connection(TokioIo::new(stream), service)
@@ -131,6 +136,21 @@ impl Connections {
     }
 }
 
+/// Answers a request, whose body counts against the budget meanwhile.
+async fn answer<B>(
+    site: Site,
+    share: Arc<Share>,
+    client: SocketAddr,
+    request: http::Request<B>,
+) -> Result<Response, Infallible>
+where
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    let (request, _receipt) = receive(&share, is_streamed, request);
+    site.router().oneshot(coming_from(client, request)).await
+}
+
 fn coming_from<B>(client: SocketAddr, mut request: http::Request<B>) -> http::Request<B> {
     request.extensions_mut().insert(ClientAddress(client));
     request
@@ -143,7 +163,7 @@ async fn speaks(stream: &TcpStream) -> bool {
     matches!(peeked, Ok(Ok(1)))
 }
 
-fn builder() -> Builder<TokioExecutor> {
+fn builder(windows: Windows) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -155,8 +175,8 @@ fn builder() -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(windows.stream)
+        .initial_connection_window_size(windows.connection)
         .max_concurrent_streams(STREAMS_MAX)
         .max_frame_size(64 << 10)
         .max_send_buf_size(1 << 20);
@@ -191,6 +211,7 @@ mod tests {
         let counts = Arc::new(ConnectionCounts::default());
         let connections = Connections {
             site: Site::starting(),
+            receiving: Arc::new(Receiving::new(1 << 20, 1 << 20)),
             places: Arc::new(Semaphore::new(10)),
             counts: counts.clone(),
             stop: CancellationToken::new(),

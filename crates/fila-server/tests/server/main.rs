@@ -17,6 +17,7 @@ mod leases;
 mod messages;
 mod observing;
 mod peek;
+mod receiving;
 mod restart;
 mod shutdown;
 mod streams;

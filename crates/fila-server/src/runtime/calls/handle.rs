@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::config::LimitsConfig;
 use crate::hooks::Pool;
+use crate::intake::Room;
 use crate::metrics::Metrics;
 use crate::runtime::calls::consumer::{Consumer, ConsumerPermit};
 use crate::runtime::calls::peek::{self, PeekQuery, Peeked, StoredPage};
@@ -123,16 +124,31 @@ impl Handle {
         messages: Vec<NewMessage>,
         batch_id: Option<BatchId>,
     ) -> Result<EnqueueResults, CallError> {
+        self.enqueue_received(queue, messages, batch_id, Room::default())
+            .await
+    }
+
+    /// Does the same with messages of a request, and gives the room of the request back when they are in the inbox.
+    pub(crate) async fn enqueue_received(
+        &self,
+        queue: &QueueEntry,
+        messages: Vec<NewMessage>,
+        batch_id: Option<BatchId>,
+        room: Room,
+    ) -> Result<EnqueueResults, CallError> {
         takes_messages(queue)?;
         let messages = self.schedule(queue, messages).await?;
-        let (id, bytes) = (queue.id, bytes(&messages));
-        self.call(queue, Lane::Calls, bytes, |ticket| Command::Enqueue {
-            queue: id,
+        let bytes = bytes(&messages);
+        let (ticket, reply) = Ticket::call();
+        let input = Input::Command(Command::Enqueue {
+            queue: queue.id,
             messages,
             batch_id,
             ticket,
-        })
-        .await
+        });
+        self.put(queue, Lane::Calls, bytes, input).await?;
+        drop(room);
+        self.result(reply.await.unwrap_or(Reply::Stopped))
     }
 
     /// Settles deliveries, and returns when the accepted results are durable.

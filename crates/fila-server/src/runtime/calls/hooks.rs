@@ -15,6 +15,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::hooks::{About, Answer, Job, Questions, Verdict};
+use crate::intake::Room;
 use crate::runtime::calls::handle::{Frame, Handle, takes_messages};
 use crate::runtime::error::CallError;
 use crate::runtime::queues::registry::QueueEntry;
@@ -123,7 +124,7 @@ pub(crate) struct HookedFrames {
 
 #[derive(Debug)]
 struct FramePipeline {
-    frames: mpsc::UnboundedSender<(Arc<QueueEntry>, Vec<Frame>)>,
+    frames: mpsc::UnboundedSender<(Arc<QueueEntry>, Vec<Frame>, Room)>,
     /// How many groups of frames are in it.
     under_way: Arc<AtomicUsize>,
 }
@@ -138,12 +139,14 @@ impl HookedFrames {
         }
     }
 
-    /// Enqueues frames, after all earlier frames of the same queue. Frames of a queue without a hook go straight to its
+    /// Enqueues frames, after all earlier frames of the same queue, and gives their room back when they are in the
+    /// inbox. Frames of a queue without a hook go straight to its
     /// inbox.
     pub(crate) async fn produce(
         &mut self,
         queue: Arc<QueueEntry>,
         frames: Vec<Frame>,
+        room: Room,
     ) -> Result<(), CallError> {
         takes_messages(&queue)?;
         let hooks = queue.hooks.as_ref();
@@ -151,7 +154,9 @@ impl HookedFrames {
         let is_idle = |pipeline: &FramePipeline| pipeline.under_way.load(Ordering::Acquire) == 0;
         // A queue whose script was removed may still have frames in its pipeline.
         if !is_hooked && self.pipelines.get(&queue.id).is_none_or(is_idle) {
-            return self.handle.produce(&queue, frames, &self.replies).await;
+            let produced = self.handle.produce(&queue, frames, &self.replies).await;
+            drop(room);
+            return produced;
         }
         if self.pipelines.len() > IDLE_PIPELINES_MAX {
             self.pipelines.retain(|_, pipeline| !is_idle(pipeline));
@@ -163,19 +168,21 @@ impl HookedFrames {
             .or_insert_with(|| FramePipeline::start(handle.clone(), replies.clone()));
         pipeline.under_way.fetch_add(1, Ordering::AcqRel);
         // The task lives as long as this sender.
-        let _ = pipeline.frames.send((queue, frames));
+        let _ = pipeline.frames.send((queue, frames, room));
         Ok(())
     }
 }
 
 impl FramePipeline {
     fn start(handle: Handle, replies: ReplySender<EnqueueResults>) -> Self {
-        let (frames, mut waiting) = mpsc::unbounded_channel::<(Arc<QueueEntry>, Vec<Frame>)>();
+        let (frames, mut waiting) =
+            mpsc::unbounded_channel::<(Arc<QueueEntry>, Vec<Frame>, Room)>();
         let under_way = Arc::new(AtomicUsize::new(0));
         let passed = under_way.clone();
         tokio::spawn(async move {
-            while let Some((queue, frames)) = waiting.recv().await {
+            while let Some((queue, frames, room)) = waiting.recv().await {
                 pass(&handle, &queue, frames, &replies).await;
+                drop(room);
                 passed.fetch_sub(1, Ordering::AcqRel);
             }
         });
