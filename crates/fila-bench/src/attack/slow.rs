@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 use super::trial::{CONNECTIONS, Victim, count};
-use crate::wire::{FrameKind, PREFACE, Wire, message_head};
+use crate::wire::{PREFACE, Wire, message_head};
 
 /// The pause between two bytes of a slow client.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -49,17 +49,13 @@ pub(super) async fn half_prefaces(victim: &Victim) -> anyhow::Result<()> {
     on_each(victim, |victim| say(victim, &PREFACE[..16])).await
 }
 
-/// A frame of headers that does not end the headers.
+/// A frame of headers that does not end the headers. Any other frame than their rest would be an error.
 pub(super) async fn half_requests(victim: &Victim) -> anyhow::Result<()> {
+    /// Empty settings, and headers with `:method POST` and more to come.
+    const HALF: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0x83];
     on_each(victim, |victim| async move {
-        let mut wire = Wire::open(&victim.socket).await?;
-        // `:method POST`, and more to come.
-        wire.frame(FrameKind::Headers, 0, 1, &[0x83]).await?;
         count(&victim.counts.calls, 1);
-        loop {
-            wire.attend().await?;
-            wire.readable().await?;
-        }
+        say(victim, &[PREFACE, HALF].concat()).await
     })
     .await
 }

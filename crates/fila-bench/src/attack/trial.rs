@@ -80,7 +80,8 @@ impl AttackSetup {
                 | Attack::SlowHeaders
                 | Attack::SlowBodies
                 | Attack::StalledCalls
-                | Attack::StalledConnections,
+                | Attack::StalledConnections
+                | Attack::LargeBatches,
             ) => [4, 40, 10],
             (false, _) => [4, 15, 10],
         };
@@ -110,6 +111,14 @@ pub(super) struct AttackCounts {
 }
 
 impl AttackCounts {
+    /// Returns how many of the connections are open.
+    fn open(&self) -> u64 {
+        let closed = self.closed.load(Ordering::Relaxed);
+        self.connections
+            .load(Ordering::Relaxed)
+            .saturating_sub(closed)
+    }
+
     fn text(&self) -> String {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         format!(
@@ -238,7 +247,6 @@ pub(super) async fn play(attack: Attack, setup: &AttackSetup) -> anyhow::Result<
     };
     let fresh = server.memory()?.0;
     prepare(attack, &victim).await?;
-    let bound = bound(setup.program.as_deref(), &settings)?;
     let honest = Honest::start(&server.address, PLAN).await?;
     let [calm_time, attack_time, rest] = setup.phases(attack);
     // The first calls of a connection take longer.
@@ -254,6 +262,7 @@ pub(super) async fn play(attack: Attack, setup: &AttackSetup) -> anyhow::Result<
     let was_stopped = watch_memory(&server, attack_time, setup.memory_max).await?;
     let attacked = honest.figures();
     let (end, peak) = server.memory()?;
+    let bound = bound(setup.program.as_deref(), &settings, victim.counts.open())?;
     attacker.hang_up().await?;
     drop(honest);
     sleep(rest).await;
@@ -272,12 +281,19 @@ pub(super) async fn play(attack: Attack, setup: &AttackSetup) -> anyhow::Result<
 }
 
 /// Returns the memory that the documented bounds add up to, in MiB, by the configuration in effect.
-fn bound(program: Option<&Path>, settings: &[String]) -> anyhow::Result<u64> {
+fn bound(program: Option<&Path>, settings: &[String], connections: u64) -> anyhow::Result<u64> {
     /// Commits that are not flushed yet, which no setting bounds.
     const FLUSHING: u64 = 80;
+    /// What the client of each connection may have sent ahead, in KiB.
+    const CONNECTION: u64 = 144;
     let configuration = server::configuration(program, settings)?;
-    let sizes = BOUNDS.iter().filter_map(|key| configuration.get(*key));
-    Ok(FLUSHING + sizes.map(|size| mebibytes(size)).sum::<u64>())
+    let size = |key: &str| configuration.get(key).map(|size| mebibytes(size));
+    let fixed = BOUNDS.iter().filter_map(|key| size(key)).sum::<u64>();
+    // Requests count once as they are received, and once as bytes that were sent ahead.
+    let received = size("limits.receiving_bytes").map_or(0, |receiving| {
+        2 * receiving + (connections * CONNECTION >> 10)
+    });
+    Ok(FLUSHING + fixed + received)
 }
 
 /// The settings that bound memory. A version of the server that lacks one has no such bound.
