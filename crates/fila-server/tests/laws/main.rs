@@ -8,6 +8,7 @@
 #[path = "../common/mod.rs"]
 #[allow(dead_code, reason = "every test uses a part of it")]
 mod common;
+mod noisy;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU64;
