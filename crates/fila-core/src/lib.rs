@@ -68,7 +68,8 @@ pub use limits::{Limits, Settings};
 pub use recovery::Recovery;
 pub use retry::RetryPolicy;
 pub use settings::{
-    Charge, Delivering, HookFallback, KeySettings, Ordering, QueueSettings, QueueSettingsError,
+    Charge, DeduplicationScope, Delivering, HookFallback, KeySettings, Ordering, QueueSettings,
+    QueueSettingsError,
 };
 pub use stats::{KeyCursor, KeyStats, QueueStats, Totals};
 pub use status::{MessageState, MessageStatus};

@@ -11,7 +11,7 @@ use fila_store::{
 };
 
 use crate::QueueSettings;
-use crate::queue::{BatchRow, Batches, ready_since};
+use crate::queue::{Duplicates, ready_since};
 
 /// The result of the scan of a queue.
 #[derive(Debug)]
@@ -21,8 +21,7 @@ pub struct Recovery {
     pub(crate) generation: Generation,
     pub(crate) definition: QueueSettings,
     pub(crate) keys: Vec<RecoveredKey>,
-    pub(crate) remembered: Vec<Remembered>,
-    pub(crate) batches: Batches,
+    pub(crate) duplicates: Duplicates,
     pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
 }
 
@@ -62,8 +61,7 @@ impl Recovery {
             generation,
             definition,
             keys: Vec::new(),
-            remembered: Vec::new(),
-            batches: Batches::default(),
+            duplicates: Duplicates::default(),
             dead_letter_queue: None,
         }
     }
@@ -98,14 +96,9 @@ impl Recovery {
         }
     }
 
-    /// Adds a deduplication id, of a message or of a batch, from [`Shard::remembered`](fila_store::Shard::remembered).
-    pub fn remembered(&mut self, remembered: Remembered) {
-        match BatchRow::decode(&remembered.deduplication_id) {
-            Some(row) => self
-                .batches
-                .remember(&row, remembered.id, remembered.expires_at),
-            None => self.remembered.push(remembered),
-        }
+    /// Adds a deduplication row, of a message or of a batch, from [`Shard::remembered`](fila_store::Shard::remembered).
+    pub fn remembered(&mut self, row: &Remembered) {
+        self.duplicates.recover(row);
     }
 
     /// Returns the number of messages found.

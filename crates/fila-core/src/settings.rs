@@ -31,6 +31,9 @@ pub struct QueueSettings {
     /// How long the queue remembers a deduplication id.
     #[serde(rename = "deduplication_window_ms", with = "millis")]
     pub deduplication_window: Duration,
+    /// The messages among which a deduplication id is unique.
+    #[serde(default)]
+    pub deduplication_scope: DeduplicationScope,
     /// The most messages in the queue, if less than the broker's limit.
     pub depth_max: Option<u64>,
     /// The most messages of one fairness key, if less than the broker's limit.
@@ -61,6 +64,7 @@ impl Default for QueueSettings {
             key_concurrency: None,
             charge: Charge::Message,
             deduplication_window: Duration::from_secs(300),
+            deduplication_scope: DeduplicationScope::Key,
             depth_max: None,
             key_depth_max: None,
             message_ttl: None,
@@ -96,6 +100,17 @@ pub enum Charge {
     Bytes,
     /// A millisecond from delivery to result costs one message. The queue charges it when the result arrives.
     Time,
+}
+
+/// The messages among which a deduplication id is unique.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeduplicationScope {
+    /// Those of the same fairness key: no other key can suppress a message or learn its id.
+    #[default]
+    Key,
+    /// Those of the whole queue.
+    Queue,
 }
 
 /// Whether a queue or a key delivers its messages.
@@ -145,7 +160,7 @@ impl KeySettings {
 }
 
 /// The layout of stored settings. Raised when earlier versions would misread them.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -298,6 +313,7 @@ mod tests {
             ordering: Ordering::Key,
             key_concurrency: NonZeroU32::new(3),
             charge: Charge::Time,
+            deduplication_scope: DeduplicationScope::Queue,
             depth_max: Some(10),
             message_ttl: Some(Duration::from_secs(9)),
             delivery: Delivering::Paused,
@@ -325,10 +341,21 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_format_3_have_no_scope_and_get_that_of_the_key() {
+        let text = String::from_utf8(QueueSettings::default().encode().to_vec()).unwrap();
+        let before = text
+            .replace("\"version\":4", "\"version\":3")
+            .replace("\"deduplication_scope\":\"key\",", "");
+        assert_eq!(before.len() + 28, text.len(), "{text}");
+        let decoded = QueueSettings::decode(before.as_bytes()).unwrap();
+        assert_eq!(decoded, QueueSettings::default());
+    }
+
+    #[test]
     fn a_later_format_is_refused_by_its_number() {
-        let newer = br#"{"version": 4, "settings": {"surprise": true}}"#;
+        let newer = br#"{"version": 5, "settings": {"surprise": true}}"#;
         let refused = QueueSettings::decode(newer).unwrap_err();
-        assert!(matches!(refused, QueueSettingsError::Newer { found: 4 }));
+        assert!(matches!(refused, QueueSettingsError::Newer { found: 5 }));
     }
 
     #[test]

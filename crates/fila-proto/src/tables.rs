@@ -24,6 +24,8 @@ macro_rules! queue_settings {
                 "The unit in which a delivery counts against its fairness key's share";
             deduplication_window: Duration, deduplication_window_ms, deduplication_window, default "5m",
                 "How long the queue remembers a deduplication id";
+            deduplication_scope: DeduplicationScope, deduplication_scope, deduplication_scope, default "key",
+                "The messages among which a deduplication id is unique";
             depth_max: u64, depth_max, depth_max, default "0", zero "the server's limit",
                 "The most messages in the queue";
             key_depth_max: u64, key_depth_max, key_depth_max, default "0", zero "the server's limit",

@@ -21,9 +21,9 @@ pub mod testing;
 mod worker;
 
 pub use admin::{
-    Admin, Charge, HookFallback, HookInfo, HookState, KeyChange, KeyInfo, KeySettings, Ordering,
-    QueueInfo, QueueSettings, QueueStats, QueueTotals, ServerInfo, Setting, SettingKind,
-    SettingValue, SettingWord, Statistic, StatisticUnit,
+    Admin, Charge, DeduplicationScope, HookFallback, HookInfo, HookState, KeyChange, KeyInfo,
+    KeySettings, Ordering, QueueInfo, QueueSettings, QueueStats, QueueTotals, ServerInfo, Setting,
+    SettingKind, SettingValue, SettingWord, Statistic, StatisticUnit,
 };
 pub use client::{Client, ClientBuilder};
 pub use config::{ConfigEntry, Expected};

@@ -88,7 +88,7 @@ impl Message {
     }
 
     /// Sets an id, so that the broker stores the message once within the queue's deduplication window, even if several
-    /// producers send it.
+    /// producers send it. The id counts for the message's fairness key, or for the whole queue if the queue says so.
     ///
     /// The client needs no id to send a message again after a broken connection: the broker stores it once in any case.
     pub fn deduplication_id(mut self, id: impl Into<String>) -> Self {

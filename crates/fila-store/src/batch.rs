@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry as Slot;
 use foldhash::fast::RandomState;
 
 use crate::{
-    DeduplicationId, Generation, Locator, MessageId, Meta, Payload, QueueId, StoredMessage,
+    Generation, Locator, MessageId, Meta, Payload, QueueId, RememberedName, StoredMessage,
     Timestamp,
 };
 
@@ -22,7 +22,7 @@ pub struct Batch {
     operations: Vec<Operation>,
     /// Where in `operations` a message's operation is.
     slots: HashMap<MessageId, usize, RandomState>,
-    deduplication: HashMap<DeduplicationId, Remembered, RandomState>,
+    deduplication: HashMap<RememberedName, Remembered, RandomState>,
     bytes: usize,
 }
 
@@ -45,14 +45,14 @@ pub struct Origin {
     pub locator: Locator,
 }
 
-/// A deduplication id, the message it stands for, and until when it is remembered.
+/// A deduplication row: the message that its name stands for, and until when it is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
-    /// The id that the producer gave.
-    pub deduplication_id: DeduplicationId,
-    /// The message that was accepted under this id.
+    /// The name.
+    pub name: RememberedName,
+    /// The message that was accepted under this name.
     pub id: MessageId,
-    /// When the id becomes free again.
+    /// When the name becomes free again.
     pub expires_at: Timestamp,
 }
 
@@ -118,19 +118,20 @@ impl Batch {
         self.replace(locator.id, Operation::Delete(locator));
     }
 
-    /// Remembers until `expires_at` that `deduplication_id` stands for the message `id`.
+    /// Remembers until `expires_at` that `name` stands for the message `id`.
     pub fn remember(
         &mut self,
-        deduplication_id: DeduplicationId,
+        name: impl Into<RememberedName>,
         id: MessageId,
         expires_at: Timestamp,
     ) {
+        let name = name.into();
         let remembered = Remembered {
-            deduplication_id: deduplication_id.clone(),
+            name: name.clone(),
             id,
             expires_at,
         };
-        self.deduplication.insert(deduplication_id, remembered);
+        self.deduplication.insert(name, remembered);
     }
 
     /// Empties the queue, before anything else in this batch happens: messages and deduplication ids.
@@ -288,7 +289,7 @@ mod tests {
         let mut batch = Batch::new();
         batch.put(id(1), meta(), payload("four"));
         batch.remember(
-            DeduplicationId::new("d").unwrap(),
+            RememberedName::new("d").unwrap(),
             id(1),
             Timestamp::from_millis(9),
         );

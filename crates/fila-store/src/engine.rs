@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use crate::record::DecodeError;
 use crate::{
-    Batch, CommitError, ConfigKey, DeduplicationId, Durability, EngineError, Epoch, FairnessKey,
-    Generation, Locator, MessageId, Payload, QueueId, QueueName, ReadError, Remembered,
+    Batch, CommitError, ConfigKey, Durability, EngineError, Epoch, FairnessKey, Generation,
+    Locator, MessageId, Payload, QueueId, QueueName, ReadError, Remembered, RememberedName,
     StoredMessage, Timestamp, Version, keys,
 };
 
@@ -199,26 +199,26 @@ pub trait Shard: Any + Send + Sync {
         limit: Limit,
     ) -> Result<Page<StoredMessage, MessageId>, ReadError>;
 
-    /// Returns the message that this deduplication id stands for at `now`.
+    /// Returns the message that the deduplication row of this name stands for at `now`.
     ///
     /// # Errors
     /// If the queue has another owner, the entry is damaged, or the database fails.
     fn deduplicated(
         &self,
-        id: &DeduplicationId,
+        name: &RememberedName,
         now: Timestamp,
     ) -> Result<Option<MessageId>, ReadError>;
 
-    /// Returns up to `limit` of the deduplication ids that come after `after`, expired ones too if they have not
+    /// Returns up to `limit` of the deduplication rows that come after `after`, expired ones too if they have not
     /// been swept.
     ///
     /// # Errors
     /// If the queue has another owner, or the database fails.
     fn remembered(
         &self,
-        after: Option<&DeduplicationId>,
+        after: Option<&RememberedName>,
         limit: usize,
-    ) -> Result<Page<Remembered, DeduplicationId>, ReadError>;
+    ) -> Result<Page<Remembered, RememberedName>, ReadError>;
 }
 
 /// The largest definition of a queue, in bytes.

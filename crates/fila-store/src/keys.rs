@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::record::DecodeError;
 use crate::{
-    ConfigKey, DeduplicationId, FairnessKey, Generation, MessageId, QueueId, QueueName, Timestamp,
+    ConfigKey, FairnessKey, Generation, MessageId, QueueId, QueueName, RememberedName, Timestamp,
 };
 
 pub(crate) const SCHEMA: &[u8] = b"s";
@@ -162,7 +162,7 @@ pub(crate) fn leftovers(queue: QueueId, upto: Generation) -> Range {
     (from.to_vec(), successor(&realm(queue, upto)))
 }
 
-/// Returns the same range among the deduplication ids.
+/// Returns the same range among the deduplication rows.
 pub(crate) fn remembered_leftovers(queue: QueueId, upto: Generation) -> Range {
     let (from, to) = leftovers(queue, upto);
     (prefixed(REMEMBERED, &[&from]), prefixed(REMEMBERED, &[&to]))
@@ -178,43 +178,48 @@ fn prefixed(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     key
 }
 
-/// Returns the key under which a deduplication id is looked up.
-pub(crate) fn remembered(queue: QueueId, generation: Generation, id: &DeduplicationId) -> Vec<u8> {
-    prefixed(REMEMBERED, &[&realm(queue, generation), id.as_bytes()])
+/// Returns the key under which a deduplication row is looked up.
+pub(crate) fn remembered(queue: QueueId, generation: Generation, name: &RememberedName) -> Vec<u8> {
+    prefixed(REMEMBERED, &[&realm(queue, generation), name.as_bytes()])
 }
 
-/// Returns the range of a queue's deduplication ids, from an id on.
+/// Returns the range of a queue's deduplication rows, from a name on.
 pub(crate) fn all_remembered(
     queue: QueueId,
     generation: Generation,
-    after: Option<&DeduplicationId>,
+    after: Option<&RememberedName>,
 ) -> Range {
     let prefix = prefixed(REMEMBERED, &[&realm(queue, generation)]);
     let to = successor(&prefix);
-    let from = after.map_or(prefix, |id| following(&remembered(queue, generation, id)));
+    let from = after.map_or(prefix, |name| {
+        following(&remembered(queue, generation, name))
+    });
     (from, to)
 }
 
-/// Takes the key of a deduplication id apart.
-pub(crate) fn parse_remembered(key: &Bytes) -> Result<DeduplicationId, DecodeError> {
+/// Takes the key of a deduplication row apart.
+pub(crate) fn parse_remembered(key: &Bytes) -> Result<RememberedName, DecodeError> {
     let start = 1 + REALM;
-    let id = if key.len() >= start {
+    let name = if key.len() >= start {
         Bytes::copy_from_slice(&key[start..])
     } else {
         Bytes::new()
     };
-    DeduplicationId::new(id).map_err(|_| DecodeError::OutOfRange("length of a deduplication id"))
+    RememberedName::new(name).map_err(|_| DecodeError::OutOfRange("length of a deduplication row"))
 }
 
-/// Returns the key under which a deduplication id is found when it expires.
+/// Returns the key under which a deduplication row is found when it expires.
 pub(crate) fn expiry(
     expires_at: Timestamp,
     queue: QueueId,
     generation: Generation,
-    id: &DeduplicationId,
+    name: &RememberedName,
 ) -> Vec<u8> {
     let moment = expires_at.as_millis().to_be_bytes();
-    prefixed(EXPIRY, &[&moment, &realm(queue, generation), id.as_bytes()])
+    prefixed(
+        EXPIRY,
+        &[&moment, &realm(queue, generation), name.as_bytes()],
+    )
 }
 
 /// Returns the same, for the key under which it is looked up.

@@ -56,6 +56,8 @@ pub use log::{FlushTarget, Logged, LoggedView};
 pub use lsm::{LsmEngine, LsmTables, LsmView};
 pub use memory::{Accident, MemoryDisk, MemoryEngine, MemoryRows, MemoryView};
 pub use message::{Locator, Meta, Payload, PayloadError, Schedule, Sizes, StoredMessage};
-pub use names::{ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName, ThrottleKey};
+pub use names::{
+    ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName, RememberedName, ThrottleKey,
+};
 pub use options::DiskOptions;
 pub use timestamp::Timestamp;

@@ -107,6 +107,43 @@ impl fmt::Debug for DeduplicationId {
     }
 }
 
+/// The name of a deduplication row, which the store does not interpret: 1 to [`MAX`](Self::MAX) bytes. It has room for a
+/// deduplication id, its fairness key, and three bytes more.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RememberedName(Bytes);
+
+impl RememberedName {
+    /// The longest name, in bytes.
+    pub const MAX: usize = 3 + FairnessKey::MAX + DeduplicationId::MAX;
+
+    /// Takes these bytes as a name.
+    ///
+    /// # Errors
+    /// If there are none, or more than [`MAX`](Self::MAX).
+    pub fn new(bytes: impl Into<Bytes>) -> Result<Self, OutOfRange> {
+        let bytes = bytes.into();
+        within("bytes of a deduplication row", bytes.len(), 1, Self::MAX)?;
+        Ok(Self(bytes))
+    }
+
+    /// Returns the bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<DeduplicationId> for RememberedName {
+    fn from(id: DeduplicationId) -> Self {
+        Self(id.0)
+    }
+}
+
+impl fmt::Debug for RememberedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RememberedName({:?})", self.0)
+    }
+}
+
 /// The name of a queue: 1 to [`MAX`](Self::MAX) bytes of text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueName(Arc<str>);
@@ -250,5 +287,8 @@ mod tests {
         assert!(ConfigKey::parse(&"c".repeat(ConfigKey::MAX + 1)).is_err());
         assert!(ThrottleKey::parse(&"t".repeat(ThrottleKey::MAX + 1)).is_err());
         assert!(DeduplicationId::new(vec![b'd'; DeduplicationId::MAX + 1]).is_err());
+        assert!(RememberedName::new("").is_err());
+        assert!(RememberedName::new(vec![b'd'; RememberedName::MAX]).is_ok());
+        assert!(RememberedName::new(vec![b'd'; RememberedName::MAX + 1]).is_err());
     }
 }

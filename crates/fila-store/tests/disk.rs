@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use fila_store::record::DecodeError;
 use fila_store::rows::Table;
 use fila_store::{
-    Batch, CommitError, Cursor, DeduplicationId, Durability, Engine, FairnessKey, Limit, Loaded,
-    Locator, MessageId, Meta, OpenError, Payload, QueueName, ReadError, Rejected, Shard, Timestamp,
+    Batch, CommitError, Cursor, Durability, Engine, FairnessKey, Limit, Loaded, Locator, MessageId,
+    Meta, OpenError, Payload, QueueName, ReadError, Rejected, RememberedName, Shard, Timestamp,
     Writes,
 };
 use places::{InLsm, OnDisk};
@@ -228,7 +228,7 @@ fn damaged_definitions_and_deduplication_ids_are_refused<P: OnDisk>() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open::<P>(directory.path());
     let shard = claim(&engine);
-    let once = DeduplicationId::new("once").unwrap();
+    let once = RememberedName::new("once").unwrap();
     let mut batch = Batch::new();
     let id = MessageId::new(shard.epoch(), 1).unwrap();
     batch.remember(once.clone(), id, at(100));
@@ -259,7 +259,7 @@ fn a_deleted_queue_leaves_no_row_behind<P: OnDisk>() {
     for turn in 1..=2 {
         let place = put(&shard, turn, b"body".to_vec()).unwrap();
         let mut batch = Batch::new();
-        let once = DeduplicationId::new(vec![turn as u8]).unwrap();
+        let once = RememberedName::new(vec![turn as u8]).unwrap();
         batch.remember(once, place.id, at(u64::MAX));
         shard.commit(&batch).unwrap();
         if turn == 1 {

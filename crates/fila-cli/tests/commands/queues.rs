@@ -36,6 +36,7 @@ fn every_setting_has_a_flag() {
         "--key-concurrency=2",
         "--charge=bytes",
         "--deduplication-window=1h",
+        "--deduplication-scope=queue",
         "--depth-max=1000",
         "--key-depth-max=100",
         "--message-ttl=1d",

@@ -9,10 +9,11 @@ use super::batch_row::{BatchRow, Part};
 use super::batches::Sent;
 use super::counts::Stage;
 use super::message::{Message, State, carried, ready_since};
+use super::row_name::RowName;
 use super::{Context, Queue};
 use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::{BatchId, EnqueueError, Enqueued, NewMessage, Refused, Ttl};
+use crate::{BatchId, DeduplicationScope, EnqueueError, Enqueued, NewMessage, Refused, Ttl};
 
 impl Queue {
     /// Takes messages, and returns the result of each. Messages of the batch that are stored already are duplicates.
@@ -38,23 +39,22 @@ impl Queue {
         id: &BatchId,
         messages: Vec<NewMessage>,
     ) -> Result<Vec<Result<Enqueued, EnqueueError>>, Refused> {
-        self.deduplication.forget_expired(context.now);
-        self.batches.forget_expired(context.now);
-        let sent = self.batches.find(id, messages.len()).inspect_err(|_| {
-            self.totals.refused += messages.len() as u64;
-        })?;
-        self.batches.forget_answered(id.producer, id.answered_below);
+        self.duplicates.forget_expired(context.now);
+        let sent = self.duplicates.find_batch(id, messages.len());
+        let sent = sent.inspect_err(|_| self.totals.refused += messages.len() as u64)?;
         let window = self.definition.deduplication_window;
         let time = id.remember_max.map_or(window, |max| max.min(window));
         // A batch that is stored in part may take more entries than there is room for: at most one for each message.
         let max = context.settings.limits.deduplication_ids_per_queue;
-        let is_full = !time.is_zero() && self.remembered() >= max;
+        let is_full = !time.is_zero() && self.duplicates.len() >= max;
+        // The batch counts for the key of its first message.
+        let key = messages.first().map(|it| it.schedule.fairness_key.clone());
         let mut results = Vec::with_capacity(messages.len());
         for (place, message) in (0..).zip(messages) {
             let known = match sent {
                 Sent::Never => None,
                 Sent::Whole(first) => Some(MessageId::from_number(first.get() + u64::from(place))),
-                Sent::InPart => self.batches.message(id, place),
+                Sent::InPart => self.duplicates.batch_message(id, place),
             };
             results.push(match known {
                 Some(known) => {
@@ -68,9 +68,9 @@ impl Queue {
                 None => self.admit(context, message),
             });
         }
-        if !time.is_zero() {
+        if let Some(key) = key.filter(|_| !time.is_zero()) {
             let until = context.now.saturating_add(time);
-            self.remember_batch(id, &results, until);
+            self.remember_batch(&key, id, &results, until);
         }
         Ok(results)
     }
@@ -79,6 +79,7 @@ impl Queue {
     /// another then.
     fn remember_batch(
         &mut self,
+        key: &FairnessKey,
         id: &BatchId,
         results: &[Result<Enqueued, EnqueueError>],
         until: Timestamp,
@@ -95,14 +96,10 @@ impl Queue {
         for (part, message) in stored.take(entries) {
             let part = if is_whole { Part::Whole } else { part };
             let row = BatchRow::new(id, size, part);
-            self.batches.remember(&row, message, until);
-            self.writes.batch.remember(row.encode(), message, until);
+            self.duplicates.remember_batch(key, &row, message, until);
+            let name = RowName::encode(DeduplicationScope::Queue, key, &row.encode());
+            self.writes.batch.remember(name, message, until);
         }
-    }
-
-    /// Returns how many deduplication entries the queue has.
-    fn remembered(&self) -> usize {
-        self.deduplication.len() + self.batches.len()
     }
 
     /// Takes a message, and counts duplicates and refusals. A message that is refused changes nothing.
@@ -136,9 +133,9 @@ impl Queue {
             return Err(EnqueueError::HookFailed { error });
         }
         if message.deduplication_id.is_some() {
-            self.batches.forget_expired(context.now);
+            self.duplicates.forget_expired(context.now);
             let max = limits.deduplication_ids_per_queue;
-            if self.remembered() >= max {
+            if self.duplicates.len() >= max {
                 return Err(EnqueueError::TooManyDeduplicationIds { max });
             }
         }
@@ -161,9 +158,11 @@ impl Queue {
     }
 
     fn find_duplicate(&mut self, now: Timestamp, message: &NewMessage) -> Option<MessageId> {
-        self.deduplication.forget_expired(now);
+        self.duplicates.forget_expired_ids(now);
         let id = message.deduplication_id.as_ref()?;
-        self.deduplication.find(id, now)
+        let key = &message.schedule.fairness_key;
+        let scope = self.definition.deduplication_scope;
+        self.duplicates.find_id(scope, key, id, now)
     }
 
     /// Puts a message that is accepted into the batch.
@@ -179,11 +178,17 @@ impl Queue {
         let mut meta = Meta::new(message.schedule, now);
         meta.deliver_after = is_delayed.then(|| now.saturating_add(message.delay));
         meta.expires_at = ttl.map(|ttl| now.saturating_add(ttl));
-        if let Some(name) = message.deduplication_id {
+        if let Some(once) = message.deduplication_id {
             let until = now.saturating_add(self.definition.deduplication_window);
-            self.deduplication.remember(name.clone(), id, until);
-            self.writes.batch.remember(name.clone(), id, until);
-            meta.deduplication_id = Some(name);
+            let (scope, key) = (
+                self.definition.deduplication_scope,
+                &meta.schedule.fairness_key,
+            );
+            let name = RowName::encode(scope, key, &once);
+            self.writes.batch.remember(name, id, until);
+            self.duplicates
+                .remember_id(scope, key, once.clone(), id, until);
+            meta.deduplication_id = Some(once);
         }
         self.writes.batch.put(id, meta, message.payload);
         self.writes.lanes.push(number);

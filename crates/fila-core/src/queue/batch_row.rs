@@ -16,7 +16,7 @@ const MARK: u8 = 0xff;
 
 /// A row: a batch, and the stored messages of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BatchRow {
+pub(super) struct BatchRow {
     pub(super) producer: ProducerId,
     pub(super) sequence: Sequence,
     pub(super) answered_below: Sequence,
@@ -59,7 +59,7 @@ impl BatchRow {
     }
 
     /// Returns which row of a batch this is, unless it is a user's id.
-    pub(crate) fn decode(id: &DeduplicationId) -> Option<Self> {
+    pub(super) fn decode(id: &DeduplicationId) -> Option<Self> {
         let (&MARK, rest) = id.as_bytes().split_first()? else {
             return None;
         };

@@ -11,14 +11,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use fila_store::{MessageId, Timestamp};
+use fila_store::{FairnessKey, MessageId, Timestamp};
 use foldhash::fast::RandomState;
 
 use super::batch_row::{BatchRow, Part};
+use super::duplicates::Owners;
 use crate::{BatchId, ProducerId, Refused, Sequence};
 
 #[derive(Debug, Default)]
-pub(crate) struct Batches {
+pub(super) struct Batches {
     known: BTreeMap<BatchKey, RememberedBatch>,
     producers: HashMap<ProducerId, Producer, RandomState>,
     /// When to drop which: every entry at its time, and every producer at its time or before.
@@ -40,6 +41,8 @@ struct RememberedBatch {
     /// The message, or the first one of the batch.
     message: MessageId,
     until: Timestamp,
+    /// The fairness key that it counts for: that of the batch's first message.
+    owner: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +50,8 @@ struct Producer {
     answered_below: Sequence,
     /// Until when a copy of one of its batches may come.
     until: Timestamp,
+    /// The fairness key that it counts for: that of its first batch.
+    owner: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,17 +118,25 @@ impl Batches {
         self.known.get(&entry).map(|known| known.message)
     }
 
-    pub(crate) fn remember(&mut self, row: &BatchRow, message: MessageId, until: Timestamp) {
+    pub(super) fn remember(
+        &mut self,
+        owners: &mut Owners,
+        key: &FairnessKey,
+        row: &BatchRow,
+        message: MessageId,
+        until: Timestamp,
+    ) {
         let due = Due::Producer(row.producer);
         let producer = self.producers.entry(row.producer).or_insert_with(|| {
             self.order.insert((until, due));
             Producer {
                 answered_below: Sequence::default(),
                 until,
+                owner: owners.enter(key),
             }
         });
         producer.until = producer.until.max(until);
-        self.forget_answered(row.producer, row.answered_below);
+        self.forget_answered(owners, row.producer, row.answered_below);
         if row.sequence < self.answered_below(row.producer) {
             return;
         }
@@ -132,20 +145,32 @@ impl Batches {
             sequence: row.sequence,
             part: row.part,
         };
+        // Rows are read back in any order, and that of an earlier copy may have another key.
+        let is_later = |known: &RememberedBatch| known.until > until;
+        if self.known.get(&entry).is_some_and(is_later) {
+            return;
+        }
         let size = row.size;
         let known = RememberedBatch {
             size,
             message,
             until,
+            owner: owners.enter(key),
         };
         if let Some(before) = self.known.insert(entry, known) {
+            owners.leave(before.owner);
             self.order.remove(&(before.until, Due::Batch(entry)));
         }
         self.order.insert((until, Due::Batch(entry)));
     }
 
     /// Drops the batches of a producer below this one, and refuses them from now on.
-    pub(super) fn forget_answered(&mut self, producer: ProducerId, below: Sequence) {
+    pub(super) fn forget_answered(
+        &mut self,
+        owners: &mut Owners,
+        producer: ProducerId,
+        below: Sequence,
+    ) {
         // An unknown producer cannot have an earlier batch.
         let Some(known) = self.producers.get_mut(&producer) else {
             return;
@@ -161,13 +186,14 @@ impl Batches {
         let answered = entry(known.answered_below)..entry(below);
         known.answered_below = below;
         while let Some((&entry, known)) = self.known.range(answered.clone()).next() {
+            owners.leave(known.owner);
             self.order.remove(&(known.until, Due::Batch(entry)));
             self.known.remove(&entry);
         }
     }
 
     /// Drops entries and producers whose time is over.
-    pub(super) fn forget_expired(&mut self, now: Timestamp) {
+    pub(super) fn forget_expired(&mut self, owners: &mut Owners, now: Timestamp) {
         while let Some(&(moment, due)) = self.order.first() {
             if moment > now {
                 break;
@@ -175,15 +201,19 @@ impl Batches {
             self.order.pop_first();
             match due {
                 Due::Batch(entry) => {
-                    self.known.remove(&entry);
+                    if let Some(known) = self.known.remove(&entry) {
+                        owners.leave(known.owner);
+                    }
                 }
                 Due::Producer(id) => match self.producers.get(&id) {
                     Some(producer) if producer.until > now => {
                         self.order.insert((producer.until, due));
                     }
-                    Some(_) | None => {
+                    Some(&Producer { owner, .. }) => {
+                        owners.leave(owner);
                         self.producers.remove(&id);
                     }
+                    None => {}
                 },
             }
         }
@@ -218,9 +248,27 @@ mod tests {
         }
     }
 
-    fn remember(batches: &mut Batches, id: &BatchId, until: u64) {
-        let row = BatchRow::new(id, SIZE, Part::Whole);
-        batches.remember(&row, message(id.sequence.get()), at(until));
+    /// The batches of a queue, all of one key.
+    #[derive(Default)]
+    struct OwnedBatches {
+        batches: Batches,
+        owners: Owners,
+    }
+
+    impl OwnedBatches {
+        fn remember(&mut self, id: &BatchId, until: u64) {
+            let row = BatchRow::new(id, SIZE, Part::Whole);
+            let key = FairnessKey::default();
+            let first = message(id.sequence.get());
+            self.batches
+                .remember(&mut self.owners, &key, &row, first, at(until));
+            assert_eq!(self.owners.total() as usize, self.batches.len());
+        }
+
+        fn forget_expired(&mut self, now: u64) {
+            self.batches.forget_expired(&mut self.owners, at(now));
+            assert_eq!(self.owners.total() as usize, self.batches.len());
+        }
     }
 
     fn find(batches: &Batches, id: &BatchId) -> Result<Sent, Refused> {
@@ -229,64 +277,70 @@ mod tests {
 
     #[test]
     fn whatever_is_over_first_is_dropped_first() {
-        let mut batches = Batches::default();
+        let mut all = OwnedBatches::default();
         for (sequence, until) in [(1, 30), (2, 10), (3, 20)] {
-            remember(&mut batches, &id(1, sequence, 0), until);
+            all.remember(&id(1, sequence, 0), until);
         }
         for (now, left) in [(9, 3), (10, 2), (20, 1), (29, 1)] {
-            batches.forget_expired(at(now));
-            assert_eq!(batches.known.len(), left, "{now}");
-            assert_eq!(batches.producers.len(), 1);
+            all.forget_expired(now);
+            assert_eq!(all.batches.known.len(), left, "{now}");
+            assert_eq!(all.batches.producers.len(), 1);
         }
-        batches.forget_expired(at(30));
-        assert_eq!((batches.len(), batches.order.len()), (0, 0));
+        all.forget_expired(30);
+        assert_eq!((all.batches.len(), all.batches.order.len()), (0, 0));
     }
 
     #[test]
     fn answered_batches_leave_nothing_but_their_producer() {
-        let mut batches = Batches::default();
-        remember(&mut batches, &id(2, 0, 0), 100);
+        let mut all = OwnedBatches::default();
+        all.remember(&id(2, 0, 0), 100);
         for sequence in 0..1000 {
-            remember(&mut batches, &id(1, sequence, sequence), 100);
-            assert_eq!((batches.len(), batches.order.len()), (4, 4));
+            all.remember(&id(1, sequence, sequence), 100);
+            assert_eq!((all.batches.len(), all.batches.order.len()), (4, 4));
         }
-        let refused = find(&batches, &id(1, 998, 0));
+        let refused = find(&all.batches, &id(1, 998, 0));
         assert!(
             matches!(refused, Err(Refused::BatchAnswered { .. })),
             "{refused:?}"
         );
         assert_eq!(
-            find(&batches, &id(1, 999, 0)),
+            find(&all.batches, &id(1, 999, 0)),
             Ok(Sent::Whole(message(999)))
         );
-        assert_eq!(find(&batches, &id(2, 0, 0)), Ok(Sent::Whole(message(0))));
+        assert_eq!(
+            find(&all.batches, &id(2, 0, 0)),
+            Ok(Sent::Whole(message(0)))
+        );
     }
 
     #[test]
     fn rows_that_are_read_back_leave_as_much_as_there_was() {
-        let mut batches = Batches::default();
+        let mut all = OwnedBatches::default();
         let rows: Vec<BatchId> = (0..100)
             .map(|n: u64| id(1, n, n.saturating_sub(3)))
             .collect();
         for id in rows.iter().rev() {
-            remember(&mut batches, id, 100);
+            all.remember(id, 100);
         }
-        assert_eq!(batches.known.len(), 4);
-        batches = Batches::default();
+        assert_eq!(all.batches.known.len(), 4);
+        all = OwnedBatches::default();
         for id in &rows {
-            remember(&mut batches, id, 100);
-            assert!(batches.known.len() <= 4);
+            all.remember(id, 100);
+            assert!(all.batches.known.len() <= 4);
         }
     }
 
     #[test]
     fn an_entry_that_is_remembered_anew_outlives_its_first_time() {
-        let mut batches = Batches::default();
-        remember(&mut batches, &id(1, 1, 0), 10);
-        remember(&mut batches, &id(1, 1, 0), 20);
-        batches.forget_expired(at(15));
-        assert_eq!(find(&batches, &id(1, 1, 0)), Ok(Sent::Whole(message(1))));
-        batches.forget_expired(at(20));
-        assert_eq!((batches.len(), batches.order.len()), (0, 0));
+        let mut all = OwnedBatches::default();
+        all.remember(&id(1, 1, 0), 10);
+        all.remember(&id(1, 1, 0), 20);
+        all.forget_expired(15);
+        assert_eq!(
+            find(&all.batches, &id(1, 1, 0)),
+            Ok(Sent::Whole(message(1)))
+        );
+        all.forget_expired(20);
+        assert_eq!((all.batches.len(), all.batches.order.len()), (0, 0));
     }
 }

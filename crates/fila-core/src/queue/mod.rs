@@ -30,6 +30,7 @@ mod consumers;
 mod counts;
 mod deduplication;
 mod dispatch;
+mod duplicates;
 mod explaining;
 mod failing;
 mod index;
@@ -41,19 +42,18 @@ mod message;
 mod pace;
 mod peeking;
 mod redriving;
+mod row_name;
 mod settling;
 mod throttle_sets;
 
 use drr::Weight;
 use fila_store::{Batch, Epoch, FairnessKey, Generation, MessageId, QueueId, Timestamp};
 
-pub(crate) use self::batch_row::BatchRow;
-pub(crate) use self::batches::Batches;
 use self::consumers::Consumers;
 use self::counts::Stage;
-use self::deduplication::Deduplication;
 #[cfg(test)]
 pub(crate) use self::dispatch::TURNED_AWAY_MAX;
+pub(crate) use self::duplicates::Duplicates;
 pub(crate) use self::failing::DeadLetter;
 use self::index::QueueIndex;
 use self::lane::Backlog;
@@ -96,8 +96,7 @@ pub(crate) struct Queue {
     next_message: u64,
     lease_ids: LeaseIds,
     consumers: Consumers,
-    deduplication: Deduplication,
-    batches: Batches,
+    duplicates: Duplicates,
     index: Box<QueueIndex>,
     dead_letter_queue: Option<DeadLetterQueue>,
     /// How many messages were redriven out of a backlog, that is without being read first.
@@ -127,7 +126,7 @@ pub(crate) struct Writes {
 }
 
 impl Queue {
-    pub(crate) fn open(now: Timestamp, settings: &Settings, mut recovery: Recovery) -> Self {
+    pub(crate) fn open(now: Timestamp, settings: &Settings, recovery: Recovery) -> Self {
         let index = QueueIndex::new(0, &recovery.definition, settings, now);
         let mut queue = Self {
             id: recovery.queue,
@@ -137,8 +136,7 @@ impl Queue {
             next_message: 0,
             lease_ids: LeaseIds::new(settings.lease_key, recovery.queue, recovery.epoch),
             consumers: Consumers::default(),
-            deduplication: Deduplication::default(),
-            batches: recovery.batches,
+            duplicates: recovery.duplicates,
             index: Box::new(index),
             dead_letter_queue: recovery.dead_letter_queue,
             redrives: 0,
@@ -149,12 +147,8 @@ impl Queue {
         for found in &recovery.keys {
             queue.recover_key(found);
         }
-        recovery.remembered.sort_by_key(|known| known.expires_at);
-        for known in recovery.remembered {
-            let (id, until) = (known.deduplication_id, known.expires_at);
-            queue.deduplication.remember(id, known.id, until);
-        }
-        queue.batches.forget_expired(now);
+        queue.duplicates.sort();
+        queue.duplicates.forget_expired(now);
         queue
     }
 
@@ -298,10 +292,8 @@ impl Queue {
         let old = std::mem::replace(&mut self.index, Box::new(index));
         old.leave(context.memory);
         context.effects.garbage.push(Garbage(old));
-        let deduplication = std::mem::take(&mut self.deduplication);
-        let batches = std::mem::take(&mut self.batches);
-        let garbage = Garbage(Box::new((deduplication, batches)));
-        context.effects.garbage.push(garbage);
+        let duplicates = std::mem::take(&mut self.duplicates);
+        context.effects.garbage.push(Garbage(Box::new(duplicates)));
         for consumer in self.consumers.forget_leases() {
             self.dismiss_drained(context, consumer);
         }

@@ -9,7 +9,7 @@ use fila_core::{
 use fila_store::{Cursor, FairnessKey, MessageId, QueueId, Shard, StoredMessage, Timestamp};
 
 use super::dead_letters::OnTheirWay;
-use super::producers::{Copies, places};
+use super::producers::{Copies, Row};
 use super::{Expected, Fate, Known, Life, Pending, Sent, Simulation};
 use crate::support::Answer;
 
@@ -402,20 +402,20 @@ impl Simulation {
         let (mut remembered, mut batches) = (BTreeMap::new(), BTreeMap::new());
         for known in stored.into_iter().filter(|known| known.expires_at > now) {
             let (first, until) = (known.id.get(), known.expires_at);
-            match places(&known) {
-                Some(places) => {
+            match Row::read(&known.name) {
+                Row::Batch(places) => {
                     let places = (first..).zip(places);
                     batches.extend(places.map(|(id, place)| (place, (body_of(id), until))));
                 }
-                None => {
-                    remembered.insert(known.deduplication_id, (body_of(first), until));
+                Row::Id { scope, key, id } => {
+                    remembered.insert((scope, id), (body_of(first), until, key));
                 }
             }
         }
-        for (id, (body, until)) in &self.remembered {
-            let is_confirmed = self.ids.contains_key(body);
-            if is_confirmed && *until > now {
-                assert_eq!(remembered.get(id), Some(&(*body, *until)), "{id:?}");
+        for (id, known) in &self.remembered {
+            let is_confirmed = self.ids.contains_key(&known.0);
+            if is_confirmed && known.1 > now {
+                assert_eq!(remembered.get(id), Some(known), "{id:?}");
             }
         }
         for (place, (body, until)) in &self.batches {

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, Command, ConsumerId, Delivering, Demand, KeySettings, LeaseId, Settlement, Ttl,
-    Verdict,
+    BatchId, Command, ConsumerId, DeduplicationScope, Delivering, Demand, KeySettings, LeaseId,
+    Settlement, Ttl, Verdict,
 };
 use fila_store::{Engine, Expected as Version, MessageId, Timestamp};
 
@@ -92,7 +92,7 @@ impl Simulation {
                     Ttl::Forever => None,
                 }
                 .map(|time| now.saturating_add(time)),
-                fate: self.decide(self.bodies, batch.map(|(id, _)| (id, place)), shape),
+                fate: self.decide(name, batch.map(|(id, _)| (id, place)), shape),
                 is_purged: false,
             });
             messages.push(new);
@@ -108,8 +108,8 @@ impl Simulation {
     }
 
     /// Says what is to become of a message, and remembers it if it is stored.
-    fn decide(&mut self, body: u64, place: Option<(BatchId, u32)>, shape: &Shape) -> Fate {
-        let now = self.shell.now;
+    fn decide(&mut self, name: &str, place: Option<(BatchId, u32)>, shape: &Shape) -> Fate {
+        let (now, body) = (self.shell.now, self.bodies);
         let place = place.map(|(id, place)| (id, (id.producer, id.sequence, place)));
         let of_batch = place.and_then(|(_, place)| self.batches.get(&place));
         if let Some((first, _)) = of_batch.filter(|(_, until)| *until > now) {
@@ -120,12 +120,19 @@ impl Simulation {
         }
         let window = self.definition.deduplication_window;
         if let Some(id) = &shape.deduplication_id {
-            let known = self.remembered.get(id);
-            if let Some((first, _)) = known.filter(|(_, until)| *until > now) {
+            let (key, scope) = (key(name), self.definition.deduplication_scope);
+            let is_shared = scope == DeduplicationScope::Queue;
+            let of_key = self.remembered.get(&(Some(key.clone()), id.clone()));
+            let of_queue = self.remembered.get(&(None, id.clone()));
+            let of_queue = of_queue.filter(|(.., owner)| is_shared || *owner == key);
+            let mut known = of_key.into_iter().chain(of_queue);
+            if let Some((first, ..)) = known.find(|(_, until, _)| *until > now) {
                 return Fate::Duplicate(*first);
             }
             let until = now.saturating_add(window);
-            self.remembered.insert(id.clone(), (body, until));
+            let scope = (!is_shared).then(|| key.clone());
+            self.remembered
+                .insert((scope, id.clone()), (body, until, key));
         }
         if let Some((id, place)) = place {
             let time = id.remember_max.map_or(window, |max| max.min(window));
@@ -365,7 +372,13 @@ impl Simulation {
     }
 
     fn reconfigure(&mut self) {
-        match self.chance.below(8) {
+        match self.chance.below(9) {
+            8 => {
+                self.definition.deduplication_scope = match self.definition.deduplication_scope {
+                    DeduplicationScope::Key => DeduplicationScope::Queue,
+                    DeduplicationScope::Queue => DeduplicationScope::Key,
+                };
+            }
             6 => {
                 self.definition.retry.attempts_max = NonZeroU32::new(self.chance.below(4) as u32);
             }

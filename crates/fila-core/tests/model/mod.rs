@@ -14,7 +14,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, Charge, ConsumerId, Delivering, Failure, LeaseId, Ordering, QueueSettings, Settings,
+    BatchId, Charge, ConsumerId, DeduplicationScope, Delivering, Failure, LeaseId, Ordering,
+    QueueSettings, Settings,
 };
 use fila_store::{DeduplicationId, FairnessKey, MessageId, QueueId, Timestamp};
 
@@ -142,8 +143,9 @@ pub(crate) struct Simulation {
     gone: BTreeSet<MessageId>,
     consumers: BTreeMap<ConsumerId, Subscriber>,
     pending: BTreeMap<u64, Pending>,
-    /// Deduplication ids, the bodies they stand for, and until when.
-    remembered: BTreeMap<DeduplicationId, (u64, Timestamp)>,
+    /// Deduplication ids, by the key that they count for or the whole queue: the bodies they stand for, until when, and
+    /// the key of the message.
+    remembered: BTreeMap<(Option<FairnessKey>, DeduplicationId), (u64, Timestamp, FairnessKey)>,
     producers: Vec<Producer>,
     /// Messages of batches, the bodies they stand for, and until when.
     batches: BTreeMap<Place, (u64, Timestamp)>,
@@ -168,6 +170,9 @@ impl Simulation {
         let mut definition = QueueSettings::default();
         definition.visibility_timeout = Duration::from_millis(50 + chance.below(500));
         definition.deduplication_window = Duration::from_millis(chance.below(2000));
+        if chance.one_in(2) {
+            definition.deduplication_scope = DeduplicationScope::Queue;
+        }
         let charges = [Charge::Message, Charge::Bytes, Charge::Time];
         definition.charge = charges[chance.below(3) as usize];
         if chance.one_in(4) {

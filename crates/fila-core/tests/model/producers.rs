@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fila_core::{BatchId, ProducerId, Sequence};
-use fila_store::{DeduplicationId, Remembered};
+use fila_store::{DeduplicationId, FairnessKey, RememberedName};
 
 use super::{Chance, Simulation};
 
@@ -150,11 +150,38 @@ impl Simulation {
     }
 }
 
-/// Returns the places of a batch that a row is about, and which message is at the first of them; none for a user's id.
-pub(super) fn places(row: &Remembered) -> Option<Vec<Place>> {
-    let (0xff, rest) = row.deduplication_id.as_bytes().split_first()? else {
-        return None;
-    };
+/// A row of the store that is about messages sent already.
+#[derive(Debug)]
+pub(super) enum Row {
+    /// The places of a batch. The row names the message at the first of them.
+    Batch(Vec<Place>),
+    Id {
+        /// The key that it counts for, unless that is the whole queue.
+        scope: Option<FairnessKey>,
+        /// The key of the message.
+        key: FairnessKey,
+        id: DeduplicationId,
+    },
+}
+
+impl Row {
+    pub(super) fn read(name: &RememberedName) -> Self {
+        let (mark, rest) = name.as_bytes().split_first().unwrap();
+        let (length, rest) = rest.split_first_chunk().unwrap();
+        let (key, rest) = rest.split_at(u16::from_be_bytes(*length).into());
+        let key = FairnessKey::new(key.to_vec()).unwrap();
+        if let (0xfd, [0xff, rest @ ..]) = (*mark, rest) {
+            return Self::Batch(places(rest));
+        }
+        Self::Id {
+            scope: (*mark == 0xfe).then(|| key.clone()),
+            key,
+            id: DeduplicationId::new(rest.to_vec()).unwrap(),
+        }
+    }
+}
+
+fn places(rest: &[u8]) -> Vec<Place> {
     let (producer, rest) = rest.split_first_chunk().unwrap();
     let (sequence, rest) = rest.split_first_chunk().unwrap();
     let (_, rest) = rest.split_first_chunk::<8>().unwrap();
@@ -168,5 +195,5 @@ pub(super) fn places(row: &Remembered) -> Option<Vec<Place>> {
             place..place + 1
         }
     };
-    Some(places.map(|place| (producer, sequence, place)).collect())
+    places.map(|place| (producer, sequence, place)).collect()
 }

@@ -204,7 +204,7 @@ impl Shell {
             let page = shard.remembered(after.as_ref(), 7).unwrap();
             page.items
                 .into_iter()
-                .for_each(|known| recovery.remembered(known));
+                .for_each(|known| recovery.remembered(&known));
             after = page.next;
             if after.is_none() {
                 break;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use fila_store::{
-    ConfigKey, Cursor, DeduplicationId, DiskOptions, Durability, Engine, Limit, Locator, LsmEngine,
-    MessageId, OpenError, Queue, QueueName, Shard, StoredMessage, Timestamp, Version,
+    ConfigKey, Cursor, DiskOptions, Durability, Engine, Limit, Locator, LsmEngine, MessageId,
+    OpenError, Queue, QueueName, RememberedName, Shard, StoredMessage, Timestamp, Version,
 };
 
 /// The store under test. To test another one, change this and [`open`].
@@ -46,7 +46,7 @@ pub struct Held {
     /// Its messages, by place.
     pub messages: BTreeMap<Locator, StoredMessage>,
     /// Its deduplication ids.
-    pub remembered: BTreeMap<DeduplicationId, (MessageId, Timestamp)>,
+    pub remembered: BTreeMap<RememberedName, (MessageId, Timestamp)>,
 }
 
 impl Held {
@@ -207,7 +207,7 @@ fn read_remembered(shard: &StoreShard, held: &mut Held) -> anyhow::Result<()> {
         ensure!(page.damaged.is_empty(), "damaged: {:?}", page.damaged);
         for entry in page.items {
             let known = (entry.id, entry.expires_at);
-            held.remembered.insert(entry.deduplication_id, known);
+            held.remembered.insert(entry.name, known);
         }
         after = page.next;
         if after.is_none() {

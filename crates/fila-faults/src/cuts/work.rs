@@ -296,7 +296,7 @@ impl<'a> Work<'a> {
             let once = DeduplicationId::new(self.rng.u16(..500).to_be_bytes().to_vec())?;
             meta.deduplication_id = Some(once.clone());
             batch.remember(once.clone(), id, NEVER);
-            held.remembered.insert(once, (id, NEVER));
+            held.remembered.insert(once.into(), (id, NEVER));
         }
         batch.put(id, meta.clone(), payload.clone());
         let place = Locator {

@@ -20,7 +20,8 @@ pub use keys::{KeyChange, KeyInfo, KeySettings};
 pub use queues::QueueInfo;
 pub use server::ServerInfo;
 pub use settings::{
-    Charge, HookFallback, Ordering, QueueSettings, Setting, SettingKind, SettingValue, SettingWord,
+    Charge, DeduplicationScope, HookFallback, Ordering, QueueSettings, Setting, SettingKind,
+    SettingValue, SettingWord,
 };
 pub use stats::{QueueStats, QueueTotals, Statistic, StatisticUnit};
 

@@ -258,6 +258,15 @@ word_settings! {
         Key = "key",
     }
 
+    /// The messages among which a deduplication id is unique.
+    DeduplicationScope {
+        /// Those of the same fairness key
+        #[default]
+        Key = "key",
+        /// Those of the whole queue
+        Queue = "queue",
+    }
+
     /// The unit in which a delivery counts against its fairness key's share.
     Charge {
         /// Every message counts the same

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, Delivery, EnqueueError, Enqueued, LeaseId, NewMessage, Ordering, ProducerId,
-    QueueSettings, QueueStats, Sequence, SettleError, Settlement, Ttl, Verdict,
+    BatchId, DeduplicationScope, Delivery, EnqueueError, Enqueued, LeaseId, NewMessage, Ordering,
+    ProducerId, QueueSettings, QueueStats, Sequence, SettleError, Settlement, Ttl, Verdict,
 };
 use fila_proto::v1;
 use fila_proto::v1::ErrorCode;
@@ -35,6 +35,10 @@ pub(super) fn definition(settings: &v1::QueueSettings) -> QueueSettings {
         &mut definition.deduplication_window,
         settings.deduplication_window_ms,
     );
+    definition.deduplication_scope = match settings.deduplication_scope() {
+        v1::DeduplicationScope::Key => DeduplicationScope::Key,
+        v1::DeduplicationScope::Queue => DeduplicationScope::Queue,
+    };
     if settings.ordering() == v1::Ordering::Key {
         definition.ordering = Ordering::Key;
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fila_sdk::{
-    Charge, DeathReason, ErrorCode, EstimateBasis, HookFallback, HookState, KeyChange, Message,
-    Ordering, QueueSettings, Waiting,
+    Charge, DeathReason, DeduplicationScope, ErrorCode, EstimateBasis, HookFallback, HookState,
+    KeyChange, Message, Ordering, QueueSettings, Waiting,
 };
 
 use crate::rig::{Rig, soon};
@@ -19,6 +19,7 @@ async fn settings_come_back_as_they_were_given() {
         .key_concurrency(1)
         .charge(Charge::Bytes)
         .deduplication_window(Duration::from_secs(90))
+        .deduplication_scope(DeduplicationScope::Queue)
         .depth_max(1000)
         .key_depth_max(100)
         .message_ttl(Duration::from_secs(3600))

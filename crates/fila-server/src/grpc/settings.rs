@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fila_core::{
-    Charge, Delivering, HookFallback, KeySettings, KeyStats, Ordering, QueueSettings, QueueStats,
+    Charge, DeduplicationScope, Delivering, HookFallback, KeySettings, KeyStats, Ordering,
+    QueueSettings, QueueStats,
 };
 use fila_proto::v1;
 use fila_store::FairnessKey;
@@ -112,6 +113,7 @@ words! {
     Ordering { None, Key }
     Charge { Message, Bytes, Time }
     HookFallback { Default, LastGood, Refuse }
+    DeduplicationScope { Key, Queue }
 }
 
 macro_rules! conversions {
@@ -348,6 +350,7 @@ mod tests {
             retry_jitter_percent: Some(15),
             script: Some("function on_enqueue(msg) return {} end".to_owned()),
             hook_fallback: Some(v1::HookFallback::Refuse.into()),
+            deduplication_scope: Some(v1::DeduplicationScope::Queue.into()),
         };
         let mut definition = QueueSettings::default();
         apply(&asked, YEAR, &mut definition).unwrap();

@@ -1,10 +1,10 @@
 //! Queues and fairness keys, as operators handle them.
 
 use fila_proto::v1::{
-    Charge, ConsumeRequest, CreateQueueRequest, DeleteQueueRequest, HookFallback,
-    InspectQueueRequest, ListKeysRequest, ListQueuesRequest, Ordering, PauseQueueRequest,
-    PurgeQueueRequest, QueueSettings, ResumeQueueRequest, ServerInfoRequest, UpdateKeyRequest,
-    UpdateQueueRequest,
+    Charge, ConsumeRequest, CreateQueueRequest, DeduplicationScope, DeleteQueueRequest,
+    HookFallback, InspectQueueRequest, ListKeysRequest, ListQueuesRequest, Ordering,
+    PauseQueueRequest, PurgeQueueRequest, QueueSettings, ResumeQueueRequest, ServerInfoRequest,
+    UpdateKeyRequest, UpdateQueueRequest,
 };
 use tonic::Code;
 
@@ -35,6 +35,7 @@ async fn a_queue_is_what_it_was_created_as() {
         retry_jitter_percent: Some(0),
         script: Some("function on_enqueue(msg) return {} end".to_owned()),
         hook_fallback: Some(HookFallback::LastGood.into()),
+        deduplication_scope: Some(DeduplicationScope::Queue.into()),
     };
     rig.create_with("orders", settings.clone()).await;
     let shown = rig.inspect("orders").await;

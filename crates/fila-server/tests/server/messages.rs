@@ -1,12 +1,13 @@
 //! Messages by single calls and by batches.
 
 use fila_proto::v1::{
-    AckBatchRequest, AckRequest, ConsumeRequest, EnqueueBatchRequest, EnqueueRequest,
-    ExtendRequest, LeaseNack, Message, NackBatchRequest,
+    AckBatchRequest, AckRequest, ConsumeRequest, DeduplicationScope, EnqueueBatchRequest,
+    EnqueueRequest, ExtendRequest, LeaseNack, Message, NackBatchRequest, QueueSettings,
 };
+use fila_server::runtime::Stopped;
 use tonic::{Code, Request};
 
-use crate::common::{Rig, assert_refused, in_memory, message, soon};
+use crate::common::{Rig, assert_refused, in_memory, message, on_disk, soon};
 
 #[tokio::test]
 async fn a_message_is_delivered_as_it_was_given_and_gone_once_acked() {
@@ -96,6 +97,65 @@ async fn a_deduplication_id_stands_for_the_first_message() {
     assert_eq!(first.message_id, second.message_id);
     assert_eq!((first.deduplicated, second.deduplicated), (false, true));
     assert_eq!(rig.stats("orders").await.depth, 1);
+}
+
+/// Sends `invoice-17` under a key, and returns the message's id if it was stored, or that of the one stored before.
+async fn send_invoice(rig: &mut Rig, queue: &str, key: &str) -> Result<String, String> {
+    let request = EnqueueRequest {
+        queue: queue.to_owned(),
+        message: Some(Message {
+            deduplication_id: "invoice-17".to_owned(),
+            ..message(key, "x")
+        }),
+    };
+    let sent = soon(rig.messages.enqueue(request)).await.unwrap();
+    let sent = sent.into_inner();
+    if sent.deduplicated {
+        Err(sent.message_id)
+    } else {
+        Ok(sent.message_id)
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_that_sends_the_id_of_another_first_suppresses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    rig.create("orders").await;
+    let shared = QueueSettings {
+        deduplication_scope: Some(DeduplicationScope::Queue.into()),
+        ..QueueSettings::default()
+    };
+    rig.create_with("shared", shared).await;
+    let of_mallory = send_invoice(&mut rig, "orders", "mallory").await.unwrap();
+    let of_acme = send_invoice(&mut rig, "orders", "acme").await.unwrap();
+    assert_ne!(of_mallory, of_acme);
+    let first = send_invoice(&mut rig, "shared", "mallory").await.unwrap();
+    for is_restarted in [false, true] {
+        if is_restarted {
+            assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+            rig = Rig::with(on_disk(directory.path())).await;
+        }
+        let again = send_invoice(&mut rig, "orders", "acme").await;
+        assert_eq!(again, Err(of_acme.clone()));
+        let again = send_invoice(&mut rig, "orders", "mallory").await;
+        assert_eq!(again, Err(of_mallory.clone()));
+        let suppressed = send_invoice(&mut rig, "shared", "acme").await;
+        assert_eq!(suppressed, Err(first.clone()), "the queue says so");
+    }
+}
+
+#[tokio::test]
+async fn a_deduplication_id_counts_for_the_key_that_the_hook_gives() {
+    let mut rig = Rig::start().await;
+    let settings = QueueSettings {
+        script: Some("function on_enqueue(msg) return { fairness_key = 'one' } end".to_owned()),
+        ..QueueSettings::default()
+    };
+    rig.create_with("orders", settings).await;
+    let first = send_invoice(&mut rig, "orders", "acme").await.unwrap();
+    let second = send_invoice(&mut rig, "orders", "globex").await;
+    assert_eq!(second, Err(first));
 }
 
 #[tokio::test]

@@ -141,10 +141,10 @@ fn encode<R: Rows>(
             encode_operation(core, (queue, *generation), operation, &mut writes)?;
         }
         for entry in batch.remembered() {
-            let id = &entry.deduplication_id;
-            let row = keys::remembered(queue, *generation, id);
+            let name = &entry.name;
+            let row = keys::remembered(queue, *generation, name);
             let record = record::encode_remembered(&row, entry.id, entry.expires_at);
-            let expiry = keys::expiry(entry.expires_at, queue, *generation, id);
+            let expiry = keys::expiry(entry.expires_at, queue, *generation, name);
             for (key, value) in [(row, record), (expiry, Bytes::new())] {
                 writes.push(super::set(Table::Deduplication, key, value));
             }

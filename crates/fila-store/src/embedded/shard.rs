@@ -9,8 +9,8 @@ use super::{Core, Ownership, commit, commit_error};
 use crate::record::{self, DecodeError};
 use crate::rows::{Rows, Table, View};
 use crate::{
-    Batch, CommitError, Cursor, Damaged, DeduplicationId, Epoch, FairnessKey, Fault, Generation,
-    Limit, Loaded, Locator, MessageId, Page, QueueId, ReadError, Remembered, Shard, StoredMessage,
+    Batch, CommitError, Cursor, Damaged, Epoch, FairnessKey, Fault, Generation, Limit, Loaded,
+    Locator, MessageId, Page, QueueId, ReadError, Remembered, RememberedName, Shard, StoredMessage,
     Timestamp, keys,
 };
 
@@ -156,17 +156,17 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
 
     fn deduplicated(
         &self,
-        id: &DeduplicationId,
+        name: &RememberedName,
         now: Timestamp,
     ) -> Result<Option<MessageId>, ReadError> {
         let generation = self.fenced()?;
-        let row = keys::remembered(self.queue, generation, id);
+        let row = keys::remembered(self.queue, generation, name);
         let Some(record) = self.core.rows.view().get(Table::Deduplication, &row)? else {
             return Ok(None);
         };
         let (message, expires_at) =
             record::decode_remembered(&row, &record).map_err(|source| ReadError::Damaged {
-                what: format!("a deduplication id of queue {}", self.queue),
+                what: format!("a deduplication row of queue {}", self.queue),
                 source,
             })?;
         Ok((expires_at > now).then_some(message))
@@ -174,9 +174,9 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
 
     fn remembered(
         &self,
-        after: Option<&DeduplicationId>,
+        after: Option<&RememberedName>,
         limit: usize,
-    ) -> Result<Page<Remembered, DeduplicationId>, ReadError> {
+    ) -> Result<Page<Remembered, RememberedName>, ReadError> {
         let generation = self.fenced()?;
         let (from, to) = keys::all_remembered(self.queue, generation, after);
         let view = self.core.rows.view();
@@ -184,14 +184,14 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
         let cursor = |key: &Bytes| keys::parse_remembered(key).ok();
         page(rows, limit, cursor, |key, record| {
             let damaged = |error| Damaged {
-                record: "deduplication id",
+                record: "deduplication row",
                 message: None,
                 error,
             };
-            let deduplication_id = keys::parse_remembered(&key).map_err(damaged)?;
+            let name = keys::parse_remembered(&key).map_err(damaged)?;
             let (id, expires_at) = record::decode_remembered(&key, &record).map_err(damaged)?;
             Ok(Remembered {
-                deduplication_id,
+                name,
                 id,
                 expires_at,
             })

@@ -5,7 +5,7 @@ use std::thread;
 use bytes::Bytes;
 use fila_store::{
     Batch, CommitError, DeduplicationId, Engine, FairnessKey, Loaded, Locator, MessageId, Meta,
-    Payload, Rejected, Shard,
+    Payload, Rejected, RememberedName, Shard,
 };
 
 use crate::world::{Place, all, at, body, claim, id, ids, key, locator, meta, payload, put};
@@ -224,14 +224,15 @@ pub(crate) fn the_largest_words_fit<P: Place>() {
     // Nothing but zeros, which take two bytes each.
     let zeros = FairnessKey::new(vec![0; FairnessKey::MAX]).unwrap();
     let once = DeduplicationId::new(vec![0xff; DeduplicationId::MAX]).unwrap();
+    let name = RememberedName::new(vec![0xff; RememberedName::MAX]).unwrap();
     let mut known = Meta::new(zeros.clone(), at(u64::MAX));
-    known.deduplication_id = Some(once.clone());
+    known.deduplication_id = Some(once);
     let headers = vec![("n".repeat(1 << 10), "v".repeat(1 << 18)); 3];
     let carried = Payload::new(headers, vec![7; 1 << 20]).unwrap();
     let message = id(&shard, MessageId::COUNTER_MAX);
     let mut batch = Batch::new();
     batch.put(message, known, carried.clone());
-    batch.remember(once.clone(), message, at(u64::MAX));
+    batch.remember(name.clone(), message, at(u64::MAX));
     shard.commit(&batch).unwrap();
     let place = Locator {
         fairness_key: zeros,
@@ -239,7 +240,7 @@ pub(crate) fn the_largest_words_fit<P: Place>() {
     };
     assert_eq!(all(&shard, 10)[0].locator(), place);
     assert_eq!(shard.load(&[place]).unwrap(), [Loaded::Found(carried)]);
-    assert_eq!(shard.deduplicated(&once, at(1)).unwrap(), Some(message));
+    assert_eq!(shard.deduplicated(&name, at(1)).unwrap(), Some(message));
 }
 
 pub(crate) fn an_empty_commit_is_confirmed<P: Place>() {

@@ -36,7 +36,7 @@ pub(crate) fn remembered_ids_are_listed_in_pages<P: Place>() {
     for (counter, name) in ["a", "b", "b\0", "c", "d"].into_iter().enumerate() {
         remember(&shard, name, counter as u64, 100);
         expected.push(Remembered {
-            deduplication_id: once(name),
+            name: once(name),
             id: id(&shard, counter as u64),
             expires_at: at(100),
         });

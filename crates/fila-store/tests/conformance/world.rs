@@ -1,9 +1,9 @@
 //! Where engines are opened, and short words for what tests do with them.
 
 use fila_store::{
-    Batch, Cursor, DeduplicationId, DiskOptions, Durability, Engine, FairnessKey, Loaded, Locator,
-    LsmEngine, MemoryDisk, MemoryEngine, MessageId, Meta, Payload, QueueName, Shard, StoredMessage,
-    Timestamp,
+    Batch, Cursor, DiskOptions, Durability, Engine, FairnessKey, Loaded, Locator, LsmEngine,
+    MemoryDisk, MemoryEngine, MessageId, Meta, Payload, QueueName, RememberedName, Shard,
+    StoredMessage, Timestamp,
 };
 use tempfile::TempDir;
 
@@ -95,8 +95,8 @@ pub(crate) fn key(key: &str) -> FairnessKey {
     FairnessKey::new(key.as_bytes().to_vec()).unwrap()
 }
 
-pub(crate) fn once(id: &str) -> DeduplicationId {
-    DeduplicationId::new(id.as_bytes().to_vec()).unwrap()
+pub(crate) fn once(id: &str) -> RememberedName {
+    RememberedName::new(id.as_bytes().to_vec()).unwrap()
 }
 
 pub(crate) fn meta(fairness_key: &str) -> Meta {

@@ -112,7 +112,7 @@ fn read(shard: &dyn Shard, definition: QueueSettings) -> Result<Recovery, ReadEr
         let page = shard.remembered(after.as_ref(), PAGE)?;
         page.items
             .into_iter()
-            .for_each(|remembered| recovery.remembered(remembered));
+            .for_each(|row| recovery.remembered(&row));
         match page.next {
             Some(next) => after = Some(next),
             None => return Ok(recovery),

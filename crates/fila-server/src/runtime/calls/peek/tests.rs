@@ -1,7 +1,7 @@
 use fila_core::QueueSettings;
 use fila_store::{
-    Batch, CommitError, DeduplicationId, Engine, Epoch, Generation, Limit, MemoryDisk,
-    MemoryEngine, Meta, Page, QueueName, Remembered, Timestamp,
+    Batch, CommitError, Engine, Epoch, Generation, Limit, MemoryDisk, MemoryEngine, Meta, Page,
+    QueueName, Remembered, RememberedName, Timestamp,
 };
 
 use super::*;
@@ -206,7 +206,7 @@ impl Shard for Scarred {
 
     fn deduplicated(
         &self,
-        id: &DeduplicationId,
+        id: &RememberedName,
         now: Timestamp,
     ) -> Result<Option<MessageId>, ReadError> {
         self.shard.deduplicated(id, now)
@@ -214,9 +214,9 @@ impl Shard for Scarred {
 
     fn remembered(
         &self,
-        after: Option<&DeduplicationId>,
+        after: Option<&RememberedName>,
         limit: usize,
-    ) -> Result<Page<Remembered, DeduplicationId>, ReadError> {
+    ) -> Result<Page<Remembered, RememberedName>, ReadError> {
         self.shard.remembered(after, limit)
     }
 }
