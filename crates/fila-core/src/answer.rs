@@ -1,5 +1,6 @@
 //! The answers of a broker, and its reasons to refuse.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -128,6 +129,48 @@ pub enum Refused {
     },
 }
 
+/// A pool of a queue that its fairness keys or its clients share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedPool {
+    /// The messages of the queue.
+    Depth,
+    /// The messages that wait for their time.
+    Delayed,
+    /// The deduplication ids and batches that the queue remembers.
+    DeduplicationIds,
+    /// The fairness keys that have messages.
+    Keys,
+}
+
+impl SharedPool {
+    fn holder(self) -> &'static str {
+        match self {
+            Self::Depth | Self::Delayed | Self::DeduplicationIds => "the fairness key",
+            Self::Keys => "the client",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Depth => "let consumers take some, or set the queue's key_depth_max",
+            Self::Delayed => "send without delay",
+            Self::DeduplicationIds => "shorten the queue's deduplication window",
+            Self::Keys => "use fewer keys",
+        }
+    }
+}
+
+impl fmt::Display for SharedPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Depth => "of the queue's messages",
+            Self::Delayed => "of the queue's delayed messages",
+            Self::DeduplicationIds => "of the queue's deduplication ids and batches",
+            Self::Keys => "of the queue's fairness keys",
+        })
+    }
+}
+
 /// Why the queue did not accept a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnqueueError {
@@ -198,6 +241,23 @@ pub enum EnqueueError {
     KeyFull {
         /// The limit.
         max: u64,
+    },
+    /// The fairness key holds its part of a pool that the keys of the queue share; the others are admitted. Of the pool of
+    /// keys it is the client that holds its part.
+    #[error(
+        "{} holds {held} {pool}, and its part is {part} now; try again in {retry_after:?}, or {}",
+        pool.holder(),
+        pool.remedy()
+    )]
+    OverPart {
+        /// The pool.
+        pool: SharedPool,
+        /// How much the key or the client holds.
+        held: u64,
+        /// How much it may hold now: three times what is free.
+        part: u64,
+        /// When it probably holds less than its part: from 100 ms to 60 s.
+        retry_after: Duration,
     },
     /// There are too many fairness keys.
     #[error("the queue has {max} fairness keys, its limit; use fewer keys")]

@@ -11,7 +11,7 @@ use fila_store::{
 
 use crate::{
     BatchId, ConsumerId, EnqueueResults, LeaseId, QueueSettings, RedriveResults, RedriveStamp,
-    SettleResults,
+    SettleResults, Source,
 };
 
 /// The tickets of a driver. A command that is answered carries one, and the broker gives it back with the answer.
@@ -158,6 +158,8 @@ pub struct NewMessage {
     pub ttl: Ttl,
     /// The producer's id for it: any bytes, except that `ff` at the start is reserved for [batches](BatchId).
     pub deduplication_id: Option<DeduplicationId>,
+    /// The client that sends it, if that is known.
+    pub source: Option<Source>,
     /// The hook's error, if the hook failed and the queue accepts no message without its answer. The message stays in the
     /// command because it has a place in its batch: if the batch was stored before, the message is a duplicate, not refused.
     pub refusal: Option<Arc<str>>,
@@ -175,6 +177,7 @@ impl NewMessage {
             delay: Duration::ZERO,
             ttl: Ttl::Queue,
             deduplication_id: None,
+            source: None,
             refusal: None,
         }
     }

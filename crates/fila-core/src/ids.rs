@@ -39,3 +39,15 @@ impl ConsumerId {
         self.0
     }
 }
+
+/// Identifies a client, by an address that it cannot choose. A client may name any number of fairness keys, so the keys of
+/// a queue are divided among clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Source(u64);
+
+impl Source {
+    /// Makes an id of a number.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+}

@@ -50,7 +50,7 @@ pub use fila_store::Schedule;
 
 pub use answer::{
     Answer, EnqueueError, EnqueueResults, Enqueued, RedriveError, RedriveResults, RedriveStamp,
-    Refused, SettleError, SettleResults,
+    Refused, SettleError, SettleResults, SharedPool,
 };
 pub use batch_id::{BatchId, ProducerId, Sequence};
 pub use broker::{Broker, ROUNDS_MAX};
@@ -62,7 +62,7 @@ pub use effects::{
     LoadToken, LoadedMessages, Round,
 };
 pub use explanation::{Basis, Estimate, Explanation, Position, Recent, Waiting};
-pub use ids::{ConsumerId, LeaseId};
+pub use ids::{ConsumerId, LeaseId, Source};
 pub use lease_ids::LeaseKey;
 pub use limits::{Limits, Settings};
 pub use recovery::Recovery;

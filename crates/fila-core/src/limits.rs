@@ -48,16 +48,16 @@ pub struct Limits {
     pub throttle_keys: usize,
     /// The longest delay and time to live.
     pub delay: Duration,
-    /// Fairness keys with messages in one queue.
+    /// Fairness keys with messages in one queue. Clients share them.
     pub keys_per_queue: usize,
-    /// Messages in one queue, unless the queue sets less.
+    /// Messages in one queue, unless the queue sets less. Fairness keys share them.
     pub depth_per_queue: u64,
     /// Messages of one fairness key, unless the queue sets less.
     pub depth_per_key: u64,
-    /// Messages of one queue that wait for their time; each takes a few hundred bytes of memory.
+    /// Messages of one queue that wait for their time; each takes a few hundred bytes of memory. Fairness keys share them.
     pub delayed_per_queue: u64,
-    /// Deduplication ids that one queue remembers, with its unanswered batches and their producers. A batch that is stored
-    /// in part may exceed it by the number of its messages.
+    /// Deduplication ids that one queue remembers, with its unanswered batches and their producers. Fairness keys share
+    /// them. A batch that is stored in part may exceed it by the number of its messages.
     pub deduplication_ids_per_queue: usize,
     /// Fairness keys of one queue with settings of their own.
     pub key_settings_per_queue: usize,

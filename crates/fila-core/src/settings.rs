@@ -36,7 +36,7 @@ pub struct QueueSettings {
     pub deduplication_scope: DeduplicationScope,
     /// The most messages in the queue, if less than the broker's limit.
     pub depth_max: Option<u64>,
-    /// The most messages of one fairness key, if less than the broker's limit.
+    /// The most messages of one fairness key, if less than the broker's limit. Without it a key may hold its part.
     pub key_depth_max: Option<u64>,
     /// The time to live of messages that are sent without one.
     #[serde(rename = "message_ttl_ms", with = "some_millis")]

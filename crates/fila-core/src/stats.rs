@@ -43,6 +43,8 @@ pub struct Totals {
     pub deduplicated: u64,
     /// Messages refused.
     pub refused: u64,
+    /// Those of them whose key or client held its part of a pool.
+    pub over_part: u64,
     /// Deliveries.
     pub delivered: u64,
     /// First deliveries: those after no attempt and no release, as far as the broker knows.

@@ -211,7 +211,7 @@ fn a_batch_that_comes_again_with_more_or_fewer_messages_is_refused_and_stores_no
 
 #[test]
 fn a_producer_that_says_what_is_answered_can_go_on_for_ever() {
-    let (mut shell, queue) = Shell::with_settings(|it| it.limits.deduplication_ids_per_queue = 4);
+    let (mut shell, queue) = Shell::with_settings(|it| it.limits.deduplication_ids_per_queue = 5);
     for sequence in 0..100_u64 {
         // Two are under way, besides the new one.
         let id = answered_below(sequence.saturating_sub(2), id(1, sequence));

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use fila_proto::ERROR_DETAILS_METADATA;
 use fila_proto::v1;
-pub use fila_proto::v1::ErrorCode;
+pub use fila_proto::v1::{ErrorCode, QuotaPool};
 use tonic::{Code, Status};
 
 /// The metadata entry that names the code of a refusal.
@@ -63,6 +64,33 @@ pub struct Refusal {
     pub code: ErrorCode,
     /// The reason and a remedy, for people.
     pub message: String,
+    /// With [`ErrorCode::QuotaExceeded`]: which pool, how much of it, and when to come back.
+    pub quota: Option<Quota>,
+}
+
+/// The part of a shared pool that a fairness key or a client may hold, and the amount that it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Quota {
+    /// The pool.
+    pub pool: QuotaPool,
+    /// How much the fairness key holds, or the client if it is the pool of keys.
+    pub held: u64,
+    /// How much it may hold now.
+    pub part: u64,
+    /// When it probably holds less than its part.
+    pub retry_after: Duration,
+}
+
+impl From<v1::Quota> for Quota {
+    fn from(wire: v1::Quota) -> Self {
+        Self {
+            pool: wire.pool(),
+            held: wire.held,
+            part: wire.part,
+            retry_after: Duration::from_millis(wire.retry_after_ms),
+        }
+    }
 }
 
 impl Error {
@@ -76,6 +104,23 @@ impl Error {
             | Self::Closed
             | Self::InvalidAddress { .. } => None,
         }
+    }
+
+    /// Returns what the fairness key or the client holds of a shared pool, if it was refused because that is its part.
+    pub fn quota(&self) -> Option<Quota> {
+        match self {
+            Self::Refused(refusal) => refusal.quota,
+            Self::Unreachable { .. }
+            | Self::NoAnswer { .. }
+            | Self::LeaseLost
+            | Self::Closed
+            | Self::InvalidAddress { .. } => None,
+        }
+    }
+
+    /// Returns when to try again, if the server has said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.quota().map(|quota| quota.retry_after)
     }
 
     /// Returns whether the same call may succeed later, once the load or the server's state has changed.
@@ -93,19 +138,29 @@ impl Refusal {
         Self {
             code,
             message: message.into(),
+            quota: None,
         }
     }
 
     /// Reads the refusal of one message or lease.
     pub(crate) fn from_wire(error: v1::Error) -> Self {
-        Self::new(error.code(), error.message)
+        Self {
+            code: error.code(),
+            quota: error.quota.map(Quota::from),
+            message: error.message,
+        }
     }
 
     /// Reads the refusal of a whole call. None if the status does not come from a Fila server.
     pub(crate) fn from_status(status: &Status) -> Option<Self> {
         let name = status.metadata().get(ERROR_METADATA)?.to_str().ok()?;
         let code = ErrorCode::from_str_name(name).unwrap_or(ErrorCode::Unspecified);
-        Some(Self::new(code, status.message()))
+        let details = status.metadata().get_bin(ERROR_DETAILS_METADATA);
+        let details = details.and_then(|details| v1::Error::from_bytes(&details.to_bytes().ok()?));
+        Some(Self {
+            quota: details.and_then(|details| details.quota).map(Quota::from),
+            ..Self::new(code, status.message())
+        })
     }
 
     pub(crate) fn is_temporary(&self) -> bool {
@@ -117,6 +172,7 @@ impl Refusal {
                 | ErrorCode::StoreUnavailable
                 | ErrorCode::QueueFull
                 | ErrorCode::KeyFull
+                | ErrorCode::QuotaExceeded
                 | ErrorCode::TooManyConsumers
                 | ErrorCode::TooManyDeduplicationIds
                 | ErrorCode::TooManyDelayed
@@ -191,6 +247,38 @@ mod tests {
         };
         assert_eq!(refusal.code, ErrorCode::QueueNotFound);
         assert_eq!(refusal.to_string(), "queue `a` does not exist");
+    }
+
+    #[test]
+    fn a_refusal_for_a_quota_says_when_to_come_back() {
+        let quota = v1::Quota {
+            pool: QuotaPool::Depth.into(),
+            held: 75,
+            part: 75,
+            retry_after_ms: 1_500,
+        };
+        let error = v1::Error {
+            code: ErrorCode::QuotaExceeded.into(),
+            message: "the fairness key holds its part".to_owned(),
+            quota: Some(quota),
+        };
+        let mut status = Status::resource_exhausted(error.message.clone());
+        let name = MetadataValue::from_static("QUOTA_EXCEEDED");
+        status.metadata_mut().insert(ERROR_METADATA, name);
+        let details = MetadataValue::from_bytes(&error.to_bytes());
+        status
+            .metadata_mut()
+            .insert_bin(ERROR_DETAILS_METADATA, details);
+        let of_call = Refusal::from_status(&status).unwrap();
+        assert_eq!(of_call, Refusal::from_wire(error));
+        let error = Error::from(of_call);
+        assert_eq!(error.retry_after(), Some(Duration::from_millis(1_500)));
+        let quota = error.quota().unwrap();
+        assert_eq!(
+            (quota.pool, quota.held, quota.part),
+            (QuotaPool::Depth, 75, 75)
+        );
+        assert!(error.is_temporary());
     }
 
     #[test]

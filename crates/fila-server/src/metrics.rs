@@ -131,6 +131,8 @@ const QUEUE: &[Figure<QueueStats>] = figures! {
     Counter "fila_messages_enqueued", "Messages stored", |s| s.totals.enqueued;
     Counter "fila_messages_deduplicated", "Messages not stored again", |s| s.totals.deduplicated;
     Counter "fila_messages_refused", "Messages rejected", |s| s.totals.refused;
+    Counter "fila_messages_over_part", "Messages rejected because their key or client held its part of a pool",
+        |s| s.totals.over_part;
     Counter "fila_messages_delivered", "Deliveries", |s| s.totals.delivered;
     Counter "fila_messages_first_delivered", "First deliveries of a message", |s| s.totals.first_delivered;
     Counter "fila_messages_acked", "Deliveries that were acknowledged", |s| s.totals.acked;

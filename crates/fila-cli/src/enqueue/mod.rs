@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use fila_cli::message_json::LineJson;
-use fila_sdk::{Error, ErrorCode, Message, Queue, Sent};
+use fila_sdk::{Error, ErrorCode, Message, Queue, QuotaPool, Sent};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use serde::Serialize;
@@ -250,12 +250,29 @@ async fn send_all(
     tally.into_result()
 }
 
+/// Returns the reason of a refusal, without figures that differ from message to message.
+fn reason(error: &Error) -> String {
+    let Some(quota) = error.quota() else {
+        return error.to_string();
+    };
+    let holds = match quota.pool {
+        QuotaPool::Depth => "the fairness key holds its part of the queue's messages",
+        QuotaPool::Delayed => "the fairness key holds its part of the queue's delayed messages",
+        QuotaPool::DeduplicationIds => {
+            "the fairness key holds its part of the queue's deduplication ids"
+        }
+        QuotaPool::Keys => "this address holds its part of the queue's fairness keys",
+        QuotaPool::Unspecified => return error.to_string(),
+    };
+    format!("{holds}; the rest is for others: try again later, or let consumers take some")
+}
+
 /// Counts a result. Fails if every further message would fail in the same way.
 fn count_sent(tally: &mut Tally, sent: Result<Sent, Error>) -> Result<(), Failure> {
     match sent {
         Err(error) if is_final(&error) => Err(tally.given_up(error)),
         sent => {
-            tally.add(sent.map_err(|error| error.to_string()));
+            tally.add(sent.map_err(|error| reason(&error)));
             Ok(())
         }
     }

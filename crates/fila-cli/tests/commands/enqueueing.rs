@@ -133,6 +133,21 @@ fn what_is_refused_is_explained_and_the_rest_is_sent() {
 }
 
 #[test]
+fn a_key_above_its_part_is_told_so_in_one_sentence() {
+    let server = Server::start();
+    server.ok(&["queue", "create", "small", "--depth-max", "8"]);
+    let flood = ["enqueue", "small", "x", "--key", "greedy", "--count", "9"];
+    let said = server.run(&flood);
+    assert_eq!(said.code, Some(1));
+    assert_snapshot!("enqueue_over_part", said.stderr);
+    let one = server.fails(&["enqueue", "small", "x", "--key", "greedy"]);
+    assert!(one.contains("holds"), "{one}");
+    assert!(one.contains("part"), "{one}");
+    server.ok(&["enqueue", "small", "x", "--key", "quiet"]);
+    assert_eq!(server.stat("small", "depth"), 7);
+}
+
+#[test]
 fn messages_move_from_queue_to_queue_through_a_pipe() {
     let server = Server::with_orders();
     server.ok(&["queue", "create", "other"]);

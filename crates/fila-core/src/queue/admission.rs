@@ -9,6 +9,7 @@ use super::batch_row::{BatchRow, Part};
 use super::batches::Sent;
 use super::counts::Stage;
 use super::message::{Message, State, carried, ready_since};
+use super::parts::Newcomer;
 use super::row_name::RowName;
 use super::{Context, Queue};
 use crate::limits::Limits;
@@ -45,10 +46,12 @@ impl Queue {
         let window = self.definition.deduplication_window;
         let time = id.remember_max.map_or(window, |max| max.min(window));
         // A batch that is stored in part may take more entries than there is room for: at most one for each message.
-        let max = context.settings.limits.deduplication_ids_per_queue;
-        let is_full = !time.is_zero() && self.duplicates.len() >= max;
+        let first = messages.first().filter(|_| !time.is_zero());
         // The batch counts for the key of its first message.
-        let key = messages.first().map(|it| it.schedule.fairness_key.clone());
+        let key = first.map(|it| it.schedule.fairness_key.clone());
+        let room = key.as_ref().map_or(Ok(()), |key| {
+            self.check_remembered(&context.settings.limits, key)
+        });
         let mut results = Vec::with_capacity(messages.len());
         for (place, message) in (0..).zip(messages) {
             let known = match sent {
@@ -56,19 +59,19 @@ impl Queue {
                 Sent::Whole(first) => Some(MessageId::from_number(first.get() + u64::from(place))),
                 Sent::InPart => self.duplicates.batch_message(id, place),
             };
-            results.push(match known {
-                Some(known) => {
+            results.push(match (known, &room) {
+                (Some(known), _) => {
                     self.totals.deduplicated += 1;
                     Ok(Enqueued::Duplicate(known))
                 }
-                None if is_full => {
-                    self.totals.refused += 1;
-                    Err(EnqueueError::TooManyDeduplicationIds { max })
+                (None, Err(error)) => {
+                    self.count_refusal(error);
+                    Err(error.clone())
                 }
-                None => self.admit(context, message),
+                (None, Ok(())) => self.admit(context, message),
             });
         }
-        if let Some(key) = key.filter(|_| !time.is_zero()) {
+        if let Some(key) = key {
             let until = context.now.saturating_add(time);
             self.remember_batch(&key, id, &results, until);
         }
@@ -112,9 +115,14 @@ impl Queue {
         match &admitted {
             Ok(Enqueued::Stored(_)) => {}
             Ok(Enqueued::Duplicate(_)) => self.totals.deduplicated += 1,
-            Err(_) => self.totals.refused += 1,
+            Err(error) => self.count_refusal(error),
         }
         admitted
+    }
+
+    fn count_refusal(&mut self, error: &EnqueueError) {
+        self.totals.refused += 1;
+        self.totals.over_part += u64::from(matches!(error, EnqueueError::OverPart { .. }));
     }
 
     fn try_admit<T>(
@@ -134,13 +142,14 @@ impl Queue {
         }
         if message.deduplication_id.is_some() {
             self.duplicates.forget_expired(context.now);
-            let max = limits.deduplication_ids_per_queue;
-            if self.duplicates.len() >= max {
-                return Err(EnqueueError::TooManyDeduplicationIds { max });
-            }
+            self.check_remembered(limits, &message.schedule.fairness_key)?;
         }
-        let key = &message.schedule.fairness_key;
-        self.check_room(limits, key, !message.delay.is_zero())?;
+        let newcomer = Newcomer {
+            key: &message.schedule.fairness_key,
+            is_delayed: !message.delay.is_zero(),
+            source: message.source,
+        };
+        let lane = self.check_room(context.now, limits, newcomer)?;
         let bytes = message.buffered_bytes();
         let max = limits.buffered_bytes;
         // A message alone always fits: its own limits have been checked.
@@ -151,7 +160,7 @@ impl Queue {
         self.next_message += 1;
         *context.buffered += bytes;
         self.writes.bytes += bytes;
-        let number = self.lane_for(limits.keys_per_queue, key, weight);
+        let number = self.enter_lane(limits.keys_per_queue, lane, newcomer, weight);
         self.index.count(number, 1, None, Stage::Uncommitted);
         self.put(context.now, number, id, message);
         Ok(Enqueued::Stored(id))
@@ -174,7 +183,10 @@ impl Queue {
             Ttl::For(time) => Some(time),
         };
         let is_delayed = !message.delay.is_zero();
-        self.index.delayed_uncommitted += u64::from(is_delayed);
+        if is_delayed {
+            self.index.delayed_uncommitted += 1;
+            self.index.lane_mut(number).delayed_uncommitted += 1;
+        }
         let mut meta = Meta::new(message.schedule, now);
         meta.deliver_after = is_delayed.then(|| now.saturating_add(message.delay));
         meta.expires_at = ttl.map(|ttl| now.saturating_add(ttl));
@@ -194,41 +206,6 @@ impl Queue {
         self.writes.lanes.push(number);
     }
 
-    /// Refuses a message that the queue or the key has no room for.
-    pub(super) fn check_room(
-        &mut self,
-        limits: &Limits,
-        key: &FairnessKey,
-        is_delayed: bool,
-    ) -> Result<(), EnqueueError> {
-        let own = self.definition.depth_max.unwrap_or(u64::MAX);
-        let max = limits.depth_per_queue.min(own);
-        let counts = self.index.counts();
-        if counts.total() >= max {
-            return Err(EnqueueError::QueueFull { max });
-        }
-        let max = limits.delayed_per_queue;
-        let delayed = counts[Stage::Delayed] + self.index.delayed_uncommitted;
-        if is_delayed && delayed >= max {
-            return Err(EnqueueError::TooManyDelayed { max });
-        }
-        let Some(number) = self.index.lanes.find(key) else {
-            let max = limits.keys_per_queue;
-            let is_full = self.index.busy_keys() >= max;
-            return if is_full {
-                Err(EnqueueError::TooManyKeys { max })
-            } else {
-                Ok(())
-            };
-        };
-        let own = self.definition.key_depth_max.unwrap_or(u64::MAX);
-        let max = limits.depth_per_key.min(own);
-        if self.index.lane(number).counts.total() >= max {
-            return Err(EnqueueError::KeyFull { max });
-        }
-        Ok(())
-    }
-
     /// Puts a message that is durable now into its lane.
     pub(super) fn confirm<T>(
         &mut self,
@@ -239,8 +216,10 @@ impl Queue {
         self.totals.enqueued += 1;
         let (index, meta) = (&mut self.index, &message.meta);
         index.add_bytes(carried(meta));
-        index.delayed_uncommitted -= u64::from(meta.deliver_after.is_some());
+        let is_delayed = meta.deliver_after.is_some();
+        index.delayed_uncommitted -= u64::from(is_delayed);
         let lane = index.lane_mut(number);
+        lane.delayed_uncommitted -= u32::from(is_delayed);
         let is_early = meta.deliver_after.is_some_and(|due| due > context.now);
         let is_first = lane.counts.durable() == 0;
         let has_room = is_early

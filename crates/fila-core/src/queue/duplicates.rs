@@ -45,7 +45,6 @@ impl Duplicates {
     }
 
     /// Returns how many entries a key has.
-    #[cfg(test)]
     pub(super) fn held(&self, key: &FairnessKey) -> u64 {
         self.owners.held(key)
     }
@@ -131,7 +130,6 @@ impl Owners {
         self.numbers.get(key).copied()
     }
 
-    #[cfg(test)]
     fn held(&self, key: &FairnessKey) -> u64 {
         self.find(key)
             .map_or(0, |number| self.owners[number as usize].held)

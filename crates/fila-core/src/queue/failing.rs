@@ -15,16 +15,15 @@
 //!   counts as delayed, and has a timer.
 //! - One round stores the dead letter and the deletion of its message. If the other queue has no room, the message stays,
 //!   and is tried again after the longest delay.
-//! - Delayed messages are in memory, so their number has a limit. At the limit a message that fails is delayed all the
-//!   same, and its key is suspended until there is room again. So there are never more delayed messages than the limit and
-//!   the leased ones, and keys whose messages do not fail are not affected.
+//! - Delayed messages are in memory, so their number has a limit. A message that fails beyond it, or
+//!   beyond its key's part of it, is delayed all the same, and its key is suspended until there is room again. So there are
+//!   never more delayed messages than the limit and the leased ones, and keys whose messages do not fail are not affected.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fila_store::{Death, DeathReason, ErrorText, History, Meta, QueueId, Timestamp};
 
-use super::counts::Stage;
 use super::message::{Message, State};
 use super::{Context, Queue};
 use crate::{Failure, FailureToken, Judgement, MovedMessage, Ordering};
@@ -208,7 +207,8 @@ impl Queue {
         let (number, moment) = (message.lane, message.next_moment(now));
         if message.is_early(now) {
             self.index.set_state(slot, State::Delayed);
-            if self.index.counts()[Stage::Delayed] > context.settings.limits.delayed_per_queue {
+            let max = context.settings.limits.delayed_per_queue;
+            if !self.index.may_have_delayed(number, max) {
                 self.index.suspend(number);
             }
         } else {

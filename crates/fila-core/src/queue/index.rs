@@ -8,8 +8,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use drr::{Cost, Weight};
-use fila_store::{FairnessKey, MessageId, ThrottleKey, Timestamp};
+use drr::{Cost, Pool};
+use fila_store::{MessageId, ThrottleKey, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
@@ -23,7 +23,7 @@ use super::throttle_sets::ThrottleSets;
 use crate::memory::Memory;
 use crate::throttle::Throttles;
 use crate::wheel::Wheel;
-use crate::{KeySettings, LeaseId, Ordering, QueueSettings, QueueStats, Settings};
+use crate::{LeaseId, Ordering, QueueSettings, QueueStats, Settings};
 
 #[derive(Debug)]
 pub(super) struct QueueIndex {
@@ -109,22 +109,6 @@ impl QueueIndex {
     pub(super) fn busy_keys(&mut self) -> usize {
         let (_, busy) = self.lanes.active_and_busy(&self.messages);
         busy
-    }
-
-    /// Returns the lane of a key, with the weight that its last message names; made if there is none.
-    pub(super) fn lane_for(
-        &mut self,
-        key: &FairnessKey,
-        weight: Weight,
-        keys_max: usize,
-        settings: impl FnOnce() -> KeySettings,
-    ) -> u32 {
-        if let Some(number) = self.lanes.find(key) {
-            self.lanes.reweigh(number, Some(weight), None);
-            return number;
-        }
-        self.lanes.refresh(&self.messages);
-        self.lanes.add(key, weight, settings(), keys_max)
     }
 
     /// Returns the lane whose turn it is.
@@ -274,19 +258,52 @@ impl QueueIndex {
         }
     }
 
-    /// Resumes suspended lanes, one for each message that may be delayed beside those that are.
+    /// Resumes suspended lanes, one for each message that may be delayed beside those that are. A lane that has more than
+    /// its part of them is passed over.
     pub(super) fn resume_suspended(&mut self, max: u64) {
-        let mut room = match self.counts[Stage::Delayed] {
-            // Without delayed messages a lane must not wait, even if the limit is zero.
-            0 => u64::MAX,
-            delayed => max.saturating_sub(delayed),
+        const PASSED_OVER_MAX: usize = 64;
+        let mut pool = Pool {
+            capacity: max,
+            used: self.counts[Stage::Delayed],
         };
-        while room > 0
-            && let Some(number) = self.suspended.pop_front()
-        {
-            room -= 1;
-            self.lanes.get_mut(number).is_suspended = false;
+        // Without delayed messages a lane must not wait, even if the limit is zero.
+        let is_empty = pool.used == 0;
+        let mut passed_over = 0;
+        for _ in 0..self.suspended.len() {
+            if !is_empty && (pool.free() == 0 || passed_over == PASSED_OVER_MAX) {
+                return;
+            }
+            let Some(number) = self.suspended.pop_front() else {
+                return;
+            };
+            let held = self.lane(number).counts[Stage::Delayed];
+            if is_empty || pool.admits(held, 1) {
+                pool.used += 1;
+                self.lanes.get_mut(number).is_suspended = false;
+            } else {
+                passed_over += 1;
+                self.suspended.push_back(number);
+            }
         }
+    }
+
+    /// Tells whether one more message of a lane may be delayed.
+    pub(super) fn may_delay(&self, number: u32, max: u64) -> bool {
+        self.has_room_for_delayed(number, max, 0)
+    }
+
+    /// Tells whether a lane may have the last message that it has delayed.
+    pub(super) fn may_have_delayed(&self, number: u32, max: u64) -> bool {
+        self.has_room_for_delayed(number, max, 1)
+    }
+
+    fn has_room_for_delayed(&self, number: u32, max: u64, counted: u64) -> bool {
+        let held = self.lane(number).counts[Stage::Delayed];
+        let pool = Pool {
+            capacity: max,
+            used: self.counts[Stage::Delayed].saturating_sub(counted),
+        };
+        pool.admits(held.saturating_sub(counted), 1)
     }
 
     /// Lets a lane read again at this moment, and not before.

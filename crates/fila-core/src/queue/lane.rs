@@ -28,7 +28,7 @@ use super::line::{Join, Line};
 use super::message::{Handle, Message, State, carried, ready_since};
 use super::pace::Share;
 use super::throttle_sets::ThrottleSets;
-use crate::{ConsumerId, Delivering, KeySettings, Ordering};
+use crate::{ConsumerId, Delivering, KeySettings, Ordering, Source};
 
 /// How many stale entries a lane's list of delayed messages may hold, beside as many as there are live ones.
 const DELAYS_SLACK: usize = 16;
@@ -48,6 +48,8 @@ pub(super) struct Lane {
     /// Messages that wait for their time, the first one on top. An entry may be stale.
     delays: Option<Box<Delays>>,
     pub(super) counts: Counts,
+    /// How many of the messages that are not durable yet will wait for their time.
+    pub(super) delayed_uncommitted: u32,
     pub(super) deletions: Deletions,
     pub(super) loading: Loading,
     /// Deliveries that are charged, and wait for their messages to be read. While there are any, a read is under way.
@@ -59,6 +61,8 @@ pub(super) struct Lane {
     /// Its deliveries of the last minute.
     pub(super) share: Share,
     pub(super) totals: LaneTotals,
+    /// The client that has brought the key, if that is known.
+    pub(super) source: Option<Source>,
     /// The values that the table derived from it at the last refresh.
     pub(super) known: KnownLane,
 }
@@ -91,6 +95,8 @@ pub(super) struct KnownLane {
     /// The engine has it in its ring.
     pub(super) is_runnable: bool,
     pub(super) activity: Activity,
+    /// The client that it counts for, if it is not idle.
+    pub(super) source: Option<Source>,
 }
 
 /// How much would be lost with a lane.
@@ -180,6 +186,7 @@ impl Lane {
             backlog: None,
             delays: None,
             counts: Counts::default(),
+            delayed_uncommitted: 0,
             deletions: Deletions::default(),
             loading: Loading::Idle,
             owed: VecDeque::new(),
@@ -187,10 +194,12 @@ impl Lane {
             expected: Cost::new(MESSAGE),
             share: Share::default(),
             totals: LaneTotals::default(),
+            source: None,
             known: KnownLane {
                 is_changed: false,
                 is_runnable: false,
                 activity: Activity::Idle,
+                source: None,
             },
         }
     }

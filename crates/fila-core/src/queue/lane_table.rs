@@ -7,6 +7,7 @@
 //!
 //! Nothing here walks over keys.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use drr::{Cost, Keyed, Quantum, Weight};
@@ -17,7 +18,7 @@ use slab::Slab;
 use super::lane::{Activity, Lane};
 use super::message::Message;
 use super::pace::Pace;
-use crate::{KeySettings, Ordering};
+use crate::{KeySettings, Ordering, Source};
 
 /// Lanes by fairness key, over the engine.
 type Lanes = Keyed<FairnessKey, Lane, RandomState>;
@@ -34,6 +35,8 @@ pub(super) struct LaneTable {
     changed: Vec<u32>,
     /// Lanes that have durable messages.
     active: usize,
+    /// How many of the lanes that cannot be forgotten each client has brought.
+    keys_of: HashMap<Source, u64, RandomState>,
 }
 
 impl LaneTable {
@@ -50,6 +53,7 @@ impl LaneTable {
             pace: Pace::new(now),
             changed: Vec::new(),
             active: 0,
+            keys_of: HashMap::default(),
         }
     }
 
@@ -84,6 +88,24 @@ impl LaneTable {
     /// Returns a lane to be changed in something that nothing is derived from: totals, stale handles, tokens.
     pub(super) fn get_unmarked(&mut self, number: u32) -> &mut Lane {
         &mut self.lanes[number]
+    }
+
+    /// Returns how many lanes there are, idle ones too.
+    pub(super) fn len(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Returns how many of the lanes that cannot be forgotten a client has brought. Lanes must be refreshed.
+    pub(super) fn keys_of(&self, source: Source) -> u64 {
+        self.keys_of.get(&source).copied().unwrap_or(0)
+    }
+
+    /// Lets a lane without messages count for the client that brings one.
+    pub(super) fn bring(&mut self, number: u32, source: Option<Source>) {
+        let lane = &mut self.lanes[number];
+        if lane.source != source && lane.counts.total() == 0 {
+            lane.source = source;
+        }
     }
 
     /// Returns how many places there are for lanes, some perhaps empty.
@@ -154,6 +176,11 @@ impl LaneTable {
         let before = std::mem::replace(&mut lane.known.activity, activity);
         self.active += usize::from(activity == Activity::Active);
         self.active -= usize::from(before == Activity::Active);
+        let source = lane.source.filter(|_| activity != Activity::Idle);
+        let counted = std::mem::replace(&mut lane.known.source, source);
+        if counted != source {
+            count_key(&mut self.keys_of, counted, source);
+        }
         let is_runnable = blocked.is_empty();
         if is_runnable != lane.known.is_runnable {
             lane.known.is_runnable = is_runnable;
@@ -213,5 +240,24 @@ impl LaneTable {
             lane.share.advance(&self.pace);
         }
         (lane.share.served(), lane.share.ideal())
+    }
+}
+
+/// Counts a lane for another client than before, or for none.
+fn count_key(
+    keys_of: &mut HashMap<Source, u64, RandomState>,
+    before: Option<Source>,
+    now: Option<Source>,
+) {
+    if let Some(source) = now {
+        *keys_of.entry(source).or_default() += 1;
+    }
+    if let Some(source) = before
+        && let Some(count) = keys_of.get_mut(&source)
+    {
+        *count -= 1;
+        if *count == 0 {
+            keys_of.remove(&source);
+        }
     }
 }

@@ -304,7 +304,7 @@ impl Queue {
     fn no_room_for<T>(&self, context: &Context<'_, T>, number: u32, meta: &Meta) -> Option<NoRoom> {
         let is_early = meta.deliver_after.is_some_and(|due| due > context.now);
         let delayed_max = context.settings.limits.delayed_per_queue;
-        if is_early && self.index.counts()[Stage::Delayed] >= delayed_max {
+        if is_early && !self.index.may_delay(number, delayed_max) {
             return Some(NoRoom::Delayed);
         }
         let lane = self.index.lane(number);

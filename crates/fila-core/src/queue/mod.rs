@@ -40,6 +40,7 @@ mod line;
 mod loading;
 mod message;
 mod pace;
+mod parts;
 mod peeking;
 mod redriving;
 mod row_name;
@@ -58,6 +59,7 @@ pub(crate) use self::failing::DeadLetter;
 use self::index::QueueIndex;
 use self::lane::Backlog;
 pub(crate) use self::message::ready_since;
+use self::parts::Newcomer;
 pub(crate) use self::settling::Stores;
 use crate::effects::Garbage;
 use crate::lease_ids::LeaseIds;
@@ -155,7 +157,12 @@ impl Queue {
     /// Adds the messages of a key that were found in the store. They stay there until their turn comes.
     fn recover_key(&mut self, found: &RecoveredKey) {
         let weight = Weight::new(u64::from(found.weight.get())).unwrap_or(Weight::MAX);
-        let number = self.lane_for(usize::MAX, &found.key, weight);
+        let newcomer = Newcomer {
+            key: &found.key,
+            is_delayed: false,
+            source: None,
+        };
+        let number = self.enter_lane(usize::MAX, None, newcomer, weight);
         self.index.lane_mut(number).backlog = Some(Backlog {
             after: MessageId::from_number(0),
             last: found.last,
@@ -172,10 +179,29 @@ impl Queue {
         self.definition.keys.get(key).copied().unwrap_or_default()
     }
 
-    /// Returns the lane of a key, with the weight that its last message names; made if there is none.
-    fn lane_for(&mut self, keys_max: usize, key: &FairnessKey, weight: Weight) -> u32 {
-        let settings = || self.definition.keys.get(key).copied().unwrap_or_default();
-        self.index.lane_for(key, weight, keys_max, settings)
+    /// Returns the lane for a message, with the weight that it names; made if there is none.
+    fn enter_lane(
+        &mut self,
+        keys_max: usize,
+        lane: Option<u32>,
+        newcomer: Newcomer<'_>,
+        weight: Weight,
+    ) -> u32 {
+        let lanes = &mut self.index.lanes;
+        let number = match lane {
+            Some(number) => {
+                lanes.reweigh(number, Some(weight), None);
+                number
+            }
+            None => {
+                let settings = self.definition.keys.get(newcomer.key);
+                let settings = settings.copied().unwrap_or_default();
+                lanes.refresh(&self.index.messages);
+                lanes.add(newcomer.key, weight, settings, keys_max)
+            }
+        };
+        lanes.bring(number, newcomer.source);
+        number
     }
 
     /// Returns the gauges and totals of the queue.

@@ -13,6 +13,7 @@ use fila_store::{Locator, MessageId, Meta, Origin};
 use super::counts::Stage;
 use super::lane::Loading;
 use super::message::{State, carried};
+use super::parts::Newcomer;
 use super::{Context, Queue};
 use crate::{EnqueueError, Ordering, RedriveError, RedriveStamp};
 
@@ -49,7 +50,12 @@ impl Queue {
     ) -> Result<MessageId, EnqueueError> {
         let limits = &context.settings.limits;
         let weight = super::admission::weight(meta.schedule.weight.get())?;
-        self.check_room(limits, &meta.schedule.fairness_key, false)?;
+        let newcomer = Newcomer {
+            key: &meta.schedule.fairness_key,
+            is_delayed: false,
+            source: None,
+        };
+        let lane = self.check_room(context.now, limits, newcomer)?;
         let bytes = LOOKUP + carried(&meta) as usize;
         if *context.adopted > 0 && *context.adopted + bytes > ADOPTED_MAX {
             return Err(EnqueueError::BufferFull { max: ADOPTED_MAX });
@@ -57,8 +63,7 @@ impl Queue {
         let id = MessageId::new(self.epoch, self.next_message).ok_or(EnqueueError::IdsExhausted)?;
         self.next_message += 1;
         *context.adopted += bytes;
-        let key = &meta.schedule.fairness_key;
-        let number = self.lane_for(limits.keys_per_queue, key, weight);
+        let number = self.enter_lane(limits.keys_per_queue, lane, newcomer, weight);
         self.index.count(number, 1, None, Stage::Uncommitted);
         let ttl = self.definition.message_ttl;
         meta.expires_at = ttl.map(|ttl| context.now.saturating_add(ttl));

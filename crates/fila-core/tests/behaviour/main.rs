@@ -8,6 +8,7 @@ mod leases;
 mod limits;
 mod memory;
 mod ordering;
+mod parts;
 mod queues;
 mod reading;
 mod rounds;

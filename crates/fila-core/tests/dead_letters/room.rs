@@ -36,6 +36,26 @@ fn where_there_is_no_room_for_dead_letters_nothing_is_lost() {
 }
 
 #[test]
+fn the_dead_letters_of_one_key_do_not_shut_out_those_of_others() {
+    let (mut shell, queue, letters) = pair(trying(1));
+    let mut small = QueueSettings::default();
+    small.depth_max = Some(8);
+    shell.update(letters, small);
+    shell.enqueue_all(queue, vec![message("greedy", ""); 8]);
+    for _ in 0..8 {
+        fail_next(&mut shell, queue);
+    }
+    // Six are its part of eight. The others stay where they are.
+    assert_eq!(shell.stats(letters).depth(), 6);
+    let stats = shell.stats(queue);
+    assert_eq!((stats.depth(), stats.totals.dead_letters_refused), (2, 2));
+    shell.enqueue(queue, message("quiet", ""));
+    fail_next(&mut shell, queue);
+    assert_eq!(shell.stats(letters).depth(), 7);
+    assert_eq!(shell.stats(queue).depth(), 2);
+}
+
+#[test]
 fn where_the_queue_of_dead_letters_is_gone_nothing_is_lost() {
     let (mut shell, queue, letters) = pair(trying(1));
     shell.enqueue(queue, message("a", "one"));

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use fila_core::{
     BatchId, DeduplicationScope, Delivery, EnqueueError, Enqueued, LeaseId, NewMessage, Ordering,
-    ProducerId, QueueSettings, QueueStats, Sequence, SettleError, Settlement, Ttl, Verdict,
+    ProducerId, QueueSettings, QueueStats, Sequence, SettleError, Settlement, SharedPool, Ttl,
+    Verdict,
 };
 use fila_proto::v1;
 use fila_proto::v1::ErrorCode;
@@ -119,9 +120,14 @@ pub(super) fn enqueued(
                 EnqueueError::PayloadTooLarge { .. } => ErrorCode::PayloadTooLarge,
                 EnqueueError::QueueFull { .. } => ErrorCode::QueueFull,
                 EnqueueError::KeyFull { .. } => ErrorCode::KeyFull,
+                EnqueueError::OverPart { .. } => ErrorCode::QuotaExceeded,
                 _ => ErrorCode::InvalidArgument,
             };
-            return not_enqueued(code, &error);
+            let mut refused = not_enqueued(code, &error);
+            if let Some(failure) = &mut refused.error {
+                failure.quota = quota(&error);
+            }
+            return refused;
         }
     };
     v1::EnqueueResult {
@@ -129,6 +135,30 @@ pub(super) fn enqueued(
         deduplicated,
         error: None,
     }
+}
+
+fn quota(error: &EnqueueError) -> Option<v1::Quota> {
+    let EnqueueError::OverPart {
+        pool,
+        held,
+        part,
+        retry_after,
+    } = *error
+    else {
+        return None;
+    };
+    let pool = match pool {
+        SharedPool::Depth => v1::QuotaPool::Depth,
+        SharedPool::Delayed => v1::QuotaPool::Delayed,
+        SharedPool::DeduplicationIds => v1::QuotaPool::DeduplicationIds,
+        SharedPool::Keys => v1::QuotaPool::Keys,
+    };
+    Some(v1::Quota {
+        pool: pool.into(),
+        held,
+        part,
+        retry_after_ms: crate::message::millis(retry_after),
+    })
 }
 
 pub(super) fn not_enqueued(code: ErrorCode, text: &impl ToString) -> v1::EnqueueResult {
@@ -198,6 +228,7 @@ fn failure(code: ErrorCode, text: &impl ToString) -> v1::Error {
     v1::Error {
         code: code.into(),
         message: text.to_string(),
+        quota: None,
     }
 }
 

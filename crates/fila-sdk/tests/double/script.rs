@@ -167,6 +167,7 @@ pub(crate) fn error(code: v1::ErrorCode) -> v1::Error {
     v1::Error {
         code: code.into(),
         message: "the script says so".to_owned(),
+        quota: None,
     }
 }
 

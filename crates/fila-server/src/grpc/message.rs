@@ -3,20 +3,24 @@
 //! A payload is copied at most once, out of its frame: otherwise one message that waits in memory would keep the whole
 //! frame. After that it is moved, to the store and onto the wire.
 
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fila_core::{BatchId, Delivery, Enqueued, NewMessage, ProducerId, Sequence, Ttl};
+use fila_core::{BatchId, Delivery, Enqueued, NewMessage, ProducerId, Sequence, Source, Ttl};
 use fila_proto::v1::{self, EnqueueResult, ErrorCode};
 use fila_store::{
     DeathReason, DeduplicationId, FairnessKey, History, Payload, PayloadError, QueueId, Schedule,
     ThrottleKey,
 };
 
+use tonic::Request;
+
 use super::id;
 use super::refusal::{Refusal, out_of_range};
 use super::trace::CallTrace;
+use crate::http::ClientAddress;
 
 /// A single payload of at least this size is not copied: it is most of its frame.
 const LARGE: usize = 64 << 10;
@@ -53,7 +57,11 @@ fn schedule(
 }
 
 /// Parses a message.
-pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessage, Refusal> {
+pub(super) fn parse(
+    message: v1::Message,
+    trace: &CallTrace,
+    source: Option<Source>,
+) -> Result<NewMessage, Refusal> {
     let v1::Message {
         fairness_key,
         weight,
@@ -86,8 +94,19 @@ pub(super) fn parse(message: v1::Message, trace: &CallTrace) -> Result<NewMessag
             Some(millis) => Ttl::For(Duration::from_millis(millis)),
         },
         deduplication_id,
+        source,
         refusal: None,
     })
+}
+
+/// Returns the client of a request by its address, if that is known: the whole address, or the first half of one of IPv6,
+/// since a client can choose the rest.
+pub(super) fn source<T>(request: &Request<T>) -> Option<Source> {
+    let ClientAddress(address) = request.extensions().get()?;
+    Some(Source::new(match address.ip().to_canonical() {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+    }))
 }
 
 /// Parses a batch id.
@@ -193,7 +212,11 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn parse(messages: Vec<v1::Message>, trace: &CallTrace) -> Self {
+    pub(super) fn parse(
+        messages: Vec<v1::Message>,
+        trace: &CallTrace,
+        source: Option<Source>,
+    ) -> Self {
         let mut batch = Self {
             messages: Vec::with_capacity(messages.len()),
             refused: Vec::new(),
@@ -203,7 +226,7 @@ impl Batch {
             if !is_alone || message.payload.len() < LARGE {
                 message.payload = Bytes::copy_from_slice(&message.payload);
             }
-            match parse(message, trace) {
+            match parse(message, trace, source) {
                 Ok(message) => batch.messages.push(message),
                 Err(refusal) => batch.refused.push((place, refusal)),
             }
@@ -286,7 +309,7 @@ mod tests {
             message(&long, None),
             message("a", None),
         ];
-        let batch = Batch::parse(messages, &CallTrace::default());
+        let batch = Batch::parse(messages, &CallTrace::default(), None);
         let (accepted, outcome) = batch.split();
         assert_eq!((accepted.len(), outcome.len()), (2, 4));
         let queue = QueueId::new(1);
@@ -321,7 +344,7 @@ mod tests {
                 ttl_ms,
                 ..v1::Message::default()
             };
-            parse(message, &CallTrace::default()).unwrap().ttl
+            parse(message, &CallTrace::default(), None).unwrap().ttl
         };
         assert_eq!(ttl(None), Ttl::Queue);
         assert_eq!(ttl(Some(0)), Ttl::Forever);

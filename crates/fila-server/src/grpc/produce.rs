@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use fila_core::EnqueueResults;
+use fila_core::{EnqueueResults, Source};
 use fila_proto::v1::{EnqueueResult, ProduceRequest, ProduceResponse};
 use fila_store::QueueId;
 use foldhash::fast::RandomState;
@@ -32,6 +32,7 @@ pub(super) struct Producing {
     handle: Handle,
     tracing: Tracing,
     trace: CallTrace,
+    source: Option<Source>,
     frames: Requests<ProduceRequest>,
     /// The queue of the previous frame.
     queue: String,
@@ -80,7 +81,7 @@ impl Producing {
     pub(super) fn new(
         handle: Handle,
         tracing: Tracing,
-        trace: CallTrace,
+        (trace, source): (CallTrace, Option<Source>),
         frames: Requests<ProduceRequest>,
     ) -> Self {
         let (to_replies, replies) = mpsc::unbounded_channel();
@@ -91,6 +92,7 @@ impl Producing {
             handle,
             tracing,
             trace,
+            source,
             frames,
             queue: String::new(),
             window,
@@ -196,7 +198,7 @@ impl Producing {
                 return self.answer(frame_id, vec![refused; count]);
             }
         };
-        let (messages, outcome) = Batch::parse(messages, &self.trace).split();
+        let (messages, outcome) = Batch::parse(messages, &self.trace, self.source).split();
         if messages.is_empty() {
             let none = std::iter::empty::<Result<_, Refusal>>();
             return self.answer(frame_id, outcome.merge(queue.id, none));

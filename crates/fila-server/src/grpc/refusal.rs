@@ -1,7 +1,7 @@
 //! Refusals for the wire: a code for programs, a text for people, and a gRPC status.
 
-use fila_core::{EnqueueError, Refused, SettleError};
-use fila_proto::v1::{Error, ErrorCode};
+use fila_core::{EnqueueError, Refused, SettleError, SharedPool};
+use fila_proto::v1::{Error, ErrorCode, Quota, QuotaPool};
 use fila_store::OutOfRange;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -17,6 +17,8 @@ pub(crate) const ERROR_METADATA: &str = "fila-error";
 pub(super) struct Refusal {
     pub(super) code: ErrorCode,
     text: String,
+    /// With [`ErrorCode::QuotaExceeded`].
+    quota: Option<Quota>,
 }
 
 impl Refusal {
@@ -24,6 +26,7 @@ impl Refusal {
         Self {
             code,
             text: text.into(),
+            quota: None,
         }
     }
 
@@ -44,9 +47,14 @@ impl Refusal {
 
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
-        let mut status = Self::new(status_code(refusal.code), refusal.text);
+        let mut status = Self::new(status_code(refusal.code), refusal.text.clone());
         let name = MetadataValue::from_static(refusal.code.as_str_name());
         status.metadata_mut().insert(ERROR_METADATA, name);
+        if refusal.quota.is_some() {
+            let details = MetadataValue::from_bytes(&Error::from(refusal).to_bytes());
+            let metadata = status.metadata_mut();
+            metadata.insert_bin(fila_proto::ERROR_DETAILS_METADATA, details);
+        }
         status
     }
 }
@@ -56,6 +64,7 @@ impl From<Refusal> for Error {
         Self {
             code: refusal.code.into(),
             message: refusal.text,
+            quota: refusal.quota,
         }
     }
 }
@@ -90,6 +99,7 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::TooManyConsumers
         | ErrorCode::BufferFull
         | ErrorCode::TooManyKeySettings
+        | ErrorCode::QuotaExceeded
         | ErrorCode::ConfigFull => Code::ResourceExhausted,
         ErrorCode::LeaseNotFound | ErrorCode::PurgesExhausted | ErrorCode::HookFailed => {
             Code::FailedPrecondition
@@ -121,7 +131,13 @@ impl From<CallError> for Refusal {
             CallError::ConfigChanged { .. } => ErrorCode::ConfigChanged,
             CallError::ConfigFull { .. } => ErrorCode::ConfigFull,
             CallError::Refused(refused) => return (*refused).into(),
-            CallError::Redrive(refused) => Self::from(refused.clone()).code,
+            CallError::Redrive(refused) => {
+                let refusal = Self::from(refused.clone());
+                return Self {
+                    text: error.to_string(),
+                    ..refusal
+                };
+            }
             CallError::StoreUnavailable | CallError::ReadFailed => ErrorCode::StoreUnavailable,
             CallError::OutcomeUnknown => ErrorCode::OutcomeUnknown,
             CallError::ShuttingDown => ErrorCode::ShuttingDown,
@@ -171,6 +187,7 @@ impl From<EnqueueError> for Refusal {
             EnqueueError::InvalidWeight { .. } => ErrorCode::InvalidWeight,
             EnqueueError::QueueFull { .. } => ErrorCode::QueueFull,
             EnqueueError::KeyFull { .. } => ErrorCode::KeyFull,
+            EnqueueError::OverPart { .. } => ErrorCode::QuotaExceeded,
             EnqueueError::TooManyKeys { .. } => ErrorCode::TooManyKeys,
             EnqueueError::TooManyDelayed { .. } => ErrorCode::TooManyDelayed,
             EnqueueError::TooManyDeduplicationIds { .. } => ErrorCode::TooManyDeduplicationIds,
@@ -178,8 +195,36 @@ impl From<EnqueueError> for Refusal {
             EnqueueError::HookFailed { .. } => ErrorCode::HookFailed,
             EnqueueError::IdsExhausted => ErrorCode::StoreUnavailable,
         };
-        Self::new(code, error.to_string())
+        Self {
+            quota: quota(&error),
+            ..Self::new(code, error.to_string())
+        }
     }
+}
+
+/// Returns what a key or a client holds of a pool, if that is why a message was refused.
+fn quota(error: &EnqueueError) -> Option<Quota> {
+    let EnqueueError::OverPart {
+        pool,
+        held,
+        part,
+        retry_after,
+    } = *error
+    else {
+        return None;
+    };
+    let pool = match pool {
+        SharedPool::Depth => QuotaPool::Depth,
+        SharedPool::Delayed => QuotaPool::Delayed,
+        SharedPool::DeduplicationIds => QuotaPool::DeduplicationIds,
+        SharedPool::Keys => QuotaPool::Keys,
+    };
+    Some(Quota {
+        pool: pool.into(),
+        held,
+        part,
+        retry_after_ms: super::settings::millis(retry_after),
+    })
 }
 
 impl From<SettleError> for Refusal {

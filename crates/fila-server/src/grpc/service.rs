@@ -113,11 +113,12 @@ impl FilaService for Messages {
         mut request: Request<EnqueueRequest>,
     ) -> Result<Response<EnqueueResponse>, Status> {
         let trace = CallTrace::of(request.metadata());
+        let source = message::source(&request);
         let room = room(&mut request);
         let EnqueueRequest { queue, message } = request.into_inner();
         let queue = self.handle.queue(&queue)?;
         let message = message.ok_or_else(|| Refusal::invalid("the request has no message"))?;
-        let message = message::parse(message, &trace)?;
+        let message = message::parse(message, &trace, source)?;
         let span = self.tracing.enqueue(queue.name.as_str(), &trace);
         let enqueue = self
             .handle
@@ -142,6 +143,7 @@ impl FilaService for Messages {
         mut request: Request<EnqueueBatchRequest>,
     ) -> Result<Response<EnqueueBatchResponse>, Status> {
         let trace = CallTrace::of(request.metadata());
+        let source = message::source(&request);
         let room = room(&mut request);
         let EnqueueBatchRequest {
             queue,
@@ -151,7 +153,7 @@ impl FilaService for Messages {
         self.batch_fits(messages.len())?;
         let batch_id = batch_id.map(message::batch_id).transpose()?;
         let queue = self.handle.queue(&queue)?;
-        let (messages, outcome) = Batch::parse(messages, &trace).split();
+        let (messages, outcome) = Batch::parse(messages, &trace, source).split();
         let decided = if messages.is_empty() {
             Vec::new()
         } else {
@@ -172,8 +174,10 @@ impl FilaService for Messages {
         mut request: Request<Streaming<ProduceRequest>>,
     ) -> Result<Response<Self::ProduceStream>, Status> {
         let trace = CallTrace::of(request.metadata());
+        let source = message::source(&request);
         let frames = Requests::of(&mut request)?;
-        let producing = Producing::new(self.handle.clone(), self.tracing, trace, frames);
+        let caller = (trace, source);
+        let producing = Producing::new(self.handle.clone(), self.tracing, caller, frames);
         let frames = stream::unfold(producing, |mut producing| async move {
             Some((producing.next().await?, producing))
         });

@@ -96,7 +96,7 @@ pub(crate) fn recipes() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>)> {
     ]
 }
 
-const LIMITS: [&str; 9] = [
+const LIMITS: [&str; 10] = [
     "BATCH_TOO_LARGE",
     "DELAY_TOO_LONG",
     "FAIRNESS_KEY_TOO_LONG",
@@ -104,6 +104,7 @@ const LIMITS: [&str; 9] = [
     "INVALID_WEIGHT",
     "KEY_FULL",
     "PAYLOAD_TOO_LARGE",
+    "QUOTA_EXCEEDED",
     "TOO_MANY_DELAYED",
     "TOO_MANY_KEYS",
 ];
@@ -328,6 +329,10 @@ fn limits() -> Recipe {
         delay_ms,
         ..message("a")
     };
+    let late = Message {
+        delay_ms: 60_000,
+        ..message("b")
+    };
     let headers = (0..4).map(|number| (number.to_string(), String::new()));
     let wrong = vec![
         Message {
@@ -348,7 +353,8 @@ fn limits() -> Recipe {
     let recipe = Recipe::default().queue(QueueSettings::default());
     let recipe = recipe
         .produce(1, wrong)
-        .produce(2, vec![delayed(60_000); 5]);
+        .produce(2, vec![delayed(60_000); 5])
+        .produce(2, vec![late; 2]);
     let recipe = recipe.produce(3, vec![message("b"); 13]);
     let recipe = recipe.produce(4, ["c", "d", "e"].map(message).to_vec());
     recipe.produce(5, vec![message("b"); 21])

@@ -16,6 +16,7 @@ mod hostile_headers;
 mod leases;
 mod messages;
 mod observing;
+mod parts;
 mod peek;
 mod receiving;
 mod restart;
