@@ -291,7 +291,7 @@ fn bound(program: Option<&Path>, settings: &[String], connections: u64) -> anyho
     let fixed = BOUNDS.iter().filter_map(|key| size(key)).sum::<u64>();
     // Requests count once as they are received, and once as bytes that were sent ahead.
     let received = size("limits.receiving_bytes").map_or(0, |receiving| {
-        2 * receiving + (connections * CONNECTION >> 10)
+        2 * receiving + ((connections * CONNECTION) >> 10)
     });
     Ok(FLUSHING + fixed + received)
 }
