@@ -11,7 +11,7 @@ use firq_core::Clock;
 /// ```
 /// use firq_async::{AsyncScheduler, SchedulerConfig, TokioClock};
 ///
-/// let config = SchedulerConfig::default().with_clock(TokioClock);
+/// let config = SchedulerConfig::fair().with_clock(TokioClock);
 /// let scheduler: AsyncScheduler<String> = AsyncScheduler::new(config)?;
 /// # Ok::<(), firq_async::ConfigError>(())
 /// ```

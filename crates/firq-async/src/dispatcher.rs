@@ -31,7 +31,7 @@ const IN_FLIGHT_LIMIT: usize = 64;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let scheduler = AsyncScheduler::new(SchedulerConfig::default())?;
+/// let scheduler = AsyncScheduler::new(SchedulerConfig::fair())?;
 /// for number in 0..10 {
 ///     scheduler.try_enqueue(TenantKey::from(number % 3), Task::new(number))?;
 /// }

@@ -21,6 +21,10 @@ const TASKS_MAX: usize = u32::MAX as usize - 1;
 #[non_exhaustive]
 pub enum BackpressurePolicy {
     /// It is rejected.
+    ///
+    /// **Not fair when the scheduler is full**: ten tenants that fill `max_global` shut out an eleventh that has nothing
+    /// queued. Use it if `max_per_tenant` times the number of tenants is below `max_global`, or take
+    /// [`ShedFair`](Self::ShedFair).
     #[default]
     Reject,
     /// The oldest task of its own tenant gives way to it: of the least urgent priority that the tenant has
@@ -33,8 +37,9 @@ pub enum BackpressurePolicy {
         /// How long the caller waits.
         wait: Duration,
     },
-    /// When the scheduler is full, a tenant below its share of the buffer is still admitted, at the expense
-    /// of the newest task of the tenant that is furthest above its share. Otherwise it is rejected.
+    /// The fair one, and that of [`SchedulerConfig::fair`]. When the scheduler is full, a tenant below its share of the
+    /// buffer is still admitted, at the expense of the newest task of the tenant that is furthest above its share.
+    /// Otherwise it is rejected.
     ///
     /// Shares of the buffer follow the tenants' quanta. How far tenants are above their share is kept to
     /// within an eighth.
@@ -46,13 +51,16 @@ pub type DropObserver<T, K = TenantKey> = Arc<dyn Fn(Dropped<T, K>) + Send + Syn
 
 /// How a scheduler is set up.
 ///
+/// [`fair`](Self::fair) and [`default`](Self::default) differ in one point: what happens when the scheduler is full. By
+/// default a task is then rejected, whatever its tenant, so **greedy tenants can fill the scheduler against one that has
+/// nothing queued**. With `fair` the greediest tenant gives way.
+///
 /// ```
-/// use firq_core::{BackpressurePolicy, Scheduler, SchedulerConfig, TenantKey};
+/// use firq_core::{Scheduler, SchedulerConfig, TenantKey};
 ///
 /// let scheduler: Scheduler<String> = Scheduler::new(SchedulerConfig {
 ///     max_global: 10_000,
-///     backpressure: BackpressurePolicy::ShedFair,
-///     ..SchedulerConfig::default()
+///     ..SchedulerConfig::fair()
 /// }
 /// .with_tenant_quantum(TenantKey::from(7), 30))?;
 /// # Ok::<(), firq_core::ConfigError>(())
@@ -70,7 +78,8 @@ pub struct SchedulerConfig<T, K = TenantKey> {
     pub quantum: u64,
     /// Quanta of tenants that get more or less than the others: their shares, relative to `quantum`.
     pub tenant_quanta: HashMap<K, u64>,
-    /// The policy for tasks when there is no room.
+    /// The policy for tasks when there is no room. The default is [`Reject`](BackpressurePolicy::Reject), which is not
+    /// fair when the scheduler is full; [`SchedulerConfig::fair`] has [`ShedFair`](BackpressurePolicy::ShedFair).
     pub backpressure: BackpressurePolicy,
     /// Tenants for which something else happens then.
     pub tenant_backpressure: HashMap<K, BackpressurePolicy>,
@@ -151,6 +160,16 @@ impl<T, K: Hash + Eq> SchedulerConfig<T, K> {
 }
 
 impl<T, K> SchedulerConfig<T, K> {
+    /// Returns the defaults with [`ShedFair`](BackpressurePolicy::ShedFair): no tenant, and no crowd of tenants, can fill
+    /// the scheduler against another.
+    #[must_use]
+    pub fn fair() -> Self {
+        Self {
+            backpressure: BackpressurePolicy::ShedFair,
+            ..Self::default()
+        }
+    }
+
     /// Checks every field.
     ///
     /// # Errors

@@ -73,7 +73,7 @@ impl<K: Display> SchedulerStats<K> {
     /// ```
     /// use firq_core::{Scheduler, SchedulerConfig, Task, TenantKey};
     /// # fn main() -> Result<(), firq_core::ConfigError> {
-    /// let scheduler: Scheduler<&str> = Scheduler::new(SchedulerConfig::default())?;
+    /// let scheduler: Scheduler<&str> = Scheduler::new(SchedulerConfig::fair())?;
     /// let _ = scheduler.enqueue(TenantKey::from(7), Task::new("work"));
     /// let text = scheduler.stats().to_prometheus();
     /// assert!(text.contains("firq_tasks_total{outcome=\"enqueued\"} 1\n"));

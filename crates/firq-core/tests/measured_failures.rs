@@ -210,6 +210,28 @@ fn priority_buys_no_share() {
     assert!((499..=501).contains(&served[&0]), "{served:?}");
 }
 
+/// With the default policy, `Reject`, ten greedy tenants at `max_global` shut out an eleventh that has nothing queued; with
+/// `SchedulerConfig::fair` it is admitted.
+#[test]
+fn by_default_greedy_tenants_shut_out_a_modest_one_and_fair_is_the_cure() {
+    let admitted = |config: SchedulerConfig<()>| {
+        let scheduler = Scheduler::new(SchedulerConfig {
+            max_global: 1_000,
+            ..config
+        });
+        let scheduler = scheduler.unwrap();
+        for number in 0..1_000 {
+            enqueue(&scheduler, number % 10, Task::new(()));
+        }
+        let modest = || scheduler.enqueue(TenantKey::from(11), Task::new(()));
+        (0..50)
+            .filter(|_| modest() == EnqueueResult::Enqueued)
+            .count()
+    };
+    assert_eq!(admitted(SchedulerConfig::default()), 0, "the harm");
+    assert_eq!(admitted(SchedulerConfig::fair()), 50, "the cure");
+}
+
 /// Ten greedy tenants at `max_global` shut out an eleventh that had nothing queued.
 #[test]
 fn greedy_tenants_do_not_shut_out_a_modest_one() {

@@ -76,7 +76,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     /// ```
     /// use firq_core::{CancelResult, Scheduler, SchedulerConfig, Task, TenantKey};
     ///
-    /// let scheduler = Scheduler::new(SchedulerConfig::default())?;
+    /// let scheduler = Scheduler::new(SchedulerConfig::fair())?;
     /// let handle = scheduler.submit(TenantKey::from(7), Task::new("work")).unwrap();
     /// assert_eq!(scheduler.cancel(handle), CancelResult::Cancelled);
     /// assert_eq!(scheduler.cancel(handle), CancelResult::NotFound);

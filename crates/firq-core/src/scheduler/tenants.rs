@@ -33,7 +33,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     /// ```
     /// use firq_core::{Scheduler, SchedulerConfig, TenantKey};
     ///
-    /// let scheduler: Scheduler<String> = Scheduler::new(SchedulerConfig::default())?;
+    /// let scheduler: Scheduler<String> = Scheduler::new(SchedulerConfig::fair())?;
     /// scheduler.set_tenant_quantum(TenantKey::from(7), 30); // the tenant books a larger plan
     /// scheduler.clear_tenant_quantum(TenantKey::from(7)); // and cancels it
     /// # Ok::<(), firq_core::ConfigError>(())
@@ -93,7 +93,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     /// ```
     /// use firq_core::{Scheduler, SchedulerConfig, Task, TenantKey};
     ///
-    /// let scheduler = Scheduler::new(SchedulerConfig::default())?;
+    /// let scheduler = Scheduler::new(SchedulerConfig::fair())?;
     /// let guess = Task::new("scan a table").with_cost(10);
     /// assert!(scheduler.submit(TenantKey::from(7), guess).is_ok());
     /// let (tenant, task) = scheduler.try_dequeue().into_task().unwrap();
@@ -157,7 +157,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     /// ```
     /// use firq_core::{Scheduler, SchedulerConfig, Task, TenantKey};
     ///
-    /// let scheduler = Scheduler::new(SchedulerConfig::default())?;
+    /// let scheduler = Scheduler::new(SchedulerConfig::fair())?;
     /// let tenant = TenantKey::from(7);
     /// assert!(scheduler.submit(tenant, Task::new("work")).is_ok());
     /// assert!(!scheduler.forget_tenant(&tenant), "it has work");

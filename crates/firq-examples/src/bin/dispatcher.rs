@@ -237,7 +237,7 @@ where
     L: FnOnce(AsyncScheduler<Call, Tenant>, Arc<Log>) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let scheduler = AsyncScheduler::new(SchedulerConfig::default())?;
+    let scheduler = AsyncScheduler::new(SchedulerConfig::fair())?;
     let log = Arc::new(Log::default());
     let serving = tokio::spawn(serve(scheduler.clone(), Arc::clone(&log)));
 

@@ -78,7 +78,7 @@ type Shared = AsyncScheduler<SubRequest, Key>;
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     println!("3 tenants, 3 providers, {WORKERS} workers with batches of up to {BATCH_MAX}.\n");
-    let scheduler: Shared = AsyncScheduler::new(SchedulerConfig::default())?;
+    let scheduler: Shared = AsyncScheduler::new(SchedulerConfig::fair())?;
     let mut workers = JoinSet::new();
     for _ in 0..WORKERS {
         workers.spawn(work(scheduler.clone()));

@@ -100,7 +100,7 @@ async fn play(cedar: Endpoint) -> Result<BTreeMap<Merchant, Account>, BoxError> 
         // A merchant may be this far behind. Beyond it, the scheduler refuses new events, and their producer learns it at
         // once.
         max_per_tenant: 500,
-        ..SchedulerConfig::default()
+        ..SchedulerConfig::fair()
     };
     // The scheduler never delivers a task after its deadline. It passes it to this observer instead, which could write
     // a dead letter. Any thread that uses the scheduler may call it, without a lock, so it should be quick.

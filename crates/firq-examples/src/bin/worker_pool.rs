@@ -125,7 +125,7 @@ fn play(order: Order, speed: Speed) -> Result<Run, BoxError> {
         // error of `submit`: memory stays bounded, and the producer decides what to do with the job.
         max_global: 2_000,
         max_per_tenant: 1_000,
-        ..SchedulerConfig::default()
+        ..SchedulerConfig::fair()
     })?;
     let done = Mutex::new(Vec::new());
     let begun = Instant::now();
