@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | `core` | B1 | shares stay within a constant of each other in every window |
 //! | `core` | B2 | a key that becomes runnable is served after a bounded amount of service to others |
+//! | `core` | flood | a key that sends a hundred times what it may delays the others no more than a busy one |
 //! | `core` | B6 | credit dies with idleness, debt does not |
 //! | `core` | conservation | a runnable key means a dispatch; everything comes out once, in order |
 //! | `core` | extremes | the largest numbers do no harm |
@@ -54,6 +55,7 @@ macro_rules! conformance {
             wait: a_quiet_key_is_served_ahead_of_the_hot_ones,
             wait: leaving_and_returning_earns_no_second_boost,
             wait: endless_newcomers_do_not_starve_the_ring,
+            flood: a_flood_delays_the_others_no_more_than_a_busy_neighbour,
             idleness: credit_dies_with_idleness,
             idleness: debt_survives_leaving_and_returning,
             conservation: the_server_never_idles_while_a_key_may_run,

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fairness_laws::laws::{conservation, idleness, settlement, share, steps, wait};
+use fairness_laws::laws::{conservation, flood, idleness, settlement, share, steps, wait};
 use fairness_laws::{CountingDriver, Dispatched, Driver};
 
 /// A way to be unfair.
@@ -164,6 +164,38 @@ impl CountingDriver for Flawed {
     }
 }
 
+/// No fairness at all: first come, first served.
+#[derive(Debug, Default)]
+struct Fifo {
+    queue: VecDeque<(u32, u64)>,
+    taken: HashMap<u32, u64>,
+}
+
+impl Driver for Fifo {
+    fn enqueue(&mut self, key: u32, cost: u64, _weight: u32) {
+        self.queue.push_back((key, cost));
+    }
+
+    fn dispatch(&mut self) -> Option<Dispatched> {
+        let (key, cost) = self.queue.pop_front()?;
+        let taken = self.taken.entry(key).or_default();
+        let sequence = *taken;
+        *taken += 1;
+        Some(Dispatched {
+            key,
+            sequence,
+            cost,
+            ticket: 0,
+        })
+    }
+
+    fn finish(&mut self, _: Dispatched, _: u64) {}
+    fn park(&mut self, _: u32) {}
+    fn unpark(&mut self, _: u32) {}
+    fn set_weight(&mut self, _: u32, _: u32) {}
+    fn evict(&mut self, _: u32) {}
+}
+
 /// Asserts that a scheduler with this flaw breaks a law.
 fn breaks(flaw: Flaw, law: impl FnOnce(&dyn Fn(u64) -> Flawed)) {
     let make = |quantum| Flawed::new(flaw, quantum);
@@ -236,6 +268,14 @@ fn charging_by_estimate_only_breaks_settlement() {
     breaks(Flaw::Bursts, |make| {
         settlement::overestimates_are_given_back(make);
     });
+}
+
+#[test]
+fn a_flood_in_a_plain_queue_is_noticed() {
+    let law = || {
+        flood::a_flood_delays_the_others_no_more_than_a_busy_neighbour(|_| Fifo::default());
+    };
+    assert!(catch_unwind(AssertUnwindSafe(law)).is_err());
 }
 
 #[test]

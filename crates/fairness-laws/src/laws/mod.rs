@@ -3,6 +3,7 @@
 
 pub mod conservation;
 pub mod extremes;
+pub mod flood;
 pub mod idleness;
 pub mod settlement;
 pub mod share;

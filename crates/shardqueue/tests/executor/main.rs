@@ -9,6 +9,7 @@ mod capacity;
 mod configuration;
 mod failures;
 mod fifo;
+mod flood;
 mod metrics;
 mod status;
 mod stopping;
