@@ -21,6 +21,8 @@ pub(crate) enum Failure {
     NotFound(String),
     /// The reader of our output has closed it. The user knows, so the command prints nothing.
     OutputClosed,
+    /// The server has failed, and has printed the reason itself.
+    Reported,
     /// The user has pressed Ctrl-C. The user knows, so the command prints nothing.
     Interrupted,
     /// Something else went wrong.
@@ -38,7 +40,7 @@ impl Failure {
             }
             Self::Usage(text) | Self::NotFound(text) => eprintln!("error: {text}"),
             Self::Client(error) => eprintln!("error: {}", explain(error)),
-            Self::OutputClosed | Self::Interrupted => {}
+            Self::OutputClosed | Self::Reported | Self::Interrupted => {}
             // With its causes, on one line.
             Self::Other(error) => eprintln!("error: {error:#}"),
         }
@@ -59,7 +61,7 @@ impl Failure {
             Self::NotFound(_) => ExitCode::from(4),
             Self::OutputClosed => ExitCode::SUCCESS,
             Self::Interrupted => ExitCode::from(ENDED_BY_SIGNAL),
-            Self::Other(_) => ExitCode::FAILURE,
+            Self::Reported | Self::Other(_) => ExitCode::FAILURE,
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use fila_server::config::{Config, ConfigError, Loader};
 use fila_server::runtime::Stopped;
-use fila_server::telemetry::Telemetry;
+use fila_server::telemetry::{self, Telemetry};
 use tokio::runtime::{Builder, Runtime};
 use tracing::{info, warn};
 
@@ -75,11 +76,23 @@ pub(crate) fn run(arguments: ServerArguments) -> Result<(), Failure> {
         return print(&config);
     }
     let runtime = runtime(&config).context("the runtime cannot be started")?;
-    Ok(runtime.block_on(serve(config))?)
+    let served = runtime.block_on(serve(config));
+    // A reader of the standard error that is stuck must not keep the process from ending.
+    match served {
+        Ok(()) => {
+            telemetry::flush_log();
+            Ok(())
+        }
+        Err(error) => {
+            telemetry::print_last_line(&format!("error: {error:#}"));
+            Err(Failure::Reported)
+        }
+    }
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let telemetry = Telemetry::start(&config.telemetry)?;
+    telemetry::log_panics();
     info!(
         version = crate::VERSION,
         address = %config.server.address,
@@ -109,8 +122,11 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 
 /// Prints the address of the server. Programs that start one wait for this line.
 fn announce(address: SocketAddr) {
-    // The reader may have closed our output.
-    let _ = writeln!(io::stdout(), "fila is listening on {address}");
+    // The server does not wait for a reader of its output. The reader may also have closed it.
+    let print = move || drop(writeln!(io::stdout(), "fila is listening on {address}"));
+    if let Err(error) = thread::Builder::new().spawn(print) {
+        warn!(%error, "the address cannot be printed to standard output");
+    }
 }
 
 fn print(config: &Config) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 use std::process;
 
+use fila_server::telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info};
 
@@ -22,6 +23,7 @@ pub(crate) fn shutdown() -> impl Future<Output = ()> {
         tokio::spawn(async move {
             either(&mut interrupt, &mut terminate).await;
             error!("second signal, ending at once");
+            telemetry::flush_log();
             process::exit(ENDED_BY_SIGNAL);
         });
     }

@@ -363,7 +363,9 @@ fn every_change_of_the_runtime_configuration_is_logged_without_its_value() {
         command.arg("config").args(arguments);
         command.args(["--addr", &server.address]).output().unwrap();
     }
-    server.kill();
+    let process = server.process.id().to_string();
+    let told = Command::new("kill").args(["-s", "TERM", &process]).status();
+    assert!(told.unwrap().success()); // its last lines are written before it ends
     let mut log = String::new();
     let mut errors = server.process.stderr.take().unwrap();
     errors.read_to_string(&mut log).unwrap();

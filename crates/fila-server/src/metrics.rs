@@ -21,6 +21,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::intake::Receiving;
 use crate::runtime::{Handle, HookFigures, HookState, Info, QueueEntry, State};
 use crate::runtime_config::Entries;
+use crate::telemetry::log_lines_dropped;
 
 /// A metric that is read from a `T` at the scrape.
 struct Figure<T> {
@@ -101,6 +102,8 @@ const SERVER: &[Figure<ServerView>] = figures! {
     Gauge "fila_config_size" Bytes, "Keys and values of the runtime configuration", |s| s.config.bytes();
     Counter "fila_config_changes", "Entries of the runtime configuration that were set or deleted",
         |s| s.metrics.config_changes.load(Ordering::Relaxed);
+    Counter "fila_log_lines_dropped", "Log lines dropped because standard error was not read",
+        |_s| log_lines_dropped();
     Gauge "fila_hook_sandboxes", "Sandboxes in which scripts are ready to run", |s| s.sandboxes;
     Counter "fila_store_swept_rows", "Removed rows of purged and deleted messages",
         |s| s.metrics.swept_rows.load(Ordering::Relaxed);

@@ -1,5 +1,7 @@
 //! Errors of telemetry.
 
+use std::io;
+
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::error::OTelSdkError;
 
@@ -11,6 +13,9 @@ pub enum TelemetryError {
         "this process has a logger already; start telemetry once, and before anything else that logs"
     )]
     AlreadyStarted,
+    /// The thread that writes log lines did not start.
+    #[error("log lines cannot be written to standard error; check the limits on threads and files")]
+    LogWriter(#[source] io::Error),
     /// An export needs a runtime for its connection.
     #[error("traces are exported from within a Tokio runtime; start telemetry inside of one")]
     NoRuntime,

@@ -7,14 +7,18 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::fmt;
 use tracing_subscriber::registry::LookupSpan;
 
+use super::log_writer::LogWriter;
 use crate::config::{LogFormat, TelemetryConfig};
 
-/// Returns the layer that writes log lines.
-pub(super) fn layer<S>(config: &TelemetryConfig) -> Box<dyn Layer<S> + Send + Sync>
+/// Returns the layer that gives log lines to the writer.
+pub(super) fn layer<S>(
+    config: &TelemetryConfig,
+    writer: &'static LogWriter,
+) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = fmt::layer().with_writer(writer);
     let filter = config.log.targets().clone();
     match config.log_format {
         LogFormat::Text => lines

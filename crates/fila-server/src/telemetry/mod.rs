@@ -1,5 +1,8 @@
 //! Log lines on standard error, and traces by OTLP.
 //!
+//! No thread waits for a reader of the log: lines go through a buffer to a thread of their own, and are dropped and counted
+//! while the reader is stuck.
+//!
 //! Log lines and spans name queues, counts, sizes and times. They never contain a payload or the value of a header, which
 //! may be secret: logs travel further than messages.
 //!
@@ -12,10 +15,15 @@
 mod error;
 mod export;
 mod log;
+mod log_writer;
+mod panics;
 mod start;
 mod trace_context;
 mod trace_state;
 
 pub use error::TelemetryError;
+pub(crate) use log_writer::log_lines_dropped;
+pub use log_writer::{flush_log, print_last_line};
+pub use panics::log_panics;
 pub use start::Telemetry;
 pub use trace_context::{TRACEPARENT, TRACESTATE, TraceContext};

@@ -7,7 +7,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::error::TelemetryError;
-use super::{export, log};
+use super::{export, log, log_writer};
 use crate::config::TelemetryConfig;
 
 /// The telemetry of this process. Without a [`shutdown`](Self::shutdown) the last spans are lost.
@@ -23,14 +23,15 @@ impl Telemetry {
     /// An unreachable collector delays and stops nothing; a failed export is logged.
     ///
     /// # Errors
-    /// If the process has a logger already, or there is an endpoint without a Tokio runtime, or the endpoint is invalid.
+    /// If the process has a logger already, or the thread that writes log lines does not start, or there is an endpoint without a Tokio runtime, or the endpoint is invalid.
     pub fn start(config: &TelemetryConfig) -> Result<Self, TelemetryError> {
         let provider = match &config.otlp_endpoint {
             Some(endpoint) => Some(export::provider(config, endpoint)?),
             None => None,
         };
+        let writer = log_writer::start().map_err(TelemetryError::LogWriter)?;
         tracing_subscriber::registry()
-            .with(log::layer(config))
+            .with(log::layer(config, writer))
             .with(provider.as_ref().map(export::layer))
             .try_init()
             .map_err(|_| TelemetryError::AlreadyStarted)?;
