@@ -13,6 +13,7 @@ mod adversity;
 mod asynchronous;
 mod contenders;
 mod http;
+mod law;
 mod memory;
 mod noisy;
 mod pair;
@@ -32,6 +33,7 @@ scenarios (all, if none is named):
   threads    producers and consumers on threads of their own
   shards     contention over shards, and a hot tenant
   noisy      what quiet tenants see beside one that floods
+  law        the same beside an equal load without a flood, for Firq and shardqueue, as ratios
   adversity  deep costs, mass expiry, mass cancellation
   memory     bytes per task and per tenant
   async      Tokio: throughput and wake-ups
@@ -69,11 +71,12 @@ impl From<Vec<Report>> for Results {
 
 type Scenario = (&'static str, fn(Effort) -> Results);
 
-const SCENARIOS: [Scenario; 8] = [
+const SCENARIOS: [Scenario; 9] = [
     ("pair", |effort| pair::run(effort).into()),
     ("threads", |effort| threads::run(effort).into()),
     ("shards", |effort| shards::run(effort).into()),
     ("noisy", |effort| noisy::run(effort).into()),
+    ("law", |effort| law::run(effort).into()),
     ("adversity", |effort| adversity::run(effort).into()),
     ("memory", |effort| memory::run(effort).into()),
     ("async", |effort| asynchronous::run(effort).into()),
