@@ -9,8 +9,8 @@
 use std::time::Instant;
 
 use fila_core::{
-    Broker, Command, Committed, ConsumerId, Demand, NewMessage, QueueSettings, Recovery, Settings,
-    Settlement, Verdict,
+    Beginnings, Broker, Command, Committed, ConsumerId, Demand, NewMessage, QueueSettings,
+    Recovery, Settings, Settlement, Verdict,
 };
 use fila_store::{Epoch, FairnessKey, Generation, Payload, QueueId, Timestamp};
 
@@ -83,6 +83,7 @@ impl Lifecycle {
         let demand = Demand {
             credit: 0,
             in_flight_max: u32::MAX,
+            beginnings: Beginnings::Reported,
         };
         lifecycle
             .broker
@@ -141,6 +142,7 @@ impl Lifecycle {
         self.tell(Command::Settle {
             queue,
             results,
+            by: None,
             ticket: (),
         });
         self.commit();

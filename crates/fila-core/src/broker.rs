@@ -143,14 +143,21 @@ impl<T: Tickets> Broker<T> {
             Command::Settle {
                 queue,
                 results,
+                by,
                 ticket,
-            } => self.settle(queue, results, ticket),
+            } => self.settle(queue, results, by, ticket),
             Command::Credit { consumer, more } => {
                 self.with_consumer(consumer, |queue, _, number| queue.credit(number, more));
             }
             Command::Drain { consumer } => self.with_consumer(consumer, Queue::drain),
-            Command::Unsubscribe { consumer } => {
-                self.with_consumer(consumer, Queue::unsubscribe);
+            Command::Unsubscribe {
+                consumer,
+                departure,
+                unsent,
+            } => {
+                self.with_consumer(consumer, |queue, context, number| {
+                    queue.unsubscribe(context, number, departure, unsent);
+                });
                 self.consumers.remove(&consumer);
             }
             Command::Update { queue, definition } => self.update(queue, *definition),
@@ -375,13 +382,16 @@ impl<T: Tickets> Broker<T> {
         &mut self,
         id: QueueId,
         settlements: Vec<Settlement>,
+        by: Option<ConsumerId>,
         ticket: T::Ticket<SettleResults>,
     ) {
         let mut stores = false;
+        let by = by.and_then(|by| self.consumers.get(&by).copied());
         let results = self.find_writable(id).map(|number| {
+            let by = by.filter(|by| by.queue == number).map(|by| by.consumer);
             self.with_queue(number, |queue, context| {
                 let settled = settlements.into_iter().map(|settlement| {
-                    let result = queue.settle(context, settlement);
+                    let result = queue.settle(context, settlement, by);
                     stores |= result == Ok(Stores::Something);
                     result.map(drop)
                 });

@@ -45,6 +45,9 @@ pub enum Command<T: Tickets> {
         queue: QueueId,
         /// The results, in their order.
         results: Vec<Settlement>,
+        /// The consumer that reports them on its stream, if one does. It takes over the leases that it extends, so that a
+        /// client which has connected again keeps what it holds.
+        by: Option<ConsumerId>,
         /// The ticket.
         ticket: T::Ticket<SettleResults>,
     },
@@ -60,10 +63,14 @@ pub enum Command<T: Tickets> {
         /// The consumer. Ignored if it has left.
         consumer: ConsumerId,
     },
-    /// Removes a consumer. Its leases end at once, and each counts as an attempt.
+    /// Removes a consumer.
     Unsubscribe {
         /// The consumer. Ignored if it has left.
         consumer: ConsumerId,
+        /// How it leaves, which decides on its leases.
+        departure: Departure,
+        /// Leases that the driver has not sent to the consumer. They end at once, and count no attempt.
+        unsent: Vec<LeaseId>,
     },
     /// Applies a changed definition. The catalogue already has it.
     Update {
@@ -224,6 +231,8 @@ pub enum Verdict {
         /// The consumer's error.
         error: Option<ErrorText>,
     },
+    /// A handler has begun to process the message. From now on the delivery counts as an attempt if the consumer is lost.
+    Begin,
     /// Processing goes on: the consumer needs the lease for longer.
     Extend {
         /// The lease ends this much later than now; the queue's visibility timeout if `None`.
@@ -233,6 +242,34 @@ pub enum Verdict {
     Release,
 }
 
+/// How long a client may be away before the leases of a broken stream end.
+///
+/// It is long enough for a client to connect again, and short enough that the messages of a consumer that has vanished
+/// reach others soon.
+pub const RECONNECT_GRACE: Duration = Duration::from_secs(5);
+
+/// How a consumer leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// It has ended its stream. Messages that no handler has begun are ready at once, and count no attempt. Leases of
+    /// begun messages last for [`RECONNECT_GRACE`], as after a loss.
+    Closed,
+    /// Its stream broke. Its leases last for [`RECONNECT_GRACE`], or for less if they end before. Within this time a
+    /// client can settle them by any call or stream, and an extension gives them a normal end again. After it a message
+    /// that a handler had begun has failed; any other is ready again, and counts no attempt.
+    Lost,
+}
+
+/// How the broker knows which messages of a consumer a handler has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginnings {
+    /// The consumer [reports](Verdict::Begin) them.
+    Reported,
+    /// The consumer reports none. The broker assumes that it has begun the oldest one without a result, and no other. So
+    /// a lost consumer costs one message an attempt. A message that kills its consumers becomes the oldest one.
+    Assumed,
+}
+
 /// The demand of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
@@ -240,4 +277,6 @@ pub struct Demand {
     pub credit: u32,
     /// The most unsettled deliveries at once; the broker's limit, if that is less.
     pub in_flight_max: u32,
+    /// How the broker knows which of them a handler has begun.
+    pub beginnings: Beginnings,
 }

@@ -72,8 +72,10 @@ pub struct Delivery {
     pub fairness_key: FairnessKey,
     /// The headers and the payload.
     pub payload: Payload,
-    /// 1 for the first delivery.
+    /// 1 for the first delivery. Only deliveries that failed count.
     pub attempt: u32,
+    /// How many of its consumers were lost since the broker started. A handler may have killed them.
+    pub lost: u32,
     /// The weight of its fairness key.
     pub weight: u32,
     /// When it was accepted.

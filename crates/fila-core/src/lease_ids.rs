@@ -63,14 +63,27 @@ impl LeaseIds {
         LeaseId::from_number(self.permute(number))
     }
 
+    /// Returns the number of a lease: a later lease of the queue has a greater one.
+    pub(crate) fn number(&self, lease: LeaseId) -> u64 {
+        let id = lease.get();
+        let (mut left, mut right) = ((id >> 32) as u32, id as u32);
+        for round in (0..ROUNDS).rev() {
+            (left, right) = (right ^ self.mask(round, left), left);
+        }
+        u64::from(left) << 32 | u64::from(right)
+    }
+
     fn permute(&self, number: u64) -> u64 {
         let (mut left, mut right) = ((number >> 32) as u32, number as u32);
         for round in 0..ROUNDS {
-            let input = u64::from(round) << 32 | u64::from(right);
-            let mask = self.round.hash(&input.to_le_bytes()) as u32;
-            (left, right) = (right, left ^ mask);
+            (left, right) = (right, left ^ self.mask(round, right));
         }
         u64::from(left) << 32 | u64::from(right)
+    }
+
+    fn mask(&self, round: u32, half: u32) -> u32 {
+        let input = u64::from(round) << 32 | u64::from(half);
+        self.round.hash(&input.to_le_bytes()) as u32
     }
 }
 
@@ -124,6 +137,15 @@ mod tests {
         for (key, queue) in [(2, 1), (1, 2)] {
             let others = ids(key, queue, 100_000);
             assert!(others.iter().all(|id| !own.contains(id)), "{key} {queue}");
+        }
+    }
+
+    #[test]
+    fn an_id_has_the_number_it_was_made_of() {
+        let mut ids = LeaseIds::new(LeaseKey::new([5; 16]), QueueId::new(9), Epoch::FIRST);
+        for number in 1 << 40..(1 << 40) + 10_000 {
+            let id = ids.next();
+            assert_eq!(ids.number(id), number);
         }
     }
 

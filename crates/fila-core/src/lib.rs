@@ -15,8 +15,8 @@
 //! # What always holds
 //! - Every ticket comes back exactly once with an answer, unless the broker is dropped.
 //! - The time of a call does not grow with the number of queues, keys or messages. Exceptions: the broker drops expired and
-//!   answered entries of a producer one by one, each once; opening a queue visits its keys; a consumer that leaves gives
-//!   back its leases one by one, up to its limit; a purge visits the queue's consumers.
+//!   answered entries of a producer one by one, each once; opening a queue visits its keys; a consumer that leaves parts
+//!   from its leases one by one, up to its limit; a purge visits the queue's consumers.
 //! - Time does not go back: a `now` before the last one counts as the last one.
 //! - The same calls give the same effects: the broker never iterates over a hash table.
 //!
@@ -55,7 +55,8 @@ pub use answer::{
 pub use batch_id::{BatchId, ProducerId, Sequence};
 pub use broker::{Broker, ROUNDS_MAX};
 pub use command::{
-    Command, Demand, Judgement, MovedMessage, NewMessage, Settlement, Tickets, Ttl, Verdict,
+    Beginnings, Command, Demand, Departure, Judgement, MovedMessage, NewMessage, RECONNECT_GRACE,
+    Settlement, Tickets, Ttl, Verdict,
 };
 pub use effects::{
     Committed, Delivery, Dismissal, Effects, Failure, FailureToken, Garbage, Load, LoadRequest,

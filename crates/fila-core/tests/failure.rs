@@ -9,8 +9,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Command, ConsumerId, Demand, Judgement, MessageState, Ordering, QueueSettings, RetryPolicy,
-    Settings, Verdict,
+    Beginnings, Command, ConsumerId, Demand, Departure, Judgement, MessageState, Ordering,
+    QueueSettings, RECONNECT_GRACE, RetryPolicy, Settings, Verdict,
 };
 use fila_store::{DeathReason, ErrorText, MessageId, QueueId, Timestamp};
 
@@ -126,15 +126,16 @@ fn a_lease_that_runs_out_has_waited_long_enough_and_says_why() {
 }
 
 #[test]
-fn a_consumer_that_goes_costs_an_attempt_and_no_time() {
+fn a_lost_consumer_costs_what_it_had_begun_an_attempt_and_the_grace() {
     let (mut shell, queue) = Shell::with_queue(exact());
     shell.enqueue(queue, message("a", "one"));
     let consumer = shell.subscribe(queue, u32::MAX);
     shell.run();
-    shell.deliveries.clear();
-    shell.tell(Command::Unsubscribe { consumer });
+    let (_, delivery) = shell.deliveries.pop_front().unwrap();
+    shell.settle(queue, delivery.lease, Verdict::Begin).unwrap();
+    shell.unsubscribe(consumer, Departure::Lost);
     shell.subscribe(queue, u32::MAX);
-    assert_eq!(silence(&mut shell), Duration::ZERO);
+    assert_eq!(silence(&mut shell), RECONNECT_GRACE);
     let delivery = &shell.deliveries[0].1;
     assert_eq!(delivery.attempt, 2);
     let history = delivery.history.clone().unwrap();
@@ -331,6 +332,7 @@ fn where_as_many_wait_as_may_a_failing_key_is_held_and_the_others_go_on() {
     let demand = Demand {
         credit: u32::MAX,
         in_flight_max: 4,
+        beginnings: Beginnings::Reported,
     };
     shell.subscribe_as(queue, ConsumerId::new(1), demand);
     let work = |shell: &mut Shell| {

@@ -15,8 +15,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Command, ConsumerId, Delivering, Delivery, KeySettings, MovedMessage, NewMessage, Ordering,
-    QueueSettings, RedriveStamp, Settings, Ttl, Verdict,
+    Command, ConsumerId, Delivering, Delivery, Departure, KeySettings, MovedMessage, NewMessage,
+    Ordering, QueueSettings, RedriveStamp, Settings, Ttl, Verdict,
 };
 use fila_store::{Cursor, Engine, Expected, Loaded, MessageId, Payload, QueueId, Shard, Timestamp};
 use support::{Answer, Chance, Shell, key, nack, throttled};
@@ -281,13 +281,18 @@ impl Life {
         let Some(consumer) = self.places[place].consumer.take() else {
             return self.subscribe_all();
         };
-        self.shell.tell(Command::Unsubscribe { consumer });
+        self.shell.unsubscribe(consumer, Departure::Closed);
         let (gone, kept) = std::mem::take(&mut self.leased)
             .into_iter()
             .partition(|(_, (known, _))| known.place == place);
         self.leased = kept;
+        let now = self.shell.now;
         for (id, (known, _)) in gone {
-            self.fail(id, known, Duration::ZERO);
+            if known.expires.is_some_and(|end| end <= now) {
+                self.gone += 1;
+            } else {
+                self.waiting.insert(id, known);
+            }
         }
     }
 

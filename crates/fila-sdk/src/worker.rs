@@ -186,14 +186,18 @@ impl WorkerBuilder {
         let concurrency = self.concurrency;
         let at_once = u32::try_from(concurrency).unwrap_or(u32::MAX);
         let prefetch = self.prefetch.unwrap_or_else(|| at_once.saturating_mul(2));
-        let consumer = self.consumer.prefetch(prefetch.max(at_once)).subscribe();
+        let mut consumer = self.consumer.prefetch(prefetch.max(at_once)).subscribe();
         let mut crew = Crew {
             handler: Arc::new(handler),
             running: JoinSet::new(),
             report: Report::default(),
         };
-        let ended = crew.work(consumer, concurrency, stop).await;
+        let ended = crew.work(&mut consumer, concurrency, stop).await;
+        // Waiting messages go to other consumers at once.
+        let closed = consumer.close();
         crew.finish(self.grace).await;
+        // The server has heard of all of them when the worker returns, so the program may end then.
+        closed.await;
         ended.map(|()| crew.report)
     }
 }
@@ -213,7 +217,7 @@ where
 {
     async fn work<S>(
         &mut self,
-        mut consumer: Consumer,
+        consumer: &mut Consumer,
         concurrency: usize,
         stop: impl Future<Output = S>,
     ) -> Result<(), Error> {

@@ -135,7 +135,7 @@ impl Shell {
                 self.known = known;
                 return;
             }
-            if !only_looks(command) || started.elapsed() > PATIENCE / 4 {
+            if !only_looks(command) || started.elapsed() > PATIENCE / 2 {
                 panic!("{place}: {command:?} has printed\n{}", printed.text());
             }
             tokio::time::sleep(PAUSE).await;

@@ -262,6 +262,7 @@ impl Queue {
             payload,
             state: State::Ready { since },
             was_delivered,
+            lost: 0,
             timer: None,
         };
         if message.is_early(context.now) {

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use slab::Slab;
 
-use crate::{ConsumerId, Demand};
+use super::message::Holder;
+use crate::{Beginnings, ConsumerId, Demand};
 
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
@@ -18,6 +19,7 @@ pub(super) struct Consumer {
     pub(super) id: ConsumerId,
     credit: u32,
     in_flight_max: u32,
+    beginnings: Beginnings,
     state: ConsumerState,
     /// It is in the list of consumers that are ready.
     is_listed: bool,
@@ -33,8 +35,6 @@ enum ConsumerState {
     Working,
     /// Settles its deliveries, and is then dismissed.
     Draining,
-    /// Is being removed.
-    Leaving,
 }
 
 impl Consumer {
@@ -50,11 +50,16 @@ impl Consumers {
         self.all.len()
     }
 
+    pub(super) fn contains(&self, slot: u32) -> bool {
+        self.all.contains(slot as usize)
+    }
+
     pub(super) fn add(&mut self, id: ConsumerId, demand: Demand) -> u32 {
         let consumer = Consumer {
             id,
             credit: demand.credit,
             in_flight_max: demand.in_flight_max,
+            beginnings: demand.beginnings,
             state: ConsumerState::Working,
             is_listed: false,
             leased: Vec::new(),
@@ -113,12 +118,20 @@ impl Consumers {
             .is_some_and(|consumer| consumer.id == id && consumer.state == ConsumerState::Working)
     }
 
-    /// Gives a consumer a message that was reserved for it, and returns the message's place in its list.
-    pub(super) fn give(&mut self, slot: u32, message: u32) -> u32 {
-        let consumer = &mut self.all[slot as usize];
-        consumer.reserved -= 1;
-        consumer.leased.push(message);
-        consumer.leased.len() as u32 - 1
+    /// Gives a consumer a message that was reserved for it.
+    pub(super) fn give(&mut self, slot: u32, message: u32) -> Holder {
+        self.all[slot as usize].reserved -= 1;
+        self.attach(slot, message)
+    }
+
+    /// Lets a consumer hold a message.
+    pub(super) fn attach(&mut self, slot: u32, message: u32) -> Holder {
+        let leased = &mut self.all[slot as usize].leased;
+        leased.push(message);
+        Holder::Stream {
+            consumer: slot,
+            position: leased.len() as u32 - 1,
+        }
     }
 
     /// Cancels a reserved delivery of a consumer that is still there, and gives back the credit.
@@ -138,17 +151,8 @@ impl Consumers {
         moved
     }
 
-    /// Returns a message that is with this consumer.
-    pub(super) fn some_leased(&self, slot: u32) -> Option<u32> {
-        self.all[slot as usize].leased.last().copied()
-    }
-
     pub(super) fn drain(&mut self, slot: u32) {
         self.all[slot as usize].state = ConsumerState::Draining;
-    }
-
-    pub(super) fn leave(&mut self, slot: u32) {
-        self.all[slot as usize].state = ConsumerState::Leaving;
     }
 
     /// Returns the id of a consumer that is draining and has no message left.
@@ -158,10 +162,12 @@ impl Consumers {
             .then_some(consumer.id)
     }
 
-    pub(super) fn remove(&mut self, slot: u32) {
-        self.all.remove(slot as usize);
+    /// Removes a consumer, and returns the messages that are with it, in no order.
+    pub(super) fn remove(&mut self, slot: u32) -> (Beginnings, Vec<u32>) {
+        let consumer = self.all.remove(slot as usize);
         // A later consumer may get the slot, and must not be served twice a turn.
         self.ready.retain(|&listed| listed != slot);
+        (consumer.beginnings, consumer.leased)
     }
 
     /// Forgets all messages that are with consumers or owed to them, and returns all consumers.

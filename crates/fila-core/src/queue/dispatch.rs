@@ -9,7 +9,7 @@ use super::blocked::BlockReason;
 use super::counts::Stage;
 use super::failing::Cause;
 use super::lane::{Loading, OwedDelivery};
-use super::message::{Handle, State};
+use super::message::{Handle, Holder, State};
 use super::redriving::room_for_moves;
 use super::throttle_sets::Take;
 use super::{Context, Queue};
@@ -59,10 +59,15 @@ impl Queue {
             message.timer = None;
             let is_expired = message.is_expired(context.now);
             match message.state {
-                State::Leased { .. } => {
-                    self.totals.lease_expired += 1;
-                    self.fail(context, slot, &Cause::LeaseExpired);
-                }
+                State::Leased {
+                    holder, is_begun, ..
+                } => match holder {
+                    Holder::Lost => self.end_lost(context, slot, is_begun),
+                    Holder::Stream { .. } | Holder::Call => {
+                        self.totals.lease_expired += 1;
+                        self.fail(context, slot, &Cause::LeaseExpired);
+                    }
+                },
                 State::Ready { .. } | State::Delayed | State::Failing { .. } if is_expired => {
                     self.expire(context, slot);
                 }
@@ -320,6 +325,7 @@ impl Queue {
             fairness_key: message.meta.schedule.fairness_key.clone(),
             payload,
             attempt: message.meta.attempts.saturating_add(1),
+            lost: u32::from(message.lost),
             weight,
             enqueued_at: message.meta.enqueued_at,
             lease_time: self.definition.visibility_timeout,
@@ -330,8 +336,8 @@ impl Queue {
         context.effects.deliveries.push((owed.name, delivery));
         let leased = State::Leased {
             lease,
-            consumer: owed.consumer,
-            position: self.consumers.give(owed.consumer, head.slot),
+            holder: self.consumers.give(owed.consumer, head.slot),
+            is_begun: false,
             since: now,
             charged,
         };

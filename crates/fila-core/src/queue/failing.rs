@@ -40,7 +40,8 @@ pub(super) enum Cause {
         error: Option<ErrorText>,
     },
     LeaseExpired,
-    ConsumerGone,
+    /// A handler had begun it when its consumer was lost.
+    ConsumerLost,
 }
 
 impl Cause {
@@ -48,7 +49,7 @@ impl Cause {
         match self {
             Self::Nacked { error, .. } => error.clone().unwrap_or_else(|| ErrorText::new("nacked")),
             Self::LeaseExpired => ErrorText::new("visibility timeout expired"),
-            Self::ConsumerGone => ErrorText::new("consumer disconnected"),
+            Self::ConsumerLost => ErrorText::new("consumer disconnected"),
         }
     }
 }
@@ -67,8 +68,8 @@ impl Queue {
         let now = context.now;
         let requested_delay = match cause {
             Cause::Nacked { delay, .. } => *delay,
-            // It has waited for the length of its lease already.
-            Cause::LeaseExpired | Cause::ConsumerGone => Some(Duration::ZERO),
+            // It has waited for the end of its lease already.
+            Cause::LeaseExpired | Cause::ConsumerLost => Some(Duration::ZERO),
         };
         let error = cause.text();
         let message = &mut self.index.messages[slot as usize];
@@ -97,7 +98,7 @@ impl Queue {
         self.index.set_state(slot, failing);
         if is_expired {
             self.expire(context, slot);
-        } else if self.definition.judges_failures() && !matches!(cause, Cause::ConsumerGone) {
+        } else if self.definition.judges_failures() {
             self.ask_for_judgement(context, slot, error);
         } else {
             self.judge_failing(context, slot, Judgement::Default);

@@ -22,6 +22,8 @@ pub(super) struct Message {
     pub(super) state: State,
     /// Whether it was delivered before, as far as that is known.
     pub(super) was_delivered: bool,
+    /// How many of its consumers were lost since it came into memory.
+    pub(super) lost: u8,
     /// When it becomes ready, its lease ends or it expires, depending on its state.
     pub(super) timer: Option<Timer>,
 }
@@ -46,12 +48,27 @@ pub(super) enum State {
     /// With a consumer.
     Leased {
         lease: LeaseId,
-        consumer: u32,
-        /// Its place in the consumer's list.
-        position: u32,
+        holder: Holder,
+        /// Whether a handler has begun it, as far as that is known.
+        is_begun: bool,
         since: Timestamp,
         charged: Cost,
     },
+}
+
+/// The client's side of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// The stream of a consumer.
+    Stream {
+        consumer: u32,
+        /// Its place in the consumer's list.
+        position: u32,
+    },
+    /// No stream: a client has extended the lease by a call after its consumer was lost.
+    Call,
+    /// No client: the consumer was lost. The lease waits for the client to come back.
+    Lost,
 }
 
 impl Message {

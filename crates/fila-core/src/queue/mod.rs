@@ -4,7 +4,7 @@
 //! ```text
 //!            Enqueue                    committed
 //! producer ──────────▶ in the batch ───────────────▶ Ready ◀─────────────┐
-//!                                     │  (delay)       │ dispatch        │ Nack, Release, expiry, consumer gone
+//!                                     │  (delay)       │ dispatch        │ Nack, Release, expiry, consumer lost
 //!                                     └──▶ Delayed ──▶ │                 │ (through Delayed, if there is a delay)
 //!                                          due         ▼                 │
 //!                                                    Leased ─────────────┘
@@ -17,7 +17,8 @@
 //!
 //! # What always holds
 //! - A message is delivered only after it is durable, and at most one lease of it is alive.
-//! - Results are taken under a live lease only. A lease ends with its first result, its expiry, its consumer, a purge.
+//! - Results are taken under a live lease only. A lease ends with its first result, its expiry, a purge, or some seconds
+//!   after its consumer was lost; see [`settling`].
 //! - In a strictly ordered queue the next message of a key goes out when the one before is *durably* deleted; otherwise
 //!   a crash could bring it back behind its successor.
 //! - `depth = ready + delayed + leased + accepted and not yet durable`.

@@ -1,12 +1,12 @@
 //! Consumers come, take turns, are lent messages and leave.
 
-use fila_core::{Command, Dismissal, Verdict};
+use fila_core::{Command, Departure, Dismissal, Verdict};
 use fila_store::MessageId;
 
 use crate::support::{Shell, message, queue};
 
 #[test]
-fn a_consumer_that_goes_gives_back_what_it_has_in_order() {
+fn a_consumer_that_ends_its_stream_gives_back_what_it_has_in_order() {
     let (mut shell, queue) = queue();
     let ids: Vec<MessageId> = (0..5)
         .map(|_| shell.enqueue(queue, message("a", "work")))
@@ -15,12 +15,12 @@ fn a_consumer_that_goes_gives_back_what_it_has_in_order() {
     shell.run();
     assert_eq!(shell.deliveries.len(), 5);
     shell.deliveries.clear();
-    shell.tell(Command::Unsubscribe { consumer });
+    shell.unsubscribe(consumer, Departure::Closed);
     shell.subscribe(queue, u32::MAX);
     shell.run();
     let again: Vec<_> = shell.deliveries.iter().map(|(_, it)| it.message).collect();
     assert_eq!(again, ids);
-    assert!(shell.deliveries.iter().all(|(_, it)| it.attempt == 2));
+    assert!(shell.deliveries.iter().all(|(_, it)| it.attempt == 1));
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_consumer_that_replaces_another_has_one_turn_in_a_round() {
     let (mut shell, queue) = queue();
     let gone = shell.subscribe(queue, u32::MAX);
     shell.subscribe(queue, u32::MAX);
-    shell.tell(Command::Unsubscribe { consumer: gone });
+    shell.unsubscribe(gone, Departure::Closed);
     let next = shell.subscribe(queue, u32::MAX);
     shell.enqueue_all(queue, vec![message("a", ""); 30]);
     let of_next = shell.deliveries.iter().filter(|(to, _)| *to == next);
@@ -66,6 +66,6 @@ fn consumers_that_have_left_make_room_for_others() {
     let consumer = shell.subscribe(queue, u32::MAX);
     shell.tell(Command::Drain { consumer });
     let consumer = shell.subscribe(queue, u32::MAX);
-    shell.tell(Command::Unsubscribe { consumer });
+    shell.unsubscribe(consumer, Departure::Closed);
     shell.subscribe(queue, u32::MAX);
 }

@@ -71,6 +71,7 @@ fn a_result_for_another_message_is_refused_and_changes_nothing() {
             message: Some(MessageId::from_number(delivery.message.get() + 1)),
             verdict: Verdict::Ack,
         }],
+        by: None,
         ticket,
     });
     let refused = Answer::Settled(vec![Err(SettleError::AnotherMessage)]);

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use fila_core::{Command, EnqueueError, QueueSettings, Refused, Settings, Verdict};
+use fila_core::{Departure, EnqueueError, QueueSettings, Refused, Settings, Verdict};
 use fila_store::{DeduplicationId, Payload};
 
 use crate::support::{Answer, SECOND, Shell, key, message};
@@ -111,6 +111,7 @@ fn keys_delays_deduplication_ids_and_consumers_are_limited_as_well() {
     let demand = fila_core::Demand {
         credit: u32::MAX,
         in_flight_max: 1,
+        beginnings: fila_core::Beginnings::Reported,
     };
     let another = fila_core::ConsumerId::new(99);
     let refused = shell.broker.subscribe(shell.now, queue, another, demand);
@@ -122,7 +123,7 @@ fn keys_delays_deduplication_ids_and_consumers_are_limited_as_well() {
     let lease = done.unwrap().1.lease;
     shell.settle(queue, lease, Verdict::Ack).unwrap();
     shell.enqueue(queue, message("c", ""));
-    shell.tell(Command::Unsubscribe { consumer });
+    shell.unsubscribe(consumer, Departure::Closed);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod consumers;
 mod deduplication;
 mod leases;
 mod limits;
+mod lost;
 mod memory;
 mod ordering;
 mod parts;

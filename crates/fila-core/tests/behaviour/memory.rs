@@ -91,6 +91,7 @@ fn a_million_keys_that_came_and_went_leave_nothing() {
         shell.tell(Command::Settle {
             queue,
             results,
+            by: None,
             ticket,
         });
         shell.run();

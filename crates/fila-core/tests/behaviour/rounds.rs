@@ -1,7 +1,7 @@
 //! Rounds: which changes a round collects, which are stored together, when the broker answers, and the state after a
 //! failed store.
 
-use fila_core::{Command, Committed, QueueSettings, Refused, Settings, Ttl, Verdict};
+use fila_core::{Command, Committed, Departure, QueueSettings, Refused, Settings, Ttl, Verdict};
 use fila_store::Engine;
 
 use crate::support::{Answer, SECOND, Shell, forgetful, message, queue, trying_again_at_once};
@@ -171,7 +171,7 @@ fn a_broker_whose_store_has_failed_has_nothing_more_to_store() {
     shell.broker.committed(shell.now, Committed::Failed);
     shell.load();
     assert_eq!(shell.deliveries.len(), 1, "its result could not be stored");
-    shell.tell(Command::Unsubscribe { consumer });
+    shell.unsubscribe(consumer, Departure::Closed);
     shell.seal();
     assert!(shell.round.is_none());
     assert!(!shell.broker.is_writing(), "no call waits for it to end");

@@ -10,7 +10,7 @@ mod support;
 
 use std::num::NonZeroU32;
 
-use fila_core::{Command, QueueSettings, Settings, Verdict};
+use fila_core::{Departure, QueueSettings, Settings, Verdict};
 use fila_store::{Cursor, ErrorText, Loaded, QueueId, Shard, StoredMessage};
 
 use support::{Shell, trying_again_at_once};
@@ -40,7 +40,7 @@ fn fail_next(shell: &mut Shell, queue: QueueId) {
     shell.run();
     let (_, delivery) = shell.deliveries.pop_front().expect("something to fail");
     shell.settle(queue, delivery.lease, failed()).unwrap();
-    shell.tell(Command::Unsubscribe { consumer });
+    shell.unsubscribe(consumer, Departure::Closed);
     shell.run();
 }
 

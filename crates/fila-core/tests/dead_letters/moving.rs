@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use fila_core::{Command, Judgement, Ordering, QueueSettings};
+use fila_core::{Departure, Judgement, Ordering, QueueSettings, RECONNECT_GRACE, Verdict};
 use fila_store::{DeathReason, Payload, Shard};
 
 use crate::support::{Answer, SECOND, key, message};
@@ -72,7 +72,7 @@ fn a_judge_makes_a_dead_letter_when_he_says_so() {
 }
 
 #[test]
-fn leases_that_run_out_and_consumers_that_go_use_attempts_up_as_well() {
+fn leases_that_run_out_and_consumers_that_are_lost_use_attempts_up_as_well() {
     let (mut shell, queue, letters) = pair(trying(2));
     shell.enqueue(queue, message("a", "one"));
     let consumer = shell.subscribe(queue, u32::MAX);
@@ -80,7 +80,10 @@ fn leases_that_run_out_and_consumers_that_go_use_attempts_up_as_well() {
     shell.advance(30 * SECOND);
     shell.run();
     assert_eq!(shell.deliveries.len(), 2, "once more after the first lease");
-    shell.tell(Command::Unsubscribe { consumer });
+    let lease = shell.deliveries[1].1.lease;
+    shell.settle(queue, lease, Verdict::Begin).unwrap();
+    shell.unsubscribe(consumer, Departure::Lost);
+    shell.advance(RECONNECT_GRACE);
     shell.run();
     assert_eq!(bodies(&shell, letters), ["one"]);
     let history = entries(&shell, letters).remove(0).meta.history.unwrap();

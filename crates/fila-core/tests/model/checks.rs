@@ -10,7 +10,7 @@ use fila_store::{Cursor, FairnessKey, MessageId, QueueId, Shard, StoredMessage, 
 
 use super::dead_letters::OnTheirWay;
 use super::producers::{Copies, Row};
-use super::{Expected, Fate, Known, Life, Pending, Sent, Simulation};
+use super::{Expected, Fate, Held, Known, Life, Pending, Sent, Simulation, Subscriber};
 use crate::support::Answer;
 
 /// When what could not be read is tried again, at the latest.
@@ -150,18 +150,21 @@ impl Simulation {
     }
 
     fn is_willing(&self, consumer: ConsumerId) -> bool {
-        self.consumers.get(&consumer).is_some_and(|known| {
-            !known.is_draining
-                && known.credit != Some(0)
-                && self.holds(consumer) < known.in_flight_max
-        })
+        let has_room = |known: &Subscriber| self.holds(consumer) < known.in_flight_max;
+        self.is_open(consumer) && self.consumers.get(&consumer).is_some_and(has_room)
+    }
+
+    /// Tells whether a consumer may get a delivery that was promised to it before it took over leases of others.
+    fn is_open(&self, consumer: ConsumerId) -> bool {
+        let known = self.consumers.get(&consumer);
+        known.is_some_and(|known| !known.is_draining && known.credit != Some(0))
     }
 
     /// Returns the one message of a key that may be delivered now.
     fn deliverable(&self, key: &FairnessKey) -> Option<MessageId> {
         let now = self.shell.now;
         let of_key = || self.messages.iter().filter(|(_, known)| known.key == *key);
-        let leased = of_key().filter(|(_, known)| matches!(known.life, Life::Leased { .. }));
+        let leased = of_key().filter(|(_, known)| matches!(known.life, Life::Leased(_)));
         if !self.is_running(key) || leased.count() >= self.cap(key) {
             return None;
         }
@@ -188,7 +191,9 @@ impl Simulation {
     fn check_delivery(&mut self, consumer: ConsumerId, delivery: &Delivery) {
         let id = delivery.message;
         assert!(!self.gone.contains(&id), "{id} was gone");
-        assert!(self.is_willing(consumer), "{consumer:?} wants nothing");
+        let took_over = self.consumers.get(&consumer).is_some_and(|it| it.took_over);
+        let is_willing = self.is_willing(consumer) || took_over && self.is_open(consumer);
+        assert!(is_willing, "{consumer:?} wants nothing");
         let next = self.deliverable(&delivery.fairness_key);
         assert_eq!(
             next,
@@ -205,11 +210,16 @@ impl Simulation {
             !self.ended.contains(&delivery.lease),
             "a lease has come back"
         );
-        known.life = Life::Leased {
+        assert_eq!(delivery.lost, known.lost);
+        self.deliveries += 1;
+        known.life = Life::Leased(Held {
             lease: delivery.lease,
-            consumer,
+            number: self.deliveries,
+            consumer: Some(consumer),
             until,
-        };
+            is_begun: false,
+            is_lost: false,
+        });
         let subscriber = self.consumers.get_mut(&consumer).unwrap();
         subscriber.credit = subscriber.credit.map(|credit| credit - 1);
     }
@@ -361,6 +371,7 @@ impl Simulation {
                     dues_before: Vec::new(),
                     attempts: meta.attempts,
                     attempts_confirmed: meta.attempts,
+                    lost: 0,
                     life: Life::Waiting,
                     ..known
                 },

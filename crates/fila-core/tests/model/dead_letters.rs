@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fila_core::{
-    Command, ConsumerId, Delivery, Demand, LeaseId, MovedMessage, RedriveError, RedriveStamp,
-    SettleError, Settlement, Verdict,
+    Beginnings, Command, ConsumerId, Delivery, Demand, Departure, LeaseId, MovedMessage,
+    RedriveError, RedriveStamp, SettleError, Settlement, Verdict,
 };
 use fila_store::{
     Cursor, DeathReason, FairnessKey, History, MessageId, QueueId, Shard, StoredMessage, Timestamp,
@@ -63,6 +63,7 @@ impl Letter {
             expires,
             attempts: 0,
             attempts_confirmed: 0,
+            lost: 0,
             life: Life::Waiting,
             ..self.known
         }
@@ -164,6 +165,7 @@ impl Simulation {
                     let demand = Demand {
                         credit: 1 + self.chance.below(3) as u32,
                         in_flight_max: u32::MAX,
+                        beginnings: Beginnings::Reported,
                     };
                     self.shell.subscribe_as(self.cellar.queue, consumer, demand);
                     self.cellar.consumer = Some(consumer);
@@ -179,7 +181,7 @@ impl Simulation {
     fn leave_cellar(&mut self) {
         if let Some(consumer) = self.cellar.consumer.take() {
             self.cellar.leased.clear();
-            self.shell.tell(Command::Unsubscribe { consumer });
+            self.shell.unsubscribe(consumer, Departure::Closed);
         }
     }
 
@@ -216,6 +218,7 @@ impl Simulation {
         self.shell.tell(Command::Settle {
             queue: self.cellar.queue,
             results,
+            by: None,
             ticket,
         });
     }

@@ -17,8 +17,8 @@ impl Simulation {
         }
     }
 
-    /// Does to the model what a failed delivery does. `is_judged` unless its consumer has gone.
-    pub(super) fn fail(&mut self, id: MessageId, wish: Option<Duration>, is_judged: bool) {
+    /// Does to the model what a failed delivery does.
+    pub(super) fn fail(&mut self, id: MessageId, wish: Option<Duration>) {
         let now = self.shell.now;
         let retry = self.definition.retry;
         let known = self.messages.get_mut(&id).unwrap();
@@ -29,7 +29,7 @@ impl Simulation {
         if known.is_expired(now) {
             return;
         }
-        if self.definition.failure_hook && is_judged {
+        if self.definition.failure_hook {
             let until = now.saturating_add(self.shell.judging_time());
             known.life = Life::Failing { until, wish };
         } else {
@@ -68,7 +68,7 @@ impl Simulation {
             .iter()
             .filter_map(|(id, known)| match known.life {
                 Life::Failing { until, wish } => Some((*id, until, wish)),
-                Life::Waiting | Life::Leased { .. } | Life::Leaving => None,
+                Life::Waiting | Life::Leased(_) | Life::Leaving => None,
             });
         for (id, until, wish) in failing.collect::<Vec<_>>() {
             let known = self.messages.get_mut(&id).unwrap();

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, Command, ConsumerId, DeduplicationScope, Delivering, Demand, KeySettings, LeaseId,
-    Settlement, Ttl, Verdict,
+    BatchId, Beginnings, Command, ConsumerId, DeduplicationScope, Delivering, Demand, Departure,
+    KeySettings, LeaseId, RECONNECT_GRACE, Settlement, Ttl, Verdict,
 };
 use fila_store::{Engine, Expected as Version, MessageId, Timestamp};
 
@@ -152,28 +152,30 @@ impl Simulation {
                 continue;
             }
             let lease = leases[self.chance.below(leases.len() as u64) as usize];
-            let verdict = match self.chance.below(8) {
-                0..5 => Verdict::Ack,
-                5 => self.some_nack(),
-                6 => Verdict::Release,
+            let verdict = match self.chance.below(12) {
+                0..6 => Verdict::Ack,
+                6 => self.some_nack(),
+                7 => Verdict::Release,
+                8..10 => Verdict::Begin,
                 _ => Verdict::Extend { by: None },
             };
             results.push((lease, verdict));
         }
-        self.tell_results(results);
+        let by = self.some_consumer().filter(|_| self.chance.one_in(2));
+        self.tell_results(results, by);
     }
 
     pub(super) fn acknowledge_all(&mut self) {
         let results = self.leases().map(|(lease, _)| (lease, Verdict::Ack));
         let results = results.collect();
-        self.tell_results(results);
+        self.tell_results(results, None);
     }
 
-    fn tell_results(&mut self, results: Vec<(LeaseId, Verdict)>) {
+    fn tell_results(&mut self, results: Vec<(LeaseId, Verdict)>, by: Option<ConsumerId>) {
         let mut expected = Vec::new();
         let mut settlements = Vec::new();
         for (lease, verdict) in results {
-            expected.push(self.take_result(lease, &verdict));
+            expected.push(self.take_result(lease, &verdict, by));
             settlements.push(Settlement {
                 lease,
                 message: None,
@@ -185,6 +187,7 @@ impl Simulation {
         self.shell.tell(Command::Settle {
             queue: self.queue,
             results: settlements,
+            by,
             ticket,
         });
     }
@@ -193,29 +196,44 @@ impl Simulation {
         self.messages
             .iter()
             .filter_map(|(id, known)| match known.life {
-                Life::Leased { lease, .. } => Some((lease, *id)),
+                Life::Leased(held) => Some((held.lease, *id)),
                 Life::Waiting | Life::Failing { .. } | Life::Leaving => None,
             })
     }
 
     /// Does to the model what a result does, and returns what has to come of it.
-    fn take_result(&mut self, lease: LeaseId, verdict: &Verdict) -> Expected {
+    fn take_result(
+        &mut self,
+        lease: LeaseId,
+        verdict: &Verdict,
+        by: Option<ConsumerId>,
+    ) -> Expected {
         let now = self.shell.now;
         let Some((_, id)) = self.leases().find(|(held, _)| *held == lease) else {
             return Expected::Refused;
         };
         let timeout = self.definition.visibility_timeout;
         let known = self.messages.get_mut(&id).unwrap();
-        let Life::Leased {
-            consumer, until, ..
-        } = &mut known.life
-        else {
+        let Life::Leased(held) = &mut known.life else {
             unreachable!("it was found by its lease");
         };
-        let consumer = *consumer;
+        let consumer = held.consumer;
         let expected = match verdict {
+            Verdict::Begin => {
+                held.is_begun = true;
+                return Expected::Taken;
+            }
             Verdict::Extend { .. } => {
-                *until = now.saturating_add(timeout);
+                held.until = now.saturating_add(timeout);
+                held.is_lost = false;
+                // A consumer that was dismissed since cannot take it over.
+                if let Some(by) = by
+                    && let Some(subscriber) = self.consumers.get_mut(&by)
+                {
+                    subscriber.took_over |= held.consumer != Some(by);
+                    held.consumer = Some(by);
+                }
+                self.dismiss_if_done(consumer);
                 return Expected::Taken;
             }
             Verdict::Ack => {
@@ -224,7 +242,7 @@ impl Simulation {
             }
             Verdict::Nack { delay, .. } => {
                 let attempts = known.attempts + 1;
-                self.fail(id, *delay, true);
+                self.fail(id, *delay);
                 Expected::Attempted(id, attempts)
             }
             Verdict::Release => {
@@ -252,11 +270,17 @@ impl Simulation {
         let demand = Demand {
             credit: credit.unwrap_or(u32::MAX),
             in_flight_max,
+            beginnings: match self.chance.one_in(2) {
+                true => Beginnings::Reported,
+                false => Beginnings::Assumed,
+            },
         };
         self.shell.subscribe_as(self.queue, consumer, demand);
         let subscriber = Subscriber {
             credit,
             in_flight_max: in_flight_max as usize,
+            beginnings: demand.beginnings,
+            took_over: false,
             is_draining: false,
         };
         self.consumers.insert(consumer, subscriber);
@@ -280,45 +304,81 @@ impl Simulation {
     fn drain(&mut self) {
         if let Some(consumer) = self.some_consumer() {
             self.consumers.get_mut(&consumer).unwrap().is_draining = true;
-            self.dismiss_if_done(consumer);
+            self.dismiss_if_done(Some(consumer));
             self.shell.tell(Command::Drain { consumer });
         }
     }
 
     fn unsubscribe(&mut self) {
-        if let Some(consumer) = self.some_consumer() {
-            self.end_leases(|_, holder| holder == consumer, false);
-            self.consumers.remove(&consumer);
-            self.shell.tell(Command::Unsubscribe { consumer });
-        }
-    }
-
-    /// Ends leases without a result: the deliveries count as attempts.
-    pub(super) fn end_leases(
-        &mut self,
-        ends: impl Fn(Timestamp, ConsumerId) -> bool,
-        is_judged: bool,
-    ) {
-        let mut holders = Vec::new();
-        let mut failed = Vec::new();
-        for (id, known) in &self.messages {
-            if let Life::Leased {
-                lease,
-                consumer,
-                until,
-            } = known.life
-                && ends(until, consumer)
-            {
-                self.ended.push(lease);
-                failed.push(*id);
-                holders.push(consumer);
+        let Some(consumer) = self.some_consumer() else {
+            return;
+        };
+        let departure = match self.chance.one_in(3) {
+            true => Departure::Closed,
+            false => Departure::Lost,
+        };
+        let subscriber = self.consumers.remove(&consumer).unwrap();
+        let now = self.shell.now;
+        let (mut unsent, mut oldest) = (Vec::new(), None);
+        for (id, known) in &mut self.messages {
+            let Life::Leased(held) = known.life else {
+                continue;
+            };
+            if held.consumer != Some(consumer) {
+                continue;
+            }
+            if self.chance.one_in(8) {
+                unsent.push(held.lease);
+                self.ended.push(held.lease);
+                known.life = Life::Waiting;
+            } else if oldest.is_none_or(|(number, _)| held.number < number) {
+                oldest = Some((held.number, *id));
             }
         }
-        for id in failed {
-            self.fail(id, Some(Duration::ZERO), is_judged);
+        let assumed = oldest.filter(|_| subscriber.beginnings == Beginnings::Assumed);
+        for (id, known) in &mut self.messages {
+            let Life::Leased(held) = &mut known.life else {
+                continue;
+            };
+            if held.consumer != Some(consumer) {
+                continue;
+            }
+            held.is_begun |= assumed.is_some_and(|(_, oldest)| oldest == *id);
+            if departure == Departure::Closed && !held.is_begun {
+                self.ended.push(held.lease);
+                known.life = Life::Waiting;
+            } else {
+                held.consumer = None;
+                held.is_lost = true;
+                held.until = held.until.min(now.saturating_add(RECONNECT_GRACE));
+            }
         }
-        for consumer in holders {
-            self.dismiss_if_done(consumer);
+        self.shell.tell(Command::Unsubscribe {
+            consumer,
+            departure,
+            unsent,
+        });
+    }
+
+    /// Ends leases whose time is over. The deliveries count as attempts, unless a consumer was lost that had not begun them.
+    fn end_leases(&mut self, now: Timestamp) {
+        let mut ended = Vec::new();
+        for (id, known) in &mut self.messages {
+            if let Life::Leased(held) = known.life
+                && held.until <= now
+            {
+                self.ended.push(held.lease);
+                known.lost += u32::from(held.is_lost);
+                ended.push((*id, held));
+            }
+        }
+        for (id, held) in ended {
+            if held.is_lost && !held.is_begun {
+                self.messages.get_mut(&id).unwrap().life = Life::Waiting;
+            } else {
+                self.fail(id, Some(Duration::ZERO));
+            }
+            self.dismiss_if_done(held.consumer);
         }
     }
 
@@ -368,7 +428,7 @@ impl Simulation {
     pub(super) fn end_overdue_leases(&mut self) {
         let now = self.shell.now;
         self.judge_overdue();
-        self.end_leases(|until, _| until <= now, true);
+        self.end_leases(now);
     }
 
     fn reconfigure(&mut self) {
@@ -431,8 +491,8 @@ impl Simulation {
         self.cellar.unblock();
         let purged = std::mem::take(&mut self.messages);
         for known in purged.values() {
-            if let Life::Leased { lease, .. } = known.life {
-                self.ended.push(lease);
+            if let Life::Leased(held) = known.life {
+                self.ended.push(held.lease);
             }
         }
         for pending in self.pending.values_mut() {
@@ -448,7 +508,7 @@ impl Simulation {
         self.batches.clear();
         let consumers: Vec<ConsumerId> = self.consumers.keys().copied().collect();
         for consumer in consumers {
-            self.dismiss_if_done(consumer);
+            self.dismiss_if_done(Some(consumer));
         }
         let ticket = self.shell.ticket();
         self.pending.insert(ticket, Pending::Purge(purged));

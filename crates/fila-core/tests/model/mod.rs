@@ -14,8 +14,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, Charge, ConsumerId, DeduplicationScope, Delivering, Failure, LeaseId, Ordering,
-    QueueSettings, Settings,
+    BatchId, Beginnings, Charge, ConsumerId, DeduplicationScope, Delivering, Failure, LeaseId,
+    Ordering, QueueSettings, Settings,
 };
 use fila_store::{DeduplicationId, FairnessKey, MessageId, QueueId, Timestamp};
 
@@ -36,6 +36,8 @@ struct Known {
     attempts: u32,
     /// Of these, how many are confirmed to be durable.
     attempts_confirmed: u32,
+    /// How many of its consumers were lost, since a crash.
+    lost: u32,
     life: Life,
 }
 
@@ -50,6 +52,7 @@ impl Known {
             expires: sent.expires,
             attempts: 0,
             attempts_confirmed: 0,
+            lost: 0,
             life: Life::Waiting,
         }
     }
@@ -62,11 +65,7 @@ impl Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Waiting,
-    Leased {
-        lease: LeaseId,
-        consumer: ConsumerId,
-        until: Timestamp,
-    },
+    Leased(Held),
     /// Has failed, and waits to be judged.
     Failing {
         until: Timestamp,
@@ -77,11 +76,29 @@ enum Life {
     Leaving,
 }
 
+/// A delivery without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    lease: LeaseId,
+    /// The number of the delivery.
+    number: u64,
+    /// The stream that it is with. None if that is gone.
+    consumer: Option<ConsumerId>,
+    until: Timestamp,
+    /// A handler has begun it.
+    is_begun: bool,
+    /// Its consumer was lost, and no client has extended it since.
+    is_lost: bool,
+}
+
 #[derive(Debug)]
 struct Subscriber {
     /// None for any amount.
     credit: Option<u32>,
     in_flight_max: usize,
+    beginnings: Beginnings,
+    /// It has extended leases of others.
+    took_over: bool,
     is_draining: bool,
 }
 
@@ -154,6 +171,7 @@ pub(crate) struct Simulation {
     ids: BTreeMap<u64, MessageId>,
     ended: Vec<LeaseId>,
     bodies: u64,
+    deliveries: u64,
     /// When a read has failed last.
     read_failed: Option<Timestamp>,
     /// Failures without a judgement.
@@ -169,6 +187,10 @@ impl Simulation {
         settings.memory_budget = [2 << 10, 24 << 10, 1 << 20][chance.below(3) as usize];
         let mut definition = QueueSettings::default();
         definition.visibility_timeout = Duration::from_millis(50 + chance.below(500));
+        if chance.one_in(3) {
+            // Longer than a lost consumer may be away.
+            definition.visibility_timeout = Duration::from_millis(5_000 + chance.below(5_000));
+        }
         definition.deduplication_window = Duration::from_millis(chance.below(2000));
         if chance.one_in(2) {
             definition.deduplication_scope = DeduplicationScope::Queue;
@@ -206,6 +228,7 @@ impl Simulation {
             ids: BTreeMap::new(),
             ended: Vec::new(),
             bodies: 0,
+            deliveries: 0,
             read_failed: None,
             to_judge: Vec::new(),
             cellar: Cellar::new(letters),
@@ -262,12 +285,17 @@ impl Simulation {
     fn holds(&self, consumer: ConsumerId) -> usize {
         self.messages
             .values()
-            .filter(|known| matches!(known.life, Life::Leased { consumer: held, .. } if held == consumer))
+            .filter(
+                |known| matches!(known.life, Life::Leased(held) if held.consumer == Some(consumer)),
+            )
             .count()
     }
 
     /// Forgets a consumer that was to finish what it had, once it has.
-    fn dismiss_if_done(&mut self, consumer: ConsumerId) {
+    fn dismiss_if_done(&mut self, consumer: Option<ConsumerId>) {
+        let Some(consumer) = consumer else {
+            return;
+        };
         let is_draining = self
             .consumers
             .get(&consumer)

@@ -2,7 +2,7 @@
 
 use fila_core::{MessageState, MessageStatus, Ordering};
 
-use super::{Life, Simulation};
+use super::{Held, Life, Simulation};
 
 impl Simulation {
     /// Checks that in a quiet moment a peek shows all that is there, as it is, and nothing else.
@@ -12,7 +12,7 @@ impl Simulation {
         for (id, found) in self.shell.peek(self.queue) {
             let known = self.messages.get(&id);
             let expected = known.and_then(|known| match known.life {
-                Life::Leased { until, .. } => {
+                Life::Leased(Held { until, .. }) => {
                     Some((MessageState::Leased { until }, known.attempts + 1))
                 }
                 Life::Waiting if known.is_expired(now) => None,
@@ -32,7 +32,7 @@ impl Simulation {
             shown += u64::from(found.is_some());
         }
         let there = self.messages.values().filter(|known| match known.life {
-            Life::Leased { .. } | Life::Failing { .. } => true,
+            Life::Leased(_) | Life::Failing { .. } => true,
             Life::Waiting => !known.is_expired(now),
             Life::Leaving => false,
         });

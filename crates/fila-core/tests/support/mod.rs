@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use buckets::Buckets;
 use fila_core::{
-    BatchId, Broker, Bucket, Command, Committed, ConsumerId, Delivery, Demand, Dismissal,
-    EnqueueResults, Enqueued, Explanation, Failure, FailureToken, Judgement, KeyCursor, KeyStats,
-    LeaseId, Load, LoadRequest, LoadedMessages, MessageStatus, NewMessage, QueueSettings,
-    QueueStats, Recovery, RedriveError, RedriveResults, RedriveStamp, Refused, Round, Settings,
-    SettleError, SettleResults, Settlement, Throttle, Tickets, TokenSource, Verdict,
+    BatchId, Beginnings, Broker, Bucket, Command, Committed, ConsumerId, Delivery, Demand,
+    Departure, Dismissal, EnqueueResults, Enqueued, Explanation, Failure, FailureToken, Judgement,
+    KeyCursor, KeyStats, LeaseId, Load, LoadRequest, LoadedMessages, MessageStatus, NewMessage,
+    QueueSettings, QueueStats, Recovery, RedriveError, RedriveResults, RedriveStamp, Refused,
+    Round, Settings, SettleError, SettleResults, Settlement, Throttle, Tickets, TokenSource,
+    Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
@@ -432,9 +433,19 @@ impl Shell {
                 message: None,
                 verdict,
             }],
+            by: None,
             ticket,
         });
         ticket
+    }
+
+    /// Ends a consumer whose stream broke, or which has ended it.
+    pub(crate) fn unsubscribe(&mut self, consumer: ConsumerId, departure: Departure) {
+        self.tell(Command::Unsubscribe {
+            consumer,
+            departure,
+            unsent: Vec::new(),
+        });
     }
 
     /// Gives a queue another definition.
@@ -496,6 +507,7 @@ impl Shell {
         let demand = Demand {
             credit,
             in_flight_max: u32::MAX,
+            beginnings: Beginnings::Reported,
         };
         self.subscribe_as(queue, consumer, demand);
         consumer

@@ -30,8 +30,10 @@ pub struct Received {
     pub headers: BTreeMap<String, String>,
     /// The payload.
     pub payload: Bytes,
-    /// The number of this delivery: 1 for the first.
+    /// The number of this delivery: 1 for the first. Deliveries that did not fail do not count.
     pub attempt: u32,
+    /// How many consumers were lost while they held the message, since the server started.
+    pub lost: u32,
     /// When the broker has stored it.
     pub enqueued_at: SystemTime,
     /// The failures of earlier deliveries, if there are any. For a dead letter, also its origin.
@@ -52,6 +54,7 @@ impl Received {
             headers: wire.headers,
             payload: wire.payload,
             attempt: wire.attempt,
+            lost: wire.lost,
             enqueued_at: SystemTime::UNIX_EPOCH + Duration::from_millis(wire.enqueued_at_ms),
             history: wire.history.map(History::from),
         }
@@ -88,7 +91,6 @@ pub struct Delivery {
 /// The lease of a message, without the message.
 #[derive(Debug)]
 pub(crate) struct LeaseHandle {
-    pub(crate) session: u64,
     pub(crate) lease_id: u64,
     pub(crate) lease: Arc<Lease>,
     pub(crate) reports: mpsc::UnboundedSender<DeliveryReport>,
@@ -110,10 +112,17 @@ pub(crate) enum Hold {
 /// A result for the task that sends it.
 #[derive(Debug)]
 pub(crate) struct DeliveryReport {
-    pub(crate) session: u64,
     pub(crate) lease_id: u64,
-    pub(crate) verdict: Verdict,
+    pub(crate) said: Said,
     pub(crate) answer: Option<oneshot::Sender<Result<(), Error>>>,
+}
+
+/// A statement on a delivery.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Verdict(Verdict),
+    /// A handler begins. Only said of messages whose consumers were lost before; the task notices all others by itself.
+    Begun,
 }
 
 /// The result of a delivery.
@@ -144,8 +153,8 @@ impl Delivery {
     ///
     /// # Errors
     /// [`Error::LeaseLost`] if the lease ended before: the broker delivers the message again. [`Error::NoAnswer`] if
-    /// the server does not confirm within the client's deadline, or the connection breaks first: the result may or may
-    /// not be stored.
+    /// the server does not confirm within the client's deadline: the result may or may not be stored. If the connection
+    /// breaks, the client sends the result again on the next one.
     pub fn ack(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         self.settle(Verdict::Ack)
     }
@@ -219,8 +228,15 @@ impl Delivery {
         self.handle.settle(verdict)
     }
 
+    /// Notes that the application has it from now on.
     pub(crate) fn see(&mut self) {
         self.handle.hold = Hold::Seen;
+        self.handle.lease.begin();
+    }
+
+    /// Tells the server that a handler begins, before it does. Returns the server's answer.
+    pub(crate) fn announce(&self) -> oneshot::Receiver<Result<(), Error>> {
+        self.handle.say(Said::Begun).1
     }
 
     /// Separates the message from its lease.
@@ -243,16 +259,10 @@ impl LeaseHandle {
         &self,
         verdict: Verdict,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static + use<> {
-        let (answer, answered) = oneshot::channel();
-        let handed = self.reports.send(DeliveryReport {
-            session: self.session,
-            lease_id: self.lease_id,
-            verdict,
-            answer: Some(answer),
-        });
+        let (is_handed, answered) = self.say(Said::Verdict(verdict));
         let deadline = self.deadline;
         async move {
-            if handed.is_err() {
+            if !is_handed {
                 return Err(Error::LeaseLost);
             }
             match timeout(deadline, answered).await {
@@ -268,6 +278,19 @@ impl LeaseHandle {
     }
 }
 
+impl LeaseHandle {
+    /// Says something to the task, and returns whether the task is there, and its answer.
+    fn say(&self, said: Said) -> (bool, oneshot::Receiver<Result<(), Error>>) {
+        let (answer, answered) = oneshot::channel();
+        let handed = self.reports.send(DeliveryReport {
+            lease_id: self.lease_id,
+            said,
+            answer: Some(answer),
+        });
+        (handed.is_ok(), answered)
+    }
+}
+
 impl Drop for LeaseHandle {
     fn drop(&mut self) {
         let verdict = match self.hold {
@@ -280,9 +303,8 @@ impl Drop for LeaseHandle {
         };
         // If the task has ended, so have the leases.
         let _ = self.reports.send(DeliveryReport {
-            session: self.session,
             lease_id: self.lease_id,
-            verdict,
+            said: Said::Verdict(verdict),
             answer: None,
         });
     }

@@ -1,35 +1,37 @@
 //! The task that holds the work stream.
+//!
+//! It outlives its streams. When one breaks, it keeps the leases, and the next stream takes them over. The server keeps
+//! them for some seconds, and the task gives up those that have ended meanwhile.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fila_proto::v1;
 use fila_proto::v1::fila_service_client::FilaServiceClient;
-use fila_proto::v1::{ErrorCode, LeaseExtension, LeaseNack, WorkRequest, WorkResponse};
-use foldhash::fast::RandomState;
-use tokio::sync::{mpsc, oneshot};
+use fila_proto::v1::{ErrorCode, WorkRequest, WorkResponse};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::delivery::{Delivery, DeliveryReport, Hold, LeaseHandle, Received, Verdict};
+use super::delivery::{Delivery, DeliveryReport, Hold, LeaseHandle, Received, Said, Verdict};
+use super::held::{Held, HeldLeases, REPORTS_MAX, tell};
 use super::lease::Lease;
 use crate::backoff::Backoff;
 use crate::error::{Broken, Refusal};
-use crate::message::millis;
 use crate::moment::after;
 use crate::{Client, Error};
-
-/// How many results are sent in one frame: as many as any server takes.
-const REPORTS_MAX: usize = 1000;
 
 /// The driver checks leases this often in their duration, and extends leases that have less than half of it left.
 const LOOKS: u32 = 4;
 
 /// The shortest time between two checks of the leases.
 const LOOK_MIN: Duration = Duration::from_millis(5);
+
+/// How often the driver tells the server which deliveries handlers have begun. Most handlers are done before, and cost
+/// nothing.
+const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// How long the server may take to end a stream that has no work left.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -47,41 +49,18 @@ pub(super) struct ConsumerDriver {
     to_reports: mpsc::UnboundedSender<DeliveryReport>,
     reports: mpsc::UnboundedReceiver<DeliveryReport>,
     taken: Vec<DeliveryReport>,
-    /// Counts the streams. A lease belongs to one of them.
-    session: u64,
-    /// Deliveries without a result, of this stream and of earlier ones.
+    /// Deliveries without a result.
     in_hands: u32,
-    /// The leases of this stream without a confirmed result.
-    held: HashMap<u64, Held, RandomState>,
+    /// The leases without a confirmed result.
+    held: HeldLeases,
     /// When to check the leases next, and how often.
     look_at: Option<Instant>,
     look_every: Duration,
+    /// When to tell next what handlers have begun.
+    tell_at: Option<Instant>,
     phase: Phase,
     /// Whether the server has ever accepted a stream: then the queue did exist.
     was_subscribed: bool,
-}
-
-/// A lease that the server has given this consumer.
-#[derive(Debug)]
-struct Held {
-    lease: Arc<Lease>,
-    /// Its duration from each extension on.
-    time: Duration,
-    /// When half of its duration is over.
-    extend_at: Instant,
-    /// When the driver stops extending it.
-    keep_until: Instant,
-    /// Reports that the server has not confirmed, in the order of their confirmations.
-    unconfirmed: VecDeque<Unconfirmed>,
-    /// When the last report was sent.
-    reported_at: Instant,
-}
-
-/// A report that the server has not confirmed, with the caller that waits for the confirmation.
-#[derive(Debug)]
-enum Unconfirmed {
-    Result(Option<oneshot::Sender<Result<(), Error>>>),
-    Extension(Option<oneshot::Sender<Result<(), Error>>>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +78,15 @@ enum ConsumeEnd {
 struct WorkStream {
     requests: mpsc::UnboundedSender<WorkRequest>,
     responses: Streaming<WorkResponse>,
+}
+
+impl WorkStream {
+    fn send_all(&self, requests: Vec<WorkRequest>) {
+        for request in requests {
+            // If the stream is broken, its responses tell.
+            let _ = self.requests.send(request);
+        }
+    }
 }
 
 impl ConsumerDriver {
@@ -123,11 +111,11 @@ impl ConsumerDriver {
             to_reports,
             reports,
             taken: Vec::new(),
-            session: 0,
             in_hands: 0,
-            held: HashMap::default(),
+            held: HeldLeases::default(),
             look_at: None,
             look_every: Duration::MAX,
+            tell_at: None,
             phase: Phase::Consuming,
             was_subscribed: false,
         }
@@ -146,13 +134,13 @@ impl ConsumerDriver {
                 },
                 Err(broken) => broken,
             };
-            self.lose_all();
             let is_final = match &broken {
                 Broken::Refused(refusal) => !self.may_pass(refusal),
                 Broken::Away(_) => false,
             };
             match broken {
                 Broken::Refused(refusal) if is_final => {
+                    self.held.end_all();
                     let _ = self.deliveries.send(Err(refusal.into()));
                     return;
                 }
@@ -164,7 +152,7 @@ impl ConsumerDriver {
                     );
                 }
             }
-            if self.phase == Phase::Draining || !self.pause().await {
+            if !self.pause().await {
                 return;
             }
         }
@@ -176,30 +164,48 @@ impl ConsumerDriver {
         self.was_subscribed && refusal.code == ErrorCode::TooManyConsumers
     }
 
-    /// Waits before the next attempt. Returns false if the consumer is dropped meanwhile.
+    /// Waits before the next attempt. Returns false if there is nothing left to do.
     async fn pause(&mut self) -> bool {
-        let until = after(Instant::now(), self.backoff.next(fastrand::f64()));
+        let wait = after(Instant::now(), self.backoff.next(fastrand::f64()));
         loop {
+            self.held.end_overdue(Instant::now());
+            if self.phase == Phase::Draining && self.held.is_empty() {
+                return false;
+            }
+            let first_end = self.held.first_end();
             tokio::select! {
-                () = sleep_until(until) => return true,
-                () = self.deliveries.closed() => return false,
-                Some(report) = self.reports.recv() => {
-                    self.too_late(report);
+                () = sleep_until(wait) => return true,
+                () = until(first_end) => {}
+                () = self.deliveries.closed(), if self.phase == Phase::Consuming => self.drain(),
+                count = self.reports.recv_many(&mut self.taken, REPORTS_MAX) => {
+                    debug_assert!(count > 0, "we have a sender of our own");
+                    for report in std::mem::take(&mut self.taken) {
+                        // The next stream sends it.
+                        self.take(None, report);
+                    }
                 }
             }
         }
     }
 
     async fn open(&mut self) -> Result<WorkStream, Broken> {
-        self.session += 1;
         let (requests, outgoing) = mpsc::unbounded_channel();
+        let mut attaching = self.held.attach(Instant::now()).into_iter();
+        let is_draining = self.phase == Phase::Draining;
         let first = WorkRequest {
             queue: String::from(&*self.queue),
             // A message that the application holds takes its place until it has a result.
-            credit: self.prefetch.saturating_sub(self.in_hands),
-            ..WorkRequest::default()
+            credit: match self.phase {
+                Phase::Consuming => self.prefetch.saturating_sub(self.in_hands),
+                Phase::Draining => 0,
+            },
+            reports_begun: true,
+            ..attaching.next().unwrap_or_default()
         };
-        let _ = requests.send(first);
+        let last = is_draining.then(drain_request);
+        for request in [first].into_iter().chain(attaching).chain(last) {
+            let _ = requests.send(request);
+        }
         let mut service = self.service.clone();
         let call = service.work(UnboundedReceiverStream::new(outgoing));
         let opened = timeout(self.open_timeout, call).await;
@@ -223,7 +229,7 @@ impl ConsumerDriver {
                 let ends = after(Instant::now(), time);
                 farewell = Some(farewell.map_or(ends, |at: Instant| at.min(ends)));
             }
-            let look_at = self.look_at;
+            let (look_at, tell_at) = (self.look_at, self.tell_at);
             tokio::select! {
                 response = stream.responses.message() => match response {
                     Ok(Some(response)) => self.heard(response),
@@ -239,31 +245,34 @@ impl ConsumerDriver {
                     self.report(stream);
                 }
                 () = until(look_at) => self.look(stream),
+                () = until(tell_at) => self.tell_beginnings(stream),
                 () = self.deliveries.closed(), if self.phase == Phase::Consuming => {
-                    self.phase = Phase::Draining;
-                    // A message that arrived while the consumer was being dropped may still be in the channel. Dropping
-                    // the channel's last sender drops the channel, which releases the message.
-                    self.deliveries = mpsc::unbounded_channel().0;
-                    let _ = stream.requests.send(WorkRequest {
-                        drain: true,
-                        ..WorkRequest::default()
-                    });
+                    self.drain();
+                    let _ = stream.requests.send(drain_request());
                 }
-                // Ending the stream releases all messages that the server still counts as leased.
+                // Ending the stream releases all messages that no handler has begun.
                 () = until(farewell) => return ConsumeEnd::Done,
             }
         }
+    }
+
+    /// Takes no more messages, and releases those that wait.
+    fn drain(&mut self) {
+        self.phase = Phase::Draining;
+        // A message that arrived while the consumer was being dropped may still be in the channel. Dropping the
+        // channel's last sender drops the channel, which releases the message.
+        self.deliveries = mpsc::unbounded_channel().0;
     }
 
     fn heard(&mut self, response: WorkResponse) {
         self.was_subscribed = true;
         self.backoff.reset();
         for lease_id in response.confirmed {
-            self.confirmed(lease_id);
+            self.held.confirmed(lease_id);
         }
         for refused in response.refused {
             let error = refused.error.map(Refusal::from_wire);
-            self.refused(refused.lease_id, error);
+            self.held.refused(refused.lease_id, error);
         }
         let now = Instant::now();
         for delivery in response.deliveries {
@@ -275,14 +284,7 @@ impl ConsumerDriver {
         let time = Duration::from_millis(wire.lease_ms);
         let lease = Arc::new(Lease::default());
         let lease_id = wire.lease_id;
-        let held = Held {
-            lease: lease.clone(),
-            time,
-            extend_at: after(now, time / 2),
-            keep_until: after(now, self.keep),
-            unconfirmed: VecDeque::new(),
-            reported_at: now,
-        };
+        let held = Held::new(lease.clone(), time, self.keep, now);
         self.held.insert(lease_id, held);
         self.in_hands += 1;
         if !self.keep.is_zero() {
@@ -291,8 +293,10 @@ impl ConsumerDriver {
             let look_at = after(now, every);
             self.look_at = Some(self.look_at.map_or(look_at, |at| at.min(look_at)));
         }
+        if self.tell_at.is_none() {
+            self.tell_at = Some(after(now, TELL_EVERY));
+        }
         let handle = LeaseHandle {
-            session: self.session,
             lease_id,
             lease,
             reports: self.to_reports.clone(),
@@ -304,83 +308,18 @@ impl ConsumerDriver {
         let _ = self.deliveries.send(Ok(delivery));
     }
 
-    fn confirmed(&mut self, lease_id: u64) {
-        let Some(held) = self.held.get_mut(&lease_id) else {
-            return;
-        };
-        match held.unconfirmed.pop_front() {
-            Some(Unconfirmed::Result(answer)) => {
-                self.held.remove(&lease_id);
-                tell(answer, Ok(()));
-            }
-            Some(Unconfirmed::Extension(answer)) => tell(answer, Ok(())),
-            None => {}
-        }
-    }
-
-    fn refused(&mut self, lease_id: u64, refusal: Option<Refusal>) {
-        let Some(held) = self.held.get_mut(&lease_id) else {
-            return;
-        };
-        let is_over = refusal
-            .as_ref()
-            .is_none_or(|refusal| refusal.code == ErrorCode::LeaseNotFound);
-        let error = match refusal {
-            Some(refusal) if !is_over => Error::Refused(refusal),
-            _ => Error::LeaseLost,
-        };
-        let report = held.unconfirmed.pop_front();
-        if is_over {
-            held.lease.lose();
-        } else {
-            // The extension has failed: the lease lasts no longer than before.
-            held.extend_at = Instant::now();
-        }
-        match report {
-            Some(Unconfirmed::Result(answer)) => {
-                self.held.remove(&lease_id);
-                tell(answer, Err(error));
-            }
-            Some(Unconfirmed::Extension(answer)) => tell(answer, Err(error)),
-            None => {}
-        }
-    }
-
     /// Sends the reports on deliveries, and grants credit for finished deliveries.
     fn report(&mut self, stream: &WorkStream) {
         let mut request = WorkRequest::default();
-        let reports = std::mem::take(&mut self.taken);
-        for report in reports {
-            if report.session != self.session {
-                request.credit += u32::from(self.too_late(report));
-                continue;
-            }
+        for report in std::mem::take(&mut self.taken) {
             let lease_id = report.lease_id;
-            if request
-                .extensions
-                .iter()
-                .any(|one| one.lease_id == lease_id)
-            {
-                // Within one request the server applies results first, and this extension must come before them.
+            let is_extended = request.extensions.iter().any(|it| it.lease_id == lease_id);
+            if is_extended || request.begun.contains(&lease_id) {
+                // Within one request the server applies results first, and these reports must come before them.
                 let _ = stream.requests.send(std::mem::take(&mut request));
             }
-            let reported = self.add(&mut request, report);
-            if let Unconfirmed::Result(_) = reported {
-                self.in_hands -= 1;
-                request.credit += 1;
-            }
-            match self.held.get_mut(&lease_id) {
-                Some(held) => {
-                    held.unconfirmed.push_back(reported);
-                    held.reported_at = Instant::now();
-                }
-                // The server refused an earlier report, and the caller has got the refusal.
-                None => match reported {
-                    Unconfirmed::Result(answer) | Unconfirmed::Extension(answer) => {
-                        tell(answer, Err(Error::LeaseLost));
-                    }
-                },
-            }
+            let credit = self.take(Some(&mut request), report);
+            request.credit += u32::from(credit);
         }
         if self.phase == Phase::Draining {
             request.credit = 0;
@@ -388,111 +327,57 @@ impl ConsumerDriver {
         let _ = stream.requests.send(request);
     }
 
-    /// Adds a report to a request, and returns the confirmation to expect.
-    fn add(&mut self, request: &mut WorkRequest, report: DeliveryReport) -> Unconfirmed {
-        let lease_id = report.lease_id;
-        match report.verdict {
-            Verdict::Extend(time) => {
-                request.extensions.push(LeaseExtension {
-                    lease_id,
-                    lease_ms: millis(time).max(1),
+    /// Takes a report, adds it to a request if there is one, and returns whether it finishes its delivery.
+    fn take(&mut self, request: Option<&mut WorkRequest>, report: DeliveryReport) -> bool {
+        let (lease_id, caller) = (report.lease_id, report.answer);
+        let (taken, is_finished) = match report.said {
+            Said::Begun => (self.held.begin(request, lease_id, caller), false),
+            Said::Verdict(Verdict::Extend(time)) => {
+                let extended = self.held.extend(request, lease_id, time, caller);
+                let taken = extended.map(|extend_at| {
+                    if let Some(look_at) = &mut self.look_at {
+                        *look_at = extend_at.min(*look_at);
+                    }
                 });
-                self.extended(lease_id, time);
-                return Unconfirmed::Extension(report.answer);
+                (taken, false)
             }
-            Verdict::Ack => request.acks.push(lease_id),
-            Verdict::Nack { error, delay } => request.nacks.push(LeaseNack {
-                lease_id,
-                error,
-                delay_ms: delay.map(millis),
-            }),
-            Verdict::Release => request.releases.push(lease_id),
-        }
-        Unconfirmed::Result(report.answer)
-    }
-
-    /// Keeps a lease that its holder has extended for this time. The driver extends it no earlier than other leases,
-    /// because an earlier extension would cut it short.
-    fn extended(&mut self, lease_id: u64, time: Duration) {
-        let Some(held) = self.held.get_mut(&lease_id) else {
-            return;
+            Said::Verdict(verdict) => {
+                self.in_hands -= 1;
+                (self.held.settle(request, lease_id, verdict, caller), true)
+            }
         };
-        held.extend_at = after(Instant::now(), time - time.min(held.time) / 2);
-        if let Some(look_at) = &mut self.look_at {
-            *look_at = held.extend_at.min(*look_at);
+        if let Err(caller) = taken {
+            tell(caller, Err(Error::LeaseLost));
         }
-    }
-
-    /// Handles a report on a delivery of an earlier stream, and returns whether the report finishes the delivery.
-    fn too_late(&mut self, report: DeliveryReport) -> bool {
-        tell(report.answer, Err(Error::LeaseLost));
-        let is_result = !matches!(report.verdict, Verdict::Extend(_));
-        if is_result {
-            self.in_hands -= 1;
-        }
-        is_result
+        is_finished
     }
 
     /// Extends leases that have less than half of their duration left.
     fn look(&mut self, stream: &WorkStream) {
         let now = Instant::now();
-        let mut request = WorkRequest::default();
-        for (&lease_id, held) in &mut self.held {
-            // One extension at a time: a server that does not answer gets no more of them.
-            let is_said = !held.unconfirmed.is_empty();
-            if is_said || held.extend_at > now || held.keep_until <= now || held.lease.is_lost() {
-                continue;
-            }
-            held.extend_at = after(now, held.time / 2);
-            held.unconfirmed.push_back(Unconfirmed::Extension(None));
-            request.extensions.push(LeaseExtension {
-                lease_id,
-                lease_ms: millis(held.time).max(1),
-            });
-            if request.extensions.len() == REPORTS_MAX {
-                let _ = stream.requests.send(std::mem::take(&mut request));
-            }
-        }
-        if !request.extensions.is_empty() {
-            let _ = stream.requests.send(request);
-        }
+        stream.send_all(self.held.extensions(now));
         self.look_at = (!self.held.is_empty()).then(|| after(now, self.look_every));
     }
 
-    /// Marks all leases as lost, because their stream has ended.
-    fn lose_all(&mut self) {
-        self.look_at = None;
-        self.look_every = Duration::MAX;
-        for (_, held) in self.held.drain() {
-            held.lease.lose();
-            for report in held.unconfirmed {
-                match report {
-                    Unconfirmed::Extension(answer) => tell(answer, Err(Error::LeaseLost)),
-                    // The result was on its way, so the client cannot know whether the server has stored it.
-                    Unconfirmed::Result(answer) => tell(
-                        answer,
-                        Err(Error::NoAnswer {
-                            after: held.reported_at.elapsed(),
-                            cause: Some("the connection broke".to_owned()),
-                        }),
-                    ),
-                }
-            }
-        }
+    /// Tells the server which deliveries handlers have begun.
+    fn tell_beginnings(&mut self, stream: &WorkStream) {
+        let (requests, may_be_more) = self.held.beginnings();
+        stream.send_all(requests);
+        self.tell_at = may_be_more.then(|| after(Instant::now(), TELL_EVERY));
     }
 }
 
 /// Marks all leases as lost, however the task ends.
 impl Drop for ConsumerDriver {
     fn drop(&mut self) {
-        self.lose_all();
+        self.held.end_all();
     }
 }
 
-fn tell(answer: Option<oneshot::Sender<Result<(), Error>>>, result: Result<(), Error>) {
-    if let Some(answer) = answer {
-        // The caller may have stopped waiting.
-        let _ = answer.send(result);
+fn drain_request() -> WorkRequest {
+    WorkRequest {
+        drain: true,
+        ..WorkRequest::default()
     }
 }
 

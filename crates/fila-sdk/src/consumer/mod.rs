@@ -7,19 +7,24 @@
 //! - The credit that the server has, the messages in the channel and the messages that the application holds never
 //!   exceed the prefetch together.
 //! - A delivery has one result: the one that the application reports, or the one of its drop. When the connection
-//!   breaks, later results of its deliveries fail with [`Error::LeaseLost`](crate::Error::LeaseLost), and the consumer
-//!   does not hand out deliveries that still wait. Results that were on their way fail with
-//!   [`Error::NoAnswer`](crate::Error::NoAnswer), because the client cannot know whether they are stored.
+//!   breaks, the next stream takes the leases over and sends unconfirmed results again. Leases that the server has ended
+//!   meanwhile are lost: their results fail with [`Error::LeaseLost`](crate::Error::LeaseLost), and the consumer does not
+//!   hand out their messages. If such a result was on its way when the connection broke, it fails with
+//!   [`Error::NoAnswer`](crate::Error::NoAnswer), because the client cannot know whether it is stored.
+//! - The server knows which messages a handler has begun: it hears of one after 100 ms at the latest. A message whose
+//!   consumers were lost before is handed out only when the server has confirmed that it begins. So a message that ends
+//!   its consumer is charged for that, from the second time on at the latest, and a message that waited is not.
 
 mod delivery;
 mod driver;
+mod held;
 mod lease;
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -27,7 +32,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::delivery::{Delivery, Received, Verdict};
 #[cfg(feature = "testing")]
-pub(crate) use self::delivery::{DeliveryReport, Hold, LeaseHandle};
+pub(crate) use self::delivery::{DeliveryReport, Hold, LeaseHandle, Said};
 use self::driver::ConsumerDriver;
 #[cfg(feature = "testing")]
 pub(crate) use self::lease::Lease;
@@ -87,14 +92,19 @@ impl ConsumerBuilder {
             driver.run().await;
             let _ = ended.send(());
         });
-        Consumer { deliveries, end }
+        Consumer {
+            deliveries,
+            suspect: None,
+            end,
+        }
     }
 }
 
 /// A stream of [deliveries](Delivery). From [`ConsumerBuilder::subscribe`].
 ///
-/// It subscribes again when the connection breaks or the server restarts, and the broker delivers unfinished messages
-/// again. It ends only after a permanent error, as for a queue that does not exist.
+/// It subscribes again when the connection breaks or the server restarts. If it is back within some seconds, its messages
+/// are still its own; otherwise the broker delivers them again. It ends only after a permanent error, as for a queue that
+/// does not exist.
 ///
 /// A drop releases deliveries that still wait. Deliveries that the application holds stay valid, and the client sends
 /// their results.
@@ -119,7 +129,15 @@ impl ConsumerBuilder {
 #[must_use = "a dropped consumer receives nothing"]
 pub struct Consumer {
     deliveries: mpsc::UnboundedReceiver<Result<Delivery, Error>>,
+    /// The next delivery, if the server has to hear first that it begins.
+    suspect: Option<Suspect>,
     end: oneshot::Receiver<()>,
+}
+
+/// A delivery of a message whose consumers were lost before.
+struct Suspect {
+    delivery: Delivery,
+    announced: oneshot::Receiver<Result<(), Error>>,
 }
 
 impl Consumer {
@@ -140,17 +158,41 @@ impl Consumer {
     /// # Cancel safety
     /// If the future is dropped, the consumer still ends this way in the background.
     pub async fn stop(self) {
-        let Self { deliveries, end } = self;
-        drop(deliveries);
-        // An error means that the task has already ended.
-        let _ = end.await;
+        self.close().await;
+    }
+
+    /// Releases deliveries that still wait, and returns what completes when the server has all results.
+    pub(crate) fn close(self) -> impl Future<Output = ()> {
+        let Self {
+            deliveries,
+            suspect,
+            end,
+        } = self;
+        drop((deliveries, suspect));
+        async {
+            // An error means that the task has already ended.
+            let _ = end.await;
+        }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Delivery, Error>>> {
         loop {
+            if self.suspect.is_some() {
+                match ready!(self.poll_suspect(context)) {
+                    Some(delivery) => return Poll::Ready(Some(Ok(delivery))),
+                    None => continue,
+                }
+            }
             return match self.deliveries.poll_recv(context) {
-                // Its connection broke, and the broker delivers it again.
+                // Its lease has ended, and the broker delivers it again.
                 Poll::Ready(Some(Ok(delivery))) if delivery.is_lost() => continue,
+                Poll::Ready(Some(Ok(delivery))) if delivery.lost > 0 => {
+                    self.suspect = Some(Suspect {
+                        announced: delivery.announce(),
+                        delivery,
+                    });
+                    continue;
+                }
                 Poll::Ready(Some(Ok(mut delivery))) => {
                     delivery.see();
                     Poll::Ready(Some(Ok(delivery)))
@@ -158,6 +200,22 @@ impl Consumer {
                 other => other,
             };
         }
+    }
+
+    /// Returns the delivery that waits for the server to hear of it. None if its lease has ended.
+    fn poll_suspect(&mut self, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
+        let Some(suspect) = &mut self.suspect else {
+            return Poll::Ready(None);
+        };
+        let answer = ready!(Pin::new(&mut suspect.announced).poll(context));
+        let suspect = self.suspect.take();
+        Poll::Ready(match answer {
+            Ok(Ok(())) => suspect.map(|mut suspect| {
+                suspect.delivery.see();
+                suspect.delivery
+            }),
+            Ok(Err(_)) | Err(_) => None,
+        })
     }
 }
 

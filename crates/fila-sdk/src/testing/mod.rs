@@ -64,7 +64,7 @@ pub use self::broker::Broker;
 pub use self::broker::client_over;
 #[doc(hidden)]
 pub use self::streams::{Answer, Responses, Streams, StreamsOnly};
-use crate::consumer::{DeliveryReport, Hold, Lease, LeaseHandle};
+use crate::consumer::{DeliveryReport, Hold, Lease, LeaseHandle, Said};
 use crate::message::MessageId;
 use crate::{Delivery, Message, Received, Verdict};
 
@@ -85,6 +85,7 @@ pub fn received(message: impl Into<Message>) -> Received {
         headers: wire.headers,
         payload: wire.payload,
         attempt: 1,
+        lost: 0,
         enqueued_at: SystemTime::now(),
         history: None,
     }
@@ -102,7 +103,6 @@ pub fn deliver(received: Received) -> (Delivery, Outcome) {
     let (reports, mut incoming) = mpsc::unbounded_channel::<DeliveryReport>();
     let (said, verdicts) = mpsc::unbounded_channel();
     let handle = LeaseHandle {
-        session: 0,
         lease_id: 0,
         lease: Arc::new(Lease::default()),
         reports,
@@ -112,7 +112,9 @@ pub fn deliver(received: Received) -> (Delivery, Outcome) {
     tokio::spawn(async move {
         while let Some(report) = incoming.recv().await {
             // The test may look at one of both only.
-            let _ = said.send(report.verdict);
+            if let Said::Verdict(verdict) = report.said {
+                let _ = said.send(verdict);
+            }
             let _ = report.answer.map(|answer| answer.send(Ok(())));
         }
     });

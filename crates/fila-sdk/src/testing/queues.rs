@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 
 use fila_core::{
-    Answer, Broker, Command, Committed, ConsumerId, Delivering, Demand, Dismissal, LoadRequest,
-    LoadedMessages, QueueSettings, QueueStats, Recovery, Settings,
+    Answer, Beginnings, Broker, Command, Committed, ConsumerId, Delivering, Demand, Departure,
+    Dismissal, LoadRequest, LoadedMessages, QueueSettings, QueueStats, Recovery, Settings,
 };
 use fila_proto::v1;
 use fila_proto::v1::ErrorCode;
@@ -193,16 +193,19 @@ impl Queues {
 
     pub(super) fn subscribe(
         &mut self,
-        name: &str,
-        credit: u32,
+        first: &v1::WorkRequest,
         responses: &WorkResponses,
     ) -> Result<ConsumerId, Status> {
-        let queue = self.find(name)?.id;
+        let queue = self.find(&first.queue)?.id;
         self.consumers_ever += 1;
         let consumer = ConsumerId::new(self.consumers_ever);
         let demand = Demand {
-            credit,
+            credit: 0,
             in_flight_max: u32::MAX,
+            beginnings: match first.reports_begun {
+                true => Beginnings::Reported,
+                false => Beginnings::Assumed,
+            },
         };
         let subscribed = self.core.subscribe(self.now(), queue, consumer, demand);
         subscribed.map_err(|error| refused(ErrorCode::TooManyConsumers, error.to_string()))?;
@@ -222,6 +225,7 @@ impl Queues {
         let answer = self.tell(Command::Settle {
             queue,
             results,
+            by: Some(consumer),
             ticket: (),
         });
         if let Some(Answer::Settled((), Ok(results))) = answer {
@@ -233,9 +237,13 @@ impl Queues {
         self.tell(Command::Credit { consumer, more });
     }
 
-    pub(super) fn unsubscribe(&mut self, consumer: ConsumerId) {
+    pub(super) fn unsubscribe(&mut self, consumer: ConsumerId, departure: Departure) {
         self.streams.remove(&consumer);
-        self.tell(Command::Unsubscribe { consumer });
+        self.tell(Command::Unsubscribe {
+            consumer,
+            departure,
+            unsent: Vec::new(),
+        });
     }
 
     /// Returns how long nothing happens by itself.

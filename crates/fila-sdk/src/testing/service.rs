@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fila_core::Departure;
 use fila_proto::v1;
 use fila_proto::v1::ErrorCode;
 use tokio::sync::mpsc;
@@ -90,8 +91,7 @@ impl Streams for Service {
             let Ok(Some(first)) = requests.message().await else {
                 return;
             };
-            let subscribed =
-                service.queues(|queues| queues.subscribe(&first.queue, first.credit, &responses));
+            let subscribed = service.queues(|queues| queues.subscribe(&first, &responses));
             let consumer = match subscribed {
                 Ok(consumer) => consumer,
                 Err(status) => {
@@ -101,10 +101,15 @@ impl Streams for Service {
             };
             // The stream ends when the consumer is dismissed.
             drop(responses);
-            while let Ok(Some(request)) = requests.message().await {
-                service.queues(|queues| queues.report(consumer, request));
-            }
-            service.queues(|queues| queues.unsubscribe(consumer));
+            service.queues(|queues| queues.report(consumer, first));
+            let departure = loop {
+                match requests.message().await {
+                    Ok(Some(request)) => service.queues(|queues| queues.report(consumer, request)),
+                    Ok(None) => break Departure::Closed,
+                    Err(_) => break Departure::Lost,
+                }
+            };
+            service.queues(|queues| queues.unsubscribe(consumer, departure));
         });
         answer(Box::pin(UnboundedReceiverStream::new(outgoing)))
     }

@@ -182,6 +182,7 @@ pub(super) fn delivery(queue: QueueId, delivery: Delivery) -> v1::Delivery {
         enqueued_at_ms: delivery.enqueued_at.as_millis(),
         lease_ms: u64::try_from(delivery.lease_time.as_millis()).unwrap_or(u64::MAX),
         history: None,
+        lost: delivery.lost,
     }
 }
 
@@ -198,7 +199,15 @@ pub(super) fn settlements(request: v1::WorkRequest) -> Vec<Settlement> {
     });
     let releases = request.releases.into_iter();
     let releases = releases.map(|lease| (lease, Verdict::Release));
-    let all = acks.chain(nacks).chain(extensions).chain(releases);
+    let begun = request
+        .begun
+        .into_iter()
+        .map(|lease| (lease, Verdict::Begin));
+    let all = acks
+        .chain(nacks)
+        .chain(extensions)
+        .chain(releases)
+        .chain(begun);
     all.map(|(lease, verdict)| Settlement {
         lease: LeaseId::from_number(lease),
         message: None,

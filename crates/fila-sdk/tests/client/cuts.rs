@@ -137,3 +137,57 @@ async fn a_wire_that_falls_silent_is_given_up() {
     let error = soon(client.admin().server()).await.unwrap_err();
     assert!(error.is_temporary(), "{error:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_outlasts_its_connection_is_acknowledged_over_the_next() {
+    let rig = Rig::with(in_memory(), |client| client).await;
+    rig.queue("orders").await;
+    let proxy = Proxy::start(rig.server.address()).await;
+    let client = soon(Client::builder(proxy.address()).connect())
+        .await
+        .unwrap();
+    let orders = client.queue("orders");
+    for number in 0..10 {
+        orders.send(number.to_string()).await.unwrap();
+    }
+    let (begun, mut beginnings) = tokio::sync::mpsc::unbounded_channel();
+    let finish = Arc::new(tokio::sync::Notify::new());
+    let handler = {
+        let finish = finish.clone();
+        move |order: Received| {
+            begun.send(order.attempt).unwrap();
+            let finish = finish.clone();
+            async move {
+                finish.notified().await;
+                Ok::<(), Failure>(())
+            }
+        }
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = orders.worker().concurrency(2).prefetch(10);
+    let working = tokio::spawn(worker.run_until(stopped, handler));
+    for _ in 0..2 {
+        assert_eq!(soon(beginnings.recv()).await, Some(1));
+    }
+    proxy.cut_after(0);
+    // Any byte will do.
+    let inspecting = client.clone();
+    tokio::spawn(async move { inspecting.admin().queue("orders").await });
+    eventually(|| async { proxy.cuts() == 1 }).await;
+    for _ in 0..8 {
+        finish.notify_one();
+        assert_eq!(soon(beginnings.recv()).await, Some(1), "it waited here");
+    }
+    for _ in 0..2 {
+        finish.notify_one();
+    }
+    eventually(|| async { rig.stats("orders").await.depth == 0 }).await;
+    stop.send(()).unwrap();
+    let report = soon(working).await.unwrap().unwrap();
+    assert_eq!((report.acked, report.nacked, report.lost), (10, 0, 0));
+    let totals = rig.stats("orders").await.totals;
+    assert_eq!(
+        (totals.delivered, totals.acked, totals.released),
+        (10, 10, 0)
+    );
+}

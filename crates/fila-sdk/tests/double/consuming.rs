@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fila_sdk::{Error, ErrorCode, QueueSettings};
+use fila_sdk::{Error, ErrorCode, Failure, QueueSettings, Received};
 use tokio::time::sleep;
 
-use crate::{Rig, text};
+use crate::{Rig, soon, text};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -95,7 +95,7 @@ async fn an_extension_and_a_result_said_together_are_both_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_connection_takes_back_what_it_brought() {
+async fn a_broken_connection_takes_nothing_from_a_consumer_that_is_back_in_time() {
     let rig = Rig::new();
     for payload in ["one", "two", "three"] {
         rig.send(payload).await;
@@ -104,19 +104,61 @@ async fn a_broken_connection_takes_back_what_it_brought() {
     let first = consumer.next().await.unwrap().unwrap();
     rig.until_leased(3).await;
     rig.broker.cut();
-    first.lost().await;
-    assert!(matches!(first.ack().await, Err(Error::LeaseLost)));
-    // Messages that came over the old connection and were not taken come again, only over the new one.
-    let mut seen = Vec::new();
-    for _ in 0..3 {
+    // Far longer than the broker waits for a client.
+    sleep(MINUTE).await;
+    assert!(!first.is_lost());
+    first.ack().await.unwrap();
+    for payload in ["two", "three"] {
         let order = consumer.next().await.unwrap().unwrap();
-        assert_eq!(order.attempt, 2);
-        seen.push(text(&order).to_owned());
+        assert_eq!((text(&order), order.attempt, order.lost), (payload, 1, 0));
         order.ack().await.unwrap();
     }
-    seen.sort();
-    assert_eq!(seen, ["one", "three", "two"]);
-    assert_eq!(rig.broker.depth("orders"), 0);
+    let stats = rig.client.admin().queue("orders").await.unwrap().stats;
+    assert_eq!((stats.totals.delivered, stats.totals.acked), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_outlasts_its_connection_is_acknowledged_over_the_next() {
+    let rig = Rig::new();
+    rig.send("x").await;
+    let handler = |_: Received| async {
+        sleep(MINUTE).await;
+        Ok::<(), Failure>(())
+    };
+    let worker = rig.orders.worker();
+    let working = tokio::spawn(worker.run_until(sleep(10 * MINUTE), handler));
+    rig.until_leased(1).await;
+    for _ in 0..5 {
+        rig.broker.cut();
+        sleep(Duration::from_secs(7)).await;
+    }
+    let report = working.await.unwrap().unwrap();
+    assert_eq!((report.acked, report.nacked, report.lost), (1, 0, 0));
+    let stats = rig.client.admin().queue("orders").await.unwrap().stats;
+    assert_eq!((stats.totals.delivered, stats.totals.acked), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_back_too_late_gets_its_messages_again_and_none_is_charged() {
+    let rig = Rig::new();
+    for payload in ["one", "two"] {
+        rig.send(payload).await;
+    }
+    let mut consumer = rig.orders.consumer().subscribe();
+    let first = consumer.next().await.unwrap().unwrap();
+    rig.until_leased(2).await;
+    sleep(Duration::from_secs(1)).await; // so that the broker knows what has begun
+    rig.broker.go_away();
+    sleep(Duration::from_secs(10)).await;
+    rig.broker.come_back();
+    soon(first.lost()).await;
+    assert_eq!(first.ack().await, Err(Error::LeaseLost));
+    for (payload, attempt) in [("one", 2), ("two", 1)] {
+        let order = soon(consumer.next()).await.unwrap().unwrap();
+        let found = (text(&order), order.attempt, order.lost);
+        assert_eq!(found, (payload, attempt, 1));
+        order.ack().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,15 +172,22 @@ async fn what_is_in_hands_takes_its_place_on_the_next_connection_too() {
     let second = consumer.next().await.unwrap().unwrap();
     let third = consumer.next().await.unwrap().unwrap();
     rig.broker.cut();
-    first.lost().await;
-    sleep(MINUTE).await;
-    rig.until_leased(0).await;
-    drop(first);
-    rig.until_leased(1).await;
-    drop((second, third));
-    rig.until_leased(3).await;
     sleep(MINUTE).await;
     rig.until_leased(3).await;
+    assert_eq!(delivered(&rig).await, 3);
+    first.ack().await.unwrap();
+    rig.until_leased(3).await;
+    assert_eq!(delivered(&rig).await, 4);
+    second.ack().await.unwrap();
+    third.ack().await.unwrap();
+    sleep(MINUTE).await;
+    rig.until_leased(3).await;
+    assert_eq!(delivered(&rig).await, 6);
+}
+
+async fn delivered(rig: &Rig) -> u64 {
+    let queue = rig.client.admin().queue("orders").await.unwrap();
+    queue.stats.totals.delivered
 }
 
 #[tokio::test(start_paused = true)]

@@ -155,6 +155,13 @@ async fn every_result_gives_credit_for_one_and_an_extension_for_none() {
     assert!(is_silent(&mut wire).await);
 }
 
+/// Returns the leases that a request extends.
+fn extended(said: &WorkRequest) -> Vec<u64> {
+    let mut leases: Vec<u64> = said.extensions.iter().map(|it| it.lease_id).collect();
+    leases.sort_unstable();
+    leases
+}
+
 #[tokio::test(start_paused = true)]
 async fn credit_and_what_is_in_hands_are_the_prefetch_on_every_stream() {
     let (mut script, client) = Script::new();
@@ -163,26 +170,131 @@ async fn credit_and_what_is_in_hands_are_the_prefetch_on_every_stream() {
     wire.deliver([4]); // and is not taken
     sleep(Duration::from_millis(1)).await;
     wire.fail(cut());
-    taken[0].lost().await;
-    // One is given back while there is no stream, and one on the next stream.
+    sleep(Duration::from_millis(1)).await;
+    // One has its result while there is no stream, and one on the next stream.
     drop(taken.pop().unwrap().ack());
     let mut wire = script.work().await;
-    assert_eq!(wire.hear().await.credit, 2, "two taken, one in the channel");
+    let said = wire.hear().await;
+    assert_eq!(said.credit, 2, "two taken, one in the channel");
+    assert_eq!(
+        (said.acks.clone(), extended(&said)),
+        (vec![3], vec![1, 2, 4])
+    );
+    assert!(said.reports_begun);
+    wire.confirm(&[1, 2, 3, 4]);
     drop(taken.pop().unwrap().ack());
     let said = wire.hear().await;
-    assert_eq!((said.credit, said.acks.len()), (1, 0), "it is lost");
-    drop(taken[0].extend(Duration::from_secs(1)));
-    let said = wire.hear().await;
-    assert_eq!((said.credit, said.extensions.len()), (0, 0));
-    // The consumer does not hand out messages any more that were not taken before.
-    wire.deliver([5]);
+    assert_eq!((said.credit, said.acks), (1, vec![2]));
+    // What came over the old stream and was not taken is still to be had.
     let order = soon(consumer.next()).await.unwrap().unwrap();
-    assert_eq!(order.id.as_str(), "message of 5");
-    let said = wire.hear().await;
-    assert_eq!((said.credit, said.releases.len()), (1, 0));
+    assert_eq!(order.id.as_str(), "message of 4");
     drop(order.ack());
-    assert_eq!(wire.hear().await.credit, 1);
+    let said = wire.hear().await;
+    assert_eq!((said.credit, said.acks), (1, vec![4]));
     assert!(is_silent(&mut wire).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_has_ended_meanwhile_is_lost_and_not_handed_out() {
+    let (mut script, client) = Script::new();
+    let (mut consumer, wire) = subscribe(&mut script, &client, 5).await;
+    let order = take(&mut consumer, &wire, &[1]).await.pop().unwrap();
+    wire.deliver([2]); // and is not taken
+    sleep(Duration::from_millis(1)).await;
+    wire.fail(cut());
+    let mut wire = script.work().await;
+    assert_eq!(extended(&wire.hear().await), [1, 2]);
+    for lease in [1, 2] {
+        wire.refuse(lease, ErrorCode::LeaseNotFound);
+    }
+    soon(order.lost()).await;
+    wire.deliver([3]);
+    let next = soon(consumer.next()).await.unwrap().unwrap();
+    assert_eq!(next.id.as_str(), "message of 3");
+    let said = wire.hear().await;
+    assert_eq!((said.credit, said.releases.len()), (1, 0), "for the second");
+    assert_eq!(order.ack().await, Err(Error::LeaseLost));
+    let said = wire.hear().await;
+    assert_eq!((said.credit, said.acks.len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_lost_when_its_time_is_over_and_the_server_is_away() {
+    let (mut script, client) = Script::with(|client| {
+        let hour = Duration::from_secs(60 * 60);
+        client.backoff(hour, hour)
+    });
+    let (mut consumer, wire) = subscribe(&mut script, &client, 1).await;
+    let order = take(&mut consumer, &wire, &[1]).await.pop().unwrap();
+    wire.fail(cut());
+    let begun = Instant::now();
+    soon(order.lost()).await;
+    assert_eq!(begun.elapsed().as_secs(), 30);
+    assert_eq!(order.ack().await, Err(Error::LeaseLost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_server_hears_what_has_begun_after_a_moment_and_of_no_quick_work() {
+    let (mut script, client) = Script::new();
+    let (mut consumer, mut wire) = subscribe(&mut script, &client, 3).await;
+    let mut taken = take(&mut consumer, &wire, &[1, 2]).await;
+    wire.deliver([3]); // and is not taken
+    drop(taken.pop().unwrap().ack());
+    assert_eq!(wire.hear_next().await.acks, [2]);
+    wire.confirm(&[2]);
+    let begun = Instant::now();
+    let said = wire.hear_next().await;
+    assert_eq!((said.begun, said.extensions.len()), (vec![1], 0));
+    assert!(begun.elapsed() <= Duration::from_millis(101));
+    wire.confirm(&[1]);
+    let more = timeout(Duration::from_secs(10), wire.hear_next()).await;
+    assert!(more.is_err(), "once is enough: {more:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_consumers_were_lost_begins_when_the_server_knows() {
+    let (mut script, client) = Script::new();
+    let (mut consumer, mut wire) = subscribe(&mut script, &client, 3).await;
+    wire.deliver_lost(1);
+    let early = timeout(Duration::from_secs(5), consumer.next()).await;
+    assert!(early.is_err(), "{early:?}");
+    assert_eq!(wire.hear_next().await.begun, [1]);
+    // The stream breaks before the answer, so the next one says it again.
+    wire.fail(cut());
+    let next = tokio::spawn(async move { (consumer.next().await, consumer) });
+    let mut wire = script.work().await;
+    let said = wire.hear_next().await;
+    assert_eq!((extended(&said), said.begun), (vec![1], vec![1]));
+    wire.confirm(&[1]);
+    sleep(Duration::from_secs(1)).await;
+    assert!(!next.is_finished(), "only the extension is confirmed");
+    wire.confirm(&[1]);
+    let (order, _consumer) = soon(next).await.unwrap();
+    let order = order.unwrap().unwrap();
+    assert_eq!((order.id.as_str(), order.lost), ("message of 1", 1));
+    drop(order.ack());
+    assert_eq!(wire.hear_next().await.acks, [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_waits_to_begin_is_released_by_a_stop() {
+    let (mut script, client) = Script::new();
+    let (mut consumer, mut wire) = subscribe(&mut script, &client, 3).await;
+    wire.deliver_lost(1);
+    let early = timeout(Duration::from_secs(5), consumer.next()).await;
+    assert!(early.is_err(), "{early:?}");
+    assert_eq!(wire.hear_next().await.begun, [1]);
+    let stopping = tokio::spawn(consumer.stop());
+    let (mut released, mut is_draining) = (Vec::new(), false);
+    while released.is_empty() || !is_draining {
+        let said = wire.hear_next().await;
+        released.extend(said.releases);
+        is_draining |= said.drain;
+    }
+    assert_eq!(released, [1]);
+    wire.confirm(&[1, 1]);
+    drop(wire);
+    soon(stopping).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,16 +314,14 @@ async fn a_lease_that_is_refused_an_extension_is_lost_and_gives_credit_once() {
     assert!(more.is_err(), "there is nothing to extend: {more:?}");
     let acked = tokio::spawn(order.ack());
     let said = wire.hear().await;
-    assert_eq!((said.acks, said.credit), (vec![1], 1));
-    wire.refuse(1, ErrorCode::LeaseNotFound);
+    assert_eq!((said.acks.len(), said.credit), (0, 1));
     assert_eq!(acked.await.unwrap(), Err(Error::LeaseLost));
     wire.refuse(1, ErrorCode::LeaseNotFound); // once more, for nothing
     // The consumer does not hand out the message that was not taken: another consumer may have it by now.
     let next = timeout(Duration::from_secs(1), consumer.next()).await;
     assert!(next.is_err());
     let said = wire.hear().await;
-    assert_eq!((said.releases, said.credit), (vec![2], 1));
-    wire.refuse(2, ErrorCode::LeaseNotFound);
+    assert_eq!((said.releases.len(), said.credit), (0, 1));
     // Nothing is left that would be extended.
     let more = timeout(Duration::from_secs(120), wire.hear()).await;
     assert!(more.is_err(), "{more:?}");
@@ -284,21 +394,34 @@ async fn a_lease_is_extended_when_half_of_it_is_over_and_one_extension_is_under_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_was_on_its_way_when_the_stream_broke_may_be_stored() {
+async fn a_result_that_was_on_its_way_when_the_stream_broke_is_sent_again_and_may_be_stored() {
     let (mut script, client) = Script::new();
-    let (mut consumer, mut wire) = subscribe(&mut script, &client, 2).await;
-    let mut taken = take(&mut consumer, &wire, &[1, 2]).await;
-    let acked = tokio::spawn(taken.pop().unwrap().ack());
-    let extended = tokio::spawn(taken[0].extend(Duration::from_secs(60)));
-    while !acked.is_finished() {
-        if timeout(Duration::from_secs(1), wire.hear()).await.is_err() {
-            break;
-        }
+    let (mut consumer, mut wire) = subscribe(&mut script, &client, 3).await;
+    let mut taken = take(&mut consumer, &wire, &[1, 2, 3]).await;
+    let third = tokio::spawn(taken.pop().unwrap().ack());
+    let second = tokio::spawn(taken.pop().unwrap().ack());
+    let extension = tokio::spawn(taken[0].extend(Duration::from_secs(60)));
+    let (mut acks, mut extensions) = (0, 0);
+    while acks < 2 || extensions < 1 {
+        let said = wire.hear().await;
+        (acks, extensions) = (acks + said.acks.len(), extensions + said.extensions.len());
     }
     wire.fail(cut());
-    let error = soon(acked).await.unwrap().unwrap_err();
+    let mut wire = script.work().await;
+    let mut said = wire.hear().await;
+    said.acks.sort_unstable();
+    assert_eq!(
+        (said.acks.as_slice(), extended(&said)),
+        (&[2, 3][..], vec![1])
+    );
+    assert_eq!(said.extensions[0].lease_ms, 60_000);
+    wire.confirm(&[1, 2]);
+    wire.refuse(3, ErrorCode::LeaseNotFound);
+    assert_eq!(soon(extension).await.unwrap(), Ok(()));
+    assert_eq!(soon(second).await.unwrap(), Ok(()));
+    // It may have been stored the first time.
+    let error = soon(third).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::NoAnswer { .. }), "{error:?}");
-    assert_eq!(soon(extended).await.unwrap(), Err(Error::LeaseLost));
 }
 
 #[tokio::test(start_paused = true)]

@@ -81,7 +81,7 @@ impl Script {
 
 impl<Q, R> Wire<Q, R> {
     /// Waits for what the client says next.
-    pub(crate) async fn hear(&mut self) -> Q {
+    pub(crate) async fn hear_next(&mut self) -> Q {
         self.requests.message().await.unwrap().unwrap()
     }
 
@@ -101,6 +101,11 @@ impl<Q, R> Wire<Q, R> {
 }
 
 impl Wire<v1::ProduceRequest, v1::ProduceResponse> {
+    /// Waits for what the client says next.
+    pub(crate) async fn hear(&mut self) -> v1::ProduceRequest {
+        self.hear_next().await
+    }
+
     /// Stores all messages of a frame.
     pub(crate) fn store(&self, frame: &v1::ProduceRequest) {
         let stored = frame.messages.iter().map(|message| v1::EnqueueResult {
@@ -129,6 +134,36 @@ impl Wire<v1::ProduceRequest, v1::ProduceResponse> {
 }
 
 impl Wire<v1::WorkRequest, v1::WorkResponse> {
+    /// Waits for what the client says next but for what it begins, which is confirmed.
+    pub(crate) async fn hear(&mut self) -> v1::WorkRequest {
+        loop {
+            let mut said = self.hear_next().await;
+            let begun = std::mem::take(&mut said.begun);
+            if begun.is_empty() {
+                return said;
+            }
+            self.confirm(&begun);
+            if said != v1::WorkRequest::default() {
+                return said;
+            }
+        }
+    }
+
+    /// Delivers a message whose consumers were lost before.
+    pub(crate) fn deliver_lost(&self, lease_id: u64) {
+        self.say(v1::WorkResponse {
+            deliveries: vec![v1::Delivery {
+                message_id: format!("message of {lease_id}"),
+                lease_id,
+                attempt: 1,
+                lease_ms: 30_000,
+                lost: 1,
+                ..v1::Delivery::default()
+            }],
+            ..v1::WorkResponse::default()
+        });
+    }
+
     /// Delivers messages under these leases, each for 30 s.
     pub(crate) fn deliver(&self, leases: impl IntoIterator<Item = u64>) {
         let deliveries = leases.into_iter().map(|lease_id| v1::Delivery {

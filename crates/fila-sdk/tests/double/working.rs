@@ -172,9 +172,10 @@ async fn results_that_came_too_late_are_counted_as_lost() {
     let handler = move |order: Received| {
         let broker = broker.clone();
         async move {
-            if order.attempt == 1 {
-                broker.cut();
-                sleep(Duration::from_secs(1)).await;
+            if order.lost == 0 {
+                broker.go_away();
+                sleep(Duration::from_secs(60)).await;
+                broker.come_back();
             }
             Ok::<(), Failure>(())
         }

@@ -1,6 +1,6 @@
 //! `Consume`: a stream of deliveries, for consumers that send their results in other calls.
 
-use fila_core::Dismissal;
+use fila_core::{Beginnings, Dismissal};
 use fila_proto::v1::{ConsumeRequest, ConsumeResponse, ErrorCode};
 use tonic::Status;
 
@@ -9,7 +9,7 @@ use super::refusal::Refusal;
 use super::trace::Tracing;
 use crate::runtime::{CallError, Consumer, Handle, Outgoing};
 
-/// The stream of one consumer. Dropping it returns leased messages to the queue.
+/// The stream of one consumer. If it is dropped, the client has hung up, or the connection broke.
 #[derive(Debug)]
 pub(super) struct Consuming {
     consumer: Consumer,
@@ -32,7 +32,9 @@ impl Consuming {
             prefetch => prefetch,
         };
         let prefetch = prefetch.min(limits.in_flight_per_consumer.get());
-        let mut consumer = handle.subscribe(&queue, prefetch).await?;
+        let mut consumer = handle
+            .subscribe(&queue, prefetch, Beginnings::Assumed)
+            .await?;
         // Credit is unlimited, because `prefetch` bounds the leases.
         consumer.credit(u64::MAX);
         Ok(Self {
@@ -69,6 +71,12 @@ impl Consuming {
             }
             Some(Outgoing::Stopped) | None => self.end = Some(Err(stopped())),
         }
+    }
+}
+
+impl Drop for Consuming {
+    fn drop(&mut self) {
+        self.consumer.not_sent(self.buffer.leases());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use fila_core::Delivery;
+use fila_core::{Delivery, LeaseId};
 use fila_proto::v1;
 use fila_store::QueueId;
 
@@ -31,6 +31,11 @@ impl DeliveryBuffer {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the leases of the deliveries that are not sent.
+    pub(super) fn leases(&self) -> impl Iterator<Item = LeaseId> {
+        self.0.iter().map(|delivery| delivery.lease)
     }
 
     /// Tells whether it has enough for a frame.
@@ -66,7 +71,6 @@ impl DeliveryBuffer {
 mod tests {
     use std::time::Duration;
 
-    use fila_core::LeaseId;
     use fila_store::{FairnessKey, MessageId, Payload, Timestamp};
 
     use super::*;

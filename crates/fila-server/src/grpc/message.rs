@@ -173,6 +173,7 @@ pub(super) fn delivery(
         enqueued_at_ms: delivery.enqueued_at.as_millis(),
         lease_ms: u64::try_from(delivery.lease_time.as_millis()).unwrap_or(u64::MAX),
         history: delivery.history.as_deref().map(|it| history(source, it)),
+        lost: delivery.lost,
     }
 }
 

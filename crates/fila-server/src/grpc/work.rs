@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use fila_core::{LeaseId, SettleResults, Settlement, Verdict};
+use fila_core::{Beginnings, Departure, LeaseId, SettleResults, Settlement, Verdict};
 use fila_proto::v1::{LeaseRefusal, WorkRequest, WorkResponse};
 use fila_store::ErrorText;
 use foldhash::fast::RandomState;
@@ -21,7 +21,7 @@ use super::trace::Tracing;
 use crate::intake::{Requests, Room};
 use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply, ReplySender};
 
-/// The stream of one worker. Dropping it returns leased messages to the queue.
+/// The stream of one worker. If it is dropped, the client has hung up, or the connection broke.
 #[derive(Debug)]
 pub(super) struct Working {
     handle: Handle,
@@ -146,24 +146,29 @@ impl Working {
     async fn request(&mut self, request: Result<Option<(WorkRequest, Room)>, Status>) {
         let done = match request {
             Ok(Some((request, _room))) => self.take(request).await,
-            // A client that can send no more results needs no leases.
+            // A client that can send no more results needs no more deliveries.
             Ok(None) => {
-                self.hang_up();
+                self.hang_up(Departure::Closed);
                 return self.end(Ok(()));
             }
             Err(status) => {
-                self.hang_up();
+                self.hang_up(Departure::Lost);
                 return self.end(Err(unreadable(status)));
             }
         };
         if let Err(refusal) = done {
-            self.hang_up();
+            self.hang_up(Departure::Lost);
             self.end(Err(refusal.into()));
         }
     }
 
-    fn hang_up(&mut self) {
-        self.consumer = None;
+    fn hang_up(&mut self, departure: Departure) {
+        if let Some(mut consumer) = self.consumer.take() {
+            consumer.not_sent(self.buffer.leases());
+            if departure == Departure::Closed {
+                consumer.close();
+            }
+        }
         self.buffer = DeliveryBuffer::default();
     }
 
@@ -184,7 +189,12 @@ impl Working {
             None => {
                 let queue = self.handle.queue(&request.queue)?;
                 let in_flight = self.handle.limits().in_flight_per_consumer.get();
-                let consumer = self.handle.subscribe(&queue, in_flight).await?;
+                let beginnings = match request.reports_begun {
+                    true => Beginnings::Reported,
+                    false => Beginnings::Assumed,
+                };
+                let consumer = self.handle.subscribe(&queue, in_flight, beginnings);
+                let consumer = consumer.await?;
                 self.phase = WorkPhase::Working;
                 consumer
             }
@@ -217,7 +227,7 @@ impl Working {
         self.next_number += 1;
         let handed = self
             .handle
-            .report(consumer.queue(), number, results, &self.to_replies)
+            .report(consumer, number, results, &self.to_replies)
             .await;
         match handed {
             Ok(()) => {
@@ -259,6 +269,12 @@ impl Working {
     }
 }
 
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.hang_up(Departure::Lost);
+    }
+}
+
 async fn outgoing(consumer: Option<&mut Consumer>) -> Option<Outgoing> {
     match consumer {
         Some(consumer) => consumer.next().await,
@@ -270,7 +286,8 @@ fn settlements(request: WorkRequest) -> Vec<Settlement> {
     let count = request.acks.len()
         + request.nacks.len()
         + request.extensions.len()
-        + request.releases.len();
+        + request.releases.len()
+        + request.begun.len();
     let mut results = Vec::with_capacity(count);
     let mut add = |lease, verdict| results.push(settlement(lease, verdict));
     for lease in request.acks {
@@ -284,6 +301,9 @@ fn settlements(request: WorkRequest) -> Vec<Settlement> {
     }
     for lease in request.releases {
         add(lease, Verdict::Release);
+    }
+    for lease in request.begun {
+        add(lease, Verdict::Begin);
     }
     results
 }

@@ -1,10 +1,12 @@
 //! Both ends of the two streams.
 
+use fila_proto::v1::fila_service_client::FilaServiceClient;
 use fila_proto::v1::{
-    BatchId, Message, ProduceRequest, ProduceResponse, WorkRequest, WorkResponse,
+    BatchId, Delivery, Message, ProduceRequest, ProduceResponse, WorkRequest, WorkResponse,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use super::{Rig, soon};
@@ -64,22 +66,34 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) async fn open(rig: &Rig, queue: &str, credit: u32) -> Self {
+        let first = WorkRequest {
+            queue: queue.to_owned(),
+            credit,
+            ..WorkRequest::default()
+        };
+        Self::over(rig.messages.clone(), first).await
+    }
+
+    /// Opens a stream over this connection with this first request.
+    pub(crate) async fn over(mut messages: FilaServiceClient<Channel>, first: WorkRequest) -> Self {
         let (sender, requests) = mpsc::channel(1_024);
-        let mut messages = rig.messages.clone();
         let frames = messages.work(ReceiverStream::new(requests));
         let frames = soon(frames).await.unwrap().into_inner();
         let worker = Self {
             requests: sender,
             frames,
         };
+        worker.send(first).await;
         worker
-            .send(WorkRequest {
-                queue: queue.to_owned(),
-                credit,
-                ..WorkRequest::default()
-            })
-            .await;
-        worker
+    }
+
+    /// Takes deliveries until there are this many.
+    pub(crate) async fn take(&mut self, count: usize) -> Vec<Delivery> {
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            taken.extend(self.frame().await.deliveries);
+        }
+        taken
     }
 
     pub(crate) async fn send(&self, request: WorkRequest) {

@@ -112,40 +112,139 @@ async fn an_extension_that_is_too_long_is_refused() {
     assert!(known.contains(&crate::common::code(&refused)), "{refused}");
 }
 
-#[tokio::test]
-async fn a_consumer_that_hangs_up_gives_its_messages_back_at_once() {
-    let mut rig = Rig::start().await;
-    rig.create("orders").await;
-    rig.enqueue("orders", "a", "x").await;
-    // Leased for 30 s, so that only the end of the stream can give it back soon.
-    let mut first = rig.consume("orders", 1).await;
-    first.next().await;
-    let mut second = rig.consume("orders", 1).await;
-    drop(first);
-    let again = second.next().await;
-    assert_eq!(again.attempt, 2);
-    rig.ack("orders", &again).await.unwrap();
+/// Waits until the server has noticed that all consumers of a queue are gone.
+async fn no_consumers(rig: &mut Rig, queue: &str) {
+    while rig.stats(queue).await.consumers > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
+fn reporting(queue: &str, credit: u32) -> WorkRequest {
+    WorkRequest {
+        queue: queue.to_owned(),
+        credit,
+        reports_begun: true,
+        ..WorkRequest::default()
+    }
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_gives_its_messages_back_at_once() {
+async fn a_consumer_that_hangs_up_can_still_settle_what_it_has() {
     let mut rig = Rig::start().await;
     rig.create("orders").await;
     rig.enqueue("orders", "a", "x").await;
+    let mut deliveries = rig.consume("orders", 1).await;
+    let delivery = deliveries.next().await;
+    drop(deliveries);
+    no_consumers(&mut rig, "orders").await;
+    rig.ack("orders", &delivery).await.unwrap();
+    assert_eq!(rig.stats("orders").await.depth, 0);
+}
+
+#[tokio::test]
+async fn after_a_connection_broke_another_one_settles_and_extends_its_leases() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    for _ in 0..4 {
+        rig.enqueue("orders", "a", "x").await;
+    }
     let mut other = rig.another().await;
-    let mut broken = consume(&mut other, "orders", 1).await;
-    broken.next().await;
-    let mut second = rig.consume("orders", 1).await;
+    let mut broken = consume(&mut other, "orders", 4).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(broken.next().await);
+    }
     drop((broken, other));
-    assert_eq!(second.next().await.attempt, 2);
+    no_consumers(&mut rig, "orders").await;
+    // By calls, and by a stream.
+    rig.ack("orders", &held[0]).await.unwrap();
+    let extension = ExtendRequest {
+        queue: "orders".to_owned(),
+        message_id: held[1].message_id.clone(),
+        lease_id: held[1].lease_id,
+        lease_ms: 60_000,
+    };
+    soon(rig.messages.extend(extension)).await.unwrap();
+    let request = WorkRequest {
+        acks: vec![held[2].lease_id],
+        releases: vec![held[3].lease_id],
+        ..reporting("orders", 1)
+    };
+    let mut worker = Worker::over(rig.messages.clone(), request).await;
+    let (mut confirmed, mut again) = (BTreeSet::new(), Vec::new());
+    while confirmed.len() < 2 || again.is_empty() {
+        let frame = worker.frame().await;
+        assert_eq!(frame.refused, []);
+        confirmed.extend(frame.confirmed);
+        again.extend(frame.deliveries);
+    }
+    assert_eq!(again[0].message_id, held[3].message_id);
+    assert_eq!((again[0].attempt, again[0].lost), (1, 0));
+    let stats = rig.stats("orders").await;
+    assert_eq!((stats.acked_total, stats.leased), (2, 2));
 }
 
 #[tokio::test]
-async fn a_worker_that_stops_talking_gives_its_messages_back_at_once() {
+async fn the_messages_of_a_consumer_that_vanished_reach_another_and_the_oldest_has_failed() {
+    let mut rig = Rig::start().await;
+    // Far longer than the grace.
+    rig.create_with("orders", timeout(3_600_000)).await;
+    for payload in ["1", "2", "3"] {
+        rig.enqueue("orders", "a", payload).await;
+    }
+    let mut other = rig.another().await;
+    let mut broken = consume(&mut other, "orders", 3).await;
+    for _ in 0..3 {
+        broken.next().await;
+    }
+    let mut second = rig.consume("orders", 3).await;
+    drop((broken, other));
+    for expected in [("1", 2), ("2", 1), ("3", 1)] {
+        let again = second.next().await;
+        let payload = std::str::from_utf8(&again.payload).unwrap();
+        assert_eq!((payload, again.attempt), expected);
+        assert_eq!(again.lost, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_reports_beginnings_is_charged_for_those_only() {
+    let mut rig = Rig::start().await;
+    // So that the test does not wait for the grace.
+    rig.create_with("orders", timeout(300)).await;
+    for payload in ["1", "2", "3"] {
+        rig.enqueue("orders", "a", payload).await;
+    }
+    let other = rig.another().await;
+    let mut broken = Worker::over(other, reporting("orders", 3)).await;
+    let held = broken.take(3).await;
+    let begun = held[1].lease_id;
+    broken
+        .send(WorkRequest {
+            begun: vec![begun],
+            ..WorkRequest::default()
+        })
+        .await;
+    assert_eq!(broken.frame().await.confirmed, [begun]);
+    drop(broken);
+    no_consumers(&mut rig, "orders").await;
+    let mut second = rig.consume("orders", 3).await;
+    let mut attempts = BTreeSet::new();
+    for _ in 0..3 {
+        let again = second.next().await;
+        attempts.insert((again.payload, again.attempt));
+    }
+    let expected = [("1", 1), ("2", 2), ("3", 1)];
+    let expected = expected.map(|(payload, attempt)| (payload.into(), attempt));
+    assert_eq!(attempts, BTreeSet::from(expected));
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_talking_gives_back_at_once_what_it_has_not_begun() {
     let mut rig = Rig::start().await;
     rig.create("orders").await;
     rig.enqueue("orders", "a", "x").await;
-    let mut worker = Worker::open(&rig, "orders", 1).await;
+    let mut worker = Worker::over(rig.messages.clone(), reporting("orders", 1)).await;
     assert_eq!(worker.frame().await.deliveries.len(), 1);
     let mut second = rig.consume("orders", 1).await;
     let Worker {
@@ -153,7 +252,8 @@ async fn a_worker_that_stops_talking_gives_its_messages_back_at_once() {
         mut frames,
     } = worker;
     drop(requests);
-    assert_eq!(second.next().await.attempt, 2);
+    let again = second.next().await;
+    assert_eq!((again.attempt, again.lost), (1, 0));
     assert!(soon(frames.message()).await.unwrap().is_none());
 }
 

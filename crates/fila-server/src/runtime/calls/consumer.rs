@@ -1,9 +1,11 @@
 //! A consumer as its connection holds it: it receives deliveries, and unsubscribes when it is dropped.
+//!
+//! A drop means that the stream broke and the client may come back for its leases, unless it was closed before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fila_core::{Command, ConsumerId, Delivery, Dismissal};
+use fila_core::{Command, ConsumerId, Delivery, Departure, Dismissal, LeaseId};
 use tokio::sync::mpsc;
 
 use crate::runtime::calls::credit::CreditWindow;
@@ -21,7 +23,8 @@ pub enum Outgoing {
     Stopped,
 }
 
-/// A consumer of one queue. Dropping it returns its leased messages to the queue at once.
+/// A consumer of one queue. Dropping it is a [loss](Departure::Lost) unless the client has ended
+/// its stream.
 #[derive(Debug)]
 #[must_use]
 pub struct Consumer {
@@ -30,6 +33,9 @@ pub struct Consumer {
     inbox: Inbox,
     outgoing: mpsc::UnboundedReceiver<Outgoing>,
     window: CreditWindow,
+    departure: Departure,
+    /// Leases that it took from its channel and the connection has not sent.
+    unsent: Vec<LeaseId>,
     _permit: ConsumerPermit,
 }
 
@@ -47,8 +53,24 @@ impl Consumer {
             inbox,
             outgoing,
             window: CreditWindow::new(),
+            departure: Departure::Lost,
+            unsent: Vec::new(),
             _permit: permit,
         }
+    }
+
+    pub(crate) fn id(&self) -> ConsumerId {
+        self.id
+    }
+
+    /// Notes that the client has ended its stream, and did not lose it.
+    pub(crate) fn close(&mut self) {
+        self.departure = Departure::Closed;
+    }
+
+    /// Notes that the connection will not send these deliveries. They go back to the queue as soon as the consumer ends.
+    pub(crate) fn not_sent(&mut self, leases: impl Iterator<Item = LeaseId>) {
+        self.unsent.extend(leases);
     }
 
     /// Returns the queue that it consumes.
@@ -105,9 +127,18 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        let consumer = self.id;
-        self.inbox
-            .put_now(Input::Command(Command::Unsubscribe { consumer }));
+        self.outgoing.close();
+        while let Ok(outgoing) = self.outgoing.try_recv() {
+            if let Outgoing::Deliveries(deliveries) = outgoing {
+                let leases = deliveries.iter().map(|delivery| delivery.lease);
+                self.unsent.extend(leases);
+            }
+        }
+        self.inbox.put_now(Input::Command(Command::Unsubscribe {
+            consumer: self.id,
+            departure: self.departure,
+            unsent: std::mem::take(&mut self.unsent),
+        }));
     }
 }
 

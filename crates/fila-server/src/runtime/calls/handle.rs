@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fila_core::{
-    BatchId, Command, ConsumerId, Demand, EnqueueResults, Explanation, KeyCursor, KeyStats,
-    NewMessage, QueueSettings, QueueStats, Refused, SettleResults, Settlement,
+    BatchId, Beginnings, Command, ConsumerId, Demand, EnqueueResults, Explanation, KeyCursor,
+    KeyStats, NewMessage, QueueSettings, QueueStats, Refused, SettleResults, Settlement,
 };
 use fila_store::{Durability, FairnessKey, ReadError, Timestamp, Version};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -164,6 +164,7 @@ impl Handle {
         self.call(queue, Lane::Calls, bytes, |ticket| Command::Settle {
             queue: id,
             results,
+            by: None,
             ticket,
         })
         .await
@@ -189,18 +190,20 @@ impl Handle {
         self.put(queue, Lane::Bulk, bytes, input).await
     }
 
-    /// Puts the results of deliveries into the queue's inbox. They are answered under this number.
+    /// Puts the results that a consumer reports into its queue's inbox. They are answered under this number.
     pub(crate) async fn report(
         &self,
-        queue: &QueueEntry,
+        consumer: &Consumer,
         number: u64,
         results: Vec<Settlement>,
         replies: &ReplySender<SettleResults>,
     ) -> Result<(), CallError> {
+        let queue = consumer.queue();
         let bytes = results.len() * RESULT_BYTES;
         let command = Command::Settle {
             queue: queue.id,
             results,
+            by: Some(consumer.id()),
             ticket: Ticket::numbered(number, replies),
         };
         let input = Input::Command(command);
@@ -215,6 +218,7 @@ impl Handle {
         &self,
         queue: &Arc<QueueEntry>,
         in_flight_max: u32,
+        beginnings: Beginnings,
     ) -> Result<Consumer, CallError> {
         self.accepting()?;
         let max = self.0.limits.consumers.get();
@@ -229,6 +233,7 @@ impl Handle {
             demand: Demand {
                 credit: 0,
                 in_flight_max,
+                beginnings,
             },
             outlet,
             reply,

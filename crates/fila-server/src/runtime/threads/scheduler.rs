@@ -234,7 +234,7 @@ impl Scheduler {
 
     fn handle(&mut self, command: Command<ServerTickets>) {
         match &command {
-            Command::Unsubscribe { consumer } => drop(self.outlets.remove(consumer)),
+            Command::Unsubscribe { consumer, .. } => drop(self.outlets.remove(consumer)),
             Command::Close { queue } => drop(self.figures.remove(queue)),
             Command::Enqueue { messages, .. } => self.collected.messages += messages.len(),
             Command::Redrive { messages, .. } => self.collected.messages += messages.len(),
@@ -283,7 +283,7 @@ impl Scheduler {
             }
         }
         for (consumer, delivery) in effects.deliveries.drain(..) {
-            // If the consumer has left, its `Unsubscribe` is in the inbox, and returns its deliveries to the queue.
+            // If the consumer has left, its `Unsubscribe` is in the inbox, and decides on its deliveries.
             if let Some(outlet) = self.outlets.get_mut(&consumer) {
                 if outlet.pending.is_empty() {
                     self.touched.push(consumer);
