@@ -86,6 +86,7 @@ mod tests {
             enqueued_at: Timestamp::from_millis(0),
             lease_time: Duration::from_secs(1),
             history: None,
+            lost: 0,
         };
         (0..count).map(delivery).collect()
     }
