@@ -104,6 +104,13 @@ impl LastGood {
         Some(Schedule::clone(&found))
     }
 
+    /// Returns the fairness key of the last answer for these headers.
+    pub(super) fn find_key_of(&self, headers: &[(String, String)]) -> Option<FairnessKey> {
+        let number = self.number_of_headers(headers);
+        let found = self.answers().by_headers.find(number)?;
+        Some(found.fairness_key.clone())
+    }
+
     /// Returns the last answer that named this fairness key.
     pub(super) fn find_key(&self, key: &FairnessKey) -> Option<Schedule> {
         let number = self.number_of_key(key);

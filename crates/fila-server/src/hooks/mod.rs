@@ -10,7 +10,7 @@
 //! A script runs neither on a scheduler thread nor on a thread that serves connections. The messages of one call, or of
 //! the frames that arrived together, are one job. Jobs wait in a fair scheduler of `firq-core`, with a tenant for each
 //! queue: queues take turns of a few milliseconds. So a slow script delays its own queue, and other queues by a few
-//! milliseconds at most. A queue never has all workers.
+//! milliseconds at most. A queue never has all workers. Within a queue, producers take turns ([`call_line`]).
 //!
 //! What always holds:
 //! - A job is answered once, with one answer for each message, unless the server stops. The watchdog answers for a call
@@ -20,6 +20,7 @@
 //!
 //! Nothing here knows the store, the core's queues, gRPC or HTTP.
 
+mod call_line;
 mod deciding;
 mod job;
 mod last_good;
@@ -27,8 +28,10 @@ mod pool;
 mod queue_hooks;
 mod sandbox_cache;
 mod stats;
+mod thread_priority;
 mod verdict;
 
+pub use call_line::HookPartUsed;
 pub(crate) use job::{Answer, Job, Questions};
 pub(crate) use pool::Pool;
 pub(crate) use queue_hooks::{HookSettings, Program, QueueHooks};

@@ -1,8 +1,8 @@
 //! The threads that run hooks.
 //!
 //! Jobs wait in a [`Scheduler`] of `firq-core`, with a tenant for each queue. A worker takes a job and works on it for a
-//! turn. The rest of a long job goes back, before later jobs of its queue. A queue that has all workers but one is paused,
-//! so that a job of another queue soon finds a worker.
+//! turn. The rest of a long job goes back, behind the other jobs of its queue. A queue that has all workers but one is
+//! paused, so that a job of another queue soon finds a worker.
 //!
 //! A worker keeps its job in its slot and works with a copy of the questions. The watchdog takes the job from there if a
 //! call does not end: a sandbox ends its calls itself, by CPU time and, a hundred times later, by wall-clock time, but
@@ -28,6 +28,7 @@ use tracing::error;
 
 use super::job::{Answer, Job};
 use super::sandbox_cache::SandboxCache;
+use super::thread_priority::HookPriority;
 use crate::runtime_config::Entries;
 
 /// How long a worker stays at one job while others wait.
@@ -67,6 +68,7 @@ struct PoolState {
     /// How long a call may take before the watchdog answers for it.
     patience: Duration,
     sandboxes: AtomicUsize,
+    priority: HookPriority,
 }
 
 /// The workers and what they run. A thread that holds its lock may call the scheduler.
@@ -197,6 +199,7 @@ impl PoolState {
             config,
             patience,
             sandboxes: AtomicUsize::new(0),
+            priority: HookPriority::below_this_thread(),
         })
     }
 
@@ -267,7 +270,8 @@ impl PoolState {
         let done = if job.is_done() {
             Some(job)
         } else {
-            self.submit(job, Priority::High);
+            // Behind the other jobs of its queue, which may be of other producers.
+            self.submit(job, Priority::Normal);
             None
         };
         let mut crew = self.crew();
@@ -349,6 +353,7 @@ impl Wake for Unpark {
 
 impl Worker {
     fn work(self) {
+        self.pool.priority.apply();
         let thread = self.slot.thread.get_or_init(thread::current);
         let waker = Waker::from(Arc::new(Unpark(thread.clone())));
         let mut context = Context::from_waker(&waker);

@@ -6,19 +6,14 @@ use std::time::{Duration, Instant};
 
 use fila_core::{HookFallback, QueueSettings};
 use fila_lua::{Breaker, Hook, Limits, Script, ScriptError};
-use fila_store::{QueueId, QueueName, ThrottleKey};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use fila_store::{FairnessKey, QueueId, QueueName, ThrottleKey};
 use tracing::error;
 
+use super::call_line::{Call, CallLine, CallPermit, HookPartUsed, Producer};
 use super::last_good::LastGood;
 use super::stats::{HookFigures, HookState, HookStats};
+use super::verdict::{About, OwnSchedule};
 use crate::config::Config;
-
-/// Calls that may wait for the hook of one queue. At 10 ms for each message that is half a minute.
-const CALLS_MAX: usize = 4_096;
-
-/// Failures of one queue that may wait for `on_failure`. The core waits for a bounded time, so more would be in vain.
-pub(super) const FAILURES_MAX: usize = 4_096;
 
 /// Settings of the hooks of all queues.
 #[derive(Clone, Debug)]
@@ -29,7 +24,7 @@ pub(crate) struct HookSettings {
     pub(super) headers_max: usize,
     pub(super) header_bytes_max: usize,
     /// KiB of messages that may wait for the hook of one queue.
-    waiting_kib: u32,
+    waiting_kib: u64,
 }
 
 impl HookSettings {
@@ -49,9 +44,7 @@ impl HookSettings {
             ),
             headers_max: config.limits.message.headers,
             header_bytes_max: config.limits.message.header_bytes.as_usize(),
-            waiting_kib: u32::try_from(config.limits.buffered_bytes.bytes() >> 12)
-                .unwrap_or(u32::MAX)
-                .max(64),
+            waiting_kib: (config.limits.buffered_bytes.bytes() >> 12).max(64),
         }
     }
 
@@ -127,22 +120,9 @@ pub(super) struct Records {
 /// Bounds on the jobs of a queue, those that run included.
 #[derive(Debug)]
 struct Permits {
-    calls: Arc<Semaphore>,
-    failures: Arc<Semaphore>,
-    kib: Arc<Semaphore>,
-}
-
-/// The permit of a call. It belongs to the job, which may outlive its caller.
-#[derive(Debug)]
-pub(crate) struct CallPermit {
-    _call: OwnedSemaphorePermit,
-    _kib: OwnedSemaphorePermit,
-}
-
-/// As many calls wait for the hook of a queue as may.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TooManyCalls {
-    pub(crate) max: usize,
+    calls: Arc<CallLine>,
+    /// Failures that wait for `on_failure`. The core waits for a bounded time, so more would be in vain.
+    failures: Arc<CallLine>,
 }
 
 impl QueueHooks {
@@ -172,9 +152,8 @@ impl QueueHooks {
         let permits = match before {
             Some(before) => before.permits.clone(),
             None => Arc::new(Permits {
-                calls: Arc::new(Semaphore::new(CALLS_MAX)),
-                failures: Arc::new(Semaphore::new(FAILURES_MAX)),
-                kib: Arc::new(Semaphore::new(settings.waiting_kib as usize)),
+                calls: Arc::new(CallLine::new(settings.waiting_kib)),
+                failures: Arc::new(CallLine::new(u64::MAX)),
             }),
         };
         Self {
@@ -272,31 +251,37 @@ impl QueueHooks {
         }
     }
 
-    /// Waits for the permit of a call with this many bytes of messages.
+    /// Waits for the permit of a call of a producer with this many bytes of messages.
     ///
     /// # Errors
-    /// If too many calls wait.
-    pub(crate) async fn enter(&self, bytes: usize) -> Result<CallPermit, TooManyCalls> {
-        let full = TooManyCalls { max: CALLS_MAX };
-        let call = self.permits.calls.clone().try_acquire_owned();
-        let call = call.map_err(|_| full)?;
-        let kib = u32::try_from(1 + (bytes >> 10)).unwrap_or(u32::MAX);
-        // A call that is larger than the bound waits until it is alone.
-        let kib = kib.min(self.settings.waiting_kib);
-        let kib = self.permits.kib.clone().acquire_many_owned(kib).await;
-        Ok(CallPermit {
-            _call: call,
-            _kib: kib.map_err(|_| full)?,
-        })
+    /// If the producer has too many calls or bytes here.
+    pub(crate) async fn enter(
+        &self,
+        producer: Producer,
+        bytes: usize,
+    ) -> Result<CallPermit, HookPartUsed> {
+        self.permits.calls.enter(producer, bytes).await
     }
 
-    /// Returns the permit of a failure; `None` if too many wait. Then the queue decides without the hook, and the
-    /// failure counts as a fallback.
-    pub(crate) fn enter_failure(&self) -> Option<OwnedSemaphorePermit> {
-        let permit = self.permits.failures.clone().try_acquire_owned().ok();
+    /// Returns the permit of a failure of a fairness key; `None` if too many of that key wait. Then the queue decides
+    /// without the hook, and the failure counts as a fallback.
+    pub(crate) fn enter_failure(&self, key: FairnessKey) -> Option<Call> {
+        let permit = self.permits.failures.admit(Producer::Key(key), 0).ok();
         if permit.is_none() {
             self.records.on_failure.stood_in_for(1);
         }
         permit
+    }
+
+    /// Returns who sent a message: the tenant that the hook named for such a message, else the one that its producer
+    /// names.
+    pub(crate) fn producer(&self, message: About<'_>) -> Producer {
+        match message.own {
+            OwnSchedule::Claimed(key) => {
+                let known = self.records.last_good.find_key_of(message.headers);
+                Producer::Key(known.unwrap_or_else(|| key.clone()))
+            }
+            OwnSchedule::Decided(_) => Producer::Operator,
+        }
     }
 }

@@ -7,6 +7,7 @@ use fila_lua::ScriptError;
 use fila_store::{CommitError, ConfigKey, EngineError, OpenError, QueueName, ReadError, Version};
 
 use super::NameError;
+use crate::hooks::HookPartUsed;
 use crate::runtime_config::InvalidEntry;
 
 /// Why the server refused a whole call.
@@ -79,15 +80,16 @@ pub enum CallError {
     /// The script of a queue's hooks does not load.
     #[error("script is refused: {0}")]
     Script(#[from] ScriptError),
-    /// The limit on calls that wait for the queue's hook is reached.
+    /// The producer's part of the calls that wait for the queue's hook is used up. Others are admitted.
     #[error(
-        "{max} calls wait for the hook of queue `{name}`, the limit; try again in a moment, or let the script do less"
+        "{} {} of this producer wait for the hook of queue `{name}`, and its part is {} now; try again in a moment, or let the script do less",
+        used.held, used.what, used.part
     )]
     HookCrowded {
         /// Which queue.
         name: QueueName,
-        /// The limit.
-        max: usize,
+        /// What the producer has there.
+        used: HookPartUsed,
     },
     /// The entry of the runtime configuration is invalid.
     #[error(transparent)]

@@ -16,6 +16,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TENANT: &str = "function on_enqueue(msg) return { fairness_key = msg.headers['tenant'] } end";
 const SPIN: &str = "function on_enqueue(msg) while true do end end";
 
+/// Returns a message whose producer claims this fairness key.
+fn claimed(key: &str) -> NewMessage {
+    let mut message = message(key);
+    message.schedule = FairnessKey::new(key.to_owned()).unwrap().into();
+    message
+}
+
 struct Rig {
     pool: Pool,
     config: watch::Sender<Arc<Entries>>,
@@ -395,14 +402,23 @@ fn nobody_is_asked_for_those_who_do_not_wait_any_more() {
 async fn a_call_whose_caller_is_gone_keeps_its_place_until_its_job_is_over() {
     let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
     let hooks = rig.hooks(1, TENANT);
-    // More than there is room for, so it is alone.
-    let place = hooks.enter(usize::MAX >> 1).await.unwrap();
+    // All places.
+    let mut places = Vec::new();
+    for number in 0.. {
+        let producer = hooks.producer((&claimed(&number.to_string())).into());
+        match futures_util::poll!(std::pin::pin!(hooks.enter(producer, 1))) {
+            Poll::Ready(place) => places.push(place.unwrap()),
+            Poll::Pending => break,
+        }
+    }
+    let place = places.pop().unwrap();
     let job = Job::new(
         hooks.clone(),
         Questions::Enqueue(Arc::new(vec![message("a")])),
         move |_| drop(place),
     );
-    let mut next = std::pin::pin!(hooks.enter(1));
+    let producer = hooks.producer((&claimed("next")).into());
+    let mut next = std::pin::pin!(hooks.enter(producer, 1));
     let waits = futures_util::poll!(next.as_mut());
     assert!(waits.is_pending(), "the job is in the line still");
     rig.pool.submit(job);
@@ -415,14 +431,20 @@ fn there_is_a_bound_on_failures_that_wait_and_the_rest_is_left_to_the_queue() {
     let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
     let source = "function on_failure(msg) return { action = 'retry' } end";
     let hooks = rig.hooks(1, source);
-    let mut places: Vec<_> = std::iter::from_fn(|| hooks.enter_failure()).collect();
-    assert_eq!(places.len(), crate::hooks::queue_hooks::FAILURES_MAX);
+    let key = |name: &str| FairnessKey::new(name.to_owned()).unwrap();
+    let noisy = || hooks.enter_failure(key("noisy"));
+    let mut places: Vec<_> = std::iter::from_fn(noisy).collect();
+    assert_eq!(places.len(), 3_072);
     assert_eq!(hooks.figures(Instant::now())[0].fallbacks, 1);
+    assert!(
+        hooks.enter_failure(key("quiet")).is_some(),
+        "others have room"
+    );
     places.pop();
-    assert!(hooks.enter_failure().is_some(), "one has left");
+    assert!(noisy().is_some(), "one has left");
     let same = rig.hooks_after(1, source, HookFallback::Refuse, Some(&hooks));
-    places.push(same.enter_failure().unwrap());
-    assert!(hooks.enter_failure().is_none(), "those of both count");
+    places.push(same.enter_failure(key("noisy")).unwrap());
+    assert!(noisy().is_none(), "those of both count");
 }
 
 #[test]
@@ -538,7 +560,7 @@ fn a_job_that_was_handed_out_too_early_goes_back_before_later_ones() {
 }
 
 #[test]
-fn the_rest_of_a_job_comes_before_later_ones_of_its_queue() {
+fn the_rest_of_a_job_takes_its_turn_among_the_jobs_of_its_queue() {
     let bench = Bench::new(8);
     let _waits = bench.submit(1, "one");
     let job = bench.take().unwrap();
@@ -546,9 +568,37 @@ fn the_rest_of_a_job_comes_before_later_ones_of_its_queue() {
     bench.submit(2, "other");
     bench.pool.put_down(job);
     let mut taken: Vec<_> = std::iter::from_fn(|| bench.take_name()).collect();
-    assert_eq!(taken.pop().as_deref(), Some("two"));
+    assert_eq!(taken.pop().as_deref(), Some("one"));
     taken.sort();
-    assert_eq!(taken, ["one", "other"]);
+    assert_eq!(taken, ["other", "two"]);
+}
+
+/// The threads of hooks use what other threads leave.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_of_hooks_have_a_lower_priority_than_the_others() {
+    let niceness = |thread: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+        // The fields follow the name in parentheses, and the niceness is the nineteenth.
+        let (_, fields) = stat.rsplit_once(") ")?;
+        fields.split(' ').nth(16)?.parse::<i32>().ok()
+    };
+    let own = niceness("thread-self").unwrap();
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    assert_eq!(rig.keys(&rig.hooks(1, TENANT), &["acme"]), ["acme"]);
+    // Other tests of this process have such threads as well.
+    until(|| {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let threads = threads.filter_map(|it| it.ok()?.file_name().into_string().ok());
+        let lower = threads.filter(|thread| {
+            let name = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm"));
+            let is_worker = |name: &str| name.starts_with("fila-hook-") && !name.contains("watch");
+            name.is_ok_and(|name| is_worker(&name))
+                && niceness(&format!("self/task/{thread}")) == Some((own + 10).min(19))
+        });
+        lower.count() >= 2
+    });
+    assert_eq!(niceness("thread-self"), Some(own));
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Handle {
     /// order. A message that the hook refuses has its [`refusal`](NewMessage::refusal) set.
     ///
     /// # Errors
-    /// If too many calls wait for the hook, or the server stops.
+    /// If the producer's part of the calls that wait for the hook is used up, or the server stops.
     ///
     /// # Cancel safety
     /// If it is dropped before it completes, only the hook's figures have changed.
@@ -46,7 +46,7 @@ impl Handle {
     /// are no verdicts.
     ///
     /// # Errors
-    /// If too many calls wait for the hook, or the server stops.
+    /// If the producer's part of the calls that wait for the hook is used up, or the server stops.
     pub(crate) async fn schedule_again(
         &self,
         queue: &QueueEntry,
@@ -74,10 +74,13 @@ impl Handle {
             return Ok((messages, verdicts));
         }
         let bytes = messages.iter().map(|it| About::from(it).bytes()).sum();
-        let place = hooks.enter(bytes).await.map_err(|crowded| {
+        let Some(first) = messages.first() else {
+            return Ok((messages, Vec::new()));
+        };
+        let producer = hooks.producer(first.into());
+        let place = hooks.enter(producer, bytes).await.map_err(|used| {
             let name = queue.name.clone();
-            let max = crowded.max;
-            CallError::HookCrowded { name, max }
+            CallError::HookCrowded { name, used }
         })?;
         let messages = Arc::new(messages);
         let (done, answers) = oneshot::channel();
