@@ -262,6 +262,8 @@ fn reason(error: &Error) -> String {
             "the fairness key holds its part of the queue's deduplication ids"
         }
         QuotaPool::Keys => "this address holds its part of the queue's fairness keys",
+        QuotaPool::HookCalls => "this producer holds its part of the calls that wait for the hook",
+        QuotaPool::HookKib => "this producer holds its part of the KiB that wait for the hook",
         QuotaPool::Unspecified => return error.to_string(),
     };
     format!("{holds}; the rest is for others: try again later, or let consumers take some")

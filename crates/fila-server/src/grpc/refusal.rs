@@ -7,7 +7,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 use crate::intake::ReceiveError;
-use crate::runtime::{CallError, NameError};
+use crate::runtime::{CallError, HookPool, NameError};
 
 /// The metadata entry that names the code of a refusal.
 pub(crate) const ERROR_METADATA: &str = "fila-error";
@@ -124,7 +124,22 @@ impl From<CallError> for Refusal {
             CallError::TooManyKeySettings { .. } => ErrorCode::TooManyKeySettings,
             CallError::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
             CallError::Script(_) => ErrorCode::InvalidScript,
-            CallError::HookCrowded { .. } => ErrorCode::BufferFull,
+            CallError::HookCrowded { used, .. } => {
+                let pool = match used.pool {
+                    HookPool::Calls => QuotaPool::HookCalls,
+                    HookPool::Kib => QuotaPool::HookKib,
+                };
+                let quota = Quota {
+                    pool: pool.into(),
+                    held: used.held,
+                    part: used.part,
+                    retry_after_ms: super::settings::millis(used.retry_after),
+                };
+                return Self {
+                    quota: Some(quota),
+                    ..Self::new(ErrorCode::QuotaExceeded, error.to_string())
+                };
+            }
             CallError::InvalidConfig(_) => ErrorCode::InvalidConfig,
             CallError::ConfigTooLarge { .. } => ErrorCode::ConfigTooLarge,
             CallError::UnknownConfig(_) => ErrorCode::ConfigNotFound,

@@ -10,9 +10,12 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use drr::Pool;
+use fila_core::Source;
 use fila_store::FairnessKey;
 use foldhash::quality::RandomState;
 use tokio::sync::oneshot;
@@ -23,11 +26,17 @@ const CALLS_MAX: u64 = 4_096;
 /// Calls of one queue that may be with the hook threads at the same time. The others wait for their turn here.
 const PLACES: u64 = 16;
 
+/// The bounds of the time after which a refused producer may come back.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
 /// Who sent a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Producer {
     /// The tenant of its first message, as far as it is known before the hook is called.
     Key(FairnessKey),
+    /// A client that names no tenant.
+    Client(Source),
     /// An operator, who moves dead letters back.
     Operator,
 }
@@ -35,12 +44,32 @@ pub(crate) enum Producer {
 /// A producer has as many calls or bytes at the hook as it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookPartUsed {
-    /// `calls` or `KiB`.
-    pub what: &'static str,
+    /// The pool.
+    pub pool: HookPool,
     /// How many of them the producer has.
     pub held: u64,
     /// How many it may have.
     pub part: u64,
+    /// When the hook has probably answered them.
+    pub retry_after: Duration,
+}
+
+/// A pool that the producers of a queue with a hook share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookPool {
+    /// The calls that wait for the hook or run.
+    Calls,
+    /// The KiB of these calls.
+    Kib,
+}
+
+impl fmt::Display for HookPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Calls => "calls",
+            Self::Kib => "KiB",
+        })
+    }
 }
 
 /// The calls of one queue.
@@ -100,7 +129,7 @@ impl CallLine {
         }
     }
 
-    /// Waits for the turn of a call with this many bytes of messages.
+    /// Waits for the turn of a call with this many bytes of messages. At this pace the hook answers one call.
     ///
     /// # Errors
     /// If the producer's part of the calls or of their bytes is used up.
@@ -111,8 +140,9 @@ impl CallLine {
         self: &Arc<Self>,
         producer: Producer,
         bytes: usize,
+        pace: Duration,
     ) -> Result<CallPermit, HookPartUsed> {
-        let mut call = self.admit(producer, bytes)?;
+        let mut call = self.admit(producer, bytes, pace)?;
         let turn = self.wait(&mut call);
         let place = turn.await.expect("a call in the line keeps its sender");
         call.number = None;
@@ -147,6 +177,7 @@ impl CallLine {
         self: &Arc<Self>,
         producer: Producer,
         bytes: usize,
+        pace: Duration,
     ) -> Result<Call, HookPartUsed> {
         let kib = 1 + (bytes as u64 >> 10);
         // A call that is larger than the bound must find room one day.
@@ -155,14 +186,20 @@ impl CallLine {
         let all = state.all;
         let held = state.producers.get(&producer).copied().unwrap_or_default();
         let pools = [
-            ("calls", CALLS_MAX, all.calls, held.calls, 1),
-            ("KiB", self.kib_max, all.kib, held.kib, kib),
+            (HookPool::Calls, CALLS_MAX, all.calls, held.calls, 1),
+            (HookPool::Kib, self.kib_max, all.kib, held.kib, kib),
         ];
-        for (what, capacity, used, held, more) in pools {
+        let calls = u32::try_from(held.calls).unwrap_or(u32::MAX);
+        let retry_after = pace.saturating_mul(calls);
+        for (shared, capacity, used, held, more) in pools {
             let pool = Pool { capacity, used };
             if !pool.admits(held, more) {
-                let part = pool.part().min(held + pool.free());
-                return Err(HookPartUsed { what, held, part });
+                return Err(HookPartUsed {
+                    pool: shared,
+                    held,
+                    part: pool.part().min(held + pool.free()),
+                    retry_after: retry_after.clamp(RETRY_MIN, RETRY_MAX),
+                });
             }
         }
         let more = Held {
@@ -301,6 +338,8 @@ mod tests {
 
     use super::*;
 
+    const MS: Duration = Duration::from_millis(1);
+
     fn of(name: &str) -> Producer {
         Producer::Key(FairnessKey::new(name.to_owned()).unwrap())
     }
@@ -314,16 +353,17 @@ mod tests {
         let line = line();
         let mut calls = Vec::new();
         let refused = loop {
-            match line.admit(of("noisy"), 0) {
+            match line.admit(of("noisy"), 0, MS) {
                 Ok(call) => calls.push(call),
                 Err(refused) => break refused,
             }
         };
         assert_eq!(calls.len(), 3_072);
-        assert_eq!((refused.what, refused.held), ("calls", 3_072));
+        assert_eq!((refused.pool, refused.held), (HookPool::Calls, 3_072));
         assert!(refused.part <= 3_072, "{refused:?}");
+        assert_eq!(refused.retry_after, 3_072 * MS);
         let quiet: Vec<Call> = (0..100)
-            .map(|_| line.admit(of("quiet"), 0).unwrap())
+            .map(|_| line.admit(of("quiet"), 0, MS).unwrap())
             .collect();
         drop(quiet);
         drop(calls);
@@ -335,11 +375,11 @@ mod tests {
     #[test]
     fn bytes_have_parts_and_a_call_beyond_the_bound_is_possible() {
         let line = Arc::new(CallLine::new(1_024));
-        let huge = line.admit(of("noisy"), usize::MAX).unwrap();
-        let more = line.admit(of("noisy"), 400 << 10).unwrap();
-        let refused = line.admit(of("noisy"), 100 << 10).unwrap_err();
-        assert_eq!((refused.what, refused.held), ("KiB", 512 + 401));
-        let quiet = line.admit(of("quiet"), 100 << 10).unwrap();
+        let huge = line.admit(of("noisy"), usize::MAX, MS).unwrap();
+        let more = line.admit(of("noisy"), 400 << 10, MS).unwrap();
+        let refused = line.admit(of("noisy"), 100 << 10, MS).unwrap_err();
+        assert_eq!((refused.pool, refused.held), (HookPool::Kib, 512 + 401));
+        let quiet = line.admit(of("quiet"), 100 << 10, MS).unwrap();
         drop((huge, more, quiet));
         assert_eq!(line.state().all.kib, 0);
     }
@@ -348,7 +388,7 @@ mod tests {
     fn producers_take_turns_however_many_calls_they_have() {
         let line = line();
         let mut noisy: Vec<_> = (0..100)
-            .map(|_| Box::pin(line.enter(of("noisy"), 0)))
+            .map(|_| Box::pin(line.enter(of("noisy"), 0, MS)))
             .collect();
         let mut entered: Vec<CallPermit> = Vec::new();
         for call in &mut noisy {
@@ -356,15 +396,15 @@ mod tests {
         }
         assert_eq!(entered.len() as u64, PLACES * 3 / 4);
         // Places are left for others, and they need not wait.
-        let quiet = line.enter(of("quiet"), 0).now_or_never();
+        let quiet = line.enter(of("quiet"), 0, MS).now_or_never();
         drop(quiet.expect("there is a place").unwrap());
         // When all places are taken, the quiet producer has the next turn but one.
         let others: Vec<CallPermit> = (0..16)
-            .filter_map(|other| line.enter(of(&format!("{other}")), 0).now_or_never())
+            .filter_map(|other| line.enter(of(&format!("{other}")), 0, MS).now_or_never())
             .map(Result::unwrap)
             .collect();
         assert_eq!(entered.len() + others.len(), PLACES as usize);
-        let mut quiet = Box::pin(line.enter(of("quiet"), 0));
+        let mut quiet = Box::pin(line.enter(of("quiet"), 0, MS));
         assert!(quiet.as_mut().now_or_never().is_none());
         for _ in 0..2 {
             entered.pop();
@@ -378,7 +418,7 @@ mod tests {
         let mut permits = Vec::new();
         let mut waiting = Vec::new();
         for number in 0..100 {
-            let mut call = Box::pin(line.enter(of(&format!("{}", number % 7)), 0));
+            let mut call = Box::pin(line.enter(of(&format!("{}", number % 7)), 0, MS));
             match call.as_mut().now_or_never() {
                 Some(permit) => permits.push(permit.unwrap()),
                 None => waiting.push(call),
@@ -389,8 +429,8 @@ mod tests {
         assert_eq!(line.state().turns.len(), 0);
         assert_eq!(line.state().waiting.len(), 0);
         // A place whose call gives up at this moment goes to the next call.
-        let mut late = Box::pin(line.enter(of("late"), 0));
-        let mut later = Box::pin(line.enter(of("later"), 0));
+        let mut late = Box::pin(line.enter(of("late"), 0, MS));
+        let mut later = Box::pin(line.enter(of("later"), 0, MS));
         assert!(late.as_mut().now_or_never().is_none());
         assert!(later.as_mut().now_or_never().is_none());
         permits.pop();

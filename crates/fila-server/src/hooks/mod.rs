@@ -31,7 +31,7 @@ mod stats;
 mod thread_priority;
 mod verdict;
 
-pub use call_line::HookPartUsed;
+pub use call_line::{HookPartUsed, HookPool};
 pub(crate) use job::{Answer, Job, Questions};
 pub(crate) use pool::Pool;
 pub(crate) use queue_hooks::{HookSettings, Program, QueueHooks};

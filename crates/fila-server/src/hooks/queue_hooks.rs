@@ -260,13 +260,18 @@ impl QueueHooks {
         producer: Producer,
         bytes: usize,
     ) -> Result<CallPermit, HookPartUsed> {
-        self.permits.calls.enter(producer, bytes).await
+        let pace = self.records.on_enqueue.pace();
+        self.permits.calls.enter(producer, bytes, pace).await
     }
 
     /// Returns the permit of a failure of a fairness key; `None` if too many of that key wait. Then the queue decides
     /// without the hook, and the failure counts as a fallback.
     pub(crate) fn enter_failure(&self, key: FairnessKey) -> Option<Call> {
-        let permit = self.permits.failures.admit(Producer::Key(key), 0).ok();
+        let permit = self
+            .permits
+            .failures
+            .admit(Producer::Key(key), 0, Duration::ZERO)
+            .ok();
         if permit.is_none() {
             self.records.on_failure.stood_in_for(1);
         }
@@ -274,12 +279,18 @@ impl QueueHooks {
     }
 
     /// Returns who sent a message: the tenant that the hook named for such a message, else the one that its producer
-    /// names.
+    /// names, else the client.
     pub(crate) fn producer(&self, message: About<'_>) -> Producer {
         match message.own {
             OwnSchedule::Claimed(key) => {
                 let known = self.records.last_good.find_key_of(message.headers);
-                Producer::Key(known.unwrap_or_else(|| key.clone()))
+                match (known, message.source) {
+                    (Some(known), _) => Producer::Key(known),
+                    (None, Some(source)) if *key == FairnessKey::default() => {
+                        Producer::Client(source)
+                    }
+                    (None, _) => Producer::Key(key.clone()),
+                }
             }
             OwnSchedule::Decided(_) => Producer::Operator,
         }

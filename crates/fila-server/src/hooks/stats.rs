@@ -163,6 +163,14 @@ impl HookStats {
         })
     }
 
+    /// Returns the mean duration of a call.
+    pub(super) fn pace(&self) -> Duration {
+        self.with(|state| {
+            let calls = u32::try_from(state.totals.calls).unwrap_or(u32::MAX);
+            state.totals.busy.checked_div(calls).unwrap_or_default()
+        })
+    }
+
     pub(super) fn read(&self, name: &'static str, now: Instant) -> HookFigures {
         self.with(|state| HookFigures {
             name,

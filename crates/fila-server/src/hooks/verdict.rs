@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fila_core::NewMessage;
+use fila_core::{NewMessage, Source};
 use fila_store::{FairnessKey, Payload, Schedule, Sizes, StoredMessage};
 
 /// The answer of `on_enqueue`, or of the fallback, about a message.
@@ -33,6 +33,8 @@ pub(crate) struct About<'a> {
     pub(crate) headers: &'a [(String, String)],
     pub(crate) sizes: Sizes,
     pub(crate) own: OwnSchedule<'a>,
+    /// The client that sends it, if that is known.
+    pub(crate) source: Option<Source>,
 }
 
 /// How a message is scheduled if its hook gives no answer, and never gave one for such a message.
@@ -66,6 +68,7 @@ impl<'a> From<&'a NewMessage> for About<'a> {
             headers: message.payload.headers(),
             sizes: message.payload.sizes(),
             own: OwnSchedule::Claimed(&message.schedule.fairness_key),
+            source: message.source,
         }
     }
 }
@@ -84,6 +87,7 @@ impl<'a> From<&'a StoredMessage> for About<'a> {
             headers: message.payload.as_ref().map_or(&[], Payload::headers),
             sizes: message.meta.sizes,
             own: OwnSchedule::Decided(&message.meta.schedule),
+            source: None,
         }
     }
 }

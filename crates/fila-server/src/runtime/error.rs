@@ -82,8 +82,8 @@ pub enum CallError {
     Script(#[from] ScriptError),
     /// The producer's part of the calls that wait for the queue's hook is used up. Others are admitted.
     #[error(
-        "{} {} of this producer wait for the hook of queue `{name}`, and its part is {} now; try again in a moment, or let the script do less",
-        used.held, used.what, used.part
+        "{} {} of this producer wait for the hook of queue `{name}`, and its part is {} now; try again in {:?}, or let the script do less",
+        used.held, used.pool, used.part, used.retry_after
     )]
     HookCrowded {
         /// Which queue.

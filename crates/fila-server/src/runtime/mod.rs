@@ -29,7 +29,7 @@ mod status;
 mod store;
 mod threads;
 
-pub use crate::hooks::{HookFigures, HookPartUsed, HookState};
+pub use crate::hooks::{HookFigures, HookPartUsed, HookPool, HookState};
 pub use calls::consumer::{Consumer, Outgoing};
 pub use calls::handle::{Handle, Info};
 pub use calls::peek::{PeekQuery, Peeked, PeekedMessage};
