@@ -82,7 +82,6 @@ mod tests {
             fairness_key: FairnessKey::new("a").unwrap(),
             payload: Payload::new(Vec::new(), vec![0; bytes]).unwrap(),
             attempt: 1,
-            lost: 0,
             weight: 1,
             enqueued_at: Timestamp::from_millis(0),
             lease_time: Duration::from_secs(1),
