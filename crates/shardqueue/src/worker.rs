@@ -42,7 +42,12 @@ pub(crate) struct Worker {
     now: Timestamp,
     /// How long the last attempt took, until it has been reported.
     took: Option<Duration>,
+    /// How long attempts took since the worker has given way to other tasks.
+    busy: Duration,
 }
+
+/// How long a worker runs jobs that never wait before it gives way to other tasks of its thread.
+const BUSY_MAX: Duration = Duration::from_millis(1);
 
 impl Worker {
     /// Makes the worker of a shard. To be called within the runtime that it is to run on.
@@ -56,6 +61,7 @@ impl Worker {
             attempt: None,
             report: None,
             took: None,
+            busy: Duration::ZERO,
         }
     }
 
@@ -63,6 +69,7 @@ impl Worker {
     ///
     /// All state is in `self`, so that the futures awaited here are a pointer each and cost nothing to make.
     pub(crate) async fn work(mut self) {
+        self.now = self.shard.now(); // it may begin long after it was made
         loop {
             let mut is_first_look = true;
             match poll_fn(|cx| self.poll_task(cx, &mut is_first_look)).await {
@@ -71,7 +78,7 @@ impl Worker {
                         let result = poll_fn(|cx| self.poll_attempt(cx)).await;
                         self.attempt_ended(result);
                     }
-                    consume_budget().await;
+                    self.give_way().await;
                 }
                 Task::Next(Next::GiveUp(lease)) => {
                     self.current = Some(lease.place);
@@ -87,6 +94,17 @@ impl Worker {
                 Task::Next(Next::Ended) => return,
             }
         }
+    }
+
+    /// Gives way to other tasks of the thread, after many jobs or after long ones. The tasks that the worker has woken,
+    /// such as those that wait for a handle, may be bound to its thread.
+    async fn give_way(&mut self) {
+        self.busy += self.took.unwrap_or_default();
+        if self.busy < BUSY_MAX {
+            return consume_budget().await;
+        }
+        self.busy = Duration::ZERO;
+        tokio::task::yield_now().await;
     }
 
     /// Reports the last job, and waits for the next.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use shardqueue::{Config, Job, JobContext, JobError, JobOptions, Priority, ShardExecutor};
 
@@ -263,6 +264,25 @@ async fn an_endless_row_of_jobs_does_not_starve_other_tasks() {
         "{ran} jobs ran before another key"
     );
     executor.stop().await;
+}
+
+#[tokio::test]
+async fn jobs_that_keep_their_thread_busy_let_other_tasks_run_in_between() {
+    let executor = one_shard(Config::default());
+    for _ in 0..50 {
+        let job = |_| {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < Duration::from_millis(2) {
+                std::hint::spin_loop();
+            }
+            std::future::ready(())
+        };
+        executor.try_submit("busy", job).unwrap();
+    }
+    tokio::task::yield_now().await; // the worker's turn
+    let ran = executor.stats().ran;
+    assert!(ran <= 1, "{ran} jobs ran before this task");
+    executor.close();
 }
 
 #[tokio::test(start_paused = true)]
