@@ -4,14 +4,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use shardqueue::{Config, JobError, ShardExecutor};
+use shardqueue::{Config, JobError, Permanent, ShardExecutor};
 use tokio::runtime::Builder;
 
 use super::{Attack, Beside, QUIET, QUIET_WORK, QuietView, spin};
 
+/// How the noisy key's jobs fail.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failure {
+    /// They are attempted again, with the default backoff.
+    Retried,
+    /// They are not attempted again, so the next one runs at once.
+    Permanent,
+}
+
 /// The executor under test, and the one that is flooded in its place.
 struct ExecutorSide {
     attack: Attack,
+    failure: Failure,
     target: ShardExecutor,
     decoy: ShardExecutor,
     is_over: AtomicBool,
@@ -19,20 +29,30 @@ struct ExecutorSide {
     waits: Mutex<Vec<Duration>>,
 }
 
-pub(super) fn measure(attack: Attack, beside: Beside, time: Duration) -> QuietView {
+pub(super) fn measure(
+    failure: Failure,
+    attack: Attack,
+    beside: Beside,
+    time: Duration,
+) -> QuietView {
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_time()
         .build()
         .expect("a runtime");
-    let view = runtime.block_on(measured(attack, beside, time));
+    let view = runtime.block_on(measured((attack, failure), beside, time));
     runtime.shutdown_background();
     view
 }
 
-async fn measured(attack: Attack, beside: Beside, time: Duration) -> QuietView {
+async fn measured(
+    (attack, failure): (Attack, Failure),
+    beside: Beside,
+    time: Duration,
+) -> QuietView {
     let side = Arc::new(ExecutorSide {
         attack,
+        failure,
         target: executor(),
         decoy: executor(),
         is_over: AtomicBool::new(false),
@@ -77,13 +97,16 @@ impl ExecutorSide {
             Beside::Flood => &self.target,
             Beside::Neighbour => &self.decoy,
         };
-        let work = self.attack.work;
+        let (work, failure) = (self.attack.work, self.failure);
         let (pause, burst) = self.attack.pace();
         while !self.is_over() {
             for _ in 0..burst {
                 let job = move |_| {
                     spin(work);
-                    std::future::ready(Err::<(), JobError>("down".into()))
+                    std::future::ready(Err::<(), JobError>(match failure {
+                        Failure::Retried => "down".into(),
+                        Failure::Permanent => Permanent::new("refused").into(),
+                    }))
                 };
                 drop(victim.try_submit("noisy", job)); // most are refused
             }
@@ -106,13 +129,14 @@ impl ExecutorSide {
     async fn trickle(self: &Arc<Self>, time: Duration) {
         let begin = Instant::now();
         let mut jobs = Vec::new();
-        for key in (0..QUIET).cycle() {
+        for number in 0.. {
+            let key = u64::from(number) % QUIET;
             if begin.elapsed() > time {
                 break;
             }
             let is_warm = begin.elapsed() > time / 10;
             jobs.push(tokio::spawn(Arc::clone(self).run_quiet(key, is_warm)));
-            tokio::time::sleep(self.attack.quiet_pause()).await;
+            tokio::time::sleep(self.attack.quiet_pause(number)).await;
         }
         for job in jobs {
             let _ = job.await;
@@ -120,16 +144,20 @@ impl ExecutorSide {
     }
 
     async fn run_quiet(self: Arc<Self>, key: u64, is_warm: bool) {
-        let begin = Instant::now();
-        let job = |_| async { spin(QUIET_WORK) };
+        let (begin, noted) = (Instant::now(), Arc::clone(&self));
+        let job = move |_| {
+            noted.note(is_warm.then(|| begin.elapsed()));
+            async { spin(QUIET_WORK) }
+        };
         let Ok(handle) = self.target.submit(format!("quiet {key}"), job).await else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return;
         };
         let _ = handle.await;
-        if is_warm {
-            let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-            waits.push(begin.elapsed());
-        }
+    }
+
+    fn note(&self, wait: Option<Duration>) {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.extend(wait);
     }
 }

@@ -99,14 +99,16 @@ impl SchedulerSide {
 
     /// Sends for the quiet tenants.
     fn trickle(&self) {
-        let mut tenants = (0..QUIET).cycle();
-        while !self.is_over() {
-            let tenant = tenants.next().unwrap_or(0);
+        for number in 0.. {
+            if self.is_over() {
+                break;
+            }
+            let tenant = u64::from(number) % QUIET;
             let task = Task::new(Instant::now());
             let submitted = self.target.submit(TenantKey::from(tenant), task);
             let refused = u64::from(submitted.is_err());
             self.refused.fetch_add(refused, Ordering::Relaxed);
-            thread::sleep(self.attack.quiet_pause());
+            thread::sleep(self.attack.quiet_pause(number));
         }
     }
 
