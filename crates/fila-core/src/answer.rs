@@ -285,6 +285,11 @@ pub enum EnqueueError {
         /// The limit.
         max: usize,
     },
+    /// The disk of the store is full.
+    #[error(
+        "the server's disk is full; consume messages, which makes room, or free some of the disk"
+    )]
+    StorageFull,
     /// The queue's hook failed, and the queue accepts no message without its answer.
     #[error(
         "the queue refuses messages that its hook gives no answer for: {error}; mend the script, or change the queue's \

@@ -59,6 +59,8 @@ pub struct Broker<T: Tickets> {
     spare: Vec<Batch>,
     /// Why the broker stores nothing any more, after a failed write.
     failure: Option<Refused>,
+    /// Whether the store has no room for more messages.
+    is_storage_full: bool,
     now: Timestamp,
 }
 
@@ -108,6 +110,7 @@ impl<T: Tickets> Broker<T> {
             dead_letters: Vec::new(),
             spare: Vec::new(),
             failure: None,
+            is_storage_full: false,
             now: Timestamp::from_millis(0),
         }
     }
@@ -177,7 +180,7 @@ impl<T: Tickets> Broker<T> {
     /// Adds a consumer to a queue.
     ///
     /// # Errors
-    /// If there is no such queue, or the broker has as many consumers as its limit.
+    /// If there is no such queue, a write has failed, or the broker has as many consumers as its limit.
     pub fn subscribe(
         &mut self,
         now: Timestamp,
@@ -186,7 +189,7 @@ impl<T: Tickets> Broker<T> {
         demand: Demand,
     ) -> Result<(), Refused> {
         self.advance(now);
-        let number = self.find(queue)?;
+        let number = self.find_writable(queue)?;
         let limits = &self.settings.limits;
         if self.consumers.len() >= limits.consumers {
             let max = limits.consumers;
@@ -203,6 +206,12 @@ impl<T: Tickets> Broker<T> {
         self.consumers.insert(consumer, entry);
         self.touch(number);
         Ok(())
+    }
+
+    /// Says whether the store has no room for more messages. Until it has, the broker refuses new messages and keeps dead
+    /// letters where they are; it goes on delivering, and removes what is acknowledged.
+    pub fn set_storage_full(&mut self, is_full: bool) {
+        self.is_storage_full = is_full;
     }
 
     /// Takes the decision on a failed delivery. Ignored if the failure is decided already, or gone.
@@ -423,7 +432,9 @@ impl<T: Tickets> Broker<T> {
         if let Some(alarm) = entry.alarm {
             self.alarms.remove(&(alarm, number));
         }
-        entry.queue.dismiss_all(&mut self.effects);
+        entry
+            .queue
+            .dismiss_all(&mut self.effects, Dismissal::QueueGone);
         for (consumer, _) in &self.effects.dismissed {
             self.consumers.remove(consumer);
         }
@@ -492,6 +503,7 @@ impl<T: Tickets> Broker<T> {
             effects: &mut self.effects,
             throttles: &mut self.throttles,
             buffered: &mut self.buffered,
+            is_storage_full: self.is_storage_full,
             room: OPERATIONS_MAX.saturating_sub(self.collecting.operations),
             adopted: &mut self.collecting.adopted,
             dead_letters: &mut self.dead_letters,

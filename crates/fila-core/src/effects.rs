@@ -115,6 +115,8 @@ pub struct FailureToken {
 pub enum Dismissal {
     /// Its queue was deleted.
     QueueGone,
+    /// A write has failed, so the broker delivers nothing more.
+    StoreFailed,
     /// It was drained, and has settled all its deliveries.
     Drained,
 }

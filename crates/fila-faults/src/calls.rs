@@ -121,6 +121,7 @@ pub(crate) fn open(directory: RawFd, path: &CStr, flags: c_int, mode: mode_t) ->
     } else {
         watch.opened(&full, stat.inode);
         if let (true, Some(node)) = (flags & libc::O_TRUNC != 0, watch.known(stat.inode)) {
+            watch.cut_off(node, 0);
             watch.record(Op::SetLen { node, len: 0 });
         }
     }
@@ -141,16 +142,16 @@ pub(crate) fn write(fd: RawFd, data: &[u8], at: Option<i64>) -> isize {
         drop(registry); // It may be a pipe, whose reader waits for us.
         return forward(data);
     };
-    let admitted = watch.admit(data.len());
-    if admitted == 0 && !data.is_empty() {
-        return kernel::fail(libc::ENOSPC) as isize;
-    }
     let flags = kernel::flags(fd);
     let offset = match at {
         _ if flags & libc::O_APPEND != 0 => kernel::fstat(fd).map(|stat| stat.len),
         Some(offset) => u64::try_from(offset).ok(),
         None => kernel::position(fd),
     };
+    let admitted = watch.admit(node, offset.unwrap_or_default(), data.len());
+    if admitted == 0 && !data.is_empty() {
+        return kernel::fail(libc::ENOSPC) as isize;
+    }
     let written = forward(&data[..admitted]);
     let (Some(offset), Ok(len)) = (offset, usize::try_from(written)) else {
         return written;
@@ -217,9 +218,18 @@ pub(crate) fn set_len(fd: RawFd, len: i64) -> c_int {
     let mut registry = registry();
     let done = kernel::ftruncate(fd, len);
     if let (0, Some((watch, node)), Ok(len)) = (done, registry.of_file(fd), u64::try_from(len)) {
+        watch.cut_off(node, len);
         watch.record(Op::SetLen { node, len });
     }
     done
+}
+
+/// Returns how much room there is on the disk of a watched file; none if nothing is said about it.
+pub(crate) fn room(fd: RawFd) -> Option<u64> {
+    if idle() {
+        return None;
+    }
+    registry().of_file(fd)?.0.faults.room
 }
 
 pub(crate) fn allocate(fd: RawFd, mode: c_int, offset: i64, len: i64) -> c_int {
@@ -227,9 +237,10 @@ pub(crate) fn allocate(fd: RawFd, mode: c_int, offset: i64, len: i64) -> c_int {
         return kernel::fallocate(fd, mode, offset, len);
     }
     let mut registry = registry();
+    let end = u64::try_from(offset.saturating_add(len)).unwrap_or_default();
     if registry
         .of_file(fd)
-        .is_some_and(|(watch, _)| watch.is_full())
+        .is_some_and(|(watch, node)| !watch.allocate(node, end))
     {
         return kernel::fail(libc::ENOSPC);
     }
@@ -282,6 +293,7 @@ pub(crate) fn mkdir(directory: RawFd, path: &CStr, mode: mode_t) -> c_int {
     let mut registry = registry();
     if let Some(watch) = registry.of_path(&full)
         && watch.is_full()
+        && kernel::lstat(&full).is_none()
     {
         return kernel::fail(libc::ENOSPC);
     }

@@ -50,6 +50,28 @@ pub(crate) fn fallocate(fd: RawFd, mode: c_int, offset: i64, len: i64) -> c_int 
     unsafe { libc::syscall(libc::SYS_fallocate, fd, mode, offset, len) as c_int }
 }
 
+/// Asks about the file system of an open file.
+pub(crate) fn statvfs(fd: RawFd) -> Option<libc::statvfs64> {
+    // SAFETY: both structures of zeros are valid, and live until they have been filled.
+    unsafe {
+        let mut found: libc::statfs64 = std::mem::zeroed();
+        if libc::syscall(libc::SYS_fstatfs, fd, &raw mut found) != 0 {
+            return None;
+        }
+        let mut answer: libc::statvfs64 = std::mem::zeroed();
+        answer.f_bsize = found.f_bsize.unsigned_abs();
+        answer.f_frsize = found.f_frsize.unsigned_abs();
+        answer.f_blocks = found.f_blocks;
+        answer.f_bfree = found.f_bfree;
+        answer.f_bavail = found.f_bavail;
+        answer.f_files = found.f_files;
+        answer.f_ffree = found.f_ffree;
+        answer.f_favail = found.f_ffree;
+        answer.f_namemax = found.f_namelen.unsigned_abs();
+        Some(answer)
+    }
+}
+
 /// Renames.
 pub(crate) fn renameat(from: (RawFd, &CStr), to: (RawFd, &CStr), flags: libc::c_uint) -> c_int {
     let (from_at, from) = (from.0, from.1.as_ptr());

@@ -145,6 +145,21 @@ symbols! {
         }
     }
 
+    fn [fstatvfs, fstatvfs64] (fd: c_int, answer: *mut libc::statvfs64) -> c_int {
+        let Some(mut found) = kernel::statvfs(fd) else {
+            return -1;
+        };
+        if let Some(room) = calls::room(fd) {
+            found.f_frsize = 1;
+            found.f_blocks = u64::from(u32::MAX).max(room);
+            found.f_bfree = room;
+            found.f_bavail = room;
+        }
+        // SAFETY: as for the C library, there is a place for the answer.
+        unsafe { answer.write(found) };
+        0
+    }
+
     fn [rename] (from: *const c_char, to: *const c_char) -> c_int {
         // SAFETY: passed on.
         let (from, to) = unsafe { (path(from), path(to)) };

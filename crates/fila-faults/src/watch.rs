@@ -72,9 +72,15 @@ impl Watch {
         calls::with(self.id, |watched| watched.faults.unreadable = unreadable);
     }
 
-    /// Sets how many more bytes can be written before the disk is full; none for as many as there are.
+    /// Sets by how many bytes files can grow before the disk is full; none for as many as there are. Files that are removed
+    /// or cut off make room again.
     pub fn set_room(&self, room: Option<u64>) {
         calls::with(self.id, |watched| watched.faults.room = room);
+    }
+
+    /// Returns how much room there is, if it was set.
+    pub fn room(&self) -> Option<u64> {
+        calls::with(self.id, |watched| watched.faults.room)?
     }
 
     /// Makes syncs wait until what is returned is dropped.

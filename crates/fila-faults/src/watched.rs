@@ -15,7 +15,7 @@ use crate::recording::{Content, Node, NodeId, Op, Place, ROOT, Recording};
 pub(crate) struct Faults {
     /// Syncs that still succeed before one fails.
     pub(crate) syncs_left: Option<u64>,
-    /// Bytes that can still be written before the disk is full.
+    /// Bytes by which files can still grow before the disk is full. Files that are removed or cut off give theirs back.
     pub(crate) room: Option<u64>,
     /// Whether reads fail.
     pub(crate) unreadable: bool,
@@ -29,6 +29,8 @@ pub(crate) struct Watched {
     /// The names that there are now.
     live: BTreeMap<Place, NodeId>,
     inodes: HashMap<Inode, NodeId>,
+    /// How many bytes each file has on the disk.
+    allocated: HashMap<NodeId, u64>,
     /// Whether the bytes are kept, too.
     records: bool,
     pub(crate) recording: Recording,
@@ -41,6 +43,7 @@ impl Watched {
         let mut watched = Self {
             live: BTreeMap::new(),
             inodes: HashMap::new(),
+            allocated: HashMap::new(),
             records,
             recording: Recording::default(),
             faults: Faults::default(),
@@ -79,6 +82,9 @@ impl Watched {
                 Node::File(Content::default())
             };
             let node = self.node(node, stat.inode);
+            if !stat.is_directory {
+                self.allocated.insert(node, stat.len);
+            }
             self.live.insert((directory, entry.file_name()), node);
             if stat.is_directory {
                 self.read(node, &path)?;
@@ -187,6 +193,7 @@ impl Watched {
     fn lost_a_name(&mut self, node: NodeId) {
         if !self.live.values().any(|named| *named == node) {
             self.inodes.retain(|_, known| *known != node);
+            self.cut_off(node, 0);
         }
     }
 
@@ -268,15 +275,45 @@ impl Watched {
         }
     }
 
-    /// Returns how many of `bytes` bytes can be written now, and takes them from the room there is.
-    pub(crate) fn admit(&mut self, bytes: usize) -> usize {
-        match &mut self.faults.room {
-            None => bytes,
+    /// Returns how many of `bytes` bytes can be written at this offset of a file, and takes the room for those by which
+    /// the file grows.
+    pub(crate) fn admit(&mut self, node: NodeId, offset: u64, bytes: usize) -> usize {
+        let allocated = self.allocated.entry(node).or_default();
+        let end = offset + bytes as u64;
+        let growth = end.saturating_sub(*allocated);
+        let missing = match &mut self.faults.room {
+            None => 0,
             Some(room) => {
-                let admitted = bytes.min(crate::recording::index(*room));
-                *room -= admitted as u64;
-                admitted
+                let missing = growth.saturating_sub(*room);
+                *room -= growth - missing;
+                missing
             }
+        };
+        *allocated = (*allocated).max(end - missing);
+        bytes - crate::recording::index(missing).min(bytes)
+    }
+
+    /// Takes the room for a file of this length, all of it or none. Returns whether there is enough.
+    pub(crate) fn allocate(&mut self, node: NodeId, len: u64) -> bool {
+        let allocated = self.allocated.entry(node).or_default();
+        let growth = len.saturating_sub(*allocated);
+        if let Some(room) = &mut self.faults.room {
+            if growth > *room {
+                return false;
+            }
+            *room -= growth;
+        }
+        *allocated += growth;
+        true
+    }
+
+    /// Gives back the room of a file that is cut off.
+    pub(crate) fn cut_off(&mut self, node: NodeId, len: u64) {
+        let allocated = self.allocated.entry(node).or_default();
+        let freed = allocated.saturating_sub(len);
+        *allocated -= freed;
+        if let Some(room) = &mut self.faults.room {
+            *room += freed;
         }
     }
 

@@ -154,51 +154,6 @@ fn whichever_sync_fails_nothing_confirmed_is_lost() {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_loses_nothing_and_is_forgotten_once_there_is_room() {
-    // Room for a part of the first commit, for some commits, and for enough that the engine also flushes tables.
-    for room in [100, 70_000, 500_000, 3_000_000] {
-        let (_place, watch) = watched();
-        let (store, shard) = open(&watch);
-        let first = put(&shard, 1, 9_000).unwrap();
-        watch.set_room(Some(room));
-        let mut confirmed = vec![first];
-        let failure = (2..1_000).find_map(|n| match put(&shard, n, 9_000) {
-            Ok(id) => {
-                confirmed.push(id);
-                None
-            }
-            Err(failure) => Some(failure),
-        });
-        let failure = failure.expect("the disk is full at last");
-        // If it is a table that cannot be filed, nothing of the commit has been written.
-        let clear = matches!(
-            failure,
-            CommitError::Unknown(_) | CommitError::Rejected(Rejected::Poisoned)
-        );
-        assert!(clear, "{failure:?}");
-        assert_poisoned(&store, &shard);
-        assert_eq!(found(&shard, 9_000), confirmed);
-        drop((store, shard));
-        let refused = cuts::open(watch.root()).map(drop);
-        if let Err(refused) = refused {
-            // `Poisoned` if a thread of the database's own has met the full disk first.
-            let said = format!("{refused:?}");
-            let is_clear = said.contains("StorageFull") || said.contains("Poisoned");
-            assert!(is_clear, "{said}");
-        }
-        watch.set_room(None);
-        let (_store, shard) = open(&watch);
-        let after = found(&shard, 9_000);
-        assert_eq!(after[..confirmed.len()], confirmed);
-        assert!(
-            after.len() <= confirmed.len() + 1,
-            "at most the unknown one"
-        );
-        put(&shard, 2_000, 9_000).unwrap();
-    }
-}
-
-#[test]
 fn a_commit_is_confirmed_and_seen_when_its_sync_has_returned_and_the_next_one_waits() {
     let (_place, watch) = watched();
     let (_store, shard) = open(&watch);

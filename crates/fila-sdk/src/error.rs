@@ -173,6 +173,7 @@ impl Refusal {
                 | ErrorCode::QueueFull
                 | ErrorCode::KeyFull
                 | ErrorCode::QuotaExceeded
+                | ErrorCode::StorageFull
                 | ErrorCode::TooManyConsumers
                 | ErrorCode::TooManyDeduplicationIds
                 | ErrorCode::TooManyDelayed

@@ -86,6 +86,7 @@ struct ServerView {
 
 const SERVER: &[Figure<ServerView>] = figures! {
     Gauge "fila_ready", "1 if the server can be used, else 0", |s| s.info.state == State::Ready;
+    Gauge "fila_store_full", "1 if the disk is full and new messages are refused, else 0", |s| s.info.is_full;
     Gauge "fila_queues", "Queues", |s| s.info.queues;
     Gauge "fila_consumers", "Consumers of all queues", |s| s.info.consumers;
     Gauge "fila_memory_used" Bytes, "Messages in memory", |s| s.info.memory_used;
@@ -114,7 +115,7 @@ type StoreView = (Health, State);
 
 const STORE: &[Figure<StoreView>] = figures! {
     Gauge "fila_store_writable", "1 if the store takes writes, else 0",
-        |s| s.0.writes == Writes::Taken && s.1 != State::Failed;
+        |s| s.0.writes != Writes::Poisoned && s.1 != State::Failed;
     Gauge "fila_store_size" Bytes, "Size of the store on the disk", |s| s.0.bytes;
     Gauge "fila_store_journals", "Journals that are not flushed yet; more than a handful means that the disk fills",
         |s| s.0.journals;

@@ -150,6 +150,11 @@ pub trait Engine: Send + Sync + 'static {
     /// If something could not be read or written. A sweep can be repeated.
     fn sweep(&self, now: Timestamp, budget: usize) -> Result<Swept, EngineError>;
 
+    /// Returns whether the engine takes commits. Takes a moment only, so that a caller can ask before each commit.
+    fn writes(&self) -> Writes {
+        Writes::Taken
+    }
+
     /// Returns the state of the engine.
     ///
     /// # Errors
@@ -363,6 +368,9 @@ pub struct Health {
 pub enum Writes {
     /// It does.
     Taken,
+    /// The disk is full. The engine still takes commits, and keeps room for those that remove messages; a caller adds no
+    /// messages. The engine takes all commits again, by itself, when there is room.
+    Full,
     /// A write has failed, so the engine takes none until the store is opened again.
     Poisoned,
 }

@@ -15,6 +15,12 @@ impl Fault {
     pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(source.into())
     }
+
+    /// Returns whether it says that the disk is full.
+    pub(crate) fn is_full(&self) -> bool {
+        let error = self.0.downcast_ref::<std::io::Error>();
+        error.is_some_and(crate::directory::is_full)
+    }
 }
 
 impl fmt::Debug for Fault {
@@ -84,6 +90,16 @@ pub enum OpenError {
     /// A file that lists the tables of the store is missing or damaged.
     #[error("`{}` is damaged; restore a copy", .0.display())]
     DamagedFile(PathBuf),
+    /// The disk is full, and the room that the store keeps for acknowledgements is used up.
+    #[error(
+        "the disk of `{}` is full; free {} MiB of it, then start again: messages that are acknowledged then make room", path.display(), bytes.div_ceil(1 << 20)
+    )]
+    Full {
+        /// The directory of the log.
+        path: PathBuf,
+        /// How many bytes are needed.
+        bytes: u64,
+    },
     /// It has been opened sixteen million times, and message ids have no room for more epochs.
     #[error("all epochs are used up; move the messages to a new store")]
     Exhausted,

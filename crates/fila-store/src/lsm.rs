@@ -13,6 +13,7 @@
 //! a second one.
 
 mod compactor;
+mod files;
 mod manifest;
 mod snapshots;
 
@@ -29,12 +30,13 @@ use lsm_tree::{
     AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SeqNo, SequenceNumberCounter,
 };
 
-use crate::directory::{DirectoryLock, sync_names};
+use crate::directory::{DirectoryLock, at, sync_names};
 use crate::embedded;
 use crate::log::FlushTarget;
 use crate::rows::{Table, View};
 use crate::{DiskOptions, Embedded, Fault, Logged, OpenError};
 use compactor::Compactor;
+use files::TableFiles;
 use snapshots::Snapshots;
 
 /// Tables of level 0 before they are merged. Each is read for a range, so merging sooner makes ranges cheaper; but then rows
@@ -47,6 +49,9 @@ const TABLES_UNMERGED: usize = 2 * TABLES_MERGED as usize;
 
 /// Files of tables that are held open.
 const OPEN_FILES: usize = 900;
+
+/// Bytes that one merge may need, at most. Merges of several levels take a part of each.
+const MERGE_MAX: u64 = 1 << 30;
 
 /// A store in a directory, which it locks.
 ///
@@ -95,12 +100,13 @@ impl LsmTables {
                 manifest::check(&folder.join(table.name()))?;
             }
         } else {
-            create(path, &folder).map_err(|error| OpenError::Fault(Fault::new(error)))?;
+            create(path, &folder).map_err(|error| opening(&folder, error))?;
         }
-        let (trees, visible) = open_trees(&folder, cache_bytes)
-            .map_err(|error| OpenError::Fault(Fault::new(error)))?;
+        let (trees, visible) =
+            open_trees(&folder, cache_bytes).map_err(|error| opening(&folder, error))?;
         let snapshots = Arc::new(Snapshots::new(visible));
-        let compactor = Compactor::start(trees.clone(), Arc::clone(&snapshots))
+        let files = TableFiles::new(&folder, trees.clone(), Arc::clone(&snapshots));
+        let compactor = Compactor::start(trees.clone(), Arc::clone(&snapshots), files)
             .map_err(|error| OpenError::Fault(Fault::new(error)))?;
         Ok(Self {
             trees,
@@ -112,6 +118,20 @@ impl LsmTables {
 
     fn tree(&self, table: Table) -> &AnyTree {
         &self.trees[table as usize]
+    }
+}
+
+fn opening(folder: &Path, error: lsm_tree::Error) -> OpenError {
+    OpenError::Fault(fault(&folder.display().to_string(), error))
+}
+
+/// Returns an error that names the tree, and says what to do about it.
+fn fault(tree: &str, error: lsm_tree::Error) -> Fault {
+    match error {
+        lsm_tree::Error::Io(error) => Fault::new(at(Path::new(tree))(error)),
+        damage => Fault::new(format!(
+            "a file in `{tree}` is damaged ({damage:?}); restore a copy"
+        )),
     }
 }
 
@@ -195,15 +215,21 @@ impl FlushTarget for LsmTables {
         if rows.peek().is_none() {
             return Ok(());
         }
-        let mut ingestion = self.tree(table).ingestion().map_err(Fault::new)?;
-        for (key, value) in rows {
-            let written = match value {
-                Some(value) => ingestion.write(key, value),
-                None => ingestion.write_tombstone(key),
-            };
-            written.map_err(Fault::new)?;
+        let ingested = self.compactor.while_files_stay(table, || {
+            let mut ingestion = self.tree(table).ingestion()?;
+            for (key, value) in rows {
+                match value {
+                    Some(value) => ingestion.write(key, value)?,
+                    None => ingestion.write_tombstone(key)?,
+                }
+            }
+            ingestion.finish()
+        });
+        if let Err(error) = ingested {
+            // What it has written is of no use.
+            self.compactor.make_room(table);
+            return Err(fault(table.name(), error));
         }
-        ingestion.finish().map_err(Fault::new)?;
         self.compactor.request(table);
         Ok(())
     }
@@ -211,12 +237,28 @@ impl FlushTarget for LsmTables {
     fn is_behind(&self) -> bool {
         let tables = |tree: &AnyTree| tree.level_table_count(0).unwrap_or_default();
         let is_behind = self.trees.iter().any(|tree| tables(tree) > TABLES_UNMERGED);
-        // A compactor that has failed does not catch up; the next flush reports it.
-        is_behind && self.compactor.check().is_ok()
+        // A compactor that has failed does not catch up; the next flush reports it. One that has no room may get some by
+        // the next flush.
+        is_behind && self.compactor.check().is_ok() && !self.is_out_of_room()
     }
 
     fn bytes(&self) -> u64 {
         self.trees.iter().map(AbstractTree::disk_space).sum()
+    }
+
+    fn merge_bytes(&self) -> u64 {
+        let largest = self.trees.iter().map(AbstractTree::disk_space).max();
+        largest.unwrap_or_default().min(MERGE_MAX)
+    }
+
+    fn is_out_of_room(&self) -> bool {
+        self.compactor.is_out_of_room()
+    }
+
+    fn make_room(&self) {
+        for table in Table::ALL {
+            self.compactor.make_room(table);
+        }
     }
 }
 
@@ -242,7 +284,8 @@ impl Drop for LsmView<'_> {
 impl View for LsmView<'_> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Fault> {
         let value = self.trees[table as usize].get(key, self.sequence);
-        Ok(value.map_err(Fault::new)?.map(Bytes::from))
+        let value = value.map_err(|error| fault(table.name(), error))?;
+        Ok(value.map(Bytes::from))
     }
 
     fn range(
@@ -253,8 +296,10 @@ impl View for LsmView<'_> {
     ) -> impl Iterator<Item = Result<(Bytes, Bytes), Fault>> {
         let tree = &self.trees[table as usize];
         let rows = (from < to).then(|| tree.range(from..to, self.sequence, None));
-        rows.into_iter().flatten().map(|row| {
-            let (key, value) = row.into_inner().map_err(Fault::new)?;
+        rows.into_iter().flatten().map(move |row| {
+            let (key, value) = row
+                .into_inner()
+                .map_err(|error| fault(table.name(), error))?;
             Ok((key.into(), value.into()))
         })
     }

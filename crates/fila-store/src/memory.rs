@@ -43,6 +43,7 @@ struct Disk {
     /// Only the engine that was opened last may write.
     openings: AtomicU64,
     accident: Mutex<Option<Accident>>,
+    is_full: AtomicBool,
 }
 
 /// The real outcome of a write that reports an error.
@@ -58,6 +59,11 @@ impl MemoryDisk {
     /// Lets the next write fail, like a sync that reports an error.
     pub fn fail_next_write(&self, accident: Accident) {
         *sync::lock(&self.0.accident) = Some(accident);
+    }
+
+    /// Lets the disk count as full, or no longer.
+    pub fn set_full(&self, is_full: bool) {
+        self.0.is_full.store(is_full, Ordering::SeqCst);
     }
 }
 
@@ -98,6 +104,10 @@ impl Rows for MemoryRows {
                 Err(WriteError::Unknown(fault))
             }
         }
+    }
+
+    fn has_room(&self) -> bool {
+        !self.disk.0.is_full.load(Ordering::SeqCst)
     }
 
     fn figures(&self) -> Result<Figures, Fault> {

@@ -122,6 +122,12 @@ pub trait Rows: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Returns whether the disk has room for more rows. Without it, the database still writes rows that remove others, or
+    /// that are small. Takes a moment only.
+    fn has_room(&self) -> bool {
+        true
+    }
+
     /// Returns how much space it uses.
     ///
     /// # Errors

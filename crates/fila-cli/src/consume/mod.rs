@@ -167,6 +167,19 @@ impl ConsumeArguments {
         if self.ack { Keep::Taken } else { Keep::Nothing }
     }
 
+    /// Fails if the server's store has failed: then the queue is silent whatever it holds.
+    async fn check_store(&self, session: &Session) -> Result<(), Failure> {
+        let admin = session.client.admin();
+        match timeout(LOOK_BACK_MAX, admin.server()).await {
+            Ok(Ok(server)) if !server.writable => Err(Failure::Other(anyhow::anyhow!(
+                "the server delivers nothing, because its store takes no more writes; look at the server's log and restart \
+                 it"
+            ))),
+            // The server has answered about the queue, so this is about an older one.
+            Ok(Ok(_) | Err(_)) | Err(_) => Ok(()),
+        }
+    }
+
     /// Checks whether a silent queue is empty.
     ///
     /// A server that has gone away is silent, too, and its silence must not pass for an empty queue.
@@ -186,6 +199,9 @@ impl ConsumeArguments {
                         cause: format!("no answer within {}", output::duration(LOOK_BACK_MAX)),
                     })
                 })?;
+                if !has_any {
+                    self.check_store(session).await?;
+                }
                 if queue.paused {
                     let name = &self.queue;
                     output::note(format!(

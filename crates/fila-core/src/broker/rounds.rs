@@ -9,7 +9,7 @@ use fila_store::{Batch, QueueId, Timestamp};
 
 use super::Broker;
 use crate::queue::Writes;
-use crate::{Answer, Committed, Refused, Round, Tickets};
+use crate::{Answer, Committed, Dismissal, Refused, Round, Tickets};
 
 /// The most operations of a round. Its last command may exceed this; a batch of the store holds four times as many.
 pub(super) const OPERATIONS_MAX: usize = Batch::OPERATIONS_MAX / 4;
@@ -145,9 +145,16 @@ impl<T: Tickets> Broker<T> {
                 || !self.collecting.answers.is_empty())
     }
 
-    /// Stops storing for good, and refuses every command that waits for a round.
+    /// Stops storing for good, refuses every command that waits for a round, and dismisses all consumers: they would
+    /// take the silence for an empty queue.
     fn fail(&mut self, answers: Vec<PendingAnswer<T>>, refused: Refused) {
-        self.failure = Some(Refused::StoreFailed);
+        if self.failure.replace(Refused::StoreFailed).is_none() {
+            for (_, entry) in &mut self.queues {
+                let effects = &mut self.effects;
+                entry.queue.dismiss_all(effects, Dismissal::StoreFailed);
+            }
+            self.consumers.clear();
+        }
         let collected = std::mem::take(&mut self.collecting).answers;
         let answers = answers.into_iter().map(|pending| (pending, refused));
         let collected = collected.into_iter().map(|it| (it, Refused::StoreFailed));

@@ -140,6 +140,9 @@ impl Queue {
             let error = error.clone();
             return Err(EnqueueError::HookFailed { error });
         }
+        if context.is_storage_full {
+            return Err(EnqueueError::StorageFull);
+        }
         if message.deduplication_id.is_some() {
             self.duplicates.forget_expired(context.now);
             self.check_remembered(limits, &message.schedule.fairness_key)?;

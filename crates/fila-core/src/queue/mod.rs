@@ -81,6 +81,8 @@ pub(crate) struct Context<'a, T> {
     pub(crate) throttles: &'a mut Throttles,
     /// Bytes of messages that were accepted and are not durable yet.
     pub(crate) buffered: &'a mut usize,
+    /// Whether the disk is full, so that no message is added.
+    pub(crate) is_storage_full: bool,
     /// How many more operations the next round takes.
     pub(crate) room: usize,
     /// Bytes that the next round copies from queue to queue.
@@ -235,12 +237,10 @@ impl Queue {
         }
     }
 
-    /// Dismisses all consumers, since the queue is deleted.
-    pub(crate) fn dismiss_all<T>(&mut self, effects: &mut Effects<T>) {
+    /// Dismisses all consumers. The queue delivers nothing more.
+    pub(crate) fn dismiss_all<T>(&mut self, effects: &mut Effects<T>, why: Dismissal) {
         let names = self.consumers.names();
-        effects
-            .dismissed
-            .extend(names.map(|id| (id, Dismissal::QueueGone)));
+        effects.dismissed.extend(names.map(|id| (id, why)));
     }
 
     /// Follows a changed definition. The ordering stays what it was when the queue was made.

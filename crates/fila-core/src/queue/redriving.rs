@@ -48,6 +48,10 @@ impl Queue {
         mut meta: Meta,
         origin: Origin,
     ) -> Result<MessageId, EnqueueError> {
+        if context.is_storage_full {
+            // Its payload would be copied before the original is removed.
+            return Err(EnqueueError::StorageFull);
+        }
         let limits = &context.settings.limits;
         let weight = super::admission::weight(meta.schedule.weight.get())?;
         let newcomer = Newcomer {

@@ -190,3 +190,22 @@ fn keys_count_from_the_moment_at_which_they_are_taken() {
     assert_eq!(results.pop(), Some(refused));
     assert!(results.iter().all(Result::is_ok));
 }
+
+#[test]
+fn while_the_disk_is_full_messages_are_refused_and_what_is_there_is_delivered_and_acknowledged() {
+    let (mut shell, queue) = Shell::with_settings(|_| {});
+    let mut named = message("a", "before");
+    named.deduplication_id = Some(DeduplicationId::new("once").unwrap());
+    shell.enqueue(queue, named.clone());
+    shell.broker.set_storage_full(true);
+    let refused = shell.enqueue_all(queue, vec![message("a", "x"), message("b", "y")]);
+    assert_eq!(refused, [const { Err(EnqueueError::StorageFull) }; 2]);
+    let known = shell.enqueue_all(queue, vec![named]);
+    assert!(known[0].is_ok(), "it is stored already: {known:?}");
+    let consumer = shell.subscribe(queue, 1);
+    let lease = shell.next(consumer).unwrap().lease;
+    shell.settle(queue, lease, Verdict::Ack).unwrap();
+    assert_eq!(shell.stats(queue).depth(), 0);
+    shell.broker.set_storage_full(false);
+    shell.enqueue(queue, message("a", "after"));
+}

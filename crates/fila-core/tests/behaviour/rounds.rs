@@ -1,7 +1,10 @@
 //! Rounds: which changes a round collects, which are stored together, when the broker answers, and the state after a
 //! failed store.
 
-use fila_core::{Command, Committed, Departure, QueueSettings, Refused, Settings, Ttl, Verdict};
+use fila_core::{
+    Command, Committed, ConsumerId, Demand, Departure, Dismissal, QueueSettings, Refused, Settings,
+    Ttl, Verdict,
+};
 use fila_store::Engine;
 
 use crate::support::{Answer, SECOND, Shell, forgetful, message, queue, trying_again_at_once};
@@ -95,6 +98,7 @@ fn a_round_that_fails_fails_those_after_it() {
 fn after_a_failed_write_everybody_is_told_and_nothing_more_is_taken() {
     let (mut shell, queue) = queue();
     shell.enqueue(queue, message("a", "kept"));
+    let consumer = shell.subscribe(queue, 0);
     let tickets: Vec<u64> = (0..2)
         .map(|_| {
             let ticket = shell.send(queue, vec![message("a", "lost?")]);
@@ -109,12 +113,17 @@ fn after_a_failed_write_everybody_is_told_and_nothing_more_is_taken() {
     assert_eq!(shell.answers.remove(&tickets[0]), Some(unknown));
     let failed = Answer::Refused(Refused::StoreFailed);
     assert_eq!(shell.answers.remove(&tickets[1]), Some(failed.clone()));
-    shell.subscribe(queue, u32::MAX);
+    // A delivery could not be settled, and silence would pass for an empty queue.
+    assert_eq!(shell.dismissed, [(consumer, Dismissal::StoreFailed)]);
+    let demand = Demand {
+        credit: u32::MAX,
+        in_flight_max: u32::MAX,
+    };
+    let another = ConsumerId::new(99);
+    let refused = shell.broker.subscribe(shell.now, queue, another, demand);
+    assert_eq!(refused, Err(Refused::StoreFailed));
     shell.run();
-    assert!(
-        shell.deliveries.is_empty(),
-        "its result could not be stored"
-    );
+    assert!(shell.deliveries.is_empty());
     let ticket = shell.purge(queue);
     assert_eq!(shell.answers.remove(&ticket), Some(failed));
     shell.restart();

@@ -179,3 +179,18 @@ fn many_messages_that_find_no_room_and_need_not_wait_are_tried_on_and_on() {
     let stats = shell.stats(queue);
     assert_eq!((stats.ready, stats.depth()), (9_999, 9_999), "{stats:?}");
 }
+
+#[test]
+fn while_the_disk_is_full_messages_stay_in_their_queue() {
+    let (mut shell, queue, letters) = pair(trying(1));
+    shell.enqueue(queue, message("a", "one"));
+    shell.broker.set_storage_full(true);
+    fail_next(&mut shell, queue);
+    assert_eq!(shell.stats(queue).depth(), 1);
+    assert_eq!(shell.stats(queue).totals.dead_letters_refused, 1);
+    shell.broker.set_storage_full(false);
+    shell.advance(QueueSettings::default().retry.backoff_max);
+    shell.run();
+    fail_next(&mut shell, queue);
+    assert_eq!(shell.stats(letters).depth(), 1);
+}

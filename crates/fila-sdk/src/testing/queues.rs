@@ -336,13 +336,15 @@ impl Queues {
         }
         // A stream ends when its sender is dropped.
         for (consumer, dismissal) in effects.dismissed.drain(..) {
-            if let Some((_, responses)) = self.streams.remove(&consumer)
-                && dismissal == Dismissal::QueueGone
-            {
-                let text = "the queue was deleted".to_owned();
-                let status = refused(ErrorCode::QueueDeleted, text);
-                let _ = responses.send(Err(status));
-            }
+            let Some((_, responses)) = self.streams.remove(&consumer) else {
+                continue;
+            };
+            let (code, text) = match dismissal {
+                Dismissal::Drained => continue,
+                Dismissal::QueueGone => (ErrorCode::QueueDeleted, "the queue was deleted"),
+                Dismissal::StoreFailed => (ErrorCode::StoreUnavailable, "the store has failed"),
+            };
+            let _ = responses.send(Err(refused(code, text.to_owned())));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `Consume`: a stream of deliveries, for consumers that send their results in other calls.
 
-use fila_core::{Beginnings, Dismissal};
+use fila_core::{Beginnings, Dismissal, Refused};
 use fila_proto::v1::{ConsumeRequest, ConsumeResponse, ErrorCode};
 use tonic::Status;
 
@@ -85,6 +85,7 @@ pub(super) fn dismissed(why: Dismissal, queue: &str) -> Result<(), Status> {
     match why {
         Dismissal::Drained => Ok(()),
         Dismissal::QueueGone => Err(Refusal::queue_deleted(queue).into()),
+        Dismissal::StoreFailed => Err(Refusal::from(Refused::StoreFailed).into()),
     }
 }
 

@@ -98,6 +98,7 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::TooManyDeduplicationIds
         | ErrorCode::TooManyConsumers
         | ErrorCode::BufferFull
+        | ErrorCode::StorageFull
         | ErrorCode::TooManyKeySettings
         | ErrorCode::QuotaExceeded
         | ErrorCode::ConfigFull => Code::ResourceExhausted,
@@ -207,6 +208,7 @@ impl From<EnqueueError> for Refusal {
             EnqueueError::TooManyDelayed { .. } => ErrorCode::TooManyDelayed,
             EnqueueError::TooManyDeduplicationIds { .. } => ErrorCode::TooManyDeduplicationIds,
             EnqueueError::BufferFull { .. } => ErrorCode::BufferFull,
+            EnqueueError::StorageFull => ErrorCode::StorageFull,
             EnqueueError::HookFailed { .. } => ErrorCode::HookFailed,
             EnqueueError::IdsExhausted => ErrorCode::StoreUnavailable,
         };

@@ -66,6 +66,10 @@ async fn alive() -> &'static str {
 
 async fn ready(Given(handle): Given<Handle>) -> Response {
     match handle.info().state {
+        // Consumers must reach a server whose disk is full: they make room.
+        State::Ready if handle.info().is_full => {
+            "ready; the disk is full, new messages are refused\n".into_response()
+        }
         State::Ready => "ready\n".into_response(),
         State::Starting => not_ready("starting"),
         State::Failed => not_ready("out of service; look at the log, then restart"),

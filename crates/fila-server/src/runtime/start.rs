@@ -31,7 +31,7 @@ use crate::runtime::threads::commit::{self, Committer};
 use crate::runtime::threads::failure_hooks::FailureHooks;
 use crate::runtime::threads::inbox::{Inbox, InboxReceiver, inbox};
 use crate::runtime::threads::reader::{BlockingJob, READERS, Reader};
-use crate::runtime::threads::scheduler::{Channels, Event, ROUND_BYTES, Scheduler};
+use crate::runtime::threads::scheduler::{Channels, Event, ROUND_BYTES, Scheduler, Storage};
 use crate::runtime::threads::sweeper::Sweeper;
 
 /// A broker and its threads. Dropping it tells the threads to stop, and does not wait for them.
@@ -101,7 +101,19 @@ impl Runtime {
             };
             let (clock, metrics) = (state.clock, state.metrics.clone());
             let buffered_max = buffered_bytes(config);
-            let scheduler = Scheduler::new(number, broker, channels, clock, metrics, buffered_max);
+            let storage = Storage {
+                store: engine.clone(),
+                status: state.status.clone(),
+            };
+            let scheduler = Scheduler::new(
+                number,
+                broker,
+                channels,
+                clock,
+                metrics,
+                buffered_max,
+                storage,
+            );
             let name = format!("fila-sched-{number}");
             runtime.spawn(name, "scheduler thread", &end, move || scheduler.run())?;
         }
@@ -110,6 +122,7 @@ impl Runtime {
             clock: state.clock,
             interval: config.storage.sweep_interval,
             metrics: state.metrics.clone(),
+            status: state.status.clone(),
         };
         runtime.spawn("fila-sweep".to_owned(), "sweeper thread", &end, move || {
             sweeper.run(&sweeper_stop);

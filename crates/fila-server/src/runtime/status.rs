@@ -1,7 +1,10 @@
 //! The state of the server.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fila_store::Writes;
 use tokio::sync::watch;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// A state of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,21 +19,50 @@ pub enum State {
     Stopping,
 }
 
-/// The present state, which other tasks can watch. It never goes back.
+/// The present state, which other tasks can watch. It never goes back. Beside it, whether the disk is full, which passes.
 #[derive(Debug)]
-pub(crate) struct Status(watch::Sender<State>);
+pub(crate) struct Status {
+    state: watch::Sender<State>,
+    is_full: AtomicBool,
+}
 
 impl Status {
     pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(State::Starting))
+        Self {
+            state: watch::Sender::new(State::Starting),
+            is_full: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn state(&self) -> State {
-        *self.0.borrow()
+        *self.state.borrow()
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<State> {
-        self.0.subscribe()
+        self.state.subscribe()
+    }
+
+    /// Returns whether the disk was full when a thread last looked.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Notes what the store takes, and logs a change.
+    pub(super) fn note(&self, writes: Writes) {
+        let is_full = match writes {
+            Writes::Full => true,
+            Writes::Taken => false,
+            // That is another state, which the commit threads report.
+            Writes::Poisoned => return,
+        };
+        if self.is_full() == is_full || self.is_full.swap(is_full, Ordering::Relaxed) == is_full {
+            return;
+        }
+        if is_full {
+            warn!("the disk is full: new messages are refused until there is room");
+        } else {
+            info!("the disk has room again: new messages are taken");
+        }
     }
 
     pub(super) fn ready(&self) {
@@ -50,11 +82,11 @@ impl Status {
     }
 
     pub(super) fn stop(&self) {
-        self.0.send_replace(State::Stopping);
+        self.state.send_replace(State::Stopping);
     }
 
     fn advance(&self, from: State, to: State) -> bool {
-        self.0.send_if_modified(|state| {
+        self.state.send_if_modified(|state| {
             let moves = *state == from;
             if moves {
                 *state = to;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fila_store::{
     ConfigKey, Engine, EngineError, Expected, Queue, QueueId, QueueName, ReadError, Shard, Version,
+    Writes,
 };
 
 /// The part of an [`Engine`] that changes queues and the runtime configuration. It hides the type of the engine from
@@ -33,6 +34,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     ) -> Result<Version, EngineError>;
 
     fn remove_config(&self, key: &ConfigKey, expected: Expected) -> Result<(), EngineError>;
+
+    fn writes(&self) -> Writes;
 }
 
 impl<E: Engine> Store for E {
@@ -72,5 +75,9 @@ impl<E: Engine> Store for E {
 
     fn remove_config(&self, key: &ConfigKey, expected: Expected) -> Result<(), EngineError> {
         Engine::remove_config(self, key, expected)
+    }
+
+    fn writes(&self) -> Writes {
+        Engine::writes(self)
     }
 }

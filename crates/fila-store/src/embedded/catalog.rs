@@ -223,18 +223,23 @@ impl<R: Rows> Engine for Embedded<R> {
         sweep::sweep(&self.0, now, budget)
     }
 
+    fn writes(&self) -> Writes {
+        if self.0.poisoned.load(Ordering::Acquire) {
+            Writes::Poisoned
+        } else if self.0.rows.has_room() {
+            Writes::Taken
+        } else {
+            Writes::Full
+        }
+    }
+
     fn health(&self) -> Result<Health, ReadError> {
         let figures = self.0.rows.figures()?;
         let (from, to) = keys::all_leftovers();
         let leftovers = self.0.rows.view().range(Table::Catalog, &from, &to).count();
-        let poisoned = self.0.poisoned.load(Ordering::Acquire);
         Ok(Health {
             durability: self.0.durability,
-            writes: if poisoned {
-                Writes::Poisoned
-            } else {
-                Writes::Taken
-            },
+            writes: self.writes(),
             bytes: figures.bytes,
             journals: figures.journals,
             leftovers,

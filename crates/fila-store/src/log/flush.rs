@@ -2,7 +2,8 @@
 //!
 //! Segments are flushed in order. The rows of a segment end with the [flush mark](FlushMark), written after all others, so
 //! recovery flushes a segment again that was flushed in part, and never reads one again that was flushed whole, except for
-//! the payloads in the [value log](super::value_log). The thread also prepares the next segment before the writer needs it.
+//! the payloads in the [value log](super::value_log). The thread also prepares the next segment before the writer needs it,
+//! and looks after the [room](super::room) on the disk: a job that finds too little is done again later.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -12,12 +13,12 @@ use bytes::Bytes;
 
 use super::Visible;
 use super::memtable::{Memtable, Row};
+use super::room::{LOOK_INTERVAL, RESERVE, RESERVE_LOG, Room, RoomFigures};
 use super::segment_dir::{ActiveSegment, SegmentDir};
 use super::value_log::{BlobSegment, GarbageCollector, PayloadCounts};
 use crate::record::{self, ValuePointer};
 use crate::rows::{Table, View};
-use crate::sync;
-use crate::{Fault, OpenError, keys};
+use crate::{Fault, OpenError, directory, keys, sync};
 
 /// Memtables that wait to be flushed, at most. Writers wait at this bound.
 pub(super) const FROZEN_MAX: usize = 4;
@@ -54,6 +55,20 @@ pub trait FlushTarget: Send + Sync + 'static {
 
     /// Returns how many bytes it takes on disk.
     fn bytes(&self) -> u64;
+
+    /// Returns how many bytes its largest merge may need beside the present tables.
+    fn merge_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Returns whether a merge has failed because the disk is full. It is tried again.
+    fn is_out_of_room(&self) -> bool {
+        false
+    }
+
+    /// Merges what can be merged, so that removed rows no longer take room, and removes files that are not needed. It may
+    /// return before that is done.
+    fn make_room(&self) {}
 }
 
 /// A memtable that gets no more commits.
@@ -190,6 +205,12 @@ pub(super) struct FlushState {
     pub(super) ready: Option<ActiveSegment>,
     /// Whether the writer waits for it.
     pub(super) writer_waits: bool,
+    /// Whether the disk had no room for it. The thread tries again.
+    pub(super) lacks_segment: bool,
+    /// Whether the disk had no room for the last flush. The thread tries again.
+    pub(super) is_stuck: bool,
+    /// Whether the writer rather fails than waits for room, because the log is being closed.
+    pub(super) gives_up: bool,
     /// Whether the garbage collector has work.
     pub(super) gc_pending: bool,
     /// Why the thread has stopped.
@@ -224,10 +245,21 @@ impl FlushQueue {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change, but not longer than [`POLL_INTERVAL`].
-    fn pause(&self) {
-        let state = self.changed.wait_timeout(self.state(), POLL_INTERVAL);
+    /// Waits for a change, but not longer than this.
+    fn pause(&self, time: Duration) {
+        let state = self.changed.wait_timeout(self.state(), time);
         drop(state.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits until the condition is false, but not longer than [`LOOK_INTERVAL`].
+    fn wait_a_little_while(
+        &self,
+        condition: impl Fn(&mut FlushState) -> bool,
+    ) -> MutexGuard<'_, FlushState> {
+        let state = self
+            .changed
+            .wait_timeout_while(self.state(), LOOK_INTERVAL, |state| condition(state));
+        state.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -238,15 +270,21 @@ pub(super) struct Flusher<D> {
     pub(super) dir: Arc<SegmentDir>,
     pub(super) visible: Arc<RwLock<Visible>>,
     pub(super) flush: Arc<FlushQueue>,
+    pub(super) room: Arc<Room>,
     pub(super) collector: GarbageCollector,
     /// When it last prepared a segment.
     pub(super) prepared: Option<Instant>,
+    /// Whether a flush comes before the next segment: it may make room for one that could not be allocated.
+    pub(super) prefers_flush: bool,
+    /// Whether rows were flushed since the database last made room.
+    pub(super) has_flushed: bool,
 }
 
 enum Job {
     Prepare(u64),
     Flush(FrozenMemtable),
     CollectGarbage,
+    LookForRoom,
     Stop,
 }
 
@@ -256,31 +294,56 @@ impl<D: FlushTarget> Flusher<D> {
         let _poison = PoisonOnExit(Arc::clone(&self.flush));
         loop {
             let done = match self.next() {
-                Job::Prepare(number) => self.prepare(number),
-                Job::Flush(frozen) => self.flush(&frozen),
-                Job::CollectGarbage => self.collect_garbage(|_| {}),
+                Job::Prepare(number) => {
+                    let prepared = self.prepare(number);
+                    self.prefers_flush = prepared.is_err();
+                    prepared
+                }
+                Job::Flush(frozen) => {
+                    let flushed = self.flush(&frozen);
+                    self.flush.change(|state| state.is_stuck = flushed.is_err());
+                    self.prefers_flush = false;
+                    flushed
+                }
+                Job::CollectGarbage => {
+                    self.prefers_flush = false;
+                    self.collect_garbage(|_| {})
+                }
+                Job::LookForRoom => Ok(()),
                 Job::Stop => return,
             };
-            if let Err(fault) = done {
-                self.flush
-                    .change(|state| state.fault = Some(Arc::new(fault)));
-                return;
+            match done {
+                Ok(()) => self.look_for_room(),
+                Err(fault) if fault.is_full() => self.wait_for_room(),
+                Err(fault) => {
+                    self.flush
+                        .change(|state| state.fault = Some(Arc::new(fault)));
+                    return;
+                }
             }
         }
     }
 
     fn next(&self) -> Job {
-        let mut state = self.flush.wait_while(|state| {
+        let mut state = self.flush.wait_a_little_while(|state| {
             let has_work = !state.frozen.is_empty() || state.wanted.is_some() || state.gc_pending;
             !has_work && !state.is_closing
         });
-        if let Some(number) = state.wanted.take() {
+        if state.is_closing && state.is_stuck {
+            // The next opening reads the segments that are not flushed.
+            return Job::Stop;
+        }
+        let may_help = !state.frozen.is_empty() || state.gc_pending;
+        let comes_later = self.prefers_flush && may_help;
+        if let Some(number) = state.wanted.filter(|_| !comes_later) {
+            state.wanted = None;
             return Job::Prepare(number);
         }
         match state.frozen.front() {
             Some(frozen) => Job::Flush(frozen.clone()),
             None if state.is_closing => Job::Stop,
-            None => Job::CollectGarbage,
+            None if state.gc_pending => Job::CollectGarbage,
+            None => Job::LookForRoom,
         }
     }
 
@@ -289,25 +352,88 @@ impl<D: FlushTarget> Flusher<D> {
         let has_time = before.is_none_or(|before| before.elapsed() >= PREFILL_INTERVAL);
         let segment = self.dir.prepare(number, || {
             has_time && {
-                self.flush.pause();
+                self.flush.pause(POLL_INTERVAL);
                 let state = self.flush.state();
                 !state.writer_waits && !state.is_closing
             }
         });
-        let segment = segment.map_err(Fault::new)?;
-        self.flush.change(|state| state.ready = Some(segment));
+        match segment {
+            Ok(segment) => self.flush.change(|state| {
+                state.lacks_segment = false;
+                state.ready = Some(segment);
+            }),
+            Err(error) if directory::is_full(&error) => {
+                self.flush.change(|state| {
+                    state.lacks_segment = true;
+                    state.wanted = Some(number).filter(|_| !state.is_closing);
+                });
+                return Err(Fault::new(error));
+            }
+            Err(error) => return Err(Fault::new(error)),
+        }
         Ok(())
+    }
+
+    /// Decides whether the disk counts as full, and makes room if it does.
+    pub(super) fn look_for_room(&mut self) {
+        let fails = {
+            let state = self.flush.state();
+            state.is_stuck || state.lacks_segment || self.database.is_out_of_room()
+        };
+        let mut figures = self.figures();
+        while !fails
+            && figures.is_some_and(|figures| figures.is_scarce())
+            && self.dir.add_spare(RESERVE).unwrap_or(false)
+        {
+            figures = self.figures();
+        }
+        let was_low = self.room.is_low();
+        let is_low = fails || figures.map_or(was_low, |figures| figures.is_low(was_low));
+        self.room.set_low(is_low);
+        if !is_low {
+            return;
+        }
+        if self.database.is_out_of_room() {
+            let _ = self.dir.give_up_spare(RESERVE_LOG);
+        }
+        if std::mem::take(&mut self.has_flushed) || !was_low {
+            self.database.make_room();
+        }
+        let gc_pending = self.collector.hurry(&sync::read(&self.visible).blobs);
+        self.flush.change(|state| state.gc_pending |= gc_pending);
+    }
+
+    /// Returns the room there is; none if the system cannot say at the moment.
+    fn figures(&self) -> Option<RoomFigures> {
+        let space = directory::space(self.dir.directory()).ok()?;
+        Some(RoomFigures {
+            free: space.free,
+            total: space.total,
+            spare: self.dir.spare_bytes(),
+            segment: self.dir.segment_bytes,
+            merge: self.database.merge_bytes(),
+        })
+    }
+
+    /// After a job that needs more room than there is: gives up a spare file, or waits a little.
+    fn wait_for_room(&mut self) {
+        self.look_for_room();
+        if !self.dir.give_up_spare(RESERVE_LOG).unwrap_or(false) {
+            self.flush.pause(LOOK_INTERVAL);
+        }
     }
 
     fn flush(&mut self, frozen: &FrozenMemtable) -> Result<(), Fault> {
         while self.database.is_behind() {
-            self.flush.pause();
+            self.flush.pause(POLL_INTERVAL);
         }
         let number = frozen.memtable.number;
         let pointer_min = self.dir.pointer_min();
         let is_small = frozen.bytes <= self.dir.small_bytes();
-        let is_blob = !is_small && frozen.is_worth_a_blob(pointer_min);
-        if is_blob {
+        // An earlier attempt, which found no room, may have made it one.
+        let was_blob = sync::read(&self.visible).blobs.contains_key(&number);
+        let is_blob = was_blob || !is_small && frozen.is_worth_a_blob(pointer_min);
+        if is_blob && !was_blob {
             self.dir.make_blob(number).map_err(Fault::new)?;
             let mut visible = sync::write(&self.visible);
             let segment = BlobSegment::new(number, frozen.bytes);
@@ -315,6 +441,7 @@ impl<D: FlushTarget> Flusher<D> {
         }
         let counts = frozen.flush(&*self.database, is_blob.then_some(pointer_min))?;
         self.collector.note(counts);
+        self.has_flushed = true;
         sync::write(&self.visible)
             .memtables
             .retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));

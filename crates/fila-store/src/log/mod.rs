@@ -24,12 +24,13 @@
 //! - Every commit that is not in the database is in a segment with a number greater than the database's [flush
 //!   mark](flush). Such a segment exists at any time, and the numbers have no gap. So recovery notices a missing log and a
 //!   missing segment.
-//! - After a failure the log takes no more writes.
+//! - After a failure the log takes no more writes. A full disk is not a failure: see [room].
 
 mod flush;
 mod frame;
 mod memtable;
 mod recovery;
+mod room;
 mod segment_dir;
 #[cfg(test)]
 mod tests;
@@ -45,16 +46,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 
-use flush::{FROZEN_MAX, FlushMark, FlushQueue, Flusher, FrozenMemtable};
+use flush::{FROZEN_MAX, FlushMark, FlushQueue, FlushState, Flusher, FrozenMemtable};
 use frame::FrameHead;
 use memtable::Memtable;
 use recovery::fault;
+use room::{LOOK_INTERVAL, Room};
 use segment_dir::{ActiveSegment, SegmentDir};
 use value_log::{BlobSegments, GarbageCollector};
 
 use crate::rows::{Figures, Rows, Table, Write, WriteError};
-use crate::sync;
-use crate::{Durability, Fault, OpenError};
+use crate::{Durability, Fault, OpenError, directory, sync};
 
 pub use flush::FlushTarget;
 pub use view::LoggedView;
@@ -65,6 +66,7 @@ pub struct Logged<D: FlushTarget> {
     dir: Arc<SegmentDir>,
     visible: Arc<RwLock<Visible>>,
     flush: Arc<FlushQueue>,
+    room: Arc<Room>,
     /// Held by the thread that settles.
     settling: Mutex<()>,
     writer: Mutex<LogWriter>,
@@ -114,6 +116,8 @@ struct LogWriter {
     to_sync: u64,
     /// Rows in the segment.
     rows: usize,
+    /// Those of them that remove a row.
+    removed: usize,
     buffer: Vec<u8>,
     /// Whether the next segment has been requested.
     has_requested: bool,
@@ -157,7 +161,7 @@ impl<D: FlushTarget> Logged<D> {
             }
             None => dir.prepare(recovered.number + 1, || false),
         };
-        let segment = segment.map_err(fault)?;
+        let segment = segment.map_err(|error| recovery::unallocated(&dir, error))?;
         if mark.is_none() {
             // From now on the database is not opened without its log.
             let mut rows = FlushMark::default().rows().into_iter();
@@ -194,6 +198,7 @@ impl<D: FlushTarget> Logged<D> {
             sequence: recovered.sequence,
             to_sync: recovered.sequence,
             rows: 0,
+            removed: 0,
             buffer: Vec::new(),
             has_requested: false,
             has_failed: false,
@@ -203,6 +208,7 @@ impl<D: FlushTarget> Logged<D> {
             dir: Arc::new(dir),
             visible: Arc::new(visible),
             flush: Arc::new(flush),
+            room: Arc::default(),
             settling: Mutex::default(),
             writer: Mutex::new(writer),
             applying: Mutex::default(),
@@ -215,14 +221,19 @@ impl<D: FlushTarget> Logged<D> {
     }
 
     fn start_flusher(&self) -> io::Result<JoinHandle<()>> {
-        let flusher = Flusher {
+        let mut flusher = Flusher {
             database: Arc::clone(&self.database),
             dir: Arc::clone(&self.dir),
             visible: Arc::clone(&self.visible),
             flush: Arc::clone(&self.flush),
+            room: Arc::clone(&self.room),
             collector: GarbageCollector::new(&sync::read(&self.visible).blobs),
             prepared: None,
+            prefers_flush: false,
+            has_flushed: false,
         };
+        // Before the first commit, which may be on a disk that is full already.
+        flusher.look_for_room();
         let thread = std::thread::Builder::new().name("fila-flush".to_owned());
         thread.spawn(move || flusher.run())
     }
@@ -252,13 +263,15 @@ impl<D: FlushTarget> Logged<D> {
             return Err(Fault::new(Arc::clone(fault)));
         }
         let segment_bytes = self.dir.segment_bytes;
-        let is_full = writer.segment.end_after(frame::size(writes)) > segment_bytes
+        let size = frame::size(writes);
+        let is_full = writer.segment.end_after(size) > segment_bytes
             || (writer.rows + writes.len()) as u64 * ROW > segment_bytes;
         if is_full && !writer.segment.is_empty() {
             self.rotate(writer)?;
             // The next segment may be full before this one is flushed.
             self.request_next(writer);
         }
+        self.reserve(writer, size)?;
         let head = FrameHead {
             salt: writer.segment.salt,
             sequence: writer.sequence + 1,
@@ -274,6 +287,7 @@ impl<D: FlushTarget> Logged<D> {
         writer.segment.append(&writer.buffer).map_err(Fault::new)?;
         writer.sequence += 1;
         writer.rows += writes.len();
+        writer.removed += writes.iter().filter(|it| it.value.is_none()).count();
         if durability == Durability::Fsync {
             writer.to_sync = writer.sequence;
         }
@@ -291,6 +305,19 @@ impl<D: FlushTarget> Logged<D> {
         if !std::mem::replace(&mut writer.has_requested, true) {
             let next = writer.segment.number + 1;
             self.flush.change(|state| state.wanted = Some(next));
+        }
+    }
+
+    /// Waits until the segment has room for a frame. It always has, unless the frame is larger than a segment.
+    fn reserve(&self, writer: &mut LogWriter, bytes: usize) -> Result<(), Fault> {
+        loop {
+            match writer.segment.reserve(bytes) {
+                Err(error) if directory::is_full(&error) => {
+                    self.room.set_low(true);
+                    std::thread::sleep(LOOK_INTERVAL);
+                }
+                reserved => return reserved.map_err(Fault::new),
+            }
         }
     }
 
@@ -312,38 +339,59 @@ impl<D: FlushTarget> Logged<D> {
         };
         writer.segment = next;
         writer.rows = 0;
+        writer.removed = 0;
         writer.has_requested = false;
         self.flush.change(|state| state.frozen.push_back(frozen));
         Ok(())
     }
 
     /// Waits until one more memtable may be frozen, then takes the segment that the flush thread has prepared, or prepares
-    /// one.
-    fn next_segment(&self, writer: &LogWriter) -> Result<ActiveSegment, Fault> {
-        let has_requested = writer.has_requested;
-        self.flush.change(|state| state.writer_waits = true);
-        let mut state = self.flush.wait_while(|state| {
-            let has_room = state.frozen.len() < FROZEN_MAX;
-            // Waits for a segment that the thread is preparing: a number cannot be used twice.
-            let is_made = !has_requested || state.ready.is_some() || state.wanted.is_some();
-            state.fault.is_none() && !(has_room && is_made)
-        });
-        state.writer_waits = false;
-        if let Some(fault) = &state.fault {
-            return Err(Fault::new(Arc::clone(fault)));
+    /// one. If the disk has no room for a segment, waits until it has.
+    fn next_segment(&self, writer: &mut LogWriter) -> Result<ActiveSegment, Fault> {
+        loop {
+            let has_requested = writer.has_requested;
+            self.flush.change(|state| state.writer_waits = true);
+            let mut state = self.flush.wait_while(|state| {
+                let has_room = state.frozen.len() < FROZEN_MAX || state.gives_up && state.is_stuck;
+                let is_unmade = state.lacks_segment && !state.gives_up;
+                // Waits for a segment that the thread is preparing: a number cannot be used twice.
+                let is_made = !has_requested || state.wanted.is_some() && !is_unmade;
+                let is_made = is_made || state.ready.is_some();
+                state.fault.is_none() && !(has_room && is_made)
+            });
+            state.writer_waits = false;
+            if let Some(fault) = &state.fault {
+                return Err(Fault::new(Arc::clone(fault)));
+            }
+            if state.frozen.len() >= FROZEN_MAX {
+                return Err(Fault::new("the disk is full"));
+            }
+            if let Some(ready) = state.ready.take() {
+                return Ok(ready);
+            }
+            // The thread has not got to the request.
+            state.wanted = None;
+            drop(state);
+            let number = writer.segment.number + 1;
+            match self.dir.prepare(number, || false) {
+                Err(error) if directory::is_full(&error) => self.flush.change(|state| {
+                    if state.gives_up {
+                        return Err(Fault::new(error));
+                    }
+                    self.room.set_low(true);
+                    state.lacks_segment = true;
+                    state.wanted = Some(number);
+                    writer.has_requested = true;
+                    Ok(())
+                })?,
+                prepared => return prepared.map_err(Fault::new),
+            }
         }
-        if let Some(ready) = state.ready.take() {
-            return Ok(ready);
-        }
-        // The thread has not got to the request.
-        state.wanted = None;
-        drop(state);
-        let next = self.dir.prepare(writer.segment.number + 1, || false);
-        next.map_err(Fault::new)
     }
 
     /// Flushes everything, so that the next opening has no segment to read.
     fn close(&self) {
+        self.flush.change(|state| state.gives_up = true);
         let mut writer = self.writer();
         if !writer.has_failed && !writer.segment.is_empty() {
             // If it fails, the next opening reads the segment.
@@ -456,6 +504,28 @@ impl<D: FlushTarget> Rows for Logged<D> {
         }
         self.apply(sequence);
         Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        !self.room.is_low()
+    }
+
+    /// While the disk is full, flushes removed rows before their segment is full: only then do they make room.
+    fn maintain(&self) -> Result<(), Fault> {
+        let can_rotate = |state: &FlushState| {
+            state.frozen.is_empty() && (state.ready.is_some() || self.dir.spare_bytes() > 0)
+        };
+        if self.has_room() || !can_rotate(&self.flush.state()) {
+            return Ok(());
+        }
+        let mut writer = self.writer();
+        if writer.has_failed || writer.removed == 0 {
+            return Ok(());
+        }
+        self.rotate(&mut writer).inspect_err(|_| {
+            // Nothing is lost, but the log may have moved on in part.
+            writer.has_failed = true;
+        })
     }
 
     fn figures(&self) -> Result<Figures, Fault> {

@@ -142,6 +142,17 @@ pub(super) fn missing(dir: &SegmentDir, number: u64) -> OpenError {
     damaged(dir.path(number), "is missing")
 }
 
+/// Reports that the next segment could not be made.
+pub(super) fn unallocated(dir: &SegmentDir, error: std::io::Error) -> OpenError {
+    if crate::directory::is_full(&error) {
+        return OpenError::Full {
+            path: dir.directory().to_owned(),
+            bytes: dir.segment_bytes,
+        };
+    }
+    fault(error)
+}
+
 fn damaged(path: PathBuf, why: &'static str) -> OpenError {
     OpenError::DamagedLog { path, why }
 }

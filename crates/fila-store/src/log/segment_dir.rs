@@ -5,6 +5,10 @@
 //! blocks takes the disk half the time of allocating new ones. An old name that comes back after a power cut does no harm:
 //! the database knows which segments are flushed.
 //!
+//! All blocks of a segment are allocated before its first frame, so that appending to it cannot meet a full disk. Spare
+//! files are also the store's reserve: while the disk is full, acknowledgements go to them, and removing one makes room for
+//! a flush.
+//!
 //! A segment that stays for its payloads ([`value_log`](super::value_log)) is a file `N.blob`. It gets that name before the
 //! first pointer to it is written, so an unflushed segment may have it, too.
 
@@ -18,7 +22,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
-use crate::directory::sync_directory;
+use crate::directory::{allocate, at, sync_directory};
 use crate::sync;
 
 /// Bytes before the first frame.
@@ -46,6 +50,8 @@ pub(super) struct ActiveSegment {
     file: Arc<File>,
     /// Where the next frame begins.
     end: u64,
+    /// Bytes of the file that are allocated.
+    allocated: u64,
 }
 
 impl ActiveSegment {
@@ -56,6 +62,20 @@ impl ActiveSegment {
 
     pub(super) fn is_empty(&self) -> bool {
         self.end == HEAD as u64
+    }
+
+    /// Makes sure that this many more bytes can be appended. A failure changes nothing.
+    pub(super) fn reserve(&mut self, bytes: usize) -> io::Result<()> {
+        let end = self.end_after(bytes);
+        if end > self.allocated {
+            let mut file = self.file.try_clone()?;
+            let position = file.stream_position()?;
+            let allocated = allocate(&mut file, end);
+            file.seek(SeekFrom::Start(position))?;
+            allocated?;
+            self.allocated = end;
+        }
+        Ok(())
     }
 
     pub(super) fn append(&mut self, frame: &[u8]) -> io::Result<()> {
@@ -93,12 +113,12 @@ impl SegmentDir {
     pub(super) fn open(store: &Path, segment_bytes: u64) -> io::Result<(Self, DirContents)> {
         let directory = store.join("log");
         if !directory.is_dir() {
-            fs::create_dir(&directory)?;
+            fs::create_dir(&directory).map_err(at(&directory))?;
             sync_directory(store)?;
         }
         let mut contents = DirContents::default();
         let mut spares = Vec::new();
-        for file in fs::read_dir(&directory)? {
+        for file in fs::read_dir(&directory).map_err(at(&directory))? {
             let path = file?.path();
             match parse_name(&path) {
                 Some((number, FileKind::Log)) => contents.segments.push(number),
@@ -128,6 +148,11 @@ impl SegmentDir {
         POINTER_MIN.min(self.segment_bytes / 64)
     }
 
+    /// Returns the directory itself.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.directory.join(format!("{number:016x}.log"))
     }
@@ -138,6 +163,8 @@ impl SegmentDir {
 
     /// Prepares a segment: in a spare file, or in a new one, which is filled with zeros as long as `fills` returns true; it
     /// is called once for each part. Filling makes later syncs faster, and costs the CPU as much as writing the frames.
+    ///
+    /// A failure changes nothing.
     pub(super) fn prepare(
         &self,
         number: u64,
@@ -148,43 +175,110 @@ impl SegmentDir {
             Some(path) => path.clone(),
             None => self.directory.join(format!("{number:016x}.spare")),
         };
+        let prepared = match &spare {
+            Some(path) => self.make_segment(path, number, || false),
+            None => self.make_segment(&unnamed, number, fills),
+        };
+        if prepared.is_err() {
+            match spare {
+                Some(path) => sync::lock(&self.spares).push(path),
+                // What was allocated of it is needed elsewhere.
+                None => drop(fs::remove_file(&unnamed)),
+            }
+        }
+        prepared.map_err(at(&unnamed))
+    }
+
+    fn make_segment(
+        &self,
+        unnamed: &Path,
+        number: u64,
+        fills: impl FnMut() -> bool,
+    ) -> io::Result<ActiveSegment> {
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
-            .open(&unnamed)?;
-        if spare.is_none() {
-            fill(&mut file, self.segment_bytes, fills)?;
-        }
+            .open(unnamed)?;
+        allocate(&mut file, self.segment_bytes)?;
+        file.seek(SeekFrom::Start(0))?;
+        fill(&mut file, self.segment_bytes, fills)?;
         file.seek(SeekFrom::Start(0))?;
         let salt = RandomState::new().hash_one(number);
         file.write_all(&head(number, salt))?;
         file.sync_all()?;
-        fs::rename(&unnamed, self.path(number))?;
+        fs::rename(unnamed, self.path(number))?;
         sync_directory(&self.directory)?;
-        Ok(ActiveSegment {
+        Ok(self.active(number, salt, file))
+    }
+
+    fn active(&self, number: u64, salt: u64, file: File) -> ActiveSegment {
+        ActiveSegment {
             number,
             salt,
             file: Arc::new(file),
             end: HEAD as u64,
-        })
+            allocated: self.segment_bytes,
+        }
+    }
+
+    /// Returns the bytes of all spare files, about.
+    pub(super) fn spare_bytes(&self) -> u64 {
+        sync::lock(&self.spares).len() as u64 * self.segment_bytes
+    }
+
+    /// Allocates a spare file, unless there are `count` already. Returns whether it has.
+    pub(super) fn add_spare(&self, count: usize) -> io::Result<bool> {
+        let mut spares = sync::lock(&self.spares);
+        if spares.len() >= count {
+            return Ok(false);
+        }
+        // Names from the end of the numbers: no segment gets that far.
+        let names = (0..).map(|back| format!("{:016x}.spare", u64::MAX - back));
+        let mut paths = names.map(|name| self.directory.join(name));
+        let Some(path) = paths.find(|path| !spares.contains(path)) else {
+            return Ok(false);
+        };
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)?;
+        if let Err(error) = allocate(&mut file, self.segment_bytes) {
+            fs::remove_file(&path)?;
+            return Err(error);
+        }
+        spares.push(path);
+        Ok(true)
+    }
+
+    /// Removes a spare file, so that the database has room, but keeps `count`. Returns whether it has.
+    pub(super) fn give_up_spare(&self, count: usize) -> io::Result<bool> {
+        let mut spares = sync::lock(&self.spares);
+        if spares.len() <= count {
+            return Ok(false);
+        }
+        let Some(path) = spares.pop() else {
+            return Ok(false);
+        };
+        fs::remove_file(&path).map_err(at(&path))?;
+        Ok(true)
     }
 
     /// Opens a segment without frames, to append to it.
     pub(super) fn reopen(&self, number: u64, salt: u64) -> io::Result<ActiveSegment> {
-        let mut file = OpenOptions::new().write(true).open(self.path(number))?;
+        let path = self.path(number);
+        let file = OpenOptions::new().write(true).open(&path);
+        let mut file = file.map_err(at(&path))?;
+        allocate(&mut file, self.segment_bytes).map_err(at(&path))?;
         file.seek(SeekFrom::Start(HEAD as u64))?;
-        Ok(ActiveSegment {
-            number,
-            salt,
-            file: Arc::new(file),
-            end: HEAD as u64,
-        })
+        Ok(self.active(number, salt, file))
     }
 
     /// Reads a segment, and returns its salt and its bytes; none if its head is damaged.
     pub(super) fn read(&self, number: u64) -> io::Result<Option<(u64, Bytes)>> {
-        let bytes = fs::read(self.path(number))?;
+        let path = self.path(number);
+        let bytes = fs::read(&path).map_err(at(&path))?;
         let salt = bytes.get(16..24).and_then(<[u8]>::first_chunk);
         let Some(salt) = salt.copied().map(u64::from_be_bytes) else {
             return Ok(None);
@@ -194,8 +288,9 @@ impl SegmentDir {
     }
 
     pub(super) fn sync(&self, number: u64) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(self.path(number))?;
-        file.sync_all()
+        let path = self.path(number);
+        let file = OpenOptions::new().write(true).open(&path);
+        file.and_then(|file| file.sync_all()).map_err(at(&path))
     }
 
     /// Makes a segment a blob segment. It is on the disk under its new name on `Ok`.

@@ -110,6 +110,8 @@ pub(super) struct GarbageCollector {
     rows: u64,
     /// Payloads removed since the last scan started.
     removed: u64,
+    /// Whether any removed payload is enough to start a scan.
+    is_hurried: bool,
     scan: Option<GcScan>,
     /// Segments that the last scan found sparse.
     sparse: HashSet<u64>,
@@ -145,6 +147,7 @@ impl GarbageCollector {
         Self {
             rows: blobs.len() as u64 * ROWS_ASSUMED,
             removed: 0,
+            is_hurried: false,
             scan: None,
             sparse: HashSet::new(),
             retired: Vec::new(),
@@ -161,7 +164,14 @@ impl GarbageCollector {
     }
 
     fn is_due(&self, blobs: &BlobSegments) -> bool {
-        !blobs.is_empty() && self.removed > 0 && self.removed.saturating_mul(2) >= self.rows
+        let is_enough = self.is_hurried || self.removed.saturating_mul(2) >= self.rows;
+        !blobs.is_empty() && self.removed > 0 && is_enough
+    }
+
+    /// Lets the next scan start as soon as anything was removed, since the disk is full. Returns whether there is work.
+    pub(super) fn hurry(&mut self, blobs: &BlobSegments) -> bool {
+        self.is_hurried = true;
+        self.has_work(blobs)
     }
 
     /// Continues the scan, or starts one if it is due. A scan that ends relocates the payloads of sparse segments. Returns
@@ -174,6 +184,7 @@ impl GarbageCollector {
     ) -> Result<HashSet<u64>, Fault> {
         if self.scan.is_none() && self.is_due(blobs) {
             self.removed = 0;
+            self.is_hurried = false;
             self.scan = Some(GcScan {
                 from: Vec::new(),
                 segments: Arc::clone(blobs),
@@ -217,7 +228,12 @@ impl GarbageCollector {
                 self.sparse.insert(number);
             }
         }
-        unused.extend(scan.relocate(dir, database)?);
+        match scan.relocate(dir, database) {
+            Ok(emptied) => unused.extend(emptied),
+            // What was relocated exists twice, which does no harm. A later scan tries again.
+            Err(fault) if fault.is_full() => {}
+            Err(fault) => return Err(fault),
+        }
         Ok(unused)
     }
 

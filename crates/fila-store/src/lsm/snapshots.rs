@@ -41,6 +41,18 @@ impl Snapshots {
         }
     }
 
+    /// Returns the number of the next snapshot.
+    pub(super) fn next(&self) -> SeqNo {
+        self.visible.get()
+    }
+
+    /// Returns whether a snapshot before this one is open.
+    pub(super) fn has_before(&self, sequence: SeqNo) -> bool {
+        let open = sync::lock(&self.open);
+        open.first_key_value()
+            .is_some_and(|(&oldest, _)| oldest < sequence)
+    }
+
     /// Returns the sequence number below which only the newest version of a row is needed.
     pub(super) fn watermark(&self) -> SeqNo {
         let open = sync::lock(&self.open);
@@ -68,6 +80,7 @@ mod tests {
         assert_eq!(snapshots.watermark(), 4);
         snapshots.close(again);
         assert_eq!(snapshots.watermark(), 8);
+        assert!(snapshots.has_before(10) && !snapshots.has_before(9));
         visible.set(20);
         snapshots.close(second);
         assert_eq!(snapshots.watermark(), 19);

@@ -84,6 +84,8 @@ pub struct Info {
     pub durability: Durability,
     /// The state of the server.
     pub state: State,
+    /// Whether the disk is full, so that the server refuses new messages.
+    pub is_full: bool,
     /// The number of queues.
     pub queues: usize,
     /// The number of consumers.
@@ -393,6 +395,7 @@ impl Handle {
         Info {
             durability: self.0.durability,
             state: self.0.status.state(),
+            is_full: self.0.status.is_full(),
             queues: self.0.registry.len(),
             consumers: self.0.consumers.load(Ordering::Acquire),
             memory_budget: self.0.memory_budget,

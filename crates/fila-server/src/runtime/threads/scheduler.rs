@@ -13,7 +13,7 @@ use fila_core::{
     Answer, Command, Committed, ConsumerId, Delivery, FailureToken, Judgement, LoadToken,
     LoadedMessages, Round,
 };
-use fila_store::QueueId;
+use fila_store::{QueueId, Writes};
 use foldhash::fast::RandomState;
 use tokio::sync::mpsc;
 
@@ -22,6 +22,8 @@ use crate::runtime::Clock;
 use crate::runtime::calls::consumer::Outgoing;
 use crate::runtime::queues::opening::report_damage;
 use crate::runtime::queues::registry::Figures;
+use crate::runtime::status::Status;
+use crate::runtime::store::Store;
 use crate::runtime::threads::inbox::{InboxReceiver, Input, Lane, ServerBroker, Subscription};
 use crate::runtime::threads::reader::BlockingJob;
 use crate::runtime::threads::ticket::ServerTickets;
@@ -72,6 +74,30 @@ pub(crate) struct Scheduler {
     under_way: VecDeque<Collected>,
     /// The most bytes that all of them together may have.
     buffered_max: usize,
+    storage: Storage,
+}
+
+/// What a scheduler thread asks before it takes messages, and where it reports the answer.
+#[derive(Clone)]
+pub(crate) struct Storage {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) status: Arc<Status>,
+}
+
+impl std::fmt::Debug for Storage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Storage")
+            .field("writes", &self.store.writes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Storage {
+    fn is_full(&self) -> bool {
+        let writes = self.store.writes();
+        self.status.note(writes);
+        writes == Writes::Full
+    }
 }
 
 /// The channels of a scheduler thread.
@@ -120,6 +146,7 @@ impl Scheduler {
         clock: Clock,
         metrics: Arc<Metrics>,
         buffered_max: usize,
+        storage: Storage,
     ) -> Self {
         Self {
             number,
@@ -134,6 +161,7 @@ impl Scheduler {
             collected: Collected::default(),
             under_way: VecDeque::new(),
             buffered_max,
+            storage,
         }
     }
 
@@ -180,6 +208,7 @@ impl Scheduler {
 
     /// Takes calls first, then frames of streams as far as the next round has room for them.
     fn take_inputs(&mut self) {
+        self.broker.set_storage_full(self.storage.is_full());
         let mut taken = 0;
         for lane in [Lane::Calls, Lane::Bulk] {
             while taken < TURN && self.phase != SchedulerPhase::Ending {

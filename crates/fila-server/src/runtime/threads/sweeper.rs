@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use fila_store::Engine;
+use fila_store::{Engine, Writes};
 use tracing::warn;
 
 use crate::metrics::Metrics;
 use crate::runtime::Clock;
+use crate::runtime::status::Status;
 
 /// Rows per sweep: a few milliseconds, during which commits may have to wait.
 const ROWS: usize = 2_000;
+
+/// The longest interval while the disk is full.
+const INTERVAL_FULL: Duration = Duration::from_secs(1);
 
 /// The sweeper thread.
 #[derive(Debug)]
@@ -21,6 +25,7 @@ pub(crate) struct Sweeper<E> {
     pub(crate) clock: Clock,
     pub(crate) interval: Duration,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) status: Arc<Status>,
 }
 
 impl<E: Engine> Sweeper<E> {
@@ -28,6 +33,8 @@ impl<E: Engine> Sweeper<E> {
     pub(crate) fn run(&self, stop: &Receiver<()>) {
         let mut wait = Duration::ZERO;
         while stop.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+            let writes = self.engine.writes();
+            self.status.note(writes);
             let more = match self.engine.sweep(self.clock.now(), ROWS) {
                 Ok(swept) => {
                     self.metrics.swept(swept.rows);
@@ -41,7 +48,12 @@ impl<E: Engine> Sweeper<E> {
             if !more {
                 self.look_after();
             }
-            wait = if more { Duration::ZERO } else { self.interval };
+            wait = match (more, writes) {
+                (true, _) => Duration::ZERO,
+                // Sweeping makes room.
+                (false, Writes::Full) => self.interval.min(INTERVAL_FULL),
+                (false, Writes::Taken | Writes::Poisoned) => self.interval,
+            };
         }
     }
 

@@ -277,18 +277,36 @@ fn a_scan_starts_when_half_of_all_payloads_are_gone_however_small() {
 }
 
 #[test]
-fn a_segment_is_filled_beforehand_as_far_as_there_is_time() {
+fn a_segment_is_filled_beforehand_as_far_as_there_is_time_and_allocated_in_any_case() {
+    use std::os::unix::fs::MetadataExt;
     const PART: u64 = 1 << 18;
     let directory = tempfile::tempdir().unwrap();
     let (dir, _) = SegmentDir::open(directory.path(), 4 * PART).unwrap();
-    for (number, parts) in [(1, 0), (2, 2), (3, 4)] {
-        let mut left = parts;
+    for (number, parts, asked) in [(1, 0, 1), (2, 2, 3), (3, 4, 4)] {
+        let mut calls = 0;
         let segment = dir.prepare(number, || {
-            left -= 1;
-            left >= 0
+            calls += 1;
+            calls <= parts
         });
         assert!(segment.unwrap().is_empty());
-        let length = fs::metadata(dir.path(number)).unwrap().len();
-        assert_eq!(length, (parts as u64 * PART).max(64), "{number}");
+        assert_eq!(calls, asked);
+        let file = fs::metadata(dir.path(number)).unwrap();
+        assert_eq!(file.len(), 4 * PART);
+        assert!(file.blocks() * 512 >= 4 * PART, "{number}");
     }
+}
+
+#[test]
+fn spare_files_are_added_up_to_a_number_and_given_up_down_to_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (dir, _) = SegmentDir::open(directory.path(), 1 << 14).unwrap();
+    let added = (0..5).filter(|_| dir.add_spare(3).unwrap()).count();
+    assert_eq!((added, dir.spare_bytes()), (3, 3 << 14));
+    dir.prepare(1, || panic!("a spare file is not filled"))
+        .unwrap();
+    assert_eq!(dir.spare_bytes(), 2 << 14);
+    assert!(dir.give_up_spare(1).unwrap());
+    assert!(!dir.give_up_spare(1).unwrap());
+    let (dir, _) = SegmentDir::open(directory.path(), 1 << 14).unwrap();
+    assert_eq!(dir.spare_bytes(), 1 << 14, "it is found again");
 }
