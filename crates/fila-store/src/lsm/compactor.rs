@@ -20,6 +20,9 @@ use crate::{Fault, sync};
 /// How long the thread waits before it tries again what found the disk full.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Merges of one tree in a row, at most, to make room.
+const EAGER_MAX: usize = 4;
+
 /// Compacts the trees that have new tables.
 #[derive(Debug)]
 pub(super) struct Compactor {
@@ -137,11 +140,12 @@ impl CompactionRequests {
             };
             let mut done = compact(&usual);
             if makes_room {
-                // Each call is one merge or move; the last one finds nothing to do.
-                let mut before = None;
-                while done.is_ok() && before != Some(version(&trees[table])) {
-                    before = Some(version(&trees[table]));
-                    done = compact(&eager);
+                // Each call is one merge or one move.
+                let has_new = || trees[table].level_table_count(0) > Some(0);
+                for _ in 0..EAGER_MAX {
+                    if done.is_ok() && has_new() {
+                        done = compact(&eager);
+                    }
                 }
             }
             if makes_room || done.is_err() {
@@ -190,10 +194,6 @@ impl CompactionRequests {
         let makes_room = std::mem::take(&mut state.makes_room[table]);
         Some(Compaction { table, makes_room })
     }
-}
-
-fn version(tree: &AnyTree) -> u64 {
-    tree.current_version().id()
 }
 
 /// Reports that the thread has ended, also by a panic: flushes would wait for it without end.
