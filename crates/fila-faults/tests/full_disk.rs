@@ -147,7 +147,7 @@ impl World {
         while self.store.writes() != writes {
             assert!(began.elapsed() < PATIENCE, "{}", self.describe());
             self.store.sweep(Timestamp::from_millis(1), 1_000).unwrap();
-            std::thread::yield_now();
+            std::thread::park_timeout(Duration::from_millis(5));
         }
     }
 
@@ -278,7 +278,7 @@ fn a_disk_that_is_full_at_once_makes_commits_wait_and_fails_none() {
         let began = Instant::now();
         while world.store.writes() != Writes::Full {
             assert!(began.elapsed() < PATIENCE);
-            std::thread::yield_now();
+            std::thread::park_timeout(Duration::from_millis(5));
         }
         assert!(!writing.is_finished());
         world.watch.set_room(None);
