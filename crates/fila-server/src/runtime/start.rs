@@ -117,16 +117,7 @@ impl Runtime {
             let name = format!("fila-sched-{number}");
             runtime.spawn(name, "scheduler thread", &end, move || scheduler.run())?;
         }
-        let sweeper = Sweeper {
-            engine,
-            clock: state.clock,
-            interval: config.storage.sweep_interval,
-            metrics: state.metrics.clone(),
-            status: state.status.clone(),
-        };
-        runtime.spawn("fila-sweep".to_owned(), "sweeper thread", &end, move || {
-            sweeper.run(&sweeper_stop);
-        })?;
+        runtime.spawn_sweeper(engine, config, sweeper_stop, &end)?;
         state.status.ready();
         Ok(runtime)
     }
@@ -195,6 +186,27 @@ impl Runtime {
             self.spawn(name, "reader thread", end, move || reader.run(&jobs))?;
         }
         Ok(jobs)
+    }
+
+    /// Starts the sweeper thread, which ends when the other side of `stop` is dropped.
+    fn spawn_sweeper<E: Engine>(
+        &mut self,
+        engine: Arc<E>,
+        config: &Config,
+        stop: Receiver<()>,
+        end: &Arc<LastThread>,
+    ) -> Result<(), StartError> {
+        let state = &self.handle.0;
+        let sweeper = Sweeper {
+            engine,
+            clock: state.clock,
+            interval: config.storage.sweep_interval,
+            metrics: state.metrics.clone(),
+            status: state.status.clone(),
+        };
+        self.spawn("fila-sweep".to_owned(), "sweeper thread", end, move || {
+            sweeper.run(&stop);
+        })
     }
 
     /// Starts the commit threads of one scheduler thread, and returns the channel to them.
