@@ -114,9 +114,12 @@ async fn an_extension_that_is_too_long_is_refused() {
 
 /// Waits until the server has noticed that all consumers of a queue are gone.
 async fn no_consumers(rig: &mut Rig, queue: &str) {
-    while rig.stats(queue).await.consumers > 0 {
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-    }
+    soon(async {
+        while rig.stats(queue).await.consumers > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    })
+    .await;
 }
 
 fn reporting(queue: &str, credit: u32) -> WorkRequest {
@@ -210,8 +213,7 @@ async fn the_messages_of_a_consumer_that_vanished_reach_another_and_the_oldest_h
 #[tokio::test]
 async fn a_worker_that_reports_beginnings_is_charged_for_those_only() {
     let mut rig = Rig::start().await;
-    // So that the test does not wait for the grace.
-    rig.create_with("orders", timeout(300)).await;
+    rig.create("orders").await;
     for payload in ["1", "2", "3"] {
         rig.enqueue("orders", "a", payload).await;
     }
