@@ -4,8 +4,9 @@
 //! when few keys are active, and is too much when many are. [`Pool::part`] moves with the free room instead: a key may
 //! hold at most three times as much as is free, as in [Choudhury and Hahne, *Dynamic Queue Length Thresholds for
 //! Shared-Memory Packet Switches*, 1998](https://doi.org/10.1109/90.664262). So one greedy key gets three quarters of
-//! the pool, and `n` greedy keys get `3 / (3n + 1)` of it each. A key that holds nothing always finds the remaining
-//! `1 / (3n + 1)`. Nothing is counted per pool but its use, and nothing that a key holds is taken away.
+//! the pool, and `n` greedy keys that fill it together get `3 / (3n + 1)` of it each and leave `1 / (3n + 1)` to a key
+//! that holds nothing. Nothing is counted per pool but its use, and nothing that a key holds is taken away. That has a
+//! price: `n` greedy keys that come one after another and give nothing back leave `1 / 4ⁿ`.
 
 /// A pool that several keys share, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,22 @@ mod tests {
                 "{keys} keys: {pool:?}"
             );
             assert!(pool.admits(0, pool.free()), "{keys} keys: {pool:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_comes_later_gets_three_quarters_of_what_is_left() {
+        let mut pool = Pool {
+            capacity: 4_096,
+            used: 0,
+        };
+        for free in [1_024, 256, 64, 16, 4] {
+            let mut held = 0;
+            while pool.admits(held, 1) {
+                held += 1;
+                pool.used += 1;
+            }
+            assert_eq!(pool.free(), free);
         }
     }
 
