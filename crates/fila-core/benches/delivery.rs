@@ -130,6 +130,11 @@ impl Lifecycle {
         if deliveries.len() != BATCH {
             return Err(format!("{} deliveries, not {BATCH}", deliveries.len()).into());
         }
+        let bytes = deliveries.iter().map(|(_, delivery)| delivery.bytes());
+        self.tell(Command::Taken {
+            consumer: ConsumerId::new(1),
+            bytes: bytes.sum(),
+        });
         let results = deliveries
             .into_iter()
             .map(|(_, delivery)| Settlement {

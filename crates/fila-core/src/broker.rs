@@ -71,6 +71,8 @@ struct Entry {
     is_changed: bool,
     /// Whether it has changes in the present round.
     is_writing: bool,
+    /// Whether it has consumers that wait for room.
+    is_crowded: bool,
     alarm: Option<Timestamp>,
 }
 
@@ -90,11 +92,7 @@ impl<T: Tickets> Broker<T> {
     pub fn with_tokens(settings: Settings, tokens: Box<dyn TokenSource>) -> Self {
         Self {
             throttles: Throttles::new(tokens),
-            memory: Memory {
-                used: 0,
-                reserved: 0,
-                budget: settings.memory_budget,
-            },
+            memory: Memory::new(settings.memory_budget),
             settings,
             queues: Slab::new(),
             numbers: HashMap::default(),
@@ -127,6 +125,7 @@ impl<T: Tickets> Broker<T> {
             is_touched: false,
             is_changed: false,
             is_writing: false,
+            is_crowded: false,
             alarm: None,
         });
         self.numbers.insert(id, number);
@@ -152,6 +151,7 @@ impl<T: Tickets> Broker<T> {
             Command::Credit { consumer, more } => {
                 self.with_consumer(consumer, |queue, _, number| queue.credit(number, more));
             }
+            Command::Taken { consumer, bytes } => self.taken(consumer, bytes),
             Command::Drain { consumer } => self.with_consumer(consumer, Queue::drain),
             Command::Unsubscribe {
                 consumer,
@@ -260,6 +260,7 @@ impl<T: Tickets> Broker<T> {
             self.queues[number].alarm = None;
             self.touch(number);
         }
+        self.admit_consumers();
         if self.failure.is_none() {
             self.offer_tokens();
         }
@@ -278,6 +279,31 @@ impl<T: Tickets> Broker<T> {
         touched.append(&mut self.touched);
         self.touched = touched;
         self.throttles.end_poll(self.now);
+    }
+
+    /// Makes consumers ready that waited for room, as far as there is room now. Their queues are served before others,
+    /// and each time another of them is the first.
+    fn admit_consumers(&mut self) {
+        let mut crowded = std::mem::take(&mut self.memory.transit.crowded);
+        if crowded.is_empty() {
+            return;
+        }
+        let mut admitted = Vec::new();
+        crowded.rotate_left(1);
+        crowded.retain(|&number| {
+            let consumers = &mut self.queues[number].queue.consumers;
+            let is_admitted = consumers.unpark(&self.memory.transit);
+            let is_crowded = consumers.has_parked();
+            if is_admitted {
+                self.touch(number);
+                admitted.push(number);
+            }
+            self.queues[number].is_crowded = is_crowded;
+            is_crowded
+        });
+        self.memory.transit.crowded = crowded;
+        self.touched.retain(|number| !admitted.contains(number));
+        self.touched.splice(..0, admitted);
     }
 
     /// Wakes the lanes that have tokens now.
@@ -325,6 +351,10 @@ impl<T: Tickets> Broker<T> {
             self.touch(number);
         }
         let entry = &mut self.queues[number];
+        if !entry.is_crowded && entry.queue.consumers.has_parked() {
+            entry.is_crowded = true;
+            self.memory.transit.crowded.push_back(number);
+        }
         let next = entry.queue.next_wake().filter(|_| is_done);
         if next != entry.alarm {
             if let Some(alarm) = entry.alarm {
@@ -365,9 +395,32 @@ impl<T: Tickets> Broker<T> {
         }
     }
 
-    /// Returns the bytes of messages in memory.
+    /// Returns the bytes of messages in memory, with those [in transit](Self::in_transit).
     pub fn memory_used(&self) -> usize {
-        self.memory.used
+        self.memory.held()
+    }
+
+    /// Returns the bytes of deliveries that were not [taken](Command::Taken) yet.
+    pub fn in_transit(&self) -> usize {
+        self.memory.transit.bytes
+    }
+
+    /// Tells whether a consumer waits for room that the deliveries of others take.
+    pub fn is_crowded(&self) -> bool {
+        !self.memory.transit.crowded.is_empty()
+    }
+
+    fn taken(&mut self, consumer: ConsumerId, bytes: usize) {
+        let transit = &mut self.memory.transit;
+        match self.consumers.get(&consumer) {
+            Some(&ConsumerEntry { queue, consumer }) => {
+                let consumers = &mut self.queues[queue].queue.consumers;
+                if consumers.taken(transit, consumer, bytes) {
+                    self.touch(queue);
+                }
+            }
+            None => transit.release(bytes),
+        }
     }
 
     fn enqueue(
@@ -444,6 +497,10 @@ impl<T: Tickets> Broker<T> {
         self.collecting.operations = self.collecting.operations.saturating_sub(operations);
         self.effects.garbage.push(Garbage(Box::new(entry.queue)));
         // A queue that is opened later may get the number, so nothing may refer to this queue by it.
+        self.memory
+            .transit
+            .crowded
+            .retain(|&crowded| crowded != number);
         self.touched.retain(|&touched| touched != number);
         self.changed.retain(|&changed| changed != number);
         self.collecting.writing.retain(|&writing| writing != number);

@@ -58,6 +58,14 @@ pub enum Command<T: Tickets> {
         /// The number of further deliveries that it accepts.
         more: u32,
     },
+    /// Notes that the socket of a consumer has taken deliveries, or that the driver has dropped them. Until then they
+    /// count as memory in use, and the broker bounds their number.
+    Taken {
+        /// The consumer. It may have left.
+        consumer: ConsumerId,
+        /// The sum of their [bytes](crate::Delivery::bytes).
+        bytes: usize,
+    },
     /// Stops deliveries to a consumer. The consumer keeps its leases and can still settle them.
     Drain {
         /// The consumer. Ignored if it has left.

@@ -11,6 +11,7 @@ use fila_store::{
     Payload, QueueId, ReadError, StoredMessage, Timestamp,
 };
 
+use crate::memory::Memory;
 use crate::{ConsumerId, LeaseId};
 
 /// The work that a broker asks its driver to do, in any order. The driver takes it and leaves this empty. `A` is the type
@@ -19,7 +20,8 @@ use crate::{ConsumerId, LeaseId};
 pub struct Effects<A> {
     /// Answers to give.
     pub answers: Vec<A>,
-    /// Messages to send. Those of one consumer are in order.
+    /// Messages to send. Those of one consumer are in order. The driver reports what it has sent:
+    /// [`Command::Taken`](crate::Command::Taken).
     pub deliveries: Vec<(ConsumerId, Delivery)>,
     /// Reads to make. The driver passes each result to [`Broker::loaded`](crate::Broker::loaded).
     pub loads: Vec<Load>,
@@ -84,6 +86,14 @@ pub struct Delivery {
     pub lease_time: Duration,
     /// Its failures, if it has any; for a dead letter, also its origin.
     pub history: Option<Arc<History>>,
+}
+
+impl Delivery {
+    /// Returns the bytes that it counts as on its way to its consumer.
+    pub fn bytes(&self) -> usize {
+        let history = self.history.as_ref().map_or(0, |history| history.bytes());
+        Memory::whole(self.payload.sizes()) + history
+    }
 }
 
 /// A failed delivery that waits for the decision of a hook. The failure is in the store, or in a round under way.

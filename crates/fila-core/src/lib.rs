@@ -44,6 +44,7 @@ mod settings;
 mod stats;
 mod status;
 mod throttle;
+mod transit;
 mod wheel;
 
 pub use fila_store::Schedule;

@@ -175,6 +175,7 @@ impl Refusal {
                 | ErrorCode::QuotaExceeded
                 | ErrorCode::StorageFull
                 | ErrorCode::TooManyConsumers
+                | ErrorCode::TooManyConnections
                 | ErrorCode::TooManyDeduplicationIds
                 | ErrorCode::TooManyDelayed
                 | ErrorCode::TooManyKeys

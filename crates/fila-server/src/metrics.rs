@@ -92,8 +92,10 @@ const SERVER: &[Figure<ServerView>] = figures! {
     Gauge "fila_memory_used" Bytes, "Messages in memory", |s| s.info.memory_used;
     Gauge "fila_memory_budget" Bytes, "Most bytes of messages in memory, by storage.memory_budget", |s| s.info.memory_budget;
     Gauge "fila_connections", "Open connections", |s| s.metrics.connections();
-    Counter "fila_connections_refused", "Connections closed at once because limits.connections was reached",
-        |s| s.metrics.connections_refused();
+    Counter "fila_connections_refused", "Connections turned away because limits.connections was reached",
+        |s| s.metrics.counted(|counts| &counts.refused);
+    Counter "fila_connections_timed_out", "Connections closed because the client sent or read nothing in time",
+        |s| s.metrics.counted(|counts| &counts.timed_out);
     Gauge "fila_receiving" Bytes, "Requests that are being received", |s| s.metrics.receiving(Receiving::used);
     Gauge "fila_receiving_budget" Bytes, "Most bytes of requests that are being received, by limits.receiving_bytes",
         |s| s.metrics.receiving(Receiving::budget);
@@ -173,8 +175,10 @@ const HOOK: &[Figure<HookFigures>] = figures! {
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounts {
     pub(crate) open: AtomicUsize,
-    /// Connections closed at once, because there were too many.
+    /// Connections that were turned away, because there were too many.
     pub(crate) refused: AtomicU64,
+    /// Connections that were closed because their clients took too long.
+    pub(crate) timed_out: AtomicU64,
 }
 
 /// The counts of the threads and tasks of one server.
@@ -190,6 +194,8 @@ pub(crate) struct Metrics {
     receiving: OnceLock<Arc<Receiving>>,
     /// By scheduler thread.
     memory: OnceLock<Box<[AtomicUsize]>>,
+    /// How many scheduler threads have consumers that wait for room.
+    crowded: AtomicUsize,
     health: Mutex<Option<Health>>,
 }
 
@@ -204,6 +210,7 @@ impl Metrics {
             connections: OnceLock::new(),
             receiving: OnceLock::new(),
             memory: OnceLock::new(),
+            crowded: AtomicUsize::new(0),
             health: Mutex::new(None),
         }
     }
@@ -219,9 +226,9 @@ impl Metrics {
         counts.map_or(0, |counts| counts.open.load(Ordering::Relaxed) as u64)
     }
 
-    fn connections_refused(&self) -> u64 {
+    fn counted(&self, count: impl FnOnce(&ConnectionCounts) -> &AtomicU64) -> u64 {
         let counts = self.connections.get();
-        counts.map_or(0, |counts| counts.refused.load(Ordering::Relaxed))
+        counts.map_or(0, |counts| count(counts).load(Ordering::Relaxed))
     }
 
     /// Takes over the budget of a port.
@@ -263,6 +270,20 @@ impl Metrics {
         if let Some(used) = self.memory.get().and_then(|memory| memory.get(thread)) {
             used.store(bytes, Ordering::Relaxed);
         }
+    }
+
+    /// Notes that consumers of one more scheduler thread wait for room, or of one less.
+    pub(crate) fn crowd(&self, is_crowded: bool) {
+        if is_crowded {
+            self.crowded.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.crowded.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells whether consumers wait for room that the deliveries of others take.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn memory_used_now(&self) -> u64 {

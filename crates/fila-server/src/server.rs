@@ -5,13 +5,14 @@
 //! all accepted calls and ends the streams of consumers. It closes the store. When the time is over, it closes the
 //! remaining connections.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fila_store::Engine;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
@@ -20,10 +21,14 @@ use tracing::{error, info};
 
 use crate::config::{Config, LimitsConfig};
 use crate::grpc::{self, SERVICES, Tracing};
-use crate::http::{Connections, Site};
+use crate::http::{ClientPatience, Connections, Places, Site};
 use crate::intake::Receiving;
 use crate::metrics::ConnectionCounts;
 use crate::runtime::{Handle, Runtime, StartError, State, Stopped};
+
+/// The most connections that wait to be accepted, unless the system allows fewer. Clients beyond it try again after a
+/// second.
+const BACKLOG: u32 = 1_024;
 
 /// How long connections may stay open after the last answer: some clients do not read, or watch health.
 const CONNECTIONS_GRACE: Duration = Duration::from_secs(1);
@@ -65,9 +70,7 @@ impl Server {
             address: config.server.address,
             source,
         };
-        let listener = TcpListener::bind(config.server.address)
-            .await
-            .map_err(listen)?;
+        let listener = bind(config.server.address).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let site = Site::starting();
         let counts = Arc::new(ConnectionCounts::default());
@@ -76,7 +79,8 @@ impl Server {
         let connections = Connections {
             site: site.clone(),
             receiving: receiving.clone(),
-            places: Arc::new(Semaphore::new(config.limits.connections.get())),
+            places: Places::new(config.limits.connections.get()),
+            patience: ClientPatience::default(),
             counts: counts.clone(),
             stop: stop.clone(),
             kill: kill.clone(),
@@ -188,6 +192,18 @@ pub async fn run(
 fn receiving(limits: &LimitsConfig) -> Arc<Receiving> {
     let budget = limits.receiving_bytes.bytes();
     Arc::new(Receiving::new(budget, grpc::request_bytes_max(limits)))
+}
+
+/// Opens the port. Its options are those of [`TcpListener::bind`], but for the backlog.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 async fn report_changes(reporter: HealthReporter, mut state: watch::Receiver<State>) {

@@ -32,6 +32,29 @@ fn a_server_that_is_not_there() {
 }
 
 #[test]
+fn a_server_that_has_all_its_connections() {
+    use std::io::Write;
+
+    let server = Server::start_with(&["limits.connections=1"]);
+    let mut held = std::net::TcpStream::connect(server.address()).unwrap();
+    // The preface of HTTP/2 and empty settings: an idle connection that the server keeps.
+    held.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .unwrap();
+    let mut failures = Vec::new();
+    for arguments in [
+        &["queue", "list"][..],
+        &["enqueue", "orders", "x"],
+        &["consume", "orders"],
+        &["peek", "orders"],
+    ] {
+        failures.push(server.fails(arguments));
+    }
+    failures.dedup();
+    let expected = "1: error: the server has all its 1 connections (limits.connections); close some, or raise the limit";
+    assert_eq!(failures, [expected]);
+}
+
+#[test]
 fn an_address_that_is_none() {
     let mut failures = Vec::new();
     for address in [

@@ -33,11 +33,19 @@ pub(crate) fn fila() -> Command {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        let running = Running::start(
-            fila()
-                .args(["server", "--address", "127.0.0.1:0", "--log", "error"])
-                .args(["--set", "storage.engine=memory"]),
-        );
+        Self::start_with(&[])
+    }
+
+    /// Starts one with these settings.
+    pub(crate) fn start_with(settings: &[&str]) -> Self {
+        let mut command = fila();
+        command
+            .args(["server", "--address", "127.0.0.1:0", "--log", "error"])
+            .args(["--set", "storage.engine=memory"]);
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
+        let running = Running::start(&mut command);
         Self { running }
     }
 

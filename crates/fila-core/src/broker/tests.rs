@@ -72,9 +72,11 @@ fn enqueue(broker: &mut Broker<()>, messages: impl Iterator<Item = NewMessage>) 
     commit(broker);
 }
 
-/// Acknowledges the first delivery.
+/// Takes and acknowledges the first delivery.
 fn acknowledge(broker: &mut Broker<()>) {
-    let (_, delivery) = broker.effects().deliveries.remove(0);
+    let (consumer, delivery) = broker.effects().deliveries.remove(0);
+    let bytes = delivery.bytes();
+    broker.handle(NOW, Command::Taken { consumer, bytes });
     let results = vec![Settlement {
         lease: delivery.lease,
         message: None,

@@ -1,18 +1,27 @@
 //! The consumers of a queue, which are served in turns.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use slab::Slab;
 
+use super::lane::OwedDelivery;
 use super::message::Holder;
-use crate::{Beginnings, ConsumerId, Demand};
+use crate::transit::{ConsumerTransit, Transit};
+use crate::{Beginnings, ConsumerId, Delivery, Demand};
 
 #[derive(Debug, Default)]
-pub(super) struct Consumers {
+pub(crate) struct Consumers {
     all: Slab<Consumer>,
     /// Consumers that can take a message, in turns. One that cannot any more is dropped when its turn comes.
     ready: VecDeque<u32>,
+    /// Consumers that wait until the deliveries of others leave them room.
+    parked: BTreeMap<Parked, u32>,
+    parked_ever: u64,
 }
+
+/// The place of a parked consumer: whether it has read, the bytes on their way to it, and a number that grows with each
+/// parked consumer. Of those that have read, and of the others, the first have the fewest bytes and have waited longest.
+type Parked = (bool, usize, u64);
 
 #[derive(Debug)]
 pub(super) struct Consumer {
@@ -21,12 +30,20 @@ pub(super) struct Consumer {
     in_flight_max: u32,
     beginnings: Beginnings,
     state: ConsumerState,
-    /// It is in the list of consumers that are ready.
-    is_listed: bool,
+    listing: Listing,
     /// Slots of the messages that are with it.
     leased: Vec<u32>,
     /// Deliveries that are owed to it.
     reserved: u32,
+    transit: ConsumerTransit,
+}
+
+/// The list of consumers that a consumer is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    None,
+    Ready,
+    Parked(Parked),
 }
 
 /// Where a consumer is in its life.
@@ -42,6 +59,7 @@ impl Consumer {
         self.state == ConsumerState::Working
             && self.credit > 0
             && self.leased.len() + (self.reserved as usize) < self.in_flight_max as usize
+            && self.transit.is_open()
     }
 }
 
@@ -61,9 +79,10 @@ impl Consumers {
             in_flight_max: demand.in_flight_max,
             beginnings: demand.beginnings,
             state: ConsumerState::Working,
-            is_listed: false,
+            listing: Listing::None,
             leased: Vec::new(),
             reserved: 0,
+            transit: ConsumerTransit::default(),
         };
         let slot = self.all.insert(consumer) as u32;
         self.enlist(slot);
@@ -76,17 +95,67 @@ impl Consumers {
         self.enlist(slot);
     }
 
+    /// Notes that the socket of a consumer has taken bytes; tells whether the consumer is ready only now.
+    pub(crate) fn taken(&mut self, transit: &mut Transit, slot: u32, bytes: usize) -> bool {
+        let consumer = &mut self.all[slot as usize];
+        transit.take(&mut consumer.transit, bytes);
+        if let Listing::Parked(place) = consumer.listing {
+            self.parked.remove(&place);
+            consumer.listing = Listing::None;
+        }
+        self.enlist(slot)
+    }
+
     /// Returns the consumer whose turn it is. It keeps the turn until a delivery is reserved for it.
-    pub(super) fn next(&mut self) -> Option<u32> {
+    pub(super) fn next(&mut self, transit: &Transit) -> Option<u32> {
         while let Some(&slot) = self.ready.front() {
-            match self.all.get_mut(slot as usize) {
-                Some(consumer) if consumer.is_ready() => return Some(slot),
-                Some(consumer) => consumer.is_listed = false,
-                None => {}
+            if let Some(consumer) = self.all.get_mut(slot as usize) {
+                let is_ready = consumer.is_ready();
+                if is_ready && transit.admits(consumer.transit) {
+                    return Some(slot);
+                }
+                consumer.listing = Listing::None;
+                if is_ready {
+                    let (has_read, bytes) = (consumer.transit.has_read, consumer.transit.bytes);
+                    let place = (has_read, bytes, self.parked_ever);
+                    consumer.listing = Listing::Parked(place);
+                    self.parked.insert(place, slot);
+                    self.parked_ever += 1;
+                }
             }
             self.ready.pop_front();
         }
         None
+    }
+
+    /// Tells whether a consumer waits until the deliveries of others leave it room.
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Makes the parked consumers ready for which there is room now; tells whether there are any. They come before the
+    /// consumers that are ready, which did not have to wait.
+    pub(crate) fn unpark(&mut self, transit: &Transit) -> bool {
+        let ready = self.ready.len();
+        for has_read in [true, false] {
+            let places = (has_read, 0, 0)..=(has_read, usize::MAX, u64::MAX);
+            while let Some((&place, &slot)) = self.parked.range(places.clone()).next()
+                && let consumer = &mut self.all[slot as usize]
+                && transit.admits(consumer.transit)
+            {
+                self.parked.remove(&place);
+                consumer.listing = Listing::Ready;
+                self.ready.push_back(slot);
+            }
+        }
+        self.ready.rotate_left(ready);
+        self.ready.len() > ready
+    }
+
+    /// Tells whether there is room for a delivery that was reserved for a consumer.
+    pub(super) fn has_room(&self, slot: u32, transit: &Transit) -> bool {
+        let consumer = self.all[slot as usize].transit;
+        consumer.has_room() && transit.admits(consumer)
     }
 
     /// Tells whether the consumer whose turn it is can take a message.
@@ -99,13 +168,14 @@ impl Consumers {
     }
 
     /// Reserves a delivery for the consumer whose turn it is, and returns its id.
-    pub(super) fn reserve(&mut self, slot: u32) -> ConsumerId {
+    pub(super) fn reserve(&mut self, slot: u32, expected: usize) -> ConsumerId {
         debug_assert_eq!(self.ready.front(), Some(&slot));
         self.ready.pop_front();
         let consumer = &mut self.all[slot as usize];
-        consumer.is_listed = false;
+        consumer.listing = Listing::None;
         consumer.credit -= 1;
         consumer.reserved += 1;
+        consumer.transit.expect(expected);
         let id = consumer.id;
         self.enlist(slot);
         id
@@ -118,10 +188,19 @@ impl Consumers {
             .is_some_and(|consumer| consumer.id == id && consumer.state == ConsumerState::Working)
     }
 
-    /// Gives a consumer a message that was reserved for it.
-    pub(super) fn give(&mut self, slot: u32, message: u32) -> Holder {
-        self.all[slot as usize].reserved -= 1;
-        self.attach(slot, message)
+    /// Gives a consumer a message that is owed to it.
+    pub(super) fn give(
+        &mut self,
+        transit: &mut Transit,
+        owed: OwedDelivery,
+        message: u32,
+        delivery: &Delivery,
+    ) -> Holder {
+        let consumer = &mut self.all[owed.consumer as usize];
+        consumer.reserved -= 1;
+        consumer.transit.expect_less(owed.expected);
+        transit.send(&mut consumer.transit, delivery.bytes());
+        self.attach(owed.consumer, message)
     }
 
     /// Lets a consumer hold a message.
@@ -135,9 +214,10 @@ impl Consumers {
     }
 
     /// Cancels a reserved delivery of a consumer that is still there, and gives back the credit.
-    pub(super) fn refund(&mut self, slot: u32) {
+    pub(super) fn refund(&mut self, slot: u32, expected: usize) {
         let consumer = &mut self.all[slot as usize];
         consumer.reserved -= 1;
+        consumer.transit.expect_less(expected);
         consumer.credit = consumer.credit.saturating_add(1);
         self.enlist(slot);
     }
@@ -163,8 +243,12 @@ impl Consumers {
     }
 
     /// Removes a consumer, and returns the messages that are with it, in no order.
-    pub(super) fn remove(&mut self, slot: u32) -> (Beginnings, Vec<u32>) {
+    pub(super) fn remove(&mut self, transit: &mut Transit, slot: u32) -> (Beginnings, Vec<u32>) {
         let consumer = self.all.remove(slot as usize);
+        transit.leave(consumer.transit);
+        if let Listing::Parked(place) = consumer.listing {
+            self.parked.remove(&place);
+        }
         // A later consumer may get the slot, and must not be served twice a turn.
         self.ready.retain(|&listed| listed != slot);
         (consumer.beginnings, consumer.leased)
@@ -178,20 +262,31 @@ impl Consumers {
             consumer.leased.clear();
             consumer.credit = consumer.credit.saturating_add(consumer.reserved);
             consumer.reserved = 0;
+            consumer.transit.expect_nothing();
             self.enlist(slot);
         }
         slots
+    }
+
+    /// Notes that all of them leave.
+    pub(super) fn leave_all(&self, transit: &mut Transit) {
+        for (_, consumer) in &self.all {
+            transit.leave(consumer.transit);
+        }
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = ConsumerId> {
         self.all.iter().map(|(_, consumer)| consumer.id)
     }
 
-    fn enlist(&mut self, slot: u32) {
+    /// Adds a consumer to the list of those that are ready; tells whether it was in none and is ready.
+    fn enlist(&mut self, slot: u32) -> bool {
         let consumer = &mut self.all[slot as usize];
-        if !consumer.is_listed && consumer.is_ready() {
-            consumer.is_listed = true;
+        let is_new = consumer.listing == Listing::None && consumer.is_ready();
+        if is_new {
+            consumer.listing = Listing::Ready;
             self.ready.push_back(slot);
         }
+        is_new
     }
 }

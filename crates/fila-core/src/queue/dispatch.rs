@@ -9,7 +9,7 @@ use super::blocked::BlockReason;
 use super::counts::Stage;
 use super::failing::Cause;
 use super::lane::{Loading, OwedDelivery};
-use super::message::{Handle, Holder, State};
+use super::message::{Handle, Holder, Message, State};
 use super::redriving::room_for_moves;
 use super::throttle_sets::Take;
 use super::{Context, Queue};
@@ -108,7 +108,7 @@ impl Queue {
             return true;
         }
         let mut turned_away = 0;
-        while let Some(consumer) = self.consumers.next() {
+        while let Some(consumer) = self.consumers.next(&context.memory.transit) {
             let Some(number) = self.index.next_lane() else {
                 return true;
             };
@@ -227,11 +227,13 @@ impl Queue {
             None => lane.mean_stored_bytes().unwrap_or(0),
         };
         let charged = cost(self.definition.charge, bytes, lane.expected);
+        let expected = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.index.charge(now, number, charged);
         OwedDelivery {
             consumer,
-            name: self.consumers.reserve(consumer),
+            name: self.consumers.reserve(consumer, expected),
             charged,
+            expected,
         }
     }
 
@@ -244,7 +246,11 @@ impl Queue {
     ) {
         while let Some(&owed) = self.index.lane(number).owed.front() {
             let is_wanted = self.consumers.awaits(owed.consumer, owed.name);
-            let may_deliver = is_wanted
+            let has_room = is_wanted
+                && self
+                    .consumers
+                    .has_room(owed.consumer, &context.memory.transit);
+            let may_deliver = has_room
                 && may_deliver
                 && self.definition.delivery == Delivering::Running
                 && self
@@ -268,22 +274,25 @@ impl Queue {
                 Some(NextMessage::InStore(head)) if self.ensure_load(context, number, head) => {
                     return;
                 }
-                Some(NextMessage::InStore(_)) | None => self.cancel_owed(number, is_wanted),
+                Some(NextMessage::InStore(_)) | None => {
+                    self.cancel_owed(number, is_wanted, has_room);
+                }
             }
         }
     }
 
     /// Cancels the first delivery that a lane owes. The lane has still used its turn: one that got it back could save
-    /// turns up. The exception is a message that turned out to lack a token when it was read.
-    fn cancel_owed(&mut self, number: u32, is_wanted: bool) {
+    /// turns up. There are two exceptions: a message that turned out to lack a token when it was read, and a consumer
+    /// that has no room for the message any more.
+    fn cancel_owed(&mut self, number: u32, is_wanted: bool, has_room: bool) {
         let lane = self.index.lane_mut(number);
         let is_throttled = lane.counts[Stage::Throttled] > 0;
         let Some(owed) = lane.owed.pop_front() else {
             return;
         };
         if is_wanted {
-            self.consumers.refund(owed.consumer);
-            if is_throttled {
+            self.consumers.refund(owed.consumer, owed.expected);
+            if is_throttled || !has_room {
                 let lanes = &mut self.index.lanes;
                 lanes.settle_charge(number, owed.charged, Cost::new(0));
             }
@@ -307,12 +316,7 @@ impl Queue {
             .payload
             .take()
             .expect("a message is in memory when it is delivered");
-        let waited = match message.state {
-            State::Ready { since } if !message.was_delivered => Some(now.since(since)),
-            State::Ready { .. } | State::Delayed | State::Failing { .. } | State::Leased { .. } => {
-                None
-            }
-        };
+        let waited = first_wait(message, now);
         message.was_delivered = true;
         let charged = match self.definition.charge {
             // Reading the message has not shown how long its delivery will take.
@@ -333,18 +337,22 @@ impl Queue {
         };
         let (whole, bare) = (Memory::whole(message.meta.sizes), Memory::bare());
         index.resize(context.memory, whole, bare);
+        let transit = &mut context.memory.transit;
+        let holder = self.consumers.give(transit, owed, head.slot, &delivery);
         context.effects.deliveries.push((owed.name, delivery));
         let leased = State::Leased {
             lease,
-            holder: self.consumers.give(owed.consumer, head.slot),
+            holder,
             is_begun: false,
             since: now,
             charged,
         };
         index.set_state(head.slot, leased);
         index.leases.insert(lease, head.slot);
-        let deadline = now.saturating_add(self.definition.visibility_timeout);
-        index.arm(head.slot, Some(deadline));
+        index.arm(
+            head.slot,
+            Some(now.saturating_add(self.definition.visibility_timeout)),
+        );
         if charged != owed.charged {
             index.lanes.settle_charge(number, owed.charged, charged);
         }
@@ -362,6 +370,14 @@ impl Queue {
             self.totals.first_delivered += 1;
             self.totals.waited += waited;
         }
+    }
+}
+
+/// Returns how long a message has waited for its first delivery, if it is still to come.
+fn first_wait(message: &Message, now: Timestamp) -> Option<Duration> {
+    match message.state {
+        State::Ready { since } if !message.was_delivered => Some(now.since(since)),
+        State::Ready { .. } | State::Delayed | State::Failing { .. } | State::Leased { .. } => None,
     }
 }
 

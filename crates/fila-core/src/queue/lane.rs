@@ -165,6 +165,8 @@ pub(super) struct OwedDelivery {
     /// Tells whether it is still the same consumer.
     pub(super) name: ConsumerId,
     pub(super) charged: Cost,
+    /// The bytes that the consumer is expected to get.
+    pub(super) expected: usize,
 }
 
 impl Backlog {

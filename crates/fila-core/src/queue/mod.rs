@@ -100,7 +100,7 @@ pub(crate) struct Queue {
     definition: QueueSettings,
     next_message: u64,
     lease_ids: LeaseIds,
-    consumers: Consumers,
+    pub(crate) consumers: Consumers,
     duplicates: Duplicates,
     index: Box<QueueIndex>,
     dead_letter_queue: Option<DeadLetterQueue>,
@@ -232,7 +232,7 @@ impl Queue {
 
     fn dismiss_drained<T>(&mut self, context: &mut Context<'_, T>, consumer: u32) {
         if let Some(id) = self.consumers.drained(consumer) {
-            self.consumers.remove(consumer);
+            self.consumers.remove(&mut context.memory.transit, consumer);
             context.effects.dismissed.push((id, Dismissal::Drained));
         }
     }
@@ -382,5 +382,6 @@ impl Queue {
     /// Gives back the memory that its messages take.
     pub(crate) fn leave(&self, memory: &mut Memory) {
         self.index.leave(memory);
+        self.consumers.leave_all(&mut memory.transit);
     }
 }

@@ -195,7 +195,8 @@ impl Queue {
         mut unsent: Vec<LeaseId>,
     ) {
         unsent.sort_unstable();
-        let (beginnings, slots) = self.consumers.remove(consumer);
+        let transit = &mut context.memory.transit;
+        let (beginnings, slots) = self.consumers.remove(transit, consumer);
         let mut leases = Vec::with_capacity(slots.len());
         for slot in slots {
             if let State::Leased { lease, holder, .. } =

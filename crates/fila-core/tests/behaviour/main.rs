@@ -17,3 +17,4 @@ mod shares;
 #[path = "../support/mod.rs"]
 mod support;
 mod time;
+mod transit;

@@ -64,6 +64,7 @@ fn a_turn_whose_consumer_has_gone_is_a_turn() {
     shell.enqueue_all(queue, vec![message("fresh", ""); 60]);
     shell.enqueue_all(queue, vec![message("stored", vec![1; 60 << 10]); 60]);
     let gone = shell.subscribe(queue, 40);
+    shell.has_read(gone);
     shell.poll();
     assert_eq!(shell.deliveries.len(), 20, "the others are being read");
     shell.unsubscribe(gone, Departure::Closed);
@@ -159,7 +160,8 @@ fn no_more_than_some_reads_are_under_way_for_a_queue() {
     let batch = (0..200).map(|n| message(&n.to_string(), vec![1; 2000]));
     let batch = batch.collect();
     shell.enqueue_all(queue, batch);
-    shell.subscribe(queue, u32::MAX);
+    let consumer = shell.subscribe(queue, u32::MAX);
+    shell.has_read(consumer);
     shell.poll();
     assert_eq!(shell.loads.len(), 64);
     shell.run();

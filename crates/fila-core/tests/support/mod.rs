@@ -80,6 +80,8 @@ pub(crate) struct Shell {
     pub(crate) answers: BTreeMap<u64, Answer>,
     pub(crate) deliveries: VecDeque<(ConsumerId, Delivery)>,
     pub(crate) dismissed: Vec<(ConsumerId, Dismissal)>,
+    /// Consumers that do not read, and the bytes that are on their way to them. All others read at once.
+    pub(crate) unread: BTreeMap<ConsumerId, usize>,
     /// The messages that could not be read, in tests that expect some.
     pub(crate) damaged: Option<Vec<Damaged>>,
     /// The round under way, the oldest if there are several.
@@ -115,6 +117,7 @@ impl Shell {
             answers: BTreeMap::new(),
             deliveries: VecDeque::new(),
             dismissed: Vec::new(),
+            unread: BTreeMap::new(),
             damaged: None,
             round: None,
             further: VecDeque::new(),
@@ -226,6 +229,7 @@ impl Shell {
         self.answers.clear();
         self.deliveries.clear();
         self.dismissed.clear();
+        self.unread.clear();
         self.engine = MemoryEngine::open(&self.disk).unwrap();
         self.buckets = Buckets::default();
         for (key, &(rate, burst)) in &self.throttles {
@@ -387,7 +391,7 @@ impl Shell {
         let effects = self.broker.effects();
         let answers = effects.answers.drain(..).map(Answer::of);
         self.answers.extend(answers);
-        self.deliveries.extend(effects.deliveries.drain(..));
+        let deliveries = std::mem::take(&mut effects.deliveries);
         self.dismissed.append(&mut effects.dismissed);
         self.loads.extend(effects.loads.drain(..));
         self.failures.extend(effects.failures.drain(..));
@@ -397,6 +401,34 @@ impl Shell {
             Some(expected) => expected.extend(damaged),
             None => assert_eq!(damaged.collect::<Vec<_>>(), []),
         }
+        for (consumer, delivery) in deliveries {
+            let bytes = delivery.bytes();
+            self.deliveries.push_back((consumer, delivery));
+            match self.unread.get_mut(&consumer) {
+                Some(unread) => *unread += bytes,
+                None => {
+                    let taken = Command::Taken { consumer, bytes };
+                    self.broker.handle(self.now, taken);
+                }
+            }
+        }
+    }
+
+    /// Makes a consumer one that has read before.
+    pub(crate) fn has_read(&mut self, consumer: ConsumerId) {
+        self.tell(Command::Taken { consumer, bytes: 0 });
+    }
+
+    /// Lets a consumer read nothing from now on.
+    pub(crate) fn stop_reading(&mut self, consumer: ConsumerId) {
+        self.unread.insert(consumer, 0);
+    }
+
+    /// Lets a consumer take `bytes` of what is on its way to it.
+    pub(crate) fn read(&mut self, consumer: ConsumerId, bytes: usize) {
+        let unread = self.unread.get_mut(&consumer).unwrap();
+        *unread -= bytes;
+        self.tell(Command::Taken { consumer, bytes });
     }
 
     // What tests say most.

@@ -161,7 +161,8 @@ impl ConsumerDriver {
     /// Returns whether a refusal may be about our previous connection: the server counts it until it notices that it
     /// broke.
     fn may_pass(&self, refusal: &Refusal) -> bool {
-        self.was_subscribed && refusal.code == ErrorCode::TooManyConsumers
+        let of_previous = [ErrorCode::TooManyConsumers, ErrorCode::TooManyConnections];
+        self.was_subscribed && of_previous.contains(&refusal.code)
     }
 
     /// Waits before the next attempt. Returns false if there is nothing left to do.

@@ -372,19 +372,24 @@ impl ProducerDriver {
 
     /// Handles a broken stream.
     async fn broke(&mut self, broken: Broken) {
-        match broken {
-            Broken::Away(cause) => {
-                tracing::debug!(error = %cause, "the produce stream broke, opening it again");
-                self.trouble.set(Some(cause));
-                sleep(self.backoff.next(fastrand::f64())).await;
-                // Takes the messages that came meanwhile, before the check whether anything is left to send.
-                while let Ok(put) = self.puts.try_recv() {
-                    self.taken.push(put);
-                }
-                self.sort();
+        let cause = match broken {
+            Broken::Away(cause) => cause,
+            // The server may still count our previous connection.
+            Broken::Refused(refusal)
+                if refusal.code == ErrorCode::TooManyConnections && !self.unanswered.is_empty() =>
+            {
+                refusal.message
             }
-            Broken::Refused(refusal) => self.refused(refusal),
+            Broken::Refused(refusal) => return self.refused(refusal),
+        };
+        tracing::debug!(error = %cause, "the produce stream broke, opening it again");
+        self.trouble.set(Some(cause));
+        sleep(self.backoff.next(fastrand::f64())).await;
+        // Takes the messages that came meanwhile, before the check whether anything is left to send.
+        while let Ok(put) = self.puts.try_recv() {
+            self.taken.push(put);
         }
+        self.sort();
     }
 
     /// Handles the end of the stream because of a frame. If one frame was unanswered, the task fails it. Otherwise the

@@ -322,10 +322,15 @@ impl Queues {
     }
 
     fn take_effects(&mut self) {
+        let now = self.now();
         let effects = self.core.effects();
         effects.garbage.clear();
         self.answer = effects.answers.pop().or_else(|| self.answer.take());
-        for (consumer, delivery) in effects.deliveries.drain(..) {
+        let deliveries = std::mem::take(&mut effects.deliveries);
+        let dismissed = std::mem::take(&mut effects.dismissed);
+        for (consumer, delivery) in deliveries {
+            let bytes = delivery.bytes();
+            self.core.handle(now, Command::Taken { consumer, bytes });
             if let Some((queue, responses)) = self.streams.get(&consumer) {
                 // If the client is gone, the end of its stream is on the way and gives the message back.
                 let _ = responses.send(Ok(v1::WorkResponse {
@@ -335,7 +340,7 @@ impl Queues {
             }
         }
         // A stream ends when its sender is dropped.
-        for (consumer, dismissal) in effects.dismissed.drain(..) {
+        for (consumer, dismissal) in dismissed {
             let Some((_, responses)) = self.streams.remove(&consumer) else {
                 continue;
             };

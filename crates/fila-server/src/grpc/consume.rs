@@ -7,7 +7,7 @@ use tonic::Status;
 use super::delivery_buffer::DeliveryBuffer;
 use super::refusal::Refusal;
 use super::trace::Tracing;
-use crate::runtime::{CallError, Consumer, Handle, Outgoing};
+use crate::runtime::{CallError, Consumer, Framed, Handle, Outgoing};
 
 /// The stream of one consumer. If it is dropped, the client has hung up, or the connection broke.
 #[derive(Debug)]
@@ -45,6 +45,11 @@ impl Consuming {
         })
     }
 
+    /// Returns where it notes the bytes of its frames.
+    pub(super) fn framed(&self) -> Framed {
+        self.buffer.framed()
+    }
+
     /// Waits for the next frame.
     pub(super) async fn next(&mut self) -> Option<Result<ConsumeResponse, Status>> {
         while self.buffer.is_empty() {
@@ -65,7 +70,7 @@ impl Consuming {
 
     fn take(&mut self, outgoing: Option<Outgoing>) {
         match outgoing {
-            Some(Outgoing::Deliveries(deliveries)) => self.buffer.add(deliveries),
+            Some(Outgoing::Deliveries(parcel)) => self.buffer.add(parcel),
             Some(Outgoing::Dismissed(why)) => {
                 self.end = Some(dismissed(why, self.consumer.queue().name.as_str()));
             }

@@ -8,7 +8,7 @@ use fila_store::QueueId;
 
 use super::message;
 use super::trace::Tracing;
-use crate::runtime::QueueEntry;
+use crate::runtime::{Framed, InTransit, Parcel, QueueEntry};
 
 /// The most messages in one frame.
 const FRAME_MESSAGES: usize = 1_024;
@@ -18,29 +18,48 @@ const FRAME_BYTES: usize = 512 << 10;
 
 /// Deliveries that were taken out of a consumer's channel and not sent yet. The consumer's credit bounds it.
 #[derive(Debug, Default)]
-pub(super) struct DeliveryBuffer(VecDeque<Delivery>);
+pub(super) struct DeliveryBuffer {
+    deliveries: VecDeque<Delivery>,
+    transit: Option<InTransit>,
+    framed: Framed,
+}
 
 impl DeliveryBuffer {
-    pub(super) fn add(&mut self, deliveries: Vec<Delivery>) {
-        if self.0.is_empty() {
-            self.0 = deliveries.into();
+    pub(super) fn add(&mut self, parcel: Parcel) {
+        if self.deliveries.is_empty() {
+            self.deliveries = parcel.deliveries.into();
         } else {
-            self.0.extend(deliveries);
+            self.deliveries.extend(parcel.deliveries);
+        }
+        match &mut self.transit {
+            Some(transit) => transit.add(parcel.transit),
+            None => self.transit = Some(parcel.transit),
         }
     }
 
+    /// Drops all deliveries.
+    pub(super) fn clear(&mut self) {
+        self.deliveries.clear();
+        self.transit = None;
+    }
+
+    /// Returns where it notes the bytes of its frames, for the response that sends them.
+    pub(super) fn framed(&self) -> Framed {
+        self.framed.clone()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.deliveries.is_empty()
     }
 
     /// Returns the leases of the deliveries that are not sent.
     pub(super) fn leases(&self) -> impl Iterator<Item = LeaseId> {
-        self.0.iter().map(|delivery| delivery.lease)
+        self.deliveries.iter().map(|delivery| delivery.lease)
     }
 
     /// Tells whether it has enough for a frame.
     pub(super) fn fills_a_frame(&self) -> bool {
-        self.0.len() >= FRAME_MESSAGES
+        self.deliveries.len() >= FRAME_MESSAGES
     }
 
     /// Takes out the next frame for a consumer of this queue.
@@ -53,15 +72,19 @@ impl DeliveryBuffer {
     }
 
     fn frame(&mut self, queue: QueueId, source: Option<QueueId>) -> Vec<v1::Delivery> {
-        let mut frame = Vec::with_capacity(self.0.len().min(FRAME_MESSAGES));
-        let mut bytes = 0;
+        let mut frame = Vec::with_capacity(self.deliveries.len().min(FRAME_MESSAGES));
+        let (mut bytes, mut counted) = (0, 0);
         while frame.len() < FRAME_MESSAGES && bytes < FRAME_BYTES {
-            let Some(delivery) = self.0.pop_front() else {
+            let Some(delivery) = self.deliveries.pop_front() else {
                 break;
             };
             let sizes = delivery.payload.sizes();
             bytes += sizes.headers as usize + sizes.body as usize;
+            counted += delivery.bytes();
             frame.push(message::delivery(queue, source, delivery));
+        }
+        if let Some(transit) = &mut self.transit {
+            self.framed.add(transit.split(counted));
         }
         frame
     }
@@ -95,15 +118,14 @@ mod tests {
     fn frames_are_bounded_by_messages_and_by_bytes() {
         let queue = QueueId::new(1);
         let mut small = DeliveryBuffer::default();
-        small.add(deliveries(1_000, 1));
-        small.add(deliveries(1_000, 1));
+        small.add(Parcel::uncounted(deliveries(2_000, 1)));
         assert!(small.fills_a_frame());
         assert_eq!(small.frame(queue, None).len(), FRAME_MESSAGES);
         assert_eq!(small.frame(queue, None).len(), 2_000 - FRAME_MESSAGES);
         assert!(small.is_empty() && small.frame(queue, None).is_empty());
 
         let mut large = DeliveryBuffer::default();
-        large.add(deliveries(3, 1 << 20));
+        large.add(Parcel::uncounted(deliveries(3, 1 << 20)));
         assert_eq!(large.frame(queue, None).len(), 1);
     }
 }

@@ -14,6 +14,7 @@ mod peek;
 mod produce;
 mod redrive;
 mod refusal;
+mod response_body;
 mod service;
 mod settings;
 mod trace;
@@ -22,6 +23,7 @@ mod work;
 use fila_proto::v1::fila_admin_server::FilaAdminServer;
 use fila_proto::v1::fila_service_server::FilaServiceServer;
 pub(crate) use refusal::{ERROR_METADATA, unreadable};
+pub(crate) use response_body::count_deliveries;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
 

@@ -97,6 +97,7 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::TooManyDelayed
         | ErrorCode::TooManyDeduplicationIds
         | ErrorCode::TooManyConsumers
+        | ErrorCode::TooManyConnections
         | ErrorCode::BufferFull
         | ErrorCode::StorageFull
         | ErrorCode::TooManyKeySettings

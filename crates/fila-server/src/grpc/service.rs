@@ -23,7 +23,7 @@ use super::trace::{CallTrace, Tracing};
 use super::work::{Working, extend_by, nacked, settlement};
 use super::{id, peek};
 use crate::intake::{Receipt, Requests, Room};
-use crate::runtime::Handle;
+use crate::runtime::{Framed, Handle};
 
 /// Serves producers and consumers.
 #[derive(Clone, Debug)]
@@ -92,6 +92,13 @@ impl Messages {
 fn room<T>(request: &mut Request<T>) -> Room {
     let receipt: Option<Receipt> = request.extensions_mut().remove();
     receipt.map_or_else(Room::default, |receipt| receipt.take())
+}
+
+/// Returns a response that carries deliveries, which [`count_deliveries`](super::count_deliveries) counts.
+fn carrying<T>(framed: Framed, frames: Frames<T>) -> Response<Frames<T>> {
+    let mut response = Response::new(frames);
+    response.extensions_mut().insert(framed);
+    response
 }
 
 fn message_of(queue: QueueId, text: &str) -> Result<MessageId, Refusal> {
@@ -191,10 +198,11 @@ impl FilaService for Messages {
         request: Request<ConsumeRequest>,
     ) -> Result<Response<Self::ConsumeStream>, Status> {
         let consuming = Consuming::begin(&self.handle, self.tracing, request.into_inner()).await?;
+        let framed = consuming.framed();
         let frames = stream::unfold(consuming, |mut consuming| async move {
             Some((consuming.next().await?, consuming))
         });
-        Ok(Response::new(Box::pin(frames)))
+        Ok(carrying(framed, Box::pin(frames)))
     }
 
     type WorkStream = Frames<WorkResponse>;
@@ -205,10 +213,11 @@ impl FilaService for Messages {
     ) -> Result<Response<Self::WorkStream>, Status> {
         let requests = Requests::of(&mut request)?;
         let working = Working::new(self.handle.clone(), self.tracing, requests);
+        let framed = working.framed();
         let frames = stream::unfold(working, |mut working| async move {
             Some((working.next().await?, working))
         });
-        Ok(Response::new(Box::pin(frames)))
+        Ok(carrying(framed, Box::pin(frames)))
     }
 
     async fn ack(&self, request: Request<AckRequest>) -> Result<Response<AckResponse>, Status> {

@@ -19,7 +19,7 @@ use super::delivery_buffer::DeliveryBuffer;
 use super::refusal::{Refusal, unreadable};
 use super::trace::Tracing;
 use crate::intake::{Requests, Room};
-use crate::runtime::{CallError, Consumer, Handle, Outgoing, Replies, Reply, ReplySender};
+use crate::runtime::{CallError, Consumer, Framed, Handle, Outgoing, Replies, Reply, ReplySender};
 
 /// The stream of one worker. If it is dropped, the client has hung up, or the connection broke.
 #[derive(Debug)]
@@ -69,6 +69,11 @@ impl Working {
             refused: Vec::new(),
             phase: WorkPhase::New,
         }
+    }
+
+    /// Returns where it notes the bytes of its frames.
+    pub(super) fn framed(&self) -> Framed {
+        self.buffer.framed()
     }
 
     /// Waits for the next frame.
@@ -132,7 +137,7 @@ impl Working {
 
     fn outgoing(&mut self, outgoing: Option<Outgoing>) {
         let end = match outgoing {
-            Some(Outgoing::Deliveries(deliveries)) => return self.buffer.add(deliveries),
+            Some(Outgoing::Deliveries(parcel)) => return self.buffer.add(parcel),
             Some(Outgoing::Dismissed(why)) => {
                 let consumer = self.consumer.as_ref();
                 let queue = consumer.map_or("", |consumer| consumer.queue().name.as_str());
@@ -169,7 +174,7 @@ impl Working {
                 consumer.close();
             }
         }
-        self.buffer = DeliveryBuffer::default();
+        self.buffer.clear();
     }
 
     fn end(&mut self, end: Result<(), Status>) {

@@ -1,7 +1,8 @@
 //! Accepts, serves and ends connections.
 //!
 //! Every socket gets `TCP_NODELAY`: without it a small answer waits 40 ms until the client acknowledges the one before
-//! it. The server closes and counts connections beyond `limits.connections`.
+//! it. The server turns away and counts connections beyond `limits.connections`. A client that takes too long loses its
+//! connection: see [`ClientPatience`].
 
 use std::convert::Infallible;
 use std::io;
@@ -16,27 +17,35 @@ use axum::response::Response;
 use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::{ServiceExt, service_fn};
 use tracing::{debug, warn};
 
 use super::Site;
+use super::complaints::{Complaint, Complaints};
+use super::outbox::Outbox;
+use super::places::Places;
+use super::socket::{Seen, Socket};
+use super::turning_away::TurningAway;
 use crate::grpc::is_streamed;
 use crate::intake::{Receiving, Share, Windows, receive};
 use crate::metrics::ConnectionCounts;
 
 /// The most calls under way on one connection.
 const STREAMS_MAX: u32 = 1_024;
-/// How long a connection may be silent before the server pings it, and how long it has to answer.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
-/// How long the first byte of a connection and the headers of a request may take to arrive.
-const HELLO_MAX: Duration = Duration::from_secs(10);
+/// The most bytes of one response that wait in HTTP/2 for its client.
+const SEND_BUFFER: usize = 256 << 10;
+/// The most bytes of the headers of one request.
+const HEADERS_MAX: u32 = 16 << 10;
+/// The most streams that a client has reset and the server has not noticed yet. Beyond it the connection is closed.
+const RESETS_MAX: usize = 64;
+/// The bytes with which every HTTP/2 connection begins.
+const PREFACE: usize = 24;
 /// How long to wait when the system is out of sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -44,12 +53,41 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientAddress(pub(crate) SocketAddr);
 
+/// How long the server waits for clients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientPatience {
+    /// For the first bytes of a connection, and for the headers of a request over HTTP/1.
+    pub(crate) hello: Duration,
+    /// For the answer to a ping, which the server sends after as long a silence. Headers over HTTP/2 that do not end are
+    /// silence.
+    pub(crate) ping: Duration,
+    /// For a client that reads nothing while the server has something for it.
+    pub(crate) read: Duration,
+    /// For a connection that sends none of its deliveries while others wait for the room that they take.
+    pub(crate) crowded: Duration,
+    /// For the request of a connection that has no place.
+    pub(crate) turned_away: Duration,
+}
+
+impl Default for ClientPatience {
+    fn default() -> Self {
+        Self {
+            hello: Duration::from_secs(10),
+            ping: Duration::from_secs(20),
+            read: Duration::from_secs(30),
+            crowded: Duration::from_secs(5),
+            turned_away: Duration::from_secs(1),
+        }
+    }
+}
+
 /// The connections of one listener.
 #[derive(Debug)]
 pub(crate) struct Connections {
     pub(crate) site: Site,
     pub(crate) receiving: Arc<Receiving>,
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) places: Arc<Places>,
+    pub(crate) patience: ClientPatience,
     pub(crate) counts: Arc<ConnectionCounts>,
     /// Cancelled to accept no more connections, and to end each connection after its calls.
     pub(crate) stop: CancellationToken,
@@ -62,6 +100,9 @@ impl Connections {
     pub(crate) async fn serve(self, listener: TcpListener) {
         let graceful = GracefulShutdown::new();
         let tasks = TaskTracker::new();
+        let turning_away = TurningAway::new();
+        let builder = builder(self.patience, Windows::SMALLEST);
+        let complaints = Arc::new(Complaints::new(self.counts.clone()));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -74,40 +115,36 @@ impl Connections {
                     continue;
                 }
             };
-            let Ok(place) = self.places.clone().try_acquire_owned() else {
-                self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                drop(stream);
-                continue;
+            let place = match self.places.take(client.ip()) {
+                Ok(place) => place,
+                Err(why) => {
+                    complaints.add(client, Complaint::TurnedAway(why));
+                    let time = self.patience.turned_away;
+                    if let Some(telling) = turning_away.tell(stream, why, builder.clone(), time) {
+                        tasks.spawn(telling);
+                    }
+                    continue;
+                }
             };
             if let Err(error) = stream.set_nodelay(true) {
                 debug!(%error, "a connection closed before it was served");
                 continue;
             }
-            let (site, kill) = (self.site.clone(), self.kill.clone());
-            let share = Arc::new(self.receiving.share());
-            let (watcher, counts) = (graceful.watcher(), self.counts.clone());
-            let stop = self.stop.clone();
+            let connection = Connection {
+                client,
+                site: self.site.clone(),
+                share: Arc::new(self.receiving.share()),
+                patience: self.patience,
+                stop: self.stop.clone(),
+                kill: self.kill.clone(),
+            };
+            let watcher = graceful.watcher();
+            let (counts, complaints) = (self.counts.clone(), complaints.clone());
             tasks.spawn(async move {
                 let _place = place;
                 let _counted = Counted::new(counts);
-                // A connection that is still silent when the server stops is closed.
-                tokio::select! {
-                    speaks = speaks(&stream) => if !speaks { return },
-                    () = stop.cancelled() => return,
-                }
-                let builder = builder(share.windows());
-                let pages =
-                    service_fn(move |request| answer(site.clone(), share.clone(), client, request));
-                let service = TowerToHyperService::new(pages);
-                let connection = builder
-                    .serve_connection(TokioIo::new(stream), service)
-                    .into_owned();
-                let served = watcher.watch(connection);
-                tokio::select! {
-                    ended = served => if let Err(error) = ended {
-                        debug!(%error, "a connection failed");
-                    },
-                    () = kill.cancelled() => {}
+                if let Some(complaint) = connection.serve(stream, watcher).await {
+                    complaints.add(client, complaint);
                 }
             });
         }
@@ -136,11 +173,56 @@ impl Connections {
     }
 }
 
+/// One connection.
+struct Connection {
+    client: SocketAddr,
+    site: Site,
+    share: Arc<Share>,
+    patience: ClientPatience,
+    stop: CancellationToken,
+    kill: CancellationToken,
+}
+
+impl Connection {
+    /// Serves it until it ends, and returns whether the server has a complaint about its client.
+    async fn serve(self, stream: TcpStream, watcher: Watcher) -> Option<Complaint> {
+        let hello_ends = Instant::now() + self.patience.hello;
+        // A connection that is still silent when the server stops is closed.
+        tokio::select! {
+            spoke = speaks(&stream) => if !spoke { return None },
+            () = sleep_until(hello_ends) => return Some(Complaint::Silent),
+            () = self.stop.cancelled() => return None,
+        }
+        let socket = Socket::new(stream, self.patience.read);
+        let seen = socket.seen();
+        let outbox = Outbox::default();
+        let pages = service_fn({
+            let (site, share) = (self.site.clone(), self.share.clone());
+            let (client, outbox) = (self.client, outbox.clone());
+            move |request| {
+                let request = coming_from(client, &outbox, request);
+                answer(site.clone(), share.clone(), request)
+            }
+        });
+        let service = TowerToHyperService::new(pages);
+        let connection = builder(self.patience, self.share.windows())
+            .serve_connection(TokioIo::new(socket), service)
+            .into_owned();
+        let served = watcher.watch(connection);
+        let is_crowded = || self.site.is_crowded();
+        tokio::select! {
+            ended = served => ended.err().and_then(|error| judge(&*error, &seen)),
+            () = lacks_hello(&seen, hello_ends) => Some(Complaint::Silent),
+            () = outbox.holds_up(self.patience.crowded, is_crowded) => Some(Complaint::Unread),
+            () = self.kill.cancelled() => None,
+        }
+    }
+}
+
 /// Answers a request, whose body counts against the budget meanwhile.
 async fn answer<B>(
     site: Site,
     share: Arc<Share>,
-    client: SocketAddr,
     request: http::Request<B>,
 ) -> Result<Response, Infallible>
 where
@@ -148,38 +230,65 @@ where
     B::Error: Into<BoxError>,
 {
     let (request, _receipt) = receive(&share, is_streamed, request);
-    site.router().oneshot(coming_from(client, request)).await
+    site.router().oneshot(request).await
 }
 
-fn coming_from<B>(client: SocketAddr, mut request: http::Request<B>) -> http::Request<B> {
+fn coming_from<B>(
+    client: SocketAddr,
+    outbox: &Outbox,
+    mut request: http::Request<B>,
+) -> http::Request<B> {
     request.extensions_mut().insert(ClientAddress(client));
+    request.extensions_mut().insert(outbox.clone());
     request
 }
 
-/// Waits for the first byte, so that silent connections do not count against `limits.connections` forever.
+/// Waits for the first byte; tells whether there is one.
 async fn speaks(stream: &TcpStream) -> bool {
     let mut first = [0];
-    let peeked = timeout(HELLO_MAX, stream.peek(&mut first)).await;
-    matches!(peeked, Ok(Ok(1)))
+    let peeked = stream.peek(&mut first).await;
+    matches!(peeked, Ok(1))
 }
 
-fn builder(windows: Windows) -> Builder<TokioExecutor> {
+/// Ends when a client has had the time for the first bytes of a connection and has sent fewer. Over HTTP/1 the limit on the
+/// time of headers follows.
+async fn lacks_hello(seen: &Seen, ends: Instant) {
+    sleep_until(ends).await;
+    if seen.received() >= PREFACE {
+        std::future::pending().await
+    }
+}
+
+/// Tells whether the server complains about the end of a connection.
+fn judge(error: &(dyn std::error::Error + 'static), seen: &Seen) -> Option<Complaint> {
+    if seen.is_unread() {
+        return Some(Complaint::Unread);
+    }
+    debug!(%error, "a connection failed");
+    let error = error.downcast_ref::<hyper::Error>()?;
+    error.is_timeout().then_some(Complaint::Unresponsive)
+}
+
+fn builder(patience: ClientPatience, windows: Windows) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HELLO_MAX)
+        .header_read_timeout(patience.hello)
         .max_buf_size(64 << 10);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_interval(patience.ping)
+        .keep_alive_timeout(patience.ping)
         .initial_stream_window_size(windows.stream)
         .initial_connection_window_size(windows.connection)
         .max_concurrent_streams(STREAMS_MAX)
         .max_frame_size(64 << 10)
-        .max_send_buf_size(1 << 20);
+        .max_header_list_size(HEADERS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
+        .max_send_buf_size(SEND_BUFFER);
     builder
 }
 
@@ -200,35 +309,4 @@ impl Drop for Counted {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::metrics::Metrics;
-
-    #[tokio::test]
-    async fn connections_are_counted_that_were_there_before_anything_else() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let counts = Arc::new(ConnectionCounts::default());
-        let connections = Connections {
-            site: Site::starting(),
-            receiving: Arc::new(Receiving::new(1 << 20, 1 << 20)),
-            places: Arc::new(Semaphore::new(10)),
-            counts: counts.clone(),
-            stop: CancellationToken::new(),
-            kill: CancellationToken::new(),
-        };
-        let kill = connections.kill.clone().drop_guard();
-        let stop = connections.stop.clone().drop_guard();
-        let serving = tokio::spawn(connections.serve(listener));
-        let _client = TcpStream::connect(address).await.unwrap();
-        while counts.open.load(Ordering::Relaxed) == 0 {
-            tokio::task::yield_now().await;
-        }
-        let metrics = Metrics::new();
-        metrics.count_connections(counts);
-        assert_eq!(metrics.connections(), 1);
-        drop((stop, kill));
-        serving.await.unwrap();
-        assert_eq!(metrics.connections(), 0);
-    }
-}
+mod tests;

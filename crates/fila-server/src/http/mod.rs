@@ -3,8 +3,15 @@
 //! `/healthz` answers while the process runs. `/readyz` answers 503 while the server reads queues from the store, after
 //! the store has failed, and during shutdown. `/metrics` is for Prometheus.
 
+mod complaints;
 mod connections;
+mod outbox;
+mod places;
 mod site;
+mod socket;
+mod turning_away;
 
-pub(crate) use connections::{ClientAddress, Connections};
+pub(crate) use connections::{ClientAddress, ClientPatience, Connections};
+pub(crate) use outbox::{Outbox, WaitingChunk};
+pub(crate) use places::Places;
 pub(crate) use site::Site;

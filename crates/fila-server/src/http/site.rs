@@ -14,7 +14,8 @@ use prometheus_client::registry::Registry;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 
-use crate::grpc::{ERROR_METADATA, unreadable};
+use super::Outbox;
+use crate::grpc::{ERROR_METADATA, count_deliveries, unreadable};
 use crate::metrics::registry;
 use crate::runtime::{Handle, State};
 
@@ -27,7 +28,7 @@ pub(crate) struct Site(Arc<Pages>);
 #[derive(Debug)]
 struct Pages {
     starting: Router,
-    open: OnceLock<Router>,
+    open: OnceLock<(Router, Handle)>,
 }
 
 impl Site {
@@ -48,15 +49,22 @@ impl Site {
         let metrics = Arc::new(registry(handle.clone()));
         let pages = Router::new()
             .route("/healthz", get(alive))
-            .route("/readyz", get(ready).with_state(handle))
+            .route("/readyz", get(ready).with_state(handle.clone()))
             .route("/metrics", get(show_metrics).with_state(metrics));
         let grpc = grpc.into_axum_router().layer(from_fn(grpc_only));
-        let _ = self.0.open.set(pages.merge(grpc));
+        let _ = self.0.open.set((pages.merge(grpc), handle));
     }
 
     /// Returns the router for the next request.
     pub(crate) fn router(&self) -> Router {
-        self.0.open.get().unwrap_or(&self.0.starting).clone()
+        let open = self.0.open.get().map(|(router, _)| router);
+        open.unwrap_or(&self.0.starting).clone()
+    }
+
+    /// Tells whether consumers wait for room that the deliveries of others take.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let open = self.0.open.get();
+        open.is_some_and(|(_, handle)| handle.metrics().is_crowded())
     }
 }
 
@@ -101,7 +109,7 @@ async fn unavailable(request: Request) -> Response {
     status.into_http::<axum::body::Body>()
 }
 
-fn is_grpc(request: &Request) -> bool {
+pub(super) fn is_grpc<B>(request: &http::Request<B>) -> bool {
     let kind = request.headers().get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
@@ -109,7 +117,8 @@ fn is_grpc(request: &Request) -> bool {
 /// Refuses HTTP/1, over which gRPC lacks trailers and two-way streams.
 async fn grpc_only(request: Request, next: Next) -> Response {
     if request.version() == Version::HTTP_2 {
-        return say_why(next.run(request).await);
+        let outbox = request.extensions().get::<Outbox>().cloned();
+        return count_deliveries(say_why(next.run(request).await), outbox);
     }
     let text = "there is nothing here for HTTP/1; gRPC is served over HTTP/2\n";
     let mut response = (StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).into_response();

@@ -54,6 +54,14 @@ pub(crate) struct Windows {
     pub(crate) stream: u32,
 }
 
+impl Windows {
+    /// The windows of a connection from which no body is expected.
+    pub(crate) const SMALLEST: Self = Self {
+        connection: 64 << 10,
+        stream: 64 << 10,
+    };
+}
+
 /// What one connection has of the budget.
 #[derive(Debug)]
 pub(crate) struct Share {

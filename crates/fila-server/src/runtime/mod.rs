@@ -34,6 +34,7 @@ pub use calls::consumer::{Consumer, Outgoing};
 pub use calls::handle::{Handle, Info};
 pub use calls::peek::{PeekQuery, Peeked, PeekedMessage};
 pub use calls::redrive::{RedriveQuery, Redriving};
+pub use calls::transit::Parcel;
 pub use clock::Clock;
 pub use error::{CallError, StartError};
 pub use queues::names::{NameError, QueueNameRule};
@@ -43,4 +44,5 @@ pub use status::State;
 
 pub(crate) use calls::handle::Frame;
 pub(crate) use calls::hooks::HookedFrames;
+pub(crate) use calls::transit::{Framed, InTransit};
 pub(crate) use threads::ticket::{Replies, Reply, ReplySender};

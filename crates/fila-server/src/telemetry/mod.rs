@@ -15,6 +15,7 @@
 mod error;
 mod export;
 mod log;
+mod log_gate;
 mod log_writer;
 mod panics;
 mod start;
@@ -22,6 +23,7 @@ mod trace_context;
 mod trace_state;
 
 pub use error::TelemetryError;
+pub(crate) use log_gate::LogGate;
 pub(crate) use log_writer::log_lines_dropped;
 pub use log_writer::{flush_log, print_last_line};
 pub use panics::log_panics;

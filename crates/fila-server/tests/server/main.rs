@@ -23,3 +23,4 @@ mod restart;
 mod shutdown;
 mod streams;
 mod throttling;
+mod unread;

@@ -131,10 +131,10 @@ fn watch(handle: &Handle, messages: usize) -> (Vec<Duration>, Vec<Duration>) {
         while leases.len() < messages {
             let outgoing = soon(consumer.next()).await;
             let now = clock.now();
-            let Some(Outgoing::Deliveries(deliveries)) = outgoing else {
+            let Some(Outgoing::Deliveries(parcel)) = outgoing else {
                 panic!("the consumer stays");
             };
-            for delivery in deliveries {
+            for delivery in parcel.deliveries {
                 let body = std::str::from_utf8(delivery.payload.body()).unwrap();
                 match delivery.attempt {
                     1 => {

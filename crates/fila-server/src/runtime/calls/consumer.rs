@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fila_core::{Command, ConsumerId, Delivery, Departure, Dismissal, LeaseId};
+use fila_core::{Command, ConsumerId, Departure, Dismissal, LeaseId};
 use tokio::sync::mpsc;
 
 use crate::runtime::calls::credit::CreditWindow;
+use crate::runtime::calls::transit::Parcel;
 use crate::runtime::queues::registry::QueueEntry;
 use crate::runtime::threads::inbox::{Inbox, Input};
 
@@ -16,7 +17,7 @@ use crate::runtime::threads::inbox::{Inbox, Input};
 #[derive(Debug)]
 pub enum Outgoing {
     /// Messages, leased to it.
-    Deliveries(Vec<Delivery>),
+    Deliveries(Parcel),
     /// The broker has dismissed the consumer. No event follows.
     Dismissed(Dismissal),
     /// The server stops. No event follows.
@@ -107,9 +108,8 @@ impl Consumer {
     }
 
     fn taken(&mut self, outgoing: Outgoing) -> Outgoing {
-        if let Outgoing::Deliveries(deliveries) = &outgoing {
-            let bytes = deliveries.iter().map(size).sum();
-            let grant = self.window.taken(deliveries.len(), bytes);
+        if let Outgoing::Deliveries(parcel) = &outgoing {
+            let grant = self.window.taken(parcel.deliveries.len());
             self.grant(grant);
         }
         outgoing
@@ -129,8 +129,8 @@ impl Drop for Consumer {
     fn drop(&mut self) {
         self.outgoing.close();
         while let Ok(outgoing) = self.outgoing.try_recv() {
-            if let Outgoing::Deliveries(deliveries) = outgoing {
-                let leases = deliveries.iter().map(|delivery| delivery.lease);
+            if let Outgoing::Deliveries(parcel) = outgoing {
+                let leases = parcel.deliveries.iter().map(|delivery| delivery.lease);
                 self.unsent.extend(leases);
             }
         }
@@ -140,11 +140,6 @@ impl Drop for Consumer {
             unsent: std::mem::take(&mut self.unsent),
         }));
     }
-}
-
-fn size(delivery: &Delivery) -> usize {
-    let sizes = delivery.payload.sizes();
-    sizes.headers as usize + sizes.body as usize
 }
 
 /// A permit to be one of the server's consumers.

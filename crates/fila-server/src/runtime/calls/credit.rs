@@ -2,13 +2,11 @@
 //!
 //! A client may grant four billion deliveries and then read none. Its leases would run out, and the broker would send
 //! the same messages again and again, into the server's memory. So the broker gets a window of the credit only. The
-//! window moves on as the connection takes deliveries out of the consumer's channel.
+//! window moves on as the connection takes deliveries out of the consumer's channel. It counts messages; the broker itself
+//! bounds their bytes.
 
 /// The most deliveries in a consumer's channel.
 const WINDOW: u32 = 1_024;
-
-/// About how many bytes a consumer's channel may hold: large messages narrow the window.
-const WINDOW_BYTES: u64 = 8 << 20;
 
 /// The credit of one consumer.
 #[derive(Debug)]
@@ -17,17 +15,11 @@ pub(crate) struct CreditWindow {
     owed: u64,
     /// Credit that was passed on, minus the deliveries that were taken out of the channel.
     open: u32,
-    /// The size of recent deliveries, in bytes.
-    size: u64,
 }
 
 impl CreditWindow {
     pub(crate) fn new() -> Self {
-        Self {
-            owed: 0,
-            open: 0,
-            size: 0,
-        }
+        Self { owed: 0, open: 0 }
     }
 
     /// Takes credit from the client, and returns how much of it to pass on.
@@ -37,23 +29,17 @@ impl CreditWindow {
     }
 
     /// Notes that deliveries were taken out of the channel, and returns how much credit to pass on.
-    pub(crate) fn taken(&mut self, deliveries: usize, bytes: usize) -> u32 {
+    pub(crate) fn taken(&mut self, deliveries: usize) -> u32 {
         let count = u32::try_from(deliveries).unwrap_or(u32::MAX);
         self.open = self.open.saturating_sub(count);
-        if let Some(mean) = (bytes as u64).checked_div(u64::from(count)) {
-            // The estimate rises at once, and falls slowly.
-            self.size = mean.max((self.size * 7 + mean) / 8);
-        }
         self.grant()
     }
 
     fn grant(&mut self) -> u32 {
-        let fitting = WINDOW_BYTES / self.size.max(1);
-        let window = u32::try_from(fitting).unwrap_or(u32::MAX).clamp(1, WINDOW);
-        let free = window.saturating_sub(self.open);
+        let free = WINDOW.saturating_sub(self.open);
         let grant = u32::try_from(self.owed).unwrap_or(u32::MAX).min(free);
         // While more credit is owed than fits, it is passed on in few large steps.
-        if u64::from(grant) < self.owed && self.open > window / 2 {
+        if u64::from(grant) < self.owed && self.open > WINDOW / 2 {
             return 0;
         }
         self.owed -= u64::from(grant);
@@ -71,7 +57,7 @@ mod tests {
         let mut window = CreditWindow::new();
         assert_eq!(window.add(1), 1);
         assert_eq!(window.add(10), 10);
-        assert_eq!(window.taken(11, 11), 0);
+        assert_eq!(window.taken(11), 0);
     }
 
     #[test]
@@ -91,18 +77,8 @@ mod tests {
         while in_channel > 0 {
             passed += 1;
             in_channel -= 1;
-            in_channel += u64::from(window.taken(1, 100));
+            in_channel += u64::from(window.taken(1));
         }
         assert_eq!(passed, 10_000);
-    }
-
-    #[test]
-    fn large_messages_narrow_the_window() {
-        let mut window = CreditWindow::new();
-        let mut in_channel = window.add(u64::MAX);
-        for _ in 0..2 * WINDOW {
-            in_channel = in_channel - 1 + window.taken(1, 1 << 20);
-        }
-        assert!(in_channel <= 8, "{in_channel}");
     }
 }

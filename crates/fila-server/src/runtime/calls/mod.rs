@@ -6,3 +6,4 @@ pub(super) mod handle;
 pub(super) mod hooks;
 pub(super) mod peek;
 pub(super) mod redrive;
+pub(super) mod transit;

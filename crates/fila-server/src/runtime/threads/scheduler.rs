@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, Sender};
 use fila_core::{
@@ -20,6 +21,7 @@ use tokio::sync::mpsc;
 use crate::metrics::Metrics;
 use crate::runtime::Clock;
 use crate::runtime::calls::consumer::Outgoing;
+use crate::runtime::calls::transit::{Outflow, Parcel};
 use crate::runtime::queues::opening::report_damage;
 use crate::runtime::queues::registry::Figures;
 use crate::runtime::status::Status;
@@ -35,6 +37,11 @@ const TURN: usize = 128;
 /// message, and every caller with a message in it, or in the round after it, waits for all of it.
 const ROUND_MESSAGES: usize = 1_024;
 pub(crate) const ROUND_BYTES: usize = 2 << 20;
+
+/// From this many bytes on their way to sockets, a consumer may wait for room, and the thread wakes when some are taken.
+const TRANSIT_WATCHED: usize = 64 << 10;
+/// How old the figure of fewer bytes on their way may be.
+const TRANSIT_AGE: Duration = Duration::from_millis(100);
 
 /// A message from another thread to a scheduler thread. Their channel is unbounded: a broker has only a few rounds
 /// under way, and one load per key.
@@ -66,8 +73,12 @@ pub(crate) struct Scheduler {
     metrics: Arc<Metrics>,
     outlets: HashMap<ConsumerId, Outlet, RandomState>,
     figures: HashMap<QueueId, Arc<Figures>, RandomState>,
+    /// Consumers whose deliveries have left memory since the last turn.
+    taken: (Sender<Arc<Outflow>>, Receiver<Arc<Outflow>>),
     /// Consumers that have pending deliveries.
     touched: Vec<ConsumerId>,
+    /// Consumers wait for room that the deliveries of others take.
+    is_crowded: bool,
     phase: SchedulerPhase,
     collected: Collected,
     /// The sizes of the rounds under way, the oldest first.
@@ -120,6 +131,7 @@ struct Outlet {
     sender: mpsc::UnboundedSender<Outgoing>,
     /// Its deliveries of this turn.
     pending: Vec<Delivery>,
+    outflow: Arc<Outflow>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +168,9 @@ impl Scheduler {
             metrics,
             outlets: HashMap::default(),
             figures: HashMap::default(),
+            taken: crossbeam_channel::unbounded(),
             touched: Vec::new(),
+            is_crowded: false,
             phase: SchedulerPhase::Running,
             collected: Collected::default(),
             under_way: VecDeque::new(),
@@ -169,6 +183,7 @@ impl Scheduler {
     pub(crate) fn run(mut self) {
         loop {
             self.take_events();
+            self.take_notes();
             self.take_inputs();
             self.broker.poll(self.clock.now());
             // The round goes first: the rest is done while the commit threads store it.
@@ -204,6 +219,18 @@ impl Scheduler {
                 } => self.broker.judge(now, queue, token, judgement),
             }
         }
+    }
+
+    /// Tells the broker which deliveries have left memory.
+    fn take_notes(&mut self) {
+        while let Ok(outflow) = self.taken.1.try_recv() {
+            self.taken(outflow.consumer, outflow.take());
+        }
+    }
+
+    fn taken(&mut self, consumer: ConsumerId, bytes: usize) {
+        let taken = Command::Taken { consumer, bytes };
+        self.broker.handle(self.clock.now(), taken);
     }
 
     /// Takes calls first, then frames of streams as far as the next round has room for them.
@@ -284,6 +311,7 @@ impl Scheduler {
         let outlet = Outlet {
             sender: outlet,
             pending: Vec::new(),
+            outflow: Outflow::new(consumer, self.taken.0.clone()),
         };
         self.outlets.insert(consumer, outlet);
         let now = self.clock.now();
@@ -311,19 +339,23 @@ impl Scheduler {
                 Answer::Redriven(ticket, redriven) => ticket.answer(redriven),
             }
         }
+        let mut dropped = Vec::new();
         for (consumer, delivery) in effects.deliveries.drain(..) {
             // If the consumer has left, its `Unsubscribe` is in the inbox, and decides on its deliveries.
-            if let Some(outlet) = self.outlets.get_mut(&consumer) {
-                if outlet.pending.is_empty() {
-                    self.touched.push(consumer);
-                }
-                outlet.pending.push(delivery);
+            let Some(outlet) = self.outlets.get_mut(&consumer) else {
+                dropped.push((consumer, delivery.bytes()));
+                continue;
+            };
+            if outlet.pending.is_empty() {
+                self.touched.push(consumer);
             }
+            outlet.pending.push(delivery);
         }
         for consumer in self.touched.drain(..) {
             if let Some(outlet) = self.outlets.get_mut(&consumer) {
                 let pending = std::mem::take(&mut outlet.pending);
-                let _ = outlet.sender.send(Outgoing::Deliveries(pending));
+                let parcel = Parcel::new(pending, &outlet.outflow);
+                let _ = outlet.sender.send(Outgoing::Deliveries(parcel));
             }
         }
         for (consumer, why) in effects.dismissed.drain(..) {
@@ -347,6 +379,9 @@ impl Scheduler {
         if !effects.garbage.is_empty() {
             let garbage = std::mem::take(&mut effects.garbage);
             let _ = self.channels.jobs.send(BlockingJob::Drop(garbage));
+        }
+        for (consumer, bytes) in dropped {
+            self.taken(consumer, bytes);
         }
     }
 
@@ -391,6 +426,10 @@ impl Scheduler {
         });
         let memory = self.broker.memory_used();
         self.metrics.memory_used(self.number, memory);
+        let is_crowded = self.broker.is_crowded();
+        if std::mem::replace(&mut self.is_crowded, is_crowded) != is_crowded {
+            self.metrics.crowd(is_crowded);
+        }
     }
 
     /// Waits until there is something to do.
@@ -404,9 +443,15 @@ impl Scheduler {
         if takes && self.takes_bulk() {
             select.recv(&self.channels.inbox.bulk);
         }
-        match self.broker.next_timer() {
+        let transit = self.broker.in_transit();
+        if transit >= TRANSIT_WATCHED {
+            select.recv(&self.taken.1);
+        }
+        let due = self.broker.next_timer().map(|due| self.clock.until(due));
+        let look = (transit > 0).then_some(TRANSIT_AGE);
+        match [due, look].into_iter().flatten().min() {
             None => drop(select.ready()),
-            Some(due) => drop(select.ready_timeout(self.clock.until(due))),
+            Some(time) => drop(select.ready_timeout(time)),
         }
     }
 }
