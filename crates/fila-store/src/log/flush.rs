@@ -276,8 +276,6 @@ pub(super) struct Flusher<D> {
     pub(super) prepared: Option<Instant>,
     /// Whether a flush comes before the next segment: it may make room for one that could not be allocated.
     pub(super) prefers_flush: bool,
-    /// Whether rows were flushed since the database last made room.
-    pub(super) has_flushed: bool,
 }
 
 enum Job {
@@ -396,9 +394,8 @@ impl<D: FlushTarget> Flusher<D> {
         if self.database.is_out_of_room() {
             let _ = self.dir.give_up_spare(RESERVE_LOG);
         }
-        if std::mem::take(&mut self.has_flushed) || !was_low {
-            self.database.make_room();
-        }
+        // Again at each look: a reader may have been in the way the last time.
+        self.database.make_room();
         let gc_pending = self.collector.hurry(&sync::read(&self.visible).blobs);
         self.flush.change(|state| state.gc_pending |= gc_pending);
     }
@@ -441,7 +438,6 @@ impl<D: FlushTarget> Flusher<D> {
         }
         let counts = frozen.flush(&*self.database, is_blob.then_some(pointer_min))?;
         self.collector.note(counts);
-        self.has_flushed = true;
         sync::write(&self.visible)
             .memtables
             .retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));

@@ -230,7 +230,6 @@ impl<D: FlushTarget> Logged<D> {
             collector: GarbageCollector::new(&sync::read(&self.visible).blobs),
             prepared: None,
             prefers_flush: false,
-            has_flushed: false,
         };
         // Before the first commit, which may be on a disk that is full already.
         flusher.look_for_room();
