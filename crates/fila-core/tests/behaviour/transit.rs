@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fila_core::{Command, ConsumerId};
+use fila_core::{Command, ConsumerId, Departure};
 use fila_store::{MessageId, QueueId};
 
 use crate::support::{Shell, message};
@@ -88,8 +88,7 @@ fn unread_bytes_count_as_memory_until_they_are_taken_even_if_the_consumer_is_gon
     shell.run();
     let bare = shell.broker.memory_used() - shell.broker.in_transit();
     assert!(shell.unread[&stuck] > MIB && bare < MIB);
-    let leaving = Command::Unsubscribe { consumer: stuck };
-    shell.tell(leaving);
+    shell.unsubscribe(stuck, Departure::Lost);
     assert_eq!(shell.broker.in_transit(), shell.unread[&stuck]);
     shell.read(stuck, shell.unread[&stuck]);
     assert_eq!(shell.broker.in_transit(), 0);
