@@ -307,17 +307,18 @@ impl<D: FlushTarget> Flusher<D> {
                     self.prefers_flush = false;
                     self.collect_garbage(|_| {})
                 }
-                Job::LookForRoom => Ok(()),
+                // A view may have kept the files of unused segments the last time.
+                Job::LookForRoom => self.collect_garbage(|_| {}),
                 Job::Stop => return,
             };
-            match done {
-                Ok(()) => self.look_for_room(),
+            let done = match done {
                 Err(fault) if fault.is_full() => self.wait_for_room(),
-                Err(fault) => {
-                    self.flush
-                        .change(|state| state.fault = Some(Arc::new(fault)));
-                    return;
-                }
+                done => done.map(|()| self.look_for_room()),
+            };
+            if let Err(fault) = done {
+                self.flush
+                    .change(|state| state.fault = Some(Arc::new(fault)));
+                return;
             }
         }
     }
@@ -412,12 +413,14 @@ impl<D: FlushTarget> Flusher<D> {
         })
     }
 
-    /// After a job that needs more room than there is: gives up a spare file, or waits a little.
-    fn wait_for_room(&mut self) {
+    /// After a job that needs more room than there is: removes unused segments, and gives up a spare file or waits a little.
+    fn wait_for_room(&mut self) -> Result<(), Fault> {
+        self.collect_garbage(|_| {})?;
         self.look_for_room();
         if !self.dir.give_up_spare(RESERVE_LOG).unwrap_or(false) {
             self.flush.pause(LOOK_INTERVAL);
         }
+        Ok(())
     }
 
     fn flush(&mut self, frozen: &FrozenMemtable) -> Result<(), Fault> {

@@ -50,7 +50,7 @@ use flush::{FROZEN_MAX, FlushMark, FlushQueue, FlushState, Flusher, FrozenMemtab
 use frame::FrameHead;
 use memtable::Memtable;
 use recovery::fault;
-use room::{LOOK_INTERVAL, Room};
+use room::{LOOK_INTERVAL, RESERVE_LOG, Room};
 use segment_dir::{ActiveSegment, SegmentDir};
 use value_log::{BlobSegments, GarbageCollector};
 
@@ -392,7 +392,11 @@ impl<D: FlushTarget> Logged<D> {
     fn close(&self) {
         self.flush.change(|state| state.gives_up = true);
         let mut writer = self.writer();
-        if !writer.has_failed && !writer.segment.is_empty() {
+        // The next opening needs a segment, and cannot allocate one on a full disk.
+        let has_spare =
+            self.has_room() || self.dir.spare_bytes() > RESERVE_LOG as u64 * self.dir.segment_bytes;
+        let can_rotate = has_spare || self.flush.state().ready.is_some();
+        if can_rotate && !writer.has_failed && !writer.segment.is_empty() {
             // If it fails, the next opening reads the segment.
             let _ = self.rotate(&mut writer);
         }

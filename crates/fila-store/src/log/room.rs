@@ -83,11 +83,11 @@ impl RoomFigures {
         self.has() < needed.saturating_add(margin)
     }
 
-    /// Returns whether a spare file should be allocated while that is still possible.
+    /// Returns whether a spare file should be allocated while that is still possible. Another program can take the room
+    /// that is left as free.
     pub(super) fn is_scarce(&self) -> bool {
-        let needed = self.needed();
-        let leaves_room = self.free >= self.segment.saturating_add(needed / 2);
-        self.has() < needed.saturating_mul(4) && leaves_room
+        let leaves_room = self.free >= 2 * self.segment;
+        self.has() < self.needed().saturating_mul(4) && leaves_room
     }
 }
 
@@ -141,6 +141,7 @@ mod tests {
     fn spare_files_are_allocated_when_room_becomes_scarce_and_not_from_the_last_of_it() {
         assert!(!figures(10_000, 100_000).is_scarce());
         assert!(figures(500, 100_000).is_scarce());
-        assert!(!figures(79, 100_000).is_scarce());
+        assert!(figures(32, 100_000).is_scarce());
+        assert!(!figures(31, 100_000).is_scarce());
     }
 }

@@ -171,6 +171,10 @@ impl GarbageCollector {
     /// Lets the next scan start as soon as anything was removed, since the disk is full. Returns whether there is work.
     pub(super) fn hurry(&mut self, blobs: &BlobSegments) -> bool {
         self.is_hurried = true;
+        if !self.sparse.is_empty() {
+            // They are relocated by a second scan, for which nothing else may be removed.
+            self.removed = self.removed.max(1);
+        }
         self.has_work(blobs)
     }
 
@@ -228,10 +232,11 @@ impl GarbageCollector {
                 self.sparse.insert(number);
             }
         }
+        let relocated = scan.sparse.clone();
         match scan.relocate(dir, database) {
             Ok(emptied) => unused.extend(emptied),
             // What was relocated exists twice, which does no harm. A later scan tries again.
-            Err(fault) if fault.is_full() => {}
+            Err(fault) if fault.is_full() => self.sparse.extend(relocated),
             Err(fault) => return Err(fault),
         }
         Ok(unused)
