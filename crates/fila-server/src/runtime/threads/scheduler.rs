@@ -432,8 +432,21 @@ impl Scheduler {
         }
     }
 
+    /// Tells whether the input that did not fit fits now because nothing is being stored any more. No event follows
+    /// then: the broker has refused all that came before it.
+    fn takes_held(&self) -> bool {
+        self.channels.inbox.is_holding()
+            && self.collected.bytes == 0
+            && self.under_way.is_empty()
+            && self.phase != SchedulerPhase::Ending
+            && !self.broker.is_full()
+    }
+
     /// Waits until there is something to do.
     fn wait(&self) {
+        if self.takes_held() {
+            return;
+        }
         let mut select = Select::new();
         select.recv(&self.channels.events);
         let takes = self.phase != SchedulerPhase::Ending && !self.channels.inbox.is_holding();
