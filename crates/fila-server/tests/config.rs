@@ -189,8 +189,8 @@ fn mistakes_in_the_file_are_reported_together_each_with_its_place() {
              `fairness_key_bytes`, `queues`, `keys_per_queue`, `depth_per_queue`, `depth_per_key`, \
              `delayed_per_queue`, `deduplication_ids_per_queue`, `key_settings_per_queue`, `consumers`, \
              `in_flight_per_consumer`, `prefetch_default`, `produce_window`, `batch_messages`, `delay_ms`, \
-             `connections`, `buffered_bytes`, `config_entries`, `config_key_bytes`, `config_value_bytes` or \
-             `config_bytes`",
+             `connections`, `buffered_bytes`, `receiving_bytes`, `config_entries`, `config_key_bytes`, \
+             `config_value_bytes` or `config_bytes`",
             "fila.toml:13:2: `telemtry` is no section; did you mean `telemetry`?",
         ]
     );
