@@ -163,9 +163,15 @@ impl Pool {
         }
     }
 
-    /// Drops all waiting jobs, and lets the workers end.
+    /// Drops all jobs, and lets the workers end. Callers learn of the end at once, however long a call still runs.
     pub(crate) fn stop(&self) {
         self.0.jobs.close_immediate();
+        // A worker that takes up a job after this finds that no more calls are made.
+        let slots = self.0.crew().slots.clone();
+        for slot in slots {
+            let job = slot.work().job.take();
+            drop(job);
+        }
         self.0.wake_watchdog();
     }
 

@@ -334,6 +334,17 @@ fn a_stopped_pool_drops_what_waits() {
 }
 
 #[test]
+fn a_stopped_pool_drops_what_runs_and_does_not_wait_for_its_call() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_secs(2));
+    let spin = rig.hooks(1, SPIN);
+    let answers = rig.submit(&spin, &["a"]);
+    let is_busy = |slot: &Arc<WorkerSlot>| slot.work().job.is_some();
+    until(|| rig.pool.0.crew().slots.iter().any(is_busy));
+    rig.pool.stop();
+    assert_eq!(answers.try_recv().err(), Some(TryRecvError::Disconnected));
+}
+
+#[test]
 fn failures_are_judged_and_without_an_answer_left_to_the_queue() {
     let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
     let hooks = rig.hooks(
