@@ -91,7 +91,8 @@ async fn a_full_disk_refuses_messages_with_a_code_and_passes() {
     rig.ack("orders", &delivery).await.unwrap();
     disk.set_full(false);
     rig.enqueue("orders", "a", "after").await;
-    assert_eq!(get(&rig.server, "/readyz").await.1, "ready\n");
+    let (_, text) = get(&rig.server, "/readyz").await;
+    assert!(text.ends_with("\r\n\r\nready\n"), "{text}");
     let (_, metrics) = get(&rig.server, "/metrics").await;
     assert!(metrics.contains("fila_store_full 0"), "{metrics}");
 }
