@@ -164,6 +164,19 @@ impl<K: Clone + Eq + Hash> FairRoom<K> {
         }
     }
 
+    /// Lets all waiters go without room, and gives out no more.
+    pub(crate) fn close(&self) {
+        let mut turns = self.lock();
+        if turns.is_closed {
+            return;
+        }
+        turns.is_closed = true;
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let lines = Keyed::new(turns.lines.engine().quantum(), RandomState::default());
+        turns.lines = lines;
+        turns.aside.clear();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Turns<K>> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }

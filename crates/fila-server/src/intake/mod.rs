@@ -11,6 +11,7 @@ mod receiving;
 mod requests;
 
 pub(crate) use body::{Receipt, receive};
+pub(crate) use fair_room::FairRoom;
 pub(crate) use message_reader::ReceiveError;
 pub(crate) use receiving::{Receiving, Room, Share, Windows};
 pub(crate) use requests::Requests;

@@ -364,10 +364,10 @@ fn managers(
 
 /// Makes the inboxes of the scheduler threads.
 fn inboxes(config: &Config) -> (Arc<[Inbox]>, Vec<InboxReceiver>) {
-    let room = buffered_bytes(config);
+    let room = buffered_bytes(config).min(2 * ROUND_BYTES);
     let threads = config.scheduler.threads.get();
     let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) =
-        (0..threads).map(|_| inbox(room, 2 * ROUND_BYTES)).unzip();
+        (0..threads).map(|_| inbox(room)).unzip();
     (inboxes.into(), receivers)
 }
 

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use fila_proto::v1::fila_service_client::FilaServiceClient;
 use fila_proto::v1::{EnqueueRequest, Error, Message, QueueSettings, Quota, QuotaPool};
-use fila_server::config::Config;
+use fila_server::config::{ByteSize, Config};
 use fila_server::runtime::Stopped;
+use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 
@@ -138,4 +139,27 @@ async fn a_client_holds_its_part_of_the_keys() {
         message: Some(message("quiet", "x")),
     };
     soon(another.enqueue(request)).await.unwrap();
+}
+
+/// What waits to be stored has a bound in bytes. Enqueues beyond it wait for room, in turns by key.
+#[tokio::test]
+async fn a_flood_that_fills_the_buffer_refuses_neither_itself_nor_another_tenant() {
+    let rig = with_limits(|config| {
+        config.limits.buffered_bytes = ByteSize::mib(1);
+    })
+    .await;
+    let large = "x".repeat(200 << 10);
+    let mut calls = JoinSet::new();
+    for number in 0..64 {
+        let key = if number % 8 == 7 { "quiet" } else { "noisy" };
+        let request = EnqueueRequest {
+            queue: "orders".to_owned(),
+            message: Some(message(key, &large)),
+        };
+        let mut messages = rig.messages.clone();
+        calls.spawn(async move { messages.enqueue(request).await });
+    }
+    for answer in soon(calls.join_all()).await {
+        answer.unwrap();
+    }
 }

@@ -160,6 +160,19 @@ fn greedy_keys_leave_room_for_a_newcomer() {
     assert_eq!(newcomer.now_or_never(), Some(Ok(())));
 }
 
+#[test]
+fn a_closed_room_lets_waiters_go_and_takes_no_more() {
+    let room = full(10);
+    let mut waiter = wait(&room, "a", 5);
+    room.close();
+    room.close();
+    assert_eq!((&mut waiter).now_or_never(), Some(Err(Closed)));
+    assert!(!room.try_take(0, None));
+    assert!(room.wait(&"a", 1, None).is_err());
+    room.give_back(10, None);
+    assert_eq!(room.used(), 0);
+}
+
 /// Threads take and give back at random; in the end all room is back, and no waiter was forgotten.
 #[test]
 fn room_is_neither_lost_nor_made_and_no_waiter_is_forgotten() {

@@ -1,15 +1,14 @@
 //! The inbox of a scheduler thread, and its bounds.
 //!
-//! Callers put commands in while there is room. Room is counted in KiB, because a limit on commands would not bound
-//! large messages. A caller that finds no room waits, first come, first served, without a thread and without a lock.
-//! Inputs that must never wait go in at any time. They are few: the opening and closing of queues, and the end of each
-//! consumer.
+//! Callers put commands in while there is room. Room is counted in bytes, because a limit on commands would not bound
+//! large messages. A message counts for at least 1 KiB. Inputs that must never wait go in at any time. They are few: the
+//! opening and closing of queues, and the end of each consumer.
 //!
-//! There are two lanes. The scheduler thread takes calls and consumers' results first. It takes the frames of produce
-//! streams, which send thousands of messages ahead of their answers, as far as the next round has room. So a call that
-//! enqueues one message does not wait behind a stream that enqueues a million. Streams have room for two rounds only.
-//! Beyond that each of them waits with a few frames, and they take turns. So a stream that sends little does not wait
-//! behind streams that send much, either.
+//! There are two lanes, for calls and for the frames of produce streams, which send thousands of messages ahead of their
+//! answers. Each has room for two rounds. Callers that find no room wait in turns by [`Tenant`]: the queue, and the
+//! fairness key of the first message. So an enqueue waits for the inputs that are in its lane, and for one turn of each
+//! other tenant that waits: 4 KiB, or one larger input. The number of connections, streams and calls of the other tenants
+//! does not matter.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
 use fila_core::{Broker, Command, ConsumerId, Demand, Recovery, Refused};
-use fila_store::{QueueId, Timestamp};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use fila_store::{FairnessKey, QueueId, Timestamp};
+use tokio::sync::{mpsc, oneshot};
 
+use crate::intake::FairRoom;
 use crate::runtime::calls::consumer::Outgoing;
 use crate::runtime::error::CallError;
 use crate::runtime::queues::registry::Figures;
@@ -83,15 +83,86 @@ impl fmt::Debug for Query {
     }
 }
 
-/// An input, its bytes, and the room that it takes in KiB.
+/// The least room that an input, or a message, takes.
+const ROOM_MIN: u64 = 1 << 10;
+
+/// In whose name an input waits for room.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Tenant {
+    queue: Option<QueueId>,
+    /// That of the first message. Results and questions have none.
+    key: Option<FairnessKey>,
+}
+
+impl Input {
+    fn tenant(&self) -> Tenant {
+        let command = match self {
+            Self::Command(command) => Some(command),
+            Self::Commands(commands) => commands.first(),
+            Self::Subscribe(subscription) => {
+                return Tenant {
+                    queue: Some(subscription.queue),
+                    key: None,
+                };
+            }
+            Self::Open(_) | Self::Query(_) | Self::Stop => None,
+        };
+        match command {
+            Some(Command::Enqueue {
+                queue, messages, ..
+            }) => Tenant {
+                queue: Some(*queue),
+                key: messages
+                    .first()
+                    .map(|message| message.schedule.fairness_key.clone()),
+            },
+            Some(
+                Command::Settle { queue, .. }
+                | Command::Update { queue, .. }
+                | Command::Purge { queue, .. }
+                | Command::Close { queue }
+                | Command::Redrive { queue, .. },
+            ) => Tenant {
+                queue: Some(*queue),
+                key: None,
+            },
+            Some(
+                Command::Credit { .. }
+                | Command::Drain { .. }
+                | Command::Unsubscribe { .. }
+                | Command::Taken { .. }
+                | Command::Rethrottle { .. },
+            )
+            | None => Tenant::default(),
+        }
+    }
+
+    /// Returns how many messages it enqueues.
+    fn messages(&self) -> usize {
+        let of_command = |command: &Command<ServerTickets>| {
+            if let Command::Enqueue { messages, .. } = command {
+                messages.len()
+            } else {
+                0
+            }
+        };
+        match self {
+            Self::Command(command) => of_command(command),
+            Self::Commands(commands) => commands.iter().map(of_command).sum(),
+            Self::Open(_) | Self::Query(_) | Self::Subscribe(_) | Self::Stop => 0,
+        }
+    }
+}
+
+/// An input, its bytes, and the room that it takes.
 #[derive(Debug)]
 pub(crate) struct Queued {
     input: Input,
     bytes: usize,
-    room: usize,
+    room: u64,
 }
 
-/// A lane of an inbox. The first is served before the second.
+/// A lane of an inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Calls, and results from consumers.
@@ -110,16 +181,15 @@ pub(crate) struct Inbox {
     puts: Arc<AtomicU64>,
 }
 
-/// The room of each lane, in KiB.
+/// The room of each lane.
 #[derive(Clone, Debug)]
 struct Rooms {
-    calls: (Arc<Semaphore>, u32),
-    bulk: (Arc<Semaphore>, u32),
+    calls: Arc<FairRoom<Tenant>>,
+    bulk: Arc<FairRoom<Tenant>>,
 }
 
 impl Rooms {
-    /// Returns the free room of a lane, and its capacity.
-    fn of(&self, lane: Lane) -> &(Arc<Semaphore>, u32) {
+    fn of(&self, lane: Lane) -> &Arc<FairRoom<Tenant>> {
         match lane {
             Lane::Calls => &self.calls,
             Lane::Bulk => &self.bulk,
@@ -135,20 +205,28 @@ pub(crate) struct InboxReceiver {
     room: Rooms,
     /// The next input, if its bytes did not fit.
     held: Option<(Lane, Queued)>,
+    /// Since the last turn began.
+    taken: LanesUsed,
+    /// Calls were taken, and no frame of those that wait.
+    is_bulk_due: bool,
 }
 
-/// Returns both sides of an inbox. `bytes` bounds the lane of calls, `bulk_bytes` the lane of streams.
-pub(crate) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, InboxReceiver) {
-    // The semaphores bound the channels. A fixed channel length would be one more limit, in another unit.
+/// From which lanes inputs were taken in a turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct LanesUsed {
+    calls: bool,
+    bulk: bool,
+}
+
+/// Returns both sides of an inbox. `bytes` bounds each lane.
+pub(crate) fn inbox(bytes: usize) -> (Inbox, InboxReceiver) {
+    // The rooms bound the channels. A fixed channel length would be one more limit, in another unit.
     let (calls, calls_out) = crossbeam_channel::unbounded();
     let (bulk, bulk_out) = crossbeam_channel::unbounded();
-    let room = |bytes: usize| {
-        let capacity = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).max(64);
-        (Arc::new(Semaphore::new(capacity as usize)), capacity)
-    };
+    let room = || Arc::new(FairRoom::new((bytes as u64).max(64 << 10)));
     let room = Rooms {
-        calls: room(bytes),
-        bulk: room(bulk_bytes.min(bytes)),
+        calls: room(),
+        bulk: room(),
     };
     let inbox = Inbox {
         calls,
@@ -161,6 +239,8 @@ pub(crate) fn inbox(bytes: usize, bulk_bytes: usize) -> (Inbox, InboxReceiver) {
         bulk: bulk_out,
         room,
         held: None,
+        taken: LanesUsed::default(),
+        is_bulk_due: false,
     };
     (inbox, receiver)
 }
@@ -176,18 +256,18 @@ impl Inbox {
         bytes: usize,
         input: Input,
     ) -> Result<(), CallError> {
-        let (free, capacity) = self.room.of(lane);
-        let room = u32::try_from(1 + (bytes >> 10)).unwrap_or(u32::MAX);
-        // An input that is larger than the whole inbox waits until the inbox is empty.
-        let room = room.min(*capacity);
-        let permit = free.acquire_many(room).await;
-        permit.map_err(|_| CallError::ShuttingDown)?.forget();
+        let free = self.room.of(lane);
+        let messages = input.messages() as u64 * ROOM_MIN;
+        // An input that is larger than the whole lane waits until the lane is empty.
+        let room = (bytes as u64).max(messages).max(ROOM_MIN);
+        let room = room.min(free.capacity());
+        if !free.try_take(room, None) {
+            let turn = free.wait(&input.tenant(), room, None);
+            let turn = turn.map_err(|_| CallError::ShuttingDown)?;
+            turn.await.map_err(|_| CallError::ShuttingDown)?;
+        }
         self.puts.fetch_add(1, Ordering::Relaxed);
-        let queued = Queued {
-            input,
-            bytes,
-            room: room as usize,
-        };
+        let queued = Queued { input, bytes, room };
         // If the thread has ended, dropping the ticket here tells the caller.
         let _ = match lane {
             Lane::Calls => self.calls.send(queued),
@@ -214,7 +294,7 @@ impl Inbox {
     /// Tells the thread to stop once it has taken all inputs of both lanes.
     pub(crate) fn stop(&self) {
         for lane in [Lane::Calls, Lane::Bulk] {
-            self.room.of(lane).0.close();
+            self.room.of(lane).close();
         }
         for lane in [&self.calls, &self.bulk] {
             let _ = lane.send(Queued {
@@ -227,6 +307,22 @@ impl Inbox {
 }
 
 impl InboxReceiver {
+    /// Begins a turn, and returns the lane that goes first and the other one. Calls do, unless they left out frames that
+    /// wait: a large call can fill a whole turn.
+    pub(crate) fn begin_turn(&mut self) -> [Lane; 2] {
+        let taken = std::mem::take(&mut self.taken);
+        if taken.bulk || self.bulk.is_empty() {
+            self.is_bulk_due = false;
+        } else if taken.calls {
+            self.is_bulk_due = true;
+        }
+        if self.is_bulk_due {
+            [Lane::Bulk, Lane::Calls]
+        } else {
+            [Lane::Calls, Lane::Bulk]
+        }
+    }
+
     /// Takes the next input of a lane with its bytes, and frees its room. Returns `None` if its bytes do not fit.
     pub(crate) fn try_take(
         &mut self,
@@ -249,8 +345,12 @@ impl InboxReceiver {
             self.held = Some((lane, queued));
             return None;
         }
+        match lane {
+            Lane::Calls => self.taken.calls = true,
+            Lane::Bulk => self.taken.bulk = true,
+        }
         if queued.room > 0 {
-            self.room.of(lane).0.add_permits(queued.room);
+            self.room.of(lane).give_back(queued.room, None);
         }
         Some((queued.input, queued.bytes))
     }
@@ -263,7 +363,15 @@ impl InboxReceiver {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+    use std::task::Poll;
+
+    use fila_core::NewMessage;
+    use fila_store::{Payload, Schedule};
+    use tokio::task::unconstrained;
+
     use super::*;
+    use crate::runtime::threads::ticket::Ticket;
 
     fn credit() -> Input {
         let consumer = ConsumerId::new(1);
@@ -278,7 +386,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_put_waits_until_there_is_room() {
-        let (inbox, mut receiver) = inbox(64 << 10, 64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10);
         inbox.put(Lane::Calls, 40 << 10, credit()).await.unwrap();
         let mut second = Box::pin(inbox.put(Lane::Calls, 40 << 10, credit()));
         assert!(futures_util::poll!(&mut second).is_pending());
@@ -291,17 +399,17 @@ mod tests {
 
     #[tokio::test]
     async fn streams_are_let_in_in_turns_and_calls_are_not_held_up_by_them() {
-        let (inbox, mut receiver) = inbox(1 << 20, 64 << 10);
-        inbox.put(Lane::Bulk, 63 << 10, credit()).await.unwrap();
-        let mut greedy = Box::pin(inbox.put(Lane::Bulk, 63 << 10, credit()));
+        let (inbox, mut receiver) = inbox(64 << 10);
+        inbox.put(Lane::Bulk, 64 << 10, credit()).await.unwrap();
+        let mut greedy = Box::pin(inbox.put(Lane::Bulk, 64 << 10, credit()));
         assert!(futures_util::poll!(&mut greedy).is_pending());
         let mut modest = Box::pin(inbox.put(Lane::Bulk, 0, Input::Stop));
         assert!(futures_util::poll!(&mut modest).is_pending());
-        inbox.put(Lane::Calls, 63 << 10, credit()).await.unwrap();
+        inbox.put(Lane::Calls, 64 << 10, credit()).await.unwrap();
         let mut next = || receiver.try_take(Lane::Bulk, |_| true);
         assert!(next().is_some());
         greedy.await.unwrap();
-        let mut again = Box::pin(inbox.put(Lane::Bulk, 63 << 10, credit()));
+        let mut again = Box::pin(inbox.put(Lane::Bulk, 64 << 10, credit()));
         assert!(futures_util::poll!(&mut again).is_pending());
         assert!(next().is_some());
         // The modest stream asked before the greedy one asked again.
@@ -311,8 +419,92 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn frames_that_calls_left_out_go_first_in_the_next_turn() {
+        let (inbox, mut receiver) = inbox(64 << 10);
+        let calls_first = [Lane::Calls, Lane::Bulk];
+        let frames_first = [Lane::Bulk, Lane::Calls];
+        for lane in [Lane::Calls, Lane::Calls, Lane::Bulk] {
+            inbox.put(lane, 0, credit()).await.unwrap();
+        }
+        assert_eq!(receiver.begin_turn(), calls_first);
+        assert!(receiver.try_take(Lane::Calls, |_| true).is_some());
+        assert_eq!(receiver.begin_turn(), frames_first);
+        // The round was full: nothing was taken.
+        assert_eq!(receiver.begin_turn(), frames_first);
+        assert!(receiver.try_take(Lane::Bulk, |_| true).is_some());
+        assert!(receiver.try_take(Lane::Calls, |_| true).is_some());
+        assert_eq!(receiver.begin_turn(), calls_first);
+    }
+
+    fn enqueue(key: &str, bytes: usize) -> Input {
+        let (ticket, _) = Ticket::call();
+        let payload = Payload::new(Vec::new(), vec![0; bytes]).unwrap();
+        let schedule = Schedule {
+            fairness_key: FairnessKey::new(key.to_owned()).unwrap(),
+            weight: NonZeroU32::MIN,
+            throttle_keys: Box::default(),
+        };
+        let message = NewMessage::new(schedule, payload);
+        Input::Command(Command::Enqueue {
+            queue: QueueId::new(1),
+            messages: vec![message],
+            batch_id: None,
+            ticket,
+        })
+    }
+
+    /// Floods a lane in the name of `noisy` keys, and returns how many of their inputs it lets in while the input of another
+    /// key waits.
+    async fn let_in_before(lane: Lane, bytes: usize, noisy: usize) -> usize {
+        let (inbox, mut receiver) = inbox(64 << 10);
+        let put = |key: &str| {
+            let input = enqueue(key, bytes);
+            Box::pin(unconstrained(inbox.put(lane, bytes, input)))
+        };
+        let mut flood: Vec<_> = (0..2_000)
+            .map(|number| put(&format!("noisy-{}", number % noisy)))
+            .collect();
+        let mut let_in = 0;
+        for put in &mut flood {
+            let_in += usize::from(futures_util::poll!(put).is_ready());
+        }
+        assert!(let_in <= 64, "a message counts for at least 1 KiB");
+        let mut quiet = put("quiet");
+        let mut waiting = flood.split_off(let_in);
+        let mut ahead = 0;
+        while futures_util::poll!(&mut quiet).is_pending() {
+            assert!(receiver.try_take(lane, |_| true).is_some());
+            let mut still_waiting = Vec::new();
+            for mut put in waiting {
+                match futures_util::poll!(&mut put) {
+                    Poll::Ready(_) => ahead += 1,
+                    Poll::Pending => still_waiting.push(put),
+                }
+            }
+            waiting = still_waiting;
+        }
+        ahead
+    }
+
+    #[tokio::test]
+    async fn a_flood_delays_another_key_by_the_lane_and_one_turn_of_each_waiting_key() {
+        for lane in [Lane::Calls, Lane::Bulk] {
+            // A turn is 4 KiB, or one input that is larger.
+            for (bytes, turn) in [(100, 4), (1_500, 3), (20_000, 1)] {
+                for noisy in [1, 3] {
+                    let ahead = let_in_before(lane, bytes, noisy).await;
+                    assert!(
+                        ahead <= noisy * turn,
+                        "{lane:?}, {bytes} bytes, {noisy} keys: {ahead}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn what_is_larger_than_the_inbox_gets_through_alone() {
-        let (inbox, mut receiver) = inbox(64 << 10, 64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10);
         inbox.put(Lane::Calls, 1 << 30, credit()).await.unwrap();
         assert!(take(&mut receiver).is_some());
         inbox.put(Lane::Calls, 0, credit()).await.unwrap();
@@ -320,7 +512,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_fit_is_held_and_keeps_its_place() {
-        let (inbox, mut receiver) = inbox(64 << 10, 64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10);
         inbox.put(Lane::Calls, 10, credit()).await.unwrap();
         inbox.put_now(Input::Stop);
         assert!(receiver.try_take(Lane::Calls, |bytes| bytes < 10).is_none());
@@ -335,7 +527,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_inbox_takes_nothing_from_clients() {
-        let (inbox, mut receiver) = inbox(0, 0);
+        let (inbox, mut receiver) = inbox(0);
         inbox.stop();
         let refused = inbox.put(Lane::Calls, 0, credit()).await;
         assert!(matches!(refused, Err(CallError::ShuttingDown)));

@@ -33,8 +33,9 @@ use crate::runtime::threads::ticket::ServerTickets;
 /// About how many messages and results one turn takes: a millisecond of work, so that timers fire on time.
 const TURN: usize = 128;
 
-/// Streams wait for the next round once a round has this many messages or bytes. A larger round is hardly cheaper per
-/// message, and every caller with a message in it, or in the round after it, waits for all of it.
+/// Streams wait for the next round once a round has this many messages or bytes, calls once it has twice as many. A
+/// larger round is hardly cheaper per message, and every caller with a message in it, or in the round after it, waits
+/// for all of it.
 const ROUND_MESSAGES: usize = 1_024;
 pub(crate) const ROUND_BYTES: usize = 2 << 20;
 
@@ -233,14 +234,16 @@ impl Scheduler {
         self.broker.handle(self.clock.now(), taken);
     }
 
-    /// Takes calls first, then frames of streams as far as the next round has room for them.
+    /// Takes calls, and frames of streams as far as the next round has room for them. While both have more than a turn
+    /// takes, each gets half of it. A call or frame that is larger takes a whole turn, and the other lane has the next one.
     fn take_inputs(&mut self) {
         self.broker.set_storage_full(self.storage.is_full());
+        let [first, second] = self.channels.inbox.begin_turn();
         let mut taken = 0;
-        for lane in [Lane::Calls, Lane::Bulk] {
-            while taken < TURN && self.phase != SchedulerPhase::Ending {
+        for (lane, until) in [(first, TURN / 2), (second, TURN), (first, TURN)] {
+            while taken < until && self.phase != SchedulerPhase::Ending {
                 let may_take = match lane {
-                    Lane::Calls => !self.broker.is_full(),
+                    Lane::Calls => self.takes_calls(),
                     Lane::Bulk => self.takes_bulk(),
                 };
                 if !may_take {
@@ -260,10 +263,20 @@ impl Scheduler {
         }
     }
 
+    /// Tells whether the next round has room for more calls. It is twice as large for them, so that streams do not keep
+    /// them waiting.
+    fn takes_calls(&self) -> bool {
+        self.has_room(2)
+    }
+
     /// Tells whether the next round has room for more frames of streams.
     fn takes_bulk(&self) -> bool {
+        self.has_room(1)
+    }
+
+    fn has_room(&self, rounds: usize) -> bool {
         let Collected { bytes, messages } = self.collected;
-        !self.broker.is_full() && bytes < ROUND_BYTES && messages < ROUND_MESSAGES
+        !self.broker.is_full() && bytes < rounds * ROUND_BYTES && messages < rounds * ROUND_MESSAGES
     }
 
     fn take(&mut self, input: Input) {
@@ -450,7 +463,7 @@ impl Scheduler {
         let mut select = Select::new();
         select.recv(&self.channels.events);
         let takes = self.phase != SchedulerPhase::Ending && !self.channels.inbox.is_holding();
-        if takes && !self.broker.is_full() {
+        if takes && self.takes_calls() {
             select.recv(&self.channels.inbox.calls);
         }
         if takes && self.takes_bulk() {
