@@ -72,7 +72,7 @@ impl AttackSetup {
     fn phases(&self, attack: Attack) -> [Duration; 3] {
         let seconds = match (self.is_quick, attack) {
             (true, _) => [1, 3, 2],
-            // Longer than a timeout of ten seconds takes, and than a call may stall.
+            // Longer than a call may stall, and than a ping and its timeout take.
             (
                 false,
                 Attack::HalfPrefaces
@@ -82,7 +82,7 @@ impl AttackSetup {
                 | Attack::StalledCalls
                 | Attack::StalledConnections
                 | Attack::LargeBatches,
-            ) => [4, 40, 10],
+            ) => [4, 55, 10],
             (false, _) => [4, 15, 10],
         };
         seconds.map(Duration::from_secs)
