@@ -305,13 +305,14 @@ impl ProducerDriver {
 
     fn answered(&mut self, response: ProduceResponse) -> Result<(), Broken> {
         let sequence = response.frame_id;
-        if !self.unanswered.contains_key(&sequence) {
+        let Some(frame) = self.unanswered.get(&sequence) else {
             return Ok(());
-        }
+        };
+        let may_be_stored = frame.may_be_stored;
         let mut errors = response.results.iter();
         let passing = errors.find_map(|result| {
             let error = result.error.as_ref()?;
-            matters_soon(error.code()).then(|| error.clone())
+            matters_soon(error.code(), may_be_stored).then(|| error.clone())
         });
         if let Some(error) = passing {
             self.trouble.set(Some(error.message.clone()));
@@ -383,6 +384,9 @@ impl ProducerDriver {
             Broken::Refused(refusal) => return self.refused(refusal),
         };
         tracing::debug!(error = %cause, "the produce stream broke, opening it again");
+        for frame in self.unanswered.values_mut() {
+            frame.may_be_stored = true;
+        }
         self.trouble.set(Some(cause));
         sleep(self.backoff.next(fastrand::f64())).await;
         // Takes the messages that came meanwhile, before the check whether anything is left to send.
@@ -414,14 +418,15 @@ impl ProducerDriver {
 }
 
 /// Returns whether a refusal may pass soon, so that the task sends the message again and does not fail it.
-fn matters_soon(code: ErrorCode) -> bool {
-    matches!(
-        code,
-        ErrorCode::BufferFull
-            | ErrorCode::ShuttingDown
-            | ErrorCode::StoreUnavailable
-            | ErrorCode::OutcomeUnknown
-    )
+///
+/// A failed store does not pass before a restart, and has not stored the message; the caller learns it at once. But if
+/// the server may have stored an earlier copy, only a server that works can tell.
+fn matters_soon(code: ErrorCode, may_be_stored: bool) -> bool {
+    match code {
+        ErrorCode::BufferFull | ErrorCode::ShuttingDown | ErrorCode::OutcomeUnknown => true,
+        ErrorCode::StoreUnavailable => may_be_stored,
+        _ => false,
+    }
 }
 
 async fn sleep_until(moment: Option<Instant>) {

@@ -29,6 +29,8 @@ pub(super) struct Frame {
     pub(super) ends: Instant,
     /// The number of its first message, in the order of arrival.
     pub(super) first: u64,
+    /// Whether the client has sent it on a stream that broke, so that the server may have stored it.
+    pub(super) may_be_stored: bool,
 }
 
 #[derive(Debug)]
@@ -46,6 +48,7 @@ impl Frame {
             tickets: Vec::new(),
             ends,
             first: u64::MAX,
+            may_be_stored: false,
         }
     }
 

@@ -199,11 +199,14 @@ async fn what_is_refused_for_now_is_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_for_good_is_told_at_once() {
     let rig = Rig::new();
-    rig.broker.refuse(ErrorCode::QueueFull);
-    let error = rig.orders.send("x").await.unwrap_err();
-    assert_eq!(error.code(), Some(ErrorCode::QueueFull));
-    assert!(error.is_temporary());
-    assert_eq!(rig.broker.frames(), 1);
+    // A failed store passes, too, but not before a restart.
+    for (before, code) in (0..).zip([ErrorCode::QueueFull, ErrorCode::StoreUnavailable]) {
+        rig.broker.refuse(code);
+        let error = rig.orders.send("x").await.unwrap_err();
+        assert_eq!(error.code(), Some(code));
+        assert!(error.is_temporary());
+        assert_eq!(rig.broker.frames(), before + 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]
