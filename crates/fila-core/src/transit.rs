@@ -4,8 +4,10 @@
 //!
 //! - A consumer gets [`WINDOW`] bytes, and nothing more until it has read some of them. A consumer that has never read
 //!   gets [`FIRST_WINDOW`].
-//! - All consumers of a broker share a quarter of its memory; [`Pool`] says how much of that one of them may hold.
-//! - Consumers that have never read share half of this room. So the others go on, however many do not read.
+//! - All consumers of a broker share a quarter of its memory; [`Pool`] says how much of that one of them may hold. A
+//!   consumer that has read everything gets its next message beyond that, up to three eighths of memory. So consumers
+//!   that stop reading in the middle hold up no consumer that reads.
+//! - Consumers that have never read share an eighth of memory. So the others go on, however many do not read.
 //!
 //! A consumer below its bounds gets the next message whole, so a message of any size can be delivered.
 
@@ -59,8 +61,12 @@ impl Transit {
             let (capacity, used) = (capacity as u64, used as u64);
             (consumer.bytes as u64) < Pool { capacity, used }.part()
         };
-        fits(self.capacity, self.bytes)
-            && (consumer.has_read || fits(self.capacity / 2, self.unproven))
+        let has_room = if consumer.bytes == 0 {
+            self.bytes < self.capacity + self.capacity / 2
+        } else {
+            fits(self.capacity, self.bytes)
+        };
+        has_room && (consumer.has_read || fits(self.capacity / 2, self.unproven))
     }
 
     /// Notes that a delivery is on its way to a consumer.
