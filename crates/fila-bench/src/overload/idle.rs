@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
@@ -68,15 +68,24 @@ impl Idle {
     }
 }
 
-/// Tells whether the server closes a new connection without an answer.
+/// Tells whether the server turns a new connection away: it may say why, and closes it soon.
 pub(super) fn is_closed(address: &str) -> bool {
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_secs(3);
     let Ok(mut stream) = TcpStream::connect(address) else {
         return true;
     };
     if stream.set_read_timeout(Some(PATIENCE)).is_err() || stream.write_all(HELLO).is_err() {
         return true;
     }
-    // A server that accepts the connection answers with its settings.
-    !matches!(stream.read(&mut [0; HEAD]), Ok(1..))
+    let ends = Instant::now() + PATIENCE;
+    loop {
+        match stream.read(&mut [0; 1024]) {
+            Ok(0) => return true,
+            Ok(_) if Instant::now() < ends => {}
+            Ok(_) => return false,
+            Err(error) => {
+                return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+            }
+        }
+    }
 }

@@ -268,7 +268,7 @@ async fn connections(scale: TrialScale) -> anyhow::Result<TrialReport> {
     let beyond = 50;
     let trying = apart({
         let address = address.clone();
-        move || (0..beyond).filter(|_| is_closed(&address)).count()
+        move || count_closed(&address, beyond)
     });
     let closed = trying.await?;
     let open = trial.info().await?.connections;
@@ -279,7 +279,7 @@ async fn connections(scale: TrialScale) -> anyhow::Result<TrialReport> {
     let refused = apart(move || is_closed(&address)).await?;
     ensure!(!refused, "there is room again, and a connection is refused");
     let done = format!(
-        "{count} connections of HTTP/2 are idle; of {beyond} more {closed} are closed at once"
+        "{count} connections of HTTP/2 are idle; of {beyond} more {closed} are turned away"
     );
     let bounds = Bounds {
         memory: DATABASE + ((count * EACH) >> 20),
@@ -292,6 +292,17 @@ async fn connections(scale: TrialScale) -> anyhow::Result<TrialReport> {
         report.faults.push(fault);
     }
     Ok(report)
+}
+
+/// Returns how many of this many connections the server turns away.
+fn count_closed(address: &str, count: usize) -> usize {
+    std::thread::scope(|scope| {
+        let tries: Vec<_> = (0..count)
+            .map(|_| scope.spawn(|| is_closed(address)))
+            .collect();
+        let closed = tries.into_iter().filter_map(|it| it.join().ok());
+        closed.filter(|&is_closed| is_closed).count()
+    })
 }
 
 /// Opens connections and answers their pings until it is told to close them.
