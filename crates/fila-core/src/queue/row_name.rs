@@ -1,4 +1,4 @@
-//! The name of a stored deduplication row: whose it is, for whom it counts, and the id.
+//! The name of a stored deduplication row: the fairness key that sent it, its scope, and the id.
 //!
 //! ```text
 //! fe ‖ key length: u16 ‖ fairness key ‖ id    counts for its fairness key
