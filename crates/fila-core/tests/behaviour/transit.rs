@@ -37,6 +37,19 @@ fn unread(shell: &mut Shell, queue: QueueId) -> ConsumerId {
     consumer
 }
 
+/// Adds consumers that read one message and then no more.
+fn stopped(shell: &mut Shell, queue: QueueId, count: usize) -> Vec<ConsumerId> {
+    let consumers: Vec<ConsumerId> = (0..count).map(|_| shell.subscribe(queue, 1)).collect();
+    shell.run();
+    for &consumer in &consumers {
+        shell.stop_reading(consumer);
+        let more = 1_000;
+        shell.tell(Command::Credit { consumer, more });
+    }
+    shell.run();
+    consumers
+}
+
 fn received(shell: &Shell, consumer: ConsumerId) -> usize {
     let of_consumer = |(to, _): &&(ConsumerId, _)| *to == consumer;
     shell.deliveries.iter().filter(of_consumer).count()
@@ -125,14 +138,7 @@ fn consumers_that_never_read_hold_an_eighth_of_memory_and_those_that_read_go_on(
 #[test]
 fn consumers_that_stop_reading_are_bounded_and_one_that_reads_goes_on_beside_them() {
     let (mut shell, queue) = backlog(200);
-    let stuck: Vec<ConsumerId> = (0..20).map(|_| shell.subscribe(queue, 1)).collect();
-    shell.run();
-    for &consumer in &stuck {
-        shell.stop_reading(consumer);
-        let more = 1_000;
-        shell.tell(Command::Credit { consumer, more });
-    }
-    shell.run();
+    stopped(&mut shell, queue, 20);
     let held: usize = shell.unread.values().sum();
     // Each has one message; together they have more than the pool of 16 MiB, so none gets a second one.
     assert!((20 * MIB..21 * MIB).contains(&held), "{held}");
@@ -150,14 +156,7 @@ fn consumers_that_stop_reading_are_bounded_and_one_that_reads_goes_on_beside_the
 #[test]
 fn consumers_that_read_everything_and_stop_hold_three_eighths_of_memory_and_one_message() {
     let (mut shell, queue) = backlog(200);
-    let stuck: Vec<ConsumerId> = (0..60).map(|_| shell.subscribe(queue, 1)).collect();
-    shell.run();
-    for &consumer in &stuck {
-        shell.stop_reading(consumer);
-        let more = 1_000;
-        shell.tell(Command::Credit { consumer, more });
-    }
-    shell.run();
+    let stuck = stopped(&mut shell, queue, 60);
     let held: usize = shell.unread.values().sum();
     assert!((24 * MIB..=26 * MIB).contains(&held), "{held}");
 
