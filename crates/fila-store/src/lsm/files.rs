@@ -12,6 +12,7 @@ use std::sync::{Arc, RwLock};
 
 use lsm_tree::{AbstractTree, AnyTree};
 
+use super::manifest;
 use super::snapshots::Snapshots;
 use crate::rows::Table;
 use crate::sync;
@@ -41,7 +42,7 @@ impl TableFiles {
         snapshots: Arc<Snapshots>,
     ) -> Self {
         Self {
-            folders: Table::ALL.map(|table| folder.join(table.name()).join("tables")),
+            folders: Table::ALL.map(|table| folder.join(table.name())),
             trees,
             snapshots,
             locks: Arc::default(),
@@ -54,7 +55,9 @@ impl TableFiles {
         work()
     }
 
-    /// Cuts the files that are in no present version of the tree. Does nothing while a reader may need an older version.
+    /// Cuts the files that are in no present version of the tree. Does nothing while a reader may need an older version,
+    /// or if the manifest on the disk is of another version: a change that failed in its last sync is on the disk
+    /// and not in memory, and the tree is opened with its files the next time.
     ///
     /// The caller merges no tables meanwhile.
     pub(super) fn cut_unused(&self, table: usize) -> io::Result<()> {
@@ -66,10 +69,11 @@ impl TableFiles {
             .iter_tables()
             .map(|table| table.id().to_string())
             .collect();
-        if self.snapshots.has_before(next) {
+        let on_disk = manifest::number(&self.folders[table]);
+        if on_disk != Some(version.id()) || self.snapshots.has_before(next) {
             return Ok(());
         }
-        for file in fs::read_dir(&self.folders[table])? {
+        for file in fs::read_dir(self.folders[table].join("tables"))? {
             let file = file?;
             let is_used = file.file_name().to_str().is_none_or(|it| used.contains(it));
             if is_used {

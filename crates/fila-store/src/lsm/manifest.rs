@@ -25,6 +25,12 @@ pub(super) fn check(tree: &Path) -> Result<(), OpenError> {
     }
 }
 
+/// Returns the number of the manifest that holds; none if it cannot be told.
+pub(super) fn number(tree: &Path) -> Option<u64> {
+    let current = fs::read(tree.join("current")).ok()?;
+    Some(parse(&current)?.0)
+}
+
 fn parse(current: &[u8]) -> Option<(u64, u128)> {
     let (number, rest) = current.split_first_chunk()?;
     let (checksum, kind) = rest.split_first_chunk()?;
