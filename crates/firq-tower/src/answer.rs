@@ -32,13 +32,27 @@ where
 /// Answers with a status, a `Retry-After` and a small JSON document, for any body made from a string.
 #[derive(Clone)]
 pub struct JsonAnswer {
-    mapper: Arc<dyn Fn(EnqueueRejectReason) -> FirqHttpRejection + Send + Sync>,
+    mapper: Arc<dyn Fn(Cause) -> FirqHttpRejection<Cause> + Send + Sync>,
 }
 
 impl JsonAnswer {
-    /// Returns an answer that says what `mapper` says of requests for which there was no room.
+    /// Returns an answer that says what `mapper` says of requests for which there was no room, and the default of
+    /// others.
     pub fn new(
         mapper: impl Fn(EnqueueRejectReason) -> FirqHttpRejection + Send + Sync + 'static,
+    ) -> Self {
+        Self::of_all(move |cause| match cause {
+            Cause::Rejected(reason) => {
+                let rejection = mapper(reason);
+                rejection.with_reason(Cause::Rejected(rejection.reason))
+            }
+            Cause::Evicted | Cause::Expired | Cause::Closed => FirqHttpRejection::of(cause),
+        })
+    }
+
+    /// Returns an answer that says what `mapper` says of every refusal.
+    pub fn of_all(
+        mapper: impl Fn(Cause) -> FirqHttpRejection<Cause> + Send + Sync + 'static,
     ) -> Self {
         Self {
             mapper: Arc::new(mapper),
@@ -48,7 +62,7 @@ impl JsonAnswer {
 
 impl Default for JsonAnswer {
     fn default() -> Self {
-        Self::new(FirqHttpRejection::new)
+        Self::of_all(FirqHttpRejection::of)
     }
 }
 

@@ -9,6 +9,7 @@ use firq_async::{BackpressurePolicy, EnqueueRejectReason, Priority, SchedulerCon
 
 use crate::adaptive::Adaptive;
 use crate::answer::JsonAnswer;
+use crate::error::Cause;
 use crate::extractors::{Extractors, IntoExtractors, NoExtractors};
 use crate::gate::{Gate, Tenant};
 use crate::layer::{FirqLayer, Shared};
@@ -16,6 +17,25 @@ use crate::limit::InFlight;
 use crate::rejection::FirqHttpRejection;
 
 type Weights<K> = Arc<dyn Fn(&K) -> u32 + Send + Sync>;
+
+/// Whether requests of a refused tenant are refused before its queue is full.
+#[derive(Clone, Copy, Debug)]
+enum EarlyRefusals {
+    /// Unless the policy is [`Reject`](BackpressurePolicy::Reject), which promises every place of the queue.
+    ByPolicy,
+    On,
+    Off,
+}
+
+impl EarlyRefusals {
+    const fn are_on(self, policy: BackpressurePolicy) -> bool {
+        match self {
+            Self::ByPolicy => !matches!(policy, BackpressurePolicy::Reject),
+            Self::On => true,
+            Self::Off => false,
+        }
+    }
+}
 
 /// Sets up a [`FirqLayer`].
 ///
@@ -49,6 +69,7 @@ pub struct Firq<K: Tenant = TenantKey, E = NoExtractors, A = JsonAnswer> {
     in_flight: InFlight,
     quota: Option<usize>,
     backpressure: BackpressurePolicy,
+    early_refusals: EarlyRefusals,
     weights: HashMap<K, u32>,
     weigh: Option<Weights<K>>,
     unit: Option<Duration>,
@@ -71,6 +92,7 @@ impl<K: Tenant> Firq<K> {
             in_flight: InFlight::Fixed(128),
             quota: None,
             backpressure: BackpressurePolicy::ShedFair,
+            early_refusals: EarlyRefusals::ByPolicy,
             weights: HashMap::new(),
             weigh: None,
             unit: None,
@@ -140,9 +162,31 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
 
     /// Sets the policy for requests when there is no room.
     ///
-    /// Under [`Timeout`](BackpressurePolicy::Timeout) it waits for room, without blocking a thread.
+    /// Under [`Timeout`](BackpressurePolicy::Timeout) it waits for room, without blocking a thread. Under
+    /// [`Reject`](BackpressurePolicy::Reject) it is refused if the queue is full, and only then, unless
+    /// [early refusals](Self::with_early_refusals) are switched on.
     pub fn with_backpressure(mut self, policy: BackpressurePolicy) -> Self {
         self.backpressure = policy;
+        self
+    }
+
+    /// Sets whether a tenant that was refused because its own queue was full is then refused some requests early, as
+    /// `tenant_full`: none while its queue is half empty, half of them when it is three quarters full, all of them
+    /// when it is full.
+    ///
+    /// Early refusals keep room for clients that wait as `Retry-After` told them; without them, clients that do not
+    /// wait take each place as it comes free. They end four seconds after the last moment that a client of this
+    /// tenant was told to come back at. That moment is at most 60 seconds after the refusal, and an early refusal
+    /// tells one, too. So they last 64 seconds at most from the tenant's last refusal on, and go on for as long as
+    /// the tenant keeps its queue more than half full.
+    ///
+    /// By default they are on, and off under [`Reject`](BackpressurePolicy::Reject). Under
+    /// [`Timeout`](BackpressurePolicy::Timeout) there are none in any case.
+    pub fn with_early_refusals(mut self, early: bool) -> Self {
+        self.early_refusals = match early {
+            true => EarlyRefusals::On,
+            false => EarlyRefusals::Off,
+        };
         self
     }
 
@@ -203,12 +247,38 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
         self.extract(|extractors| extractors.cost = Some(Arc::new(extractor)))
     }
 
-    /// Sets what clients are told of a request for which there was no room, as JSON.
+    /// Sets what clients are told of a request for which there was no room, as JSON. Of other refusals they are told
+    /// the default; [`with_refusal_mapper`](Self::with_refusal_mapper) is asked about all of them.
+    ///
+    /// The last mapper or answer that is set counts.
     pub fn with_rejection_mapper<F>(self, mapper: F) -> Firq<K, E, JsonAnswer>
     where
         F: Fn(EnqueueRejectReason) -> FirqHttpRejection + Send + Sync + 'static,
     {
         self.with_answer(JsonAnswer::new(mapper))
+    }
+
+    /// Sets what clients are told of any refused request, as JSON: one for which there was no room, one that gave way
+    /// to another tenant's, one whose deadline has passed, one that came to a closed layer.
+    ///
+    /// ```
+    /// use firq_tower::{Cause, Firq, FirqHttpRejection, TenantKey};
+    ///
+    /// let layer = Firq::new()
+    ///     .with_refusal_mapper(|cause| match cause {
+    ///         Cause::Closed => FirqHttpRejection {
+    ///             message: "we are moving; try the other region",
+    ///             ..FirqHttpRejection::of(cause)
+    ///         },
+    ///         _ => FirqHttpRejection::of(cause),
+    ///     })
+    ///     .build(|_: &http::Request<String>| TenantKey::from(0));
+    /// ```
+    pub fn with_refusal_mapper<F>(self, mapper: F) -> Firq<K, E, JsonAnswer>
+    where
+        F: Fn(Cause) -> FirqHttpRejection<Cause> + Send + Sync + 'static,
+    {
+        self.with_answer(JsonAnswer::of_all(mapper))
     }
 
     /// Sets how refusals are told to clients: [`GrpcAnswer`](crate::GrpcAnswer) for gRPC,
@@ -224,6 +294,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
         F: Fn(&Req) -> K + Send + Sync + 'static,
     {
         let quantum = self.quantum;
+        let early_refusals = self.early_refusals.are_on(self.backpressure);
         let quanta = self.weights.into_iter();
         let config = SchedulerConfig {
             shards: self.shards,
@@ -236,7 +307,13 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
             backpressure: self.backpressure,
             ..SchedulerConfig::default()
         };
-        let gate = Gate::new(config, self.in_flight, self.quota, self.unit);
+        let gate = Gate::new(
+            config,
+            self.in_flight,
+            self.quota,
+            self.unit,
+            early_refusals,
+        );
         if let Some(weigh) = self.weigh {
             let quantum_of =
                 move |tenant: &K| Some(quantum.saturating_mul(u64::from(weigh(tenant).max(1))));
@@ -272,6 +349,7 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
             in_flight: self.in_flight,
             quota: self.quota,
             backpressure: self.backpressure,
+            early_refusals: self.early_refusals,
             weights: self.weights,
             weigh: self.weigh,
             unit: self.unit,

@@ -38,6 +38,12 @@ pub enum Cause {
     Closed,
 }
 
+impl From<EnqueueRejectReason> for Cause {
+    fn from(reason: EnqueueRejectReason) -> Self {
+        Self::Rejected(reason)
+    }
+}
+
 impl Cause {
     /// All causes.
     pub const ALL: [Self; 6] = [

@@ -72,6 +72,7 @@ pub(crate) struct Gate<K: Tenant> {
     /// The time that is a unit of cost, if requests cost what they take.
     pub(crate) unit: Option<Duration>,
     lines: Lines<K>,
+    early_refusals: bool,
     arrivals: AtomicU64,
     refused: [AtomicU64; Cause::ALL.len()],
     max_per_tenant: usize,
@@ -88,6 +89,7 @@ impl<K: Tenant> Gate<K> {
         in_flight: InFlight,
         quota: Option<usize>,
         unit: Option<Duration>,
+        early_refusals: bool,
     ) -> Self {
         let (max_per_tenant, max_global) = (config.max_per_tenant, config.max_global);
         let quantum = config.quantum;
@@ -107,6 +109,7 @@ impl<K: Tenant> Gate<K> {
             quota: quota.map(Quota::new),
             unit,
             lines: Lines::new(TokioClock.now()),
+            early_refusals,
             arrivals: AtomicU64::new(0),
             refused: std::array::from_fn(|_| AtomicU64::new(0)),
             max_per_tenant,
@@ -253,7 +256,9 @@ impl<K: Tenant> Gate<K> {
             queued as f64 / self.max_per_tenant as f64
         };
         // A closed gate must answer `Closed`, not `TenantFull`.
-        self.lines.refuses_early(tenant, fill) && !self.scheduler.is_closed()
+        self.early_refusals
+            && self.lines.refuses_early(tenant, || TokioClock.now(), fill)
+            && !self.scheduler.is_closed()
     }
 
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {

@@ -22,8 +22,9 @@
 //! clients is told to come with each second. When every moment of the next minute
 //! is taken, because many clients ignore the header, moments are given out in turn.
 //!
-//! A tenant has a line only while it is being refused. Their number is bounded; tenants beyond it are told to
-//! come back in a second, and are not refused early.
+//! A tenant has a line only while it is being refused, until four seconds after the last moment that a client of it
+//! was told. Every refusal, an early one too, tells a moment of the next 60 seconds. The number of lines is bounded;
+//! tenants beyond it are told to come back in a second, and are not refused early.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -89,6 +90,11 @@ pub(crate) struct Crowd {
 }
 
 impl Line {
+    /// Returns whether the last promised moment is so long ago that its client has come or will not.
+    fn has_ended(&self, now: Instant) -> bool {
+        self.promised + MEMORY <= now
+    }
+
     /// Returns how many requests of the tenant are served per second, if that can be said.
     fn pace(&self, now: Instant) -> Option<f64> {
         let seconds = now.saturating_duration_since(self.since).as_secs_f64();
@@ -110,12 +116,19 @@ impl<K: Hash + Eq + Clone> Lines<K> {
 
     /// Returns whether a request of a tenant is to be refused though its queue is not full yet. `fill` says how full
     /// it is, from 0 to 1.
-    pub(crate) fn refuses_early(&self, tenant: &K, fill: impl FnOnce() -> f64) -> bool {
+    pub(crate) fn refuses_early(
+        &self,
+        tenant: &K,
+        now: impl FnOnce() -> Instant,
+        fill: impl FnOnce() -> f64,
+    ) -> bool {
         if self.is_empty() {
             return false;
         }
+        let now = now();
         let mut state = self.lock();
-        let Some(line) = state.lines.get_mut(tenant).filter(|line| line.was_full) else {
+        let line = state.lines.get_mut(tenant);
+        let Some(line) = line.filter(|line| line.was_full && !line.has_ended(now)) else {
             return false;
         };
         // Requests that follow an answer find the queue just shortened, others do not: on average all see the same.
@@ -201,7 +214,7 @@ impl<K: Hash + Eq + Clone> Lines<K> {
             return;
         }
         state.sweep_at = Some(now + SWEEP_EVERY);
-        state.lines.retain(|_, line| line.promised + MEMORY > now);
+        state.lines.retain(|_, line| !line.has_ended(now));
         self.count.store(state.lines.len(), Ordering::Relaxed);
     }
 
@@ -442,15 +455,17 @@ mod tests {
         let now = Instant::now();
         let lines = Lines::new(now);
         assert!(
-            !lines.refuses_early(&1, || 1.0),
+            !lines.refuses_early(&1, || now, || 1.0),
             "no request has been refused yet"
         );
         lines.join(&1, crowd(0), now);
         for (fill, refused) in [(1.0, 100), (0.75, 50), (0.6, 20), (0.5, 0), (0.0, 0)] {
             for _ in 0..1_000 {
-                lines.refuses_early(&1, || fill);
+                lines.refuses_early(&1, || now, || fill);
             }
-            let answers: Vec<bool> = (0..100).map(|_| lines.refuses_early(&1, || fill)).collect();
+            let answers: Vec<bool> = (0..100)
+                .map(|_| lines.refuses_early(&1, || now, || fill))
+                .collect();
             let count = answers.iter().filter(|&&refuses| refuses).count();
             assert!(
                 count.abs_diff(refused) <= 1,
@@ -461,14 +476,14 @@ mod tests {
                 assert!(count.abs_diff(refused / 5) <= 1, "{count} of 20 at {fill}");
             }
         }
-        assert!(!lines.refuses_early(&2, || 1.0), "another's");
+        assert!(!lines.refuses_early(&2, || now, || 1.0), "another's");
         let everybodys = Crowd {
             is_of_one: false,
             ..crowd(0)
         };
         lines.join(&2, everybodys, now);
         assert!(
-            !lines.refuses_early(&2, || 1.0),
+            !lines.refuses_early(&2, || now, || 1.0),
             "its own queue was not full"
         );
     }
@@ -478,12 +493,26 @@ mod tests {
         let now = Instant::now();
         let lines = Lines::new(now);
         lines.join(&1, crowd(0), now);
-        assert!(!lines.refuses_early(&1, || 0.4), "it was full a moment ago");
+        assert!(
+            !lines.refuses_early(&1, || now, || 0.4),
+            "it was full a moment ago"
+        );
         for _ in 0..1_000 {
-            lines.refuses_early(&1, || 0.5);
+            lines.refuses_early(&1, || now, || 0.5);
         }
-        let refused = (0..20).filter(|_| lines.refuses_early(&1, || 0.8));
+        let refused = (0..20).filter(|_| lines.refuses_early(&1, || now, || 0.8));
         assert!(refused.count() <= 2, "it has not been full for long");
+    }
+
+    #[test]
+    fn early_refusals_end_four_seconds_after_the_last_promised_moment() {
+        let now = Instant::now();
+        let lines = Lines::new(now);
+        let wait = lines.join(&1, crowd(0), now);
+        assert_eq!(wait, SECOND);
+        let early = |after| lines.refuses_early(&1, || now + after, || 1.0);
+        assert!(early(wait + MEMORY - BIN));
+        assert!(!early(wait + MEMORY));
     }
 
     #[test]

@@ -18,11 +18,12 @@ use serde::Serialize;
 
 use crate::error::{Cause, Refusal};
 
-/// The response to a request for which there was no room.
+/// The response to a refused request.
 ///
-/// Serialised, it has the fields `status`, `code`, `message` and `reason`, which are stable.
+/// Serialised, it has the fields `status`, `code`, `message` and `reason`, which are stable. The reason is that of a
+/// request for which there was no room, or a [`Cause`], which is any of the six.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirqHttpRejection {
+pub struct FirqHttpRejection<R = EnqueueRejectReason> {
     /// The HTTP status. One that HTTP does not have is sent as 503.
     pub status: u16,
     /// What happened, for programs.
@@ -30,33 +31,54 @@ pub struct FirqHttpRejection {
     /// What happened, for people.
     pub message: &'static str,
     /// What happened, for us.
-    pub reason: EnqueueRejectReason,
+    pub reason: R,
 }
 
 impl FirqHttpRejection {
     /// Returns what clients are told by default: 429 if the tenant is at fault, 503 if not.
     #[must_use]
     pub const fn new(reason: EnqueueRejectReason) -> Self {
-        let (status, message) = match reason {
-            EnqueueRejectReason::TenantFull => (429, "tenant queue saturated"),
-            EnqueueRejectReason::GlobalFull => (503, "service queue saturated"),
-            EnqueueRejectReason::Timeout => (503, "request timed out waiting for scheduler"),
+        FirqHttpRejection::of(Cause::Rejected(reason)).with_reason(reason)
+    }
+}
+
+impl FirqHttpRejection<Cause> {
+    /// Returns what clients are told of any refusal by default.
+    #[must_use]
+    pub const fn of(cause: Cause) -> Self {
+        let (status, message) = match cause {
+            Cause::Rejected(EnqueueRejectReason::TenantFull) => (429, "tenant queue saturated"),
+            Cause::Rejected(EnqueueRejectReason::GlobalFull) => (503, "service queue saturated"),
+            Cause::Rejected(EnqueueRejectReason::Timeout) => {
+                (503, "request timed out waiting for scheduler")
+            }
+            Cause::Evicted => (429, "request gave way to another tenant's"),
+            Cause::Expired => (504, "deadline passed before the request's turn came"),
+            Cause::Closed => (503, "service is shutting down"),
         };
         Self {
             status,
-            code: reason.as_str(),
+            code: cause.as_str(),
             message,
-            reason,
+            reason: cause,
         }
     }
+}
 
+impl<R: Copy> FirqHttpRejection<R> {
     /// Returns the rejection as a response, with the time to come back if there is one.
     #[must_use]
-    pub fn into_http<B: From<String>>(self, retry_after: Option<Duration>) -> Response<B> {
-        let reason = match self.reason {
-            EnqueueRejectReason::TenantFull => "TenantFull",
-            EnqueueRejectReason::GlobalFull => "GlobalFull",
-            EnqueueRejectReason::Timeout => "Timeout",
+    pub fn into_http<B: From<String>>(self, retry_after: Option<Duration>) -> Response<B>
+    where
+        R: Into<Cause>,
+    {
+        let reason = match self.reason.into() {
+            Cause::Rejected(EnqueueRejectReason::TenantFull) => "TenantFull",
+            Cause::Rejected(EnqueueRejectReason::GlobalFull) => "GlobalFull",
+            Cause::Rejected(EnqueueRejectReason::Timeout) => "Timeout",
+            Cause::Evicted => "Evicted",
+            Cause::Expired => "Expired",
+            Cause::Closed => "Closed",
         };
         let document = Document {
             status: self.status,
@@ -65,6 +87,15 @@ impl FirqHttpRejection {
             reason,
         };
         document.into_http(retry_after)
+    }
+
+    pub(crate) const fn with_reason<S: Copy>(self, reason: S) -> FirqHttpRejection<S> {
+        FirqHttpRejection {
+            status: self.status,
+            code: self.code,
+            message: self.message,
+            reason,
+        }
     }
 }
 
@@ -93,29 +124,13 @@ impl Document {
 }
 
 impl Refusal {
-    /// Returns the refusal as a response, where `rejection` says what clients are told if there was no room.
+    /// Returns the refusal as a response, where `mapper` says what clients are told.
     #[must_use]
     pub fn into_http<B: From<String>>(
         self,
-        rejection: impl FnOnce(EnqueueRejectReason) -> FirqHttpRejection,
+        mapper: impl FnOnce(Cause) -> FirqHttpRejection<Cause>,
     ) -> Response<B> {
-        let (status, message, reason) = match self.cause {
-            Cause::Rejected(reason) => return rejection(reason).into_http(self.retry_after),
-            Cause::Evicted => (429, "request gave way to another tenant's", "Evicted"),
-            Cause::Expired => (
-                504,
-                "deadline passed before the request's turn came",
-                "Expired",
-            ),
-            Cause::Closed => (503, "service is shutting down", "Closed"),
-        };
-        let document = Document {
-            status,
-            code: self.cause.as_str(),
-            message,
-            reason,
-        };
-        document.into_http(self.retry_after)
+        mapper(self.cause).into_http(self.retry_after)
     }
 }
 
@@ -129,9 +144,9 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
 mod axum {
     use axum_core::response::{IntoResponse, Response};
 
-    use super::{FirqHttpRejection, Refusal};
+    use super::{Cause, FirqHttpRejection, Refusal};
 
-    impl IntoResponse for FirqHttpRejection {
+    impl<R: Into<Cause> + Copy> IntoResponse for FirqHttpRejection<R> {
         fn into_response(self) -> Response {
             self.into_http(None)
         }
@@ -139,7 +154,7 @@ mod axum {
 
     impl IntoResponse for Refusal {
         fn into_response(self) -> Response {
-            self.into_http(FirqHttpRejection::new)
+            self.into_http(FirqHttpRejection::of)
         }
     }
 }
@@ -168,7 +183,7 @@ mod tests {
                 cause,
                 retry_after: None,
             };
-            let response: Response<String> = refusal.into_http(FirqHttpRejection::new);
+            let response: Response<String> = refusal.into_http(FirqHttpRejection::of);
             let body: serde_json::Value = serde_json::from_str(response.body()).unwrap();
             assert_eq!(body["status"], response.status().as_u16());
             assert_eq!(body["code"], cause.as_str());

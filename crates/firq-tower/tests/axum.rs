@@ -6,7 +6,9 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::get;
-use firq_tower::{EnqueueRejectReason, Firq, FirqHttpRejection, FirqLayer, TenantKey};
+use firq_tower::{
+    BackpressurePolicy, EnqueueRejectReason, Firq, FirqHttpRejection, FirqLayer, TenantKey,
+};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -126,8 +128,12 @@ fn slow() -> Router {
 }
 
 async fn three_at_once(app: Router) -> Vec<Response> {
-    let requests: Vec<_> = (0..3)
-        .map(|_| tokio::spawn(app.clone().oneshot(request("/", &[]))))
+    all_at_once(app, (0..3).map(|_| request("/", &[]))).await
+}
+
+async fn all_at_once(app: Router, requests: impl Iterator<Item = Request>) -> Vec<Response> {
+    let requests: Vec<_> = requests
+        .map(|request| tokio::spawn(app.clone().oneshot(request)))
         .collect();
     let mut responses = Vec::new();
     for sent in requests {
@@ -178,6 +184,72 @@ async fn a_mapper_of_ones_own_decides_what_clients_are_told() {
     let expected =
         r#"{"status":418,"code":"busy","message":"come back later","reason":"TenantFull"}"#;
     assert_eq!(refused, [expected]);
+}
+
+/// Sends requests of these tenants at once to a layer that runs one at a time, and returns the reasons that its mapper
+/// was asked about.
+async fn causes_mapped(firq: Firq, tenants: &[&str], is_closed: bool) -> Vec<String> {
+    let layer = firq
+        .with_in_flight_limit(1)
+        .with_deadline_extractor::<Request, _>(|request| {
+            let is_late = request.headers()["x-tenant"] == "late";
+            is_late.then(|| tokio::time::Instant::now().into_std())
+        })
+        .with_refusal_mapper(|cause| FirqHttpRejection {
+            status: 418,
+            ..FirqHttpRejection::of(cause)
+        })
+        .build(|request: &Request| {
+            let tenant = request.headers()["x-tenant"].as_bytes();
+            TenantKey::from(u64::from(tenant[0]))
+        });
+    if is_closed {
+        layer.close_drain();
+    }
+    let requests = tenants
+        .iter()
+        .map(|tenant| request("/", &[("x-tenant", tenant)]));
+    let mut causes = Vec::new();
+    for response in all_at_once(slow().layer(layer), requests).await {
+        if response.status() == 418 {
+            let body: Value = serde_json::from_str(&text(response).await).unwrap();
+            causes.push(body["reason"].as_str().unwrap().to_owned());
+        }
+    }
+    causes
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_mapper_is_asked_about_all_six_reasons() {
+    let full = |policy| Firq::new().with_max_global(1).with_backpressure(policy);
+    let wait = std::time::Duration::from_millis(5);
+    let cases: [(&str, Firq, &[&str]); 5] = [
+        (
+            "TenantFull",
+            Firq::new().with_max_per_tenant(1),
+            &["a", "a", "a"],
+        ),
+        (
+            "GlobalFull",
+            full(BackpressurePolicy::Reject),
+            &["a", "b", "c"],
+        ),
+        (
+            "Timeout",
+            full(BackpressurePolicy::Timeout { wait }),
+            &["a", "b", "c"],
+        ),
+        (
+            "Evicted",
+            Firq::new().with_max_global(2),
+            &["a", "a", "a", "b"],
+        ),
+        ("Expired", Firq::new(), &["a", "late"]),
+    ];
+    for (reason, firq, tenants) in cases {
+        assert_eq!(causes_mapped(firq, tenants, false).await, [reason]);
+    }
+    assert_eq!(causes_mapped(Firq::new(), &["a"], true).await, ["Closed"]);
 }
 
 #[tokio::test]

@@ -35,6 +35,38 @@ async fn a_tenant_with_too_much_queued_is_refused_and_others_are_not() {
     assert_eq!(layer.stats().queue.rejected_tenant_full, 1);
 }
 
+/// Fills a tenant's queue of four, has it refused, and says whether one of its next two requests is refused, too, each
+/// of which comes to a queue of three.
+async fn is_refused_early(firq: TestFirq) -> bool {
+    let (layer, _, service) = world(firq.with_in_flight_limit(1).with_max_per_tenant(4));
+    let request = || send(&service, Req::of(1).taking(10 * MILLI));
+    let refused = || {
+        let cause = Cause::Rejected(EnqueueRejectReason::TenantFull);
+        layer.stats().refused(cause)
+    };
+    let _requests: Vec<_> = (0..6).map(|_| request()).collect();
+    assert_eq!(refused(), 1, "the queue is full");
+    for _ in 0..2 {
+        tokio::time::sleep(10 * MILLI).await;
+        settle().await;
+        assert_eq!(layer.stats().queue.queue_len_estimate, 3);
+        drop(request());
+    }
+    refused() > 1
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_tenant_is_refused_early_unless_that_is_switched_off_or_the_policy_is_reject() {
+    let reject = || firq().with_backpressure(BackpressurePolicy::Reject);
+    assert!(is_refused_early(firq()).await);
+    assert!(!is_refused_early(firq().with_early_refusals(false)).await);
+    assert!(!is_refused_early(reject()).await);
+    assert!(is_refused_early(reject().with_early_refusals(true)).await);
+    let switched_on_before = firq().with_early_refusals(true);
+    let reject = switched_on_before.with_backpressure(BackpressurePolicy::Reject);
+    assert!(is_refused_early(reject).await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_when_told_to() {
     let reject = firq().with_backpressure(BackpressurePolicy::Reject);
