@@ -26,6 +26,6 @@ pub use stream::Tasks;
 pub use firq_core;
 pub use firq_core::{
     BackpressurePolicy, CancelResult, CloseMode, ConfigError, DequeueResult, DropReason, Dropped,
-    EnqueueRejectReason, Priority, Rejected, Scheduler, SchedulerConfig, SchedulerStats, Task,
-    TaskHandle, TenantKey,
+    EnqueueRejectReason, EnqueueResult, Priority, Rejected, Scheduler, SchedulerConfig,
+    SchedulerStats, Task, TaskHandle, TenantKey,
 };

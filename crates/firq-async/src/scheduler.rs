@@ -5,8 +5,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use firq_core::{
-    CancelResult, CloseMode, ConfigError, DequeueResult, Rejected, Scheduler, SchedulerConfig,
-    SchedulerStats, Task, TaskHandle, TenantKey,
+    CancelResult, CloseMode, ConfigError, DequeueResult, EnqueueResult, Rejected, Scheduler,
+    SchedulerConfig, SchedulerStats, Task, TaskHandle, TenantKey,
 };
 
 use crate::dequeue::{Dequeue, DequeueBatch};
@@ -16,7 +16,7 @@ use crate::stream::Tasks;
 /// A [`Scheduler`] for async code. Clones are the same scheduler.
 ///
 /// Its methods never block. [`scheduler`](Self::scheduler) gives access to the others. Mind that
-/// `dequeue_blocking` there, and `enqueue` under [`Timeout`](crate::BackpressurePolicy::Timeout),
+/// `dequeue_blocking` there, and `enqueue` there under [`Timeout`](crate::BackpressurePolicy::Timeout),
 /// block the calling thread and with it everything else that runs on it.
 pub struct AsyncScheduler<T, K = TenantKey> {
     scheduler: Arc<Scheduler<T, K>>,
@@ -38,6 +38,33 @@ impl<T, K: Hash + Eq + Clone> AsyncScheduler<T, K> {
     #[must_use]
     pub fn scheduler(&self) -> &Arc<Scheduler<T, K>> {
         &self.scheduler
+    }
+
+    /// Queues a task without waiting, and says whether it was accepted.
+    ///
+    /// Where there is no room, it is rejected at once, under [`Timeout`](crate::BackpressurePolicy::Timeout), too.
+    /// A rejected task is dropped: [`try_enqueue`](Self::try_enqueue) gives it back, and
+    /// [`enqueue_async`](Self::enqueue_async) waits for room.
+    ///
+    /// ```
+    /// use firq_async::{AsyncScheduler, EnqueueResult, SchedulerConfig, Task, TenantKey};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), firq_async::ConfigError> {
+    /// let scheduler = AsyncScheduler::new(SchedulerConfig::default())?;
+    /// let result = scheduler.enqueue(TenantKey::from(7), Task::new("hello"));
+    /// assert_eq!(result, EnqueueResult::Enqueued);
+    /// let (tenant, task) = scheduler.dequeue_async().await.into_task().unwrap();
+    /// assert_eq!((tenant, task.payload), (TenantKey::from(7), "hello"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn enqueue(&self, tenant: K, task: Task<T>) -> EnqueueResult {
+        match self.try_enqueue(tenant, task) {
+            Ok(_) => EnqueueResult::Enqueued,
+            Err(Rejected::Full { reason, .. }) => EnqueueResult::Rejected(reason),
+            Err(Rejected::Closed { .. }) => EnqueueResult::Closed,
+        }
     }
 
     /// Queues a task as soon as there is room for it.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use firq_async::firq_core::DropReason;
 use firq_async::{
-    AsyncScheduler, BackpressurePolicy, DequeueResult, EnqueueRejectReason, Rejected,
-    SchedulerConfig, Task, TenantKey, TokioClock,
+    AsyncScheduler, BackpressurePolicy, DequeueResult, EnqueueRejectReason, EnqueueResult,
+    Rejected, SchedulerConfig, Task, TenantKey, TokioClock,
 };
 use tokio::time::Instant;
 
@@ -48,6 +48,24 @@ async fn a_consumer_gets_the_task_that_comes_later() {
     scheduler.try_enqueue(tenant(3), Task::new(7)).unwrap();
     let (who, task) = consumer.await.unwrap().into_task().unwrap();
     assert_eq!((who, task.payload), (tenant(3), 7));
+}
+
+#[tokio::test]
+async fn a_handler_enqueues_without_waiting_and_a_consumer_awaits_the_task() {
+    let scheduler = with(patient_for(Duration::from_secs(60)));
+    let consumer = {
+        let scheduler = scheduler.clone();
+        tokio::spawn(async move { scheduler.dequeue_async().await })
+    };
+    tokio::task::yield_now().await;
+    let enqueue = |number| scheduler.enqueue(tenant(3), Task::new(number));
+    assert_eq!(enqueue(7), EnqueueResult::Enqueued);
+    let full = EnqueueResult::Rejected(EnqueueRejectReason::GlobalFull);
+    assert_eq!(enqueue(8), full, "at once, under Timeout too");
+    let (who, task) = consumer.await.unwrap().into_task().unwrap();
+    assert_eq!((who, task.payload), (tenant(3), 7));
+    scheduler.close_drain();
+    assert_eq!(enqueue(9), EnqueueResult::Closed);
 }
 
 #[tokio::test]

@@ -590,3 +590,99 @@ fn the_crate_depends_on_no_runtime_and_on_nothing_that_does_io() {
         .collect();
     assert_eq!(names, ["drr", "foldhash", "hashbrown", "thiserror"]);
 }
+
+/// Modules of `std` that can neither read, write, send, run a program nor see its surroundings.
+const WITHOUT_IO: [&str; 13] = [
+    "array",
+    "collections",
+    "error",
+    "fmt",
+    "hash",
+    "iter",
+    "mem",
+    "num",
+    "ops",
+    "sync",
+    "task",
+    "thread",
+    "time",
+];
+
+/// Returns what a text takes from `std`: the names that follow `std::`.
+fn taken_from_std(text: &str) -> impl Iterator<Item = &str> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut parts = text.split("std::");
+    let mut before = parts.next().unwrap_or_default();
+    parts.filter_map(move |rest| {
+        let is_path = !before.ends_with(is_word);
+        before = rest;
+        is_path.then(|| rest.split(|c| !is_word(c)).next().unwrap_or_default())
+    })
+}
+
+#[test]
+fn the_sources_use_nothing_of_std_that_does_io_and_print_nothing() {
+    let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            files += 1;
+            let text = std::fs::read_to_string(&path).unwrap();
+            let path = path.display();
+            for name in taken_from_std(&text) {
+                assert!(WITHOUT_IO.contains(&name), "std::{name} in {path}");
+            }
+            for forbidden in [
+                "print!", "println!", "eprint", "dbg!", "extern ", "use std ",
+            ] {
+                assert!(!text.contains(forbidden), "{forbidden} in {path}");
+            }
+        }
+    }
+    assert!(files > 20, "{files} files: these are not the sources");
+}
+
+#[test]
+fn what_is_taken_from_std_is_found() {
+    let text = "use std::{fs, io}; std::net::TcpStream; not_std::fs; ::std::process::exit(1)";
+    let found: Vec<&str> = taken_from_std(text).collect();
+    assert_eq!(
+        found,
+        ["", "net", "process"],
+        "groups are not known, and refused"
+    );
+}
+
+#[test]
+fn the_specified_fields_make_a_task_and_a_configuration() {
+    let config = SchedulerConfig {
+        shards: 4,
+        max_global: 100,
+        max_per_tenant: 10,
+        quantum: 1,
+        backpressure: BackpressurePolicy::Reject,
+        ..SchedulerConfig::default()
+    };
+    let scheduler: Result<Scheduler<&str>, ConfigError> = Scheduler::new(config);
+    let task = Task {
+        payload: "work",
+        enqueue_ts: std::time::Instant::now(),
+        deadline: None,
+        cost: 3,
+        priority: Priority::Normal,
+    };
+    assert_eq!(
+        task,
+        Task {
+            enqueue_ts: task.enqueue_ts,
+            ..Task::new("work").with_cost(3)
+        }
+    );
+    let result = scheduler.unwrap().enqueue(TenantKey::from(1), task);
+    assert_eq!(result, EnqueueResult::Enqueued);
+}
