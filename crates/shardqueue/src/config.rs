@@ -66,9 +66,11 @@ pub struct Config {
     pub jitter_seed: u64,
     /// A retry policy that replaces the one made from the fields above.
     pub retry_policy: Option<Arc<dyn RetryPolicy>>,
-    /// Is told of every job that has failed for good, once: by its worker, which goes on when it returns.
+    /// Is told once of every job that has failed for good, by its worker, which goes on when it returns; and once of
+    /// every job that was cancelled, by the thread that cancelled it. So it is called `failed + cancelled` times, see
+    /// [`Stats`](crate::Stats).
     pub error_handler: Option<ErrorHandler>,
-    /// Is given every job that has failed for good, after the error handler has been told.
+    /// Is given every job that has failed for good, after the error handler has been told. Cancelled jobs are dropped.
     pub dead_job_hook: Option<DeadJobHook>,
     /// The prefix of the metrics' names. Default `mycelian`.
     pub metrics_namespace: String,
@@ -95,7 +97,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Sets the handler that is called when a job has failed for good.
+    /// Sets the handler that is called when a job has failed for good or was cancelled.
     #[must_use]
     pub fn with_error_handler(
         mut self,

@@ -83,6 +83,11 @@ impl JobPanic {
     }
 }
 
+/// The error of a job that was cancelled before its first attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cancelled before its first attempt")]
+pub struct NeverBegan;
+
 /// Why a job was not attempted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -91,13 +96,16 @@ pub enum FailureReason {
     Exhausted,
     /// The error is [permanent](Permanent).
     Permanent,
-    /// The job was cancelled while it ran, and then returned an error.
+    /// The job was cancelled before its first attempt: its error is [`NeverBegan`].
+    NeverBegan,
+    /// The job was cancelled after an attempt had failed, or while one ran that then returned an error. An attempt
+    /// that ends because its runtime is shut down counts as cancelled, too.
     Cancelled,
     /// The executor was stopping, so there was no time for another attempt.
     Stopped,
 }
 
-/// The final failure of a job: its last error, and why there was no other attempt.
+/// The final failure or cancellation of a job: its last error, and why there was no other attempt.
 ///
 /// It prints as its error; cloning it is cheap.
 #[derive(Clone)]
@@ -127,6 +135,19 @@ impl JobFailure {
         }))
     }
 
+    /// Returns the report of a job that was cancelled, with the error of its last attempt if there was one.
+    pub(crate) fn cancelled(
+        job: (JobId, Arc<str>),
+        attempts: u32,
+        error: Option<JobError>,
+    ) -> Self {
+        let (reason, error) = match error {
+            Some(error) => (FailureReason::Cancelled, error),
+            None => (FailureReason::NeverBegan, NeverBegan.into()),
+        };
+        Self::new(job, attempts, reason, error)
+    }
+
     /// Returns the job's id.
     #[must_use]
     pub fn id(&self) -> JobId {
@@ -139,7 +160,7 @@ impl JobFailure {
         &self.0.key
     }
 
-    /// Returns how often the job was attempted: at least once.
+    /// Returns how often the job was attempted: zero if it [never began](FailureReason::NeverBegan).
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.0.attempts

@@ -37,8 +37,8 @@ impl JobHandle {
 
     /// Cancels the job.
     ///
-    /// A job that is queued or backs off ends at once as [`Outcome::Cancelled`], and its room is free when this
-    /// returns. One that runs is told through its [context](crate::JobContext) and ends as it likes, but is not
+    /// A job that is queued or backs off ends at once as [`Outcome::Cancelled`]. Its room is free, and the error handler
+    /// has been told, when this returns. One that runs is told through its [context](crate::JobContext) and ends as it likes, but is not
     /// attempted again.
     pub fn cancel(&self) -> CancelResult {
         self.shard.cancel(self.id.place, &self.ticket)

@@ -9,7 +9,7 @@ use crate::failure::{FailureReason, JobFailure, is_permanent};
 use crate::job::BoxJob;
 use crate::retry::{FailedAttempt, RetryPolicy};
 
-/// Is told of every job that has failed for good, once.
+/// Is told of every job that has failed for good or was cancelled, once.
 pub type ErrorHandler = Arc<dyn Fn(&JobFailure) + Send + Sync>;
 
 /// Is given every job that has failed for good, once.
@@ -57,13 +57,18 @@ impl Hooks {
         })
     }
 
-    /// Reports that a job has failed for good.
-    pub(crate) fn failed(&self, failure: JobFailure, job: BoxJob) {
+    /// Tells the error handler that a job has failed for good or was cancelled.
+    pub(crate) fn tell(&self, failure: &JobFailure) {
         if let Some(handler) = &self.on_error
-            && let Err(panic) = contain::call(|| handler(&failure))
+            && let Err(panic) = contain::call(|| handler(failure))
         {
             tracing::error!(panic = %panic, "shardqueue: error handler panic: {panic}");
         }
+    }
+
+    /// Reports that a job has failed for good.
+    pub(crate) fn failed(&self, failure: JobFailure, job: BoxJob) {
+        self.tell(&failure);
         let Some(hook) = &self.on_dead else {
             contain::discard(job);
             return;

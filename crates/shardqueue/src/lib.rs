@@ -43,7 +43,9 @@ pub use config::Config;
 pub use context::JobContext;
 pub use error::{ConfigError, QueueFullError, Refusal, SubmitError};
 pub use executor::{ReturnedJob, RunningJob, ShardExecutor, StopReport};
-pub use failure::{FailureReason, JobError, JobFailure, JobPanic, Permanent, is_permanent};
+pub use failure::{
+    FailureReason, JobError, JobFailure, JobPanic, NeverBegan, Permanent, is_permanent,
+};
 pub use handle::{CancelOnDrop, JobHandle};
 pub use hooks::{DeadJob, DeadJobHook, ErrorHandler};
 pub use job::{BoxJob, IntoResult, Job};

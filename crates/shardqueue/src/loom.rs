@@ -17,9 +17,11 @@ use loom::thread;
 
 use crate::context::JobContext;
 use crate::core::{KeyLimit, Limits, Next, Patience, Timestamp};
+use crate::hooks::Hooks;
 use crate::job::{BoxJob, Job};
 use crate::options::Priority;
 use crate::outcome::{CancelResult, JobId, Outcome};
+use crate::retry::FailedAttempt;
 use crate::shard::{NewJob, Report, Shard, Submitted, Task};
 use crate::ticket::Ticket;
 
@@ -36,7 +38,17 @@ fn shard(queue_max: usize) -> Arc<Shard> {
         key_max: KeyLimit::Fixed(queue_max),
         backoff_max: 1,
     };
-    Arc::new(Shard::new(0, limits, RandomState::default()))
+    let hooks = Hooks {
+        retry: Arc::new(|_: &FailedAttempt<'_>| None),
+        on_error: None,
+        on_dead: None,
+    };
+    Arc::new(Shard::new(
+        0,
+        limits,
+        RandomState::default(),
+        Arc::new(hooks),
+    ))
 }
 
 /// Returns a shard that has one job queued.

@@ -23,7 +23,7 @@ use crate::contain;
 use crate::context::JobContext;
 use crate::core::{JobSlot, Next, NoRetry, Timestamp};
 use crate::failure::{FailureReason, JobError, JobFailure, JobPanic};
-use crate::hooks::{Hooks, RetryDecision};
+use crate::hooks::RetryDecision;
 use crate::job::BoxJob;
 use crate::outcome::Outcome;
 use crate::retry::FailedAttempt;
@@ -31,7 +31,6 @@ use crate::shard::{Report, Shard, Task, Work, WorkLease};
 
 pub(crate) struct Worker {
     shard: Arc<Shard>,
-    hooks: Arc<Hooks>,
     timer: Pin<Box<Sleep>>,
     /// The job at hand, until it has been reported.
     current: Option<JobSlot>,
@@ -51,11 +50,10 @@ const BUSY_MAX: Duration = Duration::from_millis(1);
 
 impl Worker {
     /// Makes the worker of a shard. To be called within the runtime that it is to run on.
-    pub(crate) fn new(shard: Arc<Shard>, hooks: Arc<Hooks>) -> Self {
+    pub(crate) fn new(shard: Arc<Shard>) -> Self {
         Self {
             now: shard.now(),
             shard,
-            hooks,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             current: None,
             attempt: None,
@@ -133,12 +131,15 @@ impl Worker {
     fn begin(&mut self, lease: WorkLease) -> bool {
         let place = lease.place;
         self.current = Some(place);
+        let id = self.shard.id(place);
         if lease.ticket.is_unwanted() {
-            contain::discard(lease.job);
+            contain::discard(lease.job.job);
+            let error = lease.job.error.map(|error| *error);
+            let failure = JobFailure::cancelled((id, lease.key), lease.attempt - 1, error);
+            self.shard.hooks.tell(&failure);
             self.report = Some(Report::Ended(place, Outcome::Cancelled));
             return false;
         }
-        let id = self.shard.id(place);
         let context = JobContext::new(lease.ticket, lease.key, id, lease.attempt);
         self.attempt = Some((lease.job, Some(context)));
         true
@@ -180,7 +181,7 @@ impl Worker {
         let decision = if current_job.ticket.is_cancelled() {
             RetryDecision::GiveUp(FailureReason::Cancelled)
         } else {
-            self.hooks.decide(&failed)
+            self.shard.hooks.decide(&failed)
         };
         match decision {
             RetryDecision::Retry(delay) => {
@@ -210,8 +211,17 @@ impl Worker {
         );
         let outcome = Outcome::Failed(failure.clone());
         self.report = Some(Report::Ended(place, outcome));
-        self.hooks.failed(failure, job);
+        self.shard.hooks.failed(failure, job);
         self.now = self.shard.now();
+    }
+
+    /// Ends the job whose attempt was dropped with the runtime.
+    fn interrupted(&self, place: JobSlot) {
+        let job = self.shard.current_job().expect(AT_HAND);
+        let error = JobError::from("the runtime was shut down during the attempt");
+        let failure = JobFailure::cancelled((job.id, job.key), job.attempt, Some(error));
+        self.shard.finish(place, Outcome::Cancelled);
+        self.shard.hooks.tell(&failure);
     }
 }
 
@@ -226,14 +236,14 @@ impl Drop for Worker {
         }
         match (self.report.take(), self.current.take()) {
             (Some(Report::Ended(place, outcome)), _) => self.shard.finish(place, outcome),
-            (_, Some(place)) => self.shard.finish(place, Outcome::Cancelled),
+            (_, Some(place)) => self.interrupted(place),
             (_, None) => {}
         }
         self.shard.stop();
         let (queued, failed) = self.shard.hand_back();
         queued.into_iter().for_each(contain::discard);
         for (job, failure) in failed {
-            self.hooks.failed(failure, job);
+            self.shard.hooks.failed(failure, job);
         }
     }
 }

@@ -354,7 +354,7 @@ impl World {
             return;
         };
         match self.core.cancel(place, notices) {
-            Cancelled::Removed(..) => {
+            Cancelled::Removed(_) => {
                 let key = self.key_of(job);
                 key.begun = key.begun.filter(|&begun| begun != job);
                 key.queues

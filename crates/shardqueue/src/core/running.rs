@@ -143,11 +143,10 @@ impl<J, T: Clone, B> Core<J, T, B> {
             }
             Stage::Queued | Stage::BackingOff { .. } => {}
         }
-        self.detach(place.slot);
-        let node = self.end(place.slot, End::Cancelled, notices);
-        self.let_in(node.lane, notices);
-        let job = node.job.expect("a job that does not run is here");
-        Cancelled::Removed(job, node.ticket)
+        let lane = node.lane;
+        let removed = self.remove(place.slot, End::Cancelled, notices);
+        self.let_in(lane, notices);
+        Cancelled::Removed(removed)
     }
 
     /// Takes a job that is queued or backs off out of its lane, before it ends.

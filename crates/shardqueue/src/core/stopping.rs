@@ -60,22 +60,30 @@ impl<J, T: Clone, B> Core<J, T, B> {
         notices: &mut Notices<T, B>,
     ) -> Vec<RemovedJob<J, T>> {
         let slots = self.slots(is_concerned);
-        let leave = |slot| {
-            self.detach(slot);
-            let key = Arc::clone(self.lanes.name(self.nodes[slot].lane));
-            let node = self.end(slot, end, notices);
-            RemovedJob {
-                place: JobSlot {
-                    slot,
-                    serial: node.serial,
-                },
-                key,
-                attempts: node.attempts,
-                job: node.job.expect("a job that does not run is here"),
-                ticket: node.ticket,
-            }
-        };
+        let leave = |slot| self.remove(slot, end, notices);
         slots.into_iter().map(leave).collect()
+    }
+
+    /// Ends a job that does not run.
+    pub(super) fn remove(
+        &mut self,
+        slot: u32,
+        end: End,
+        notices: &mut Notices<T, B>,
+    ) -> RemovedJob<J, T> {
+        self.detach(slot);
+        let key = Arc::clone(self.lanes.name(self.nodes[slot].lane));
+        let node = self.end(slot, end, notices);
+        RemovedJob {
+            place: JobSlot {
+                slot,
+                serial: node.serial,
+            },
+            key,
+            attempts: node.attempts,
+            job: node.job.expect("a job that does not run is here"),
+            ticket: node.ticket,
+        }
     }
 
     /// Returns the nodes of some stages, in the order in which they were accepted.

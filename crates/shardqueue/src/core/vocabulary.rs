@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drr::{Cost, Weight};
 
 use super::node::JobSlot;
+use super::stopping::RemovedJob;
 use super::time::Timestamp;
 use crate::options::Priority;
 
@@ -120,7 +121,7 @@ pub(crate) enum NoRetry {
 /// The effect of cancelling a job.
 #[derive(Debug)]
 pub(crate) enum Cancelled<J, T> {
-    Removed(J, T),
+    Removed(RemovedJob<J, T>),
     IsRunning,
     Gone,
 }

@@ -21,7 +21,6 @@ use crate::config::{Config, Settings};
 use crate::contain;
 use crate::error::ConfigError;
 use crate::hash;
-use crate::hooks::Hooks;
 use crate::metrics::ShardCollector;
 use crate::outcome::{JobId, JobStatus};
 use crate::shard::Shard;
@@ -37,7 +36,6 @@ use crate::worker::Worker;
 /// gives every handle its outcome. To wait for that, call [`stop`](Self::stop) first.
 pub struct ShardExecutor {
     shards: Arc<[Arc<Shard>]>,
-    hooks: Arc<Hooks>,
     workers: TaskTracker,
     runtime: Handle,
     enqueue_timeout: Duration,
@@ -66,15 +64,15 @@ impl ShardExecutor {
         let hasher = RandomState::default();
         let workers = TaskTracker::new();
         let start = |number| {
-            let shard = Arc::new(Shard::new(number as u32, limits, hasher.clone()));
-            workers.spawn(Worker::new(Arc::clone(&shard), Arc::clone(&hooks)).work());
+            let shard = Shard::new(number as u32, limits, hasher.clone(), Arc::clone(&hooks));
+            let shard = Arc::new(shard);
+            workers.spawn(Worker::new(Arc::clone(&shard)).work());
             shard
         };
         let shards = (0..shards).map(start).collect();
         workers.close();
         Ok(Self {
             shards,
-            hooks,
             workers,
             runtime,
             enqueue_timeout,

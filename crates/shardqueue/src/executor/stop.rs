@@ -56,7 +56,7 @@ impl ShardExecutor {
         for shard in self.shards.iter() {
             let (queued, failed) = shard.hand_back();
             for (job, failure) in failed {
-                self.hooks.failed(failure, job);
+                shard.hooks.failed(failure, job);
             }
             report
                 .returned

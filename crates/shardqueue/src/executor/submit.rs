@@ -27,7 +27,8 @@ impl ShardExecutor {
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the job does not run; or, if it has just begun, is told that
-    /// it was cancelled.
+    /// it was cancelled. A job that was not accepted yet is dropped silently. One that was accepted meanwhile counts as
+    /// cancelled, and the error handler is told.
     pub async fn submit(
         &self,
         key: impl AsRef<str>,

@@ -29,6 +29,8 @@ use crate::core::{
     Patience, RemovedJob, Spec, Status, Timestamp,
 };
 use crate::error::QueueFullError;
+use crate::failure::JobFailure;
+use crate::hooks::Hooks;
 use crate::job::BoxJob;
 use crate::outcome::{CancelResult, JobId, JobStatus, Outcome};
 use crate::sync::{Mutex, lock};
@@ -45,6 +47,7 @@ pub(crate) type RemovedWork = RemovedJob<Work, Arc<Ticket>>;
 pub(crate) struct Shard {
     pub(crate) number: u32,
     limits: Limits,
+    pub(crate) hooks: Arc<Hooks>,
     started: tokio::time::Instant,
     state: Mutex<ShardState>,
 }
@@ -60,11 +63,12 @@ struct ShardState {
 }
 
 impl Shard {
-    pub(crate) fn new(number: u32, limits: Limits, hasher: RandomState) -> Self {
+    pub(crate) fn new(number: u32, limits: Limits, hasher: RandomState, hooks: Arc<Hooks>) -> Self {
         let quantum = Quantum::new(1).expect("one is not zero");
         Self {
             number,
             limits,
+            hooks,
             started: tokio::time::Instant::now(),
             state: Mutex::new(ShardState {
                 core: Core::new(limits, quantum, hasher),
@@ -168,19 +172,30 @@ impl Shard {
         }
     }
 
+    /// Cancels a job. If that ends the job, the caller's thread tells the error handler.
     pub(crate) fn cancel(&self, place: JobSlot, ticket: &Ticket) -> CancelResult {
         let cancelled = self.step(|core, notices| {
             let cancelled = core.cancel(place, notices);
             let owner = match &cancelled {
-                Cancelled::Removed(_, ticket) => ticket.end(Outcome::Cancelled),
+                Cancelled::Removed(removed) => removed.ticket.end(Outcome::Cancelled),
                 Cancelled::IsRunning | Cancelled::Gone => Alerts::default(),
             };
             (cancelled, owner)
         });
         match cancelled {
-            (Cancelled::Removed(work, _), owner) => {
+            (Cancelled::Removed(removed), owner) => {
                 owner.wake();
-                contain::discard(work);
+                let RemovedJob {
+                    place,
+                    key,
+                    attempts,
+                    job,
+                    ..
+                } = removed;
+                contain::discard(job.job);
+                let error = job.error.map(|error| *error);
+                let failure = JobFailure::cancelled((self.id(place), key), attempts, error);
+                self.hooks.tell(&failure);
                 CancelResult::Cancelled
             }
             (Cancelled::IsRunning, _) => {

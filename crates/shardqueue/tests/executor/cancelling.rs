@@ -11,6 +11,136 @@ use tokio_util::sync::CancellationToken;
 
 use super::support::{Gate, Journal, SECOND, failing, failure, idle, occupy, one_shard, plain};
 
+/// What the error handler was told: the key, the attempts, the reason, the text.
+type Told = (String, u32, FailureReason, String);
+
+/// Returns a configuration whose error handler writes to the journal.
+fn telling(config: Config) -> (Config, Journal<Told>) {
+    let journal = Journal::new();
+    let told = journal.clone();
+    let config = config.with_error_handler(move |failure| {
+        told.note((
+            failure.key().to_owned(),
+            failure.attempts(),
+            failure.reason(),
+            failure.to_string(),
+        ));
+    });
+    (config, journal)
+}
+
+fn never_began(key: &str) -> Told {
+    let text = "cancelled before its first attempt".to_owned();
+    (key.to_owned(), 0, FailureReason::NeverBegan, text)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_never_began_is_told_to_the_error_handler_once_however_it_was_cancelled() {
+    let (config, told) = telling(Config {
+        queue_size: 8,
+        key_queue_size: 8,
+        ..plain()
+    });
+    let executor = one_shard(config);
+    let (gate, _held) = occupy(&executor, "held").await;
+
+    let by_handle = executor.submit("handle", idle).await.unwrap();
+    assert_eq!(by_handle.cancel(), CancelResult::Cancelled);
+    assert_eq!(told.take(), [never_began("handle")]);
+    assert_eq!(by_handle.cancel(), CancelResult::TooLate);
+
+    drop(
+        executor
+            .submit("guard", idle)
+            .await
+            .unwrap()
+            .cancel_on_drop(),
+    );
+    assert_eq!(told.take(), [never_began("guard")]);
+
+    let token = CancellationToken::new();
+    let options = JobOptions::new().cancelled_by(token.clone());
+    let by_token = executor.submit_with("token", idle, options).await.unwrap();
+    token.cancel();
+    assert!(matches!(by_token.await, Outcome::Cancelled));
+    assert_eq!(told.take(), [never_began("token")]);
+
+    // The watcher of this token has no turn before the worker, which finds the job unwanted.
+    let token = CancellationToken::new();
+    let options = JobOptions::new().cancelled_by(token.clone());
+    let at_worker = executor.submit_with("held", idle, options).await.unwrap();
+    gate.open(1);
+    token.cancel();
+    assert!(matches!(at_worker.await, Outcome::Cancelled));
+    executor.stop().await;
+    assert_eq!(told.take(), [never_began("held")]);
+    let stats = executor.stats();
+    assert_eq!((stats.cancelled, stats.failed), (4, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submission_dropped_before_it_was_accepted_is_not_told_and_one_dropped_after_is() {
+    let (config, told) = telling(Config {
+        queue_size: 1,
+        enqueue_timeout: 60 * SECOND,
+        ..plain()
+    });
+    let executor = one_shard(config);
+    let (gate, _held) = occupy(&executor, "key").await;
+    let _blocking = executor.submit("key", |_| pending::<()>()).await.unwrap();
+    {
+        let waiting = executor.submit("early", idle);
+        assert!(tokio::time::timeout(SECOND, waiting).await.is_err());
+    }
+    assert_eq!(told.take(), []);
+    let mut waiting = std::pin::pin!(Some(executor.submit("late", idle)));
+    let poll = tokio::time::timeout(Duration::ZERO, waiting.as_mut().as_pin_mut().unwrap()).await;
+    assert!(poll.is_err());
+    gate.open(1);
+    while executor.stats().accepted < 3 {
+        tokio::task::yield_now().await;
+    }
+    waiting.set(None);
+    assert_eq!(told.take(), [never_began("late")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_cancelled_between_two_attempts_is_told_with_its_last_error() {
+    let (config, told) = telling(plain());
+    let dead = Journal::new();
+    let buried = dead.clone();
+    let executor = one_shard(config.with_dead_job_hook(move |job| buried.note(job)));
+    let handle = executor.submit("key", failing("down")).await.unwrap();
+    tokio::task::yield_now().await;
+    assert_eq!(handle.cancel(), CancelResult::Cancelled);
+    let expected = ("key".to_owned(), 1, FailureReason::Cancelled, "down".into());
+    assert_eq!(told.take(), [expected]);
+    assert_eq!(dead.len(), 0, "a cancelled job is not a dead job");
+}
+
+#[test]
+fn the_error_handler_is_called_for_every_failed_and_every_cancelled_job_also_when_the_runtime_ends()
+{
+    let (config, told) = telling(plain());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let executor = runtime.block_on(async {
+        let executor = one_shard(config);
+        let (_gate, held) = occupy(&executor, "running").await;
+        drop(held);
+        drop(executor.submit("queued", idle).await.unwrap());
+        executor
+    });
+    drop(runtime);
+    let stats = executor.stats();
+    assert_eq!((stats.cancelled, stats.returned), (1, 1));
+    let text = "the runtime was shut down during the attempt".to_owned();
+    let expected = ("running".to_owned(), 1, FailureReason::Cancelled, text);
+    assert_eq!(told.take(), [expected]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_queued_job_that_is_cancelled_frees_its_room_at_once() {
     let executor = one_shard(Config {
