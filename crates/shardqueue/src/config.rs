@@ -13,6 +13,9 @@ use crate::retry::{ExponentialBackoff, RetryPolicy};
 /// The most shards an executor can have.
 const SHARDS_MAX: usize = 1 << 12;
 
+/// The most jobs of a shard that can be under way at once.
+const CONCURRENCY_MAX: usize = 1 << 16;
+
 /// The most jobs a shard can hold: they are numbered with 32 bits.
 const JOBS_MAX: usize = 1 << 30;
 
@@ -38,10 +41,15 @@ const JITTER_PERCENT: u8 = 50;
 /// ```
 #[derive(Clone)]
 pub struct Config {
-    /// How many workers there are; each runs one job at a time. Default 4, at most 4,096.
+    /// How many workers there are. Default 4, at most 4,096.
     ///
     /// A key belongs to one shard, by its hash: with another number of shards it may be another one.
     pub shards: usize,
+    /// How many jobs of a shard may be under way at once, each of another key. Default 8, at most 65,536.
+    ///
+    /// The worker polls one job at a time. While a job waits, for example for a network, the worker goes on with jobs of
+    /// other keys; with 1 it waits, too. So at most `shards × concurrency` jobs are under way.
+    pub concurrency: usize,
     /// How many jobs a shard holds that have not begun. Default 128.
     pub queue_size: usize,
     /// How many of them may be of one key. Default: three times as many as the shard has room for at that moment.
@@ -80,6 +88,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             shards: 4,
+            concurrency: 8,
             queue_size: 128,
             key_queue_size: 0,
             backoff_size: 1024,
@@ -125,6 +134,8 @@ impl Config {
     pub(crate) fn settle(self) -> Result<Settings, ConfigError> {
         let default = Self::default();
         let shards = at_most("shards", or(self.shards, default.shards), SHARDS_MAX)?;
+        let concurrency = or(self.concurrency, default.concurrency);
+        let concurrency = at_most("concurrency", concurrency, CONCURRENCY_MAX)?;
         let queue_max = or(self.queue_size, default.queue_size);
         let queue_max = at_most("queue_size", queue_max, JOBS_MAX)?;
         let backoff_max = or(self.backoff_size, default.backoff_size);
@@ -151,6 +162,7 @@ impl Config {
                     size => KeyLimit::Fixed(size),
                 },
                 backoff_max,
+                concurrency,
             },
             enqueue_timeout: or(self.enqueue_timeout, default.enqueue_timeout),
             namespace,
@@ -198,6 +210,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("shards", &self.shards)
+            .field("concurrency", &self.concurrency)
             .field("queue_size", &self.queue_size)
             .field("key_queue_size", &self.key_queue_size)
             .field("backoff_size", &self.backoff_size)

@@ -12,9 +12,9 @@ const WHOLE_NUMBER: &str = "a whole number such as `8`";
 const DURATION: &str = "a duration such as `100ms`, `1.5s` or `1m30s`";
 
 impl Config {
-    /// Reads `SQ_SHARDS`, `SQ_QUEUE_SIZE`, `SQ_KEY_QUEUE_SIZE`, `SQ_ENQUEUE_TIMEOUT`, `SQ_MAX_ATTEMPTS`,
-    /// `SQ_BASE_BACKOFF` and `SQ_MAX_INTERVAL`; those that are not set, or empty, keep their default. Durations are written as `100ms`,
-    /// `1.5s` or `1m30s`.
+    /// Reads `SQ_SHARDS`, `SQ_CONCURRENCY`, `SQ_QUEUE_SIZE`, `SQ_KEY_QUEUE_SIZE`, `SQ_ENQUEUE_TIMEOUT`,
+    /// `SQ_MAX_ATTEMPTS`, `SQ_BASE_BACKOFF` and `SQ_MAX_INTERVAL`; those that are not set, or empty, keep their default.
+    /// Durations are written as `100ms`, `1.5s` or `1m30s`.
     ///
     /// # Errors
     /// If one of them has an invalid value; the error names the variable and quotes the value.
@@ -51,6 +51,7 @@ impl Config {
             }
             match name.to_str() {
                 Some("SQ_SHARDS") => config.shards = number("SQ_SHARDS", &text)?,
+                Some("SQ_CONCURRENCY") => config.concurrency = number("SQ_CONCURRENCY", &text)?,
                 Some("SQ_QUEUE_SIZE") => config.queue_size = number("SQ_QUEUE_SIZE", &text)?,
                 Some("SQ_KEY_QUEUE_SIZE") => {
                     config.key_queue_size = number("SQ_KEY_QUEUE_SIZE", &text)?;

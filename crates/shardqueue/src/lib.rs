@@ -5,7 +5,7 @@
 //! ```text
 //! ShardExecutor ── Shard × n    a core behind a lock, and the sleeping worker's waker      1 lock each
 //!               │    └─ core     lanes, ring, timers, room, barriers, counters: pure, time is an argument
-//!               └─ Worker × n   a Tokio task per shard: runs what its core says, one job at a time
+//!               └─ Worker × n   a Tokio task per shard: runs what its core says, and goes on while jobs wait
 //! JobHandle ── Ticket           what submitter, handle, attempt and worker share of one job
 //! ```
 //!
@@ -13,6 +13,7 @@
 //! the next. The user's code (jobs, policies, handlers) runs under no lock, and its panics are contained. There is no
 //! store; jobs are accepted and ended in one function each, where a store would be called.
 
+mod attempts;
 mod bell;
 mod config;
 mod contain;

@@ -37,6 +37,7 @@ fn shard(queue_max: usize) -> Arc<Shard> {
         queue_max,
         key_max: KeyLimit::Fixed(queue_max),
         backoff_max: 1,
+        concurrency: 1,
     };
     let hooks = Hooks {
         retry: Arc::new(|_: &FailedAttempt<'_>| None),

@@ -18,7 +18,7 @@ pub struct Stats {
     pub returned: u64,
     /// Jobs that wait for their first attempt.
     pub queued: usize,
-    /// Jobs that run: at most one per shard.
+    /// Jobs that run: at most `concurrency` per shard.
     pub running: usize,
     /// Jobs that wait for another attempt.
     pub backing_off: usize,

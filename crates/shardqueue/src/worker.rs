@@ -1,14 +1,18 @@
-//! The worker of a shard: a Tokio task that runs the jobs that the core chooses, one at a time.
+//! The worker of a shard: a Tokio task that runs the jobs that the core chooses.
+//!
+//! It polls one job at a time. While a job waits for something, its lane is parked, and the worker goes on with
+//! jobs of other keys: up to `concurrency` of them are under way at once.
 //!
 //! # Its end
 //! It ends when the executor stops and no job is left. If its runtime is shut down before, its future is dropped
-//! at any point, and [`Worker::drop`] settles all jobs: a running job is cancelled, one that backs off has failed,
+//! at any point, and [`Worker::drop`] settles all jobs: running jobs are cancelled, those that back off have failed,
 //! queued ones are dropped as returned, and waiting submissions are refused. So every caller gets an answer.
 //!
 //! # Cost
-//! One lock per job, under which the end of one job is reported and the next one taken; one reading of the
-//! clock per attempt. Between jobs the worker yields when its Tokio budget is used up, so that an endless row
-//! of jobs that never wait does not starve other tasks.
+//! One lock per job that never waits, under which the end of one job is reported and the next one taken; one reading of
+//! the clock per poll. Between jobs the worker yields when its Tokio budget is used up, so that an endless row
+//! of jobs that never wait does not starve other tasks. It goes on with one waiting attempt between two new jobs, so
+//! neither starves the other.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -19,34 +23,39 @@ use std::time::Duration;
 use tokio::task::coop::consume_budget;
 use tokio::time::Sleep;
 
+use crate::attempts::{Attempt, AttemptSet};
 use crate::contain;
 use crate::context::JobContext;
 use crate::core::{JobSlot, Next, NoRetry, Timestamp};
 use crate::failure::{FailureReason, JobError, JobFailure, JobPanic};
 use crate::hooks::RetryDecision;
-use crate::job::BoxJob;
 use crate::outcome::Outcome;
 use crate::retry::FailedAttempt;
-use crate::shard::{Report, Shard, Task, Work, WorkLease};
+use crate::shard::{DeniedRetry, Report, RunningFacts, Shard, Task, Work, WorkLease};
 
 pub(crate) struct Worker {
     shard: Arc<Shard>,
     timer: Pin<Box<Sleep>>,
-    /// The job at hand, until it has been reported.
-    current: Option<JobSlot>,
-    /// The attempt under way, with its context until it has begun.
-    attempt: Option<(Work, Option<JobContext>)>,
+    attempts: AttemptSet,
+    /// What became of the last attempt, until the shard has been told.
     report: Option<Report>,
-    /// When the clock was last read: after every attempt, and on waking up.
+    /// When the clock was last read: after every poll of a job, and on waking up.
     now: Timestamp,
     /// How long the last attempt took, until it has been reported.
     took: Option<Duration>,
-    /// How long attempts took since the worker has given way to other tasks.
+    /// How long polls took since the worker has given way to other tasks.
     busy: Duration,
 }
 
 /// How long a worker runs jobs that never wait before it gives way to other tasks of its thread.
 const BUSY_MAX: Duration = Duration::from_millis(1);
+
+/// The end of a worker's turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Taken,
+    Ended,
+}
 
 impl Worker {
     /// Makes the worker of a shard. To be called within the runtime that it is to run on.
@@ -55,8 +64,7 @@ impl Worker {
             now: shard.now(),
             shard,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
-            current: None,
-            attempt: None,
+            attempts: AttemptSet::default(),
             report: None,
             took: None,
             busy: Duration::ZERO,
@@ -70,67 +78,72 @@ impl Worker {
         self.now = self.shard.now(); // it may begin long after it was made
         loop {
             let mut is_first_look = true;
-            match poll_fn(|cx| self.poll_task(cx, &mut is_first_look)).await {
-                Task::Next(Next::Run(lease)) => {
-                    if self.begin(lease) {
-                        let result = poll_fn(|cx| self.poll_attempt(cx)).await;
-                        self.attempt_ended(result);
-                    }
-                    self.give_way().await;
-                }
-                Task::Next(Next::GiveUp(lease)) => {
-                    self.current = Some(lease.place);
-                    self.fail_again(lease.job, FailureReason::Stopped);
-                }
-                Task::Denied(work, NoRetry::Cancelled) => {
-                    self.fail_again(work, FailureReason::Cancelled);
-                }
-                Task::Denied(work, NoRetry::Stopping) => {
-                    self.fail_again(work, FailureReason::Stopped);
-                }
-                Task::Next(Next::Idle(_)) => {} // it has been waited out
-                Task::Next(Next::Ended) => return,
+            let turn = poll_fn(|cx| self.poll_turn(cx, &mut is_first_look)).await;
+            if turn == Turn::Ended {
+                return;
             }
+            self.give_way().await;
         }
     }
 
     /// Gives way to other tasks of the thread, after many jobs or after long ones. The tasks that the worker has woken,
     /// such as those that wait for a handle, may be bound to its thread.
     async fn give_way(&mut self) {
-        self.busy += self.took.unwrap_or_default();
         if self.busy < BUSY_MAX {
             return consume_budget().await;
         }
         self.busy = Duration::ZERO;
         tokio::task::yield_now().await;
+        self.now = self.shard.now();
     }
 
-    /// Reports the last job, and waits for the next.
-    fn poll_task(&mut self, cx: &mut Context<'_>, is_first_look: &mut bool) -> Poll<Task> {
+    /// Goes on with one attempt that was woken, reports, and takes the next job; waits if there is nothing to do.
+    fn poll_turn(&mut self, cx: &mut Context<'_>, is_first_look: &mut bool) -> Poll<Turn> {
         loop {
             if !std::mem::take(is_first_look) {
                 self.now = self.shard.now();
             }
+            let has_gone_on = !self.attempts.is_empty() && self.go_on(cx);
             let times = (self.now, self.took.take());
-            let task = self.shard.next_task(cx, self.report.take(), times);
-            if !matches!(task, Task::Denied(..)) {
-                self.current = None;
-            }
-            match task {
+            match self.shard.next_task(cx, self.report.take(), times) {
+                Task::Next(Next::Run(lease)) => self.begin(lease),
+                Task::Next(Next::GiveUp(lease)) => {
+                    self.fail_again(lease.place, lease.job, FailureReason::Stopped);
+                }
+                Task::Denied(denied) => self.denied(denied),
+                Task::Next(Next::Ended) => return Poll::Ready(Turn::Ended),
+                Task::Next(Next::Idle(_)) if has_gone_on => {}
                 Task::Next(Next::Idle(None)) => return Poll::Pending,
                 Task::Next(Next::Idle(Some(until))) => {
                     self.timer.as_mut().reset(self.shard.instant(until));
                     ready!(self.timer.as_mut().poll(cx));
+                    continue;
                 }
-                task => return Poll::Ready(task),
             }
+            return Poll::Ready(Turn::Taken);
         }
     }
 
-    /// Takes up a job. Returns whether to attempt it: not if its submitter's token is cancelled.
-    fn begin(&mut self, lease: WorkLease) -> bool {
+    /// Polls an attempt that was woken, if there is one.
+    fn go_on(&mut self, cx: &Context<'_>) -> bool {
+        let Some(slot) = self.attempts.next_woken(cx) else {
+            return false;
+        };
+        while let Some(report) = self.report.take() {
+            let times = (self.now, self.took.take());
+            if let Err(denied) = self.shard.settle(report, times) {
+                self.denied(denied);
+            }
+        }
+        if let Some((attempt, result)) = self.poll_attempt(slot) {
+            self.attempt_ended(attempt, result);
+        }
+        true
+    }
+
+    /// Takes up a job, unless its submitter's token is cancelled.
+    fn begin(&mut self, lease: WorkLease) {
         let place = lease.place;
-        self.current = Some(place);
         let id = self.shard.id(place);
         if lease.ticket.is_unwanted() {
             contain::discard(lease.job.job);
@@ -138,47 +151,58 @@ impl Worker {
             let failure = JobFailure::cancelled((id, lease.key), lease.attempt - 1, error);
             self.shard.hooks.tell(&failure);
             self.report = Some(Report::Ended(place, Outcome::Cancelled));
-            return false;
+            return;
         }
         let context = JobContext::new(lease.ticket, lease.key, id, lease.attempt);
-        self.attempt = Some((lease.job, Some(context)));
-        true
+        let slot = self.attempts.insert(Attempt {
+            place,
+            work: lease.job,
+            context: Some(context),
+            began: self.now,
+        });
+        match self.poll_attempt(slot) {
+            Some((attempt, result)) => self.attempt_ended(attempt, result),
+            None => self.report = Some(Report::Waits(place)),
+        }
     }
 
-    fn poll_attempt(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JobError>> {
-        let (work, context) = self.attempt.as_mut().expect(UNDER_WAY);
-        work.job.poll_attempt(cx, context)
+    /// Polls an attempt, and returns it with its result if it has ended.
+    fn poll_attempt(&mut self, slot: usize) -> Option<(Attempt, Result<(), JobError>)> {
+        let polled = self.attempts.poll(slot);
+        let before = std::mem::replace(&mut self.now, self.shard.now());
+        self.busy += self.now.since(before);
+        match polled {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => None,
+        }
     }
 
     /// Decides about the job after an attempt.
-    fn attempt_ended(&mut self, result: Result<(), JobError>) {
-        let (work, _) = self.attempt.take().expect(UNDER_WAY);
-        let began = std::mem::replace(&mut self.now, self.shard.now());
-        self.took = Some(self.now.since(began));
-        match (result, self.current) {
-            (Ok(()), Some(place)) => {
-                contain::discard(work);
-                self.report = Some(Report::Ended(place, Outcome::Done));
+    fn attempt_ended(&mut self, attempt: Attempt, result: Result<(), JobError>) {
+        self.took = Some(self.now.since(attempt.began));
+        match result {
+            Ok(()) => {
+                contain::discard(attempt.work);
+                self.report = Some(Report::Ended(attempt.place, Outcome::Done));
             }
-            (Err(error), _) => self.attempt_failed(work, error),
-            (Ok(()), None) => unreachable!("{AT_HAND}"),
+            Err(error) => self.attempt_failed(attempt.place, attempt.work, error),
         }
     }
 
     /// Decides whether there is another attempt.
-    fn attempt_failed(&mut self, mut work: Work, error: JobError) {
+    fn attempt_failed(&mut self, place: JobSlot, mut work: Work, error: JobError) {
         let shard = self.shard.number;
         if let Some(panic) = error.downcast_ref::<JobPanic>() {
             tracing::error!(shard, panic = %panic, "shardqueue: worker {shard} panic: {panic}");
         }
-        let current_job = self.shard.current_job().expect(AT_HAND);
+        let facts = self.facts(place);
         let failed = FailedAttempt {
-            id: current_job.id,
-            key: &current_job.key,
-            attempt: current_job.attempt,
+            id: facts.id,
+            key: &facts.key,
+            attempt: facts.attempt,
             error: &*error,
         };
-        let decision = if current_job.ticket.is_cancelled() {
+        let decision = if facts.ticket.is_cancelled() {
             RetryDecision::GiveUp(FailureReason::Cancelled)
         } else {
             self.shard.hooks.decide(&failed)
@@ -186,58 +210,65 @@ impl Worker {
         match decision {
             RetryDecision::Retry(delay) => {
                 work.error = Some(Box::new(error));
-                self.report = Some(Report::Retry(current_job.id.place, work, delay));
+                self.report = Some(Report::Retry(place, work, delay));
             }
-            RetryDecision::GiveUp(reason) => self.fail(work.job, error, reason),
+            RetryDecision::GiveUp(reason) => self.fail(place, work, error, reason),
         }
+    }
+
+    fn denied(&mut self, denied: DeniedRetry) {
+        let DeniedRetry { place, work, why } = denied;
+        let reason = match why {
+            NoRetry::Cancelled => FailureReason::Cancelled,
+            NoRetry::Stopping => FailureReason::Stopped,
+        };
+        self.fail_again(place, work, reason);
     }
 
     /// Lets a job fail with the error that it has from its last attempt.
-    fn fail_again(&mut self, work: Work, reason: FailureReason) {
-        let error = work.error;
+    fn fail_again(&mut self, place: JobSlot, mut work: Work, reason: FailureReason) {
+        let error = work.error.take();
         let error = error.expect("a job that was to be repeated has failed");
-        self.fail(work.job, *error, reason);
+        self.fail(place, work, *error, reason);
     }
 
-    /// Lets the job at hand fail for good.
-    fn fail(&mut self, job: BoxJob, error: JobError, reason: FailureReason) {
-        let current_job = self.shard.current_job().expect(AT_HAND);
-        let place = current_job.id.place;
-        let failure = JobFailure::new(
-            (current_job.id, current_job.key),
-            current_job.attempt,
-            reason,
-            error,
-        );
+    /// Lets a job fail for good.
+    fn fail(&mut self, place: JobSlot, work: Work, error: JobError, reason: FailureReason) {
+        let facts = self.facts(place);
+        let failure = JobFailure::new((facts.id, facts.key), facts.attempt, reason, error);
         let outcome = Outcome::Failed(failure.clone());
         self.report = Some(Report::Ended(place, outcome));
-        self.shard.hooks.failed(failure, job);
+        self.shard.hooks.failed(failure, work.job);
         self.now = self.shard.now();
     }
 
-    /// Ends the job whose attempt was dropped with the runtime.
-    fn interrupted(&self, place: JobSlot) {
-        let job = self.shard.current_job().expect(AT_HAND);
+    /// Ends a job whose attempt is dropped with the runtime.
+    fn interrupt(&self, attempt: Attempt) {
+        let facts = self.facts(attempt.place);
+        contain::discard(attempt.work);
         let error = JobError::from("the runtime was shut down during the attempt");
-        let failure = JobFailure::cancelled((job.id, job.key), job.attempt, Some(error));
-        self.shard.finish(place, Outcome::Cancelled);
+        let failure = JobFailure::cancelled((facts.id, facts.key), facts.attempt, Some(error));
+        self.shard.finish(attempt.place, Outcome::Cancelled);
         self.shard.hooks.tell(&failure);
+    }
+
+    fn facts(&self, place: JobSlot) -> RunningFacts {
+        let facts = self.shard.running_job(place);
+        facts.expect("a job runs until it has been reported")
     }
 }
 
-const UNDER_WAY: &str = "an attempt is under way until it has ended";
-const AT_HAND: &str = "a job is at hand until it has been reported";
-
 impl Drop for Worker {
     fn drop(&mut self) {
-        contain::discard(self.attempt.take());
-        if let Some(Report::Retry(_, work, _)) = self.report.take_if(|report| report.is_retry()) {
-            self.fail_again(work, FailureReason::Stopped);
+        if let Some(Report::Retry(place, work, _)) = self.report.take_if(|report| report.is_retry())
+        {
+            self.fail_again(place, work, FailureReason::Stopped);
         }
-        match (self.report.take(), self.current.take()) {
-            (Some(Report::Ended(place, outcome)), _) => self.shard.finish(place, outcome),
-            (_, Some(place)) => self.interrupted(place),
-            (_, None) => {}
+        if let Some(Report::Ended(place, outcome)) = self.report.take() {
+            self.shard.finish(place, outcome);
+        }
+        for attempt in self.attempts.drain() {
+            self.interrupt(attempt);
         }
         self.shard.stop();
         let (queued, failed) = self.shard.hand_back();

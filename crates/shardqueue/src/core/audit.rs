@@ -14,6 +14,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let (mut queued, mut running, mut backing_off, mut waiting) = (0, 0, 0, 0);
         let mut lens: HashMap<u32, u32> = HashMap::new();
         let mut awaited: HashMap<u32, u32> = HashMap::new();
+        let mut aside: Vec<u32> = Vec::new();
         for (slot, node) in self.nodes.iter() {
             let lane = &self.lanes[node.lane];
             match node.stage {
@@ -26,9 +27,10 @@ impl<J, T: Clone, B> Core<J, T, B> {
                     queued += 1;
                     *lens.entry(node.lane).or_default() += 1;
                 }
-                Stage::Running { .. } => {
+                Stage::Running { is_aside, .. } => {
                     running += 1;
-                    assert_eq!((self.running, lane.active), (Some(slot), slot));
+                    assert_eq!(lane.active, slot, "a job that runs holds its lane");
+                    aside.extend(is_aside.then_some(node.lane));
                 }
                 Stage::BackingOff { until } => {
                     backing_off += 1;
@@ -44,19 +46,22 @@ impl<J, T: Clone, B> Core<J, T, B> {
         assert!(self.timers.len() <= backing_off, "every timer has its job");
         let apart: u32 = self.lanes.iter().map(|(_, _, lane)| lane.apart).sum();
         assert_eq!(apart as usize, self.apart);
-        self.audit_lanes(&lens, &awaited);
+        assert!(running <= self.limits.concurrency);
+        self.audit_lanes(&lens, &awaited, aside);
         self.audit_room(waiting);
         let counters = &self.counters;
         let ended = counters.ran + counters.failed + counters.cancelled + counters.returned;
         assert_eq!(counters.accepted, ended + self.live() as u64);
     }
 
-    fn audit_lanes(&mut self, lens: &HashMap<u32, u32>, awaited: &HashMap<u32, u32>) {
-        let parked: Vec<u32> = self
-            .timers
-            .values()
-            .map(|&slot| self.nodes[slot].lane)
-            .collect();
+    fn audit_lanes(
+        &mut self,
+        lens: &HashMap<u32, u32>,
+        awaited: &HashMap<u32, u32>,
+        aside: Vec<u32>,
+    ) {
+        let timed = self.timers.values().map(|&slot| self.nodes[slot].lane);
+        let parked: Vec<u32> = timed.chain(aside).collect();
         let lanes: Vec<_> = self
             .lanes
             .iter()
@@ -72,7 +77,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
             assert_eq!(
                 is_parked,
                 parked.contains(&number),
-                "parked while it has a timer"
+                "parked while it has a timer or is set aside"
             );
             let is_idle = self.lanes.state(number) == State::Idle;
             assert_eq!(
@@ -90,7 +95,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
 
     fn audit_room(&self, waiting: usize) {
         assert!(
-            self.held() <= self.limits.queue_max + 1,
+            self.held() <= self.limits.queue_max + self.limits.concurrency,
             "the bound on memory"
         );
         assert!(

@@ -21,6 +21,7 @@ impl Dispatcher {
             queue_max: usize::MAX,
             key_max: KeyLimit::Fixed(usize::MAX),
             backoff_max: usize::MAX,
+            concurrency: 1,
         };
         let quantum = Quantum::new(quantum).unwrap();
         Self {

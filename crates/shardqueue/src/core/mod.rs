@@ -21,11 +21,11 @@
 //! # What always holds
 //! 1. A key has at most one job that runs or backs off, its lane's `active`; no other job of the key begins.
 //! 2. A lane has work in the ring exactly if it has an active job or queued ones, and is parked exactly while
-//!    its active job has a timer.
-//! 3. `queued − apart + max(0, backing_off + apart − backoff_max) ≤ queue_max + 1`. Jobs that back off have room of their
+//!    its active job has a timer or has been set aside: it runs, waits for something, and other keys may run meanwhile.
+//! 3. `queued − apart + max(0, backing_off + apart − backoff_max) ≤ queue_max + concurrency`. Jobs that back off have room of their
 //!    own, and so has a part of the jobs queued behind them (`apart`), so that failing keys do not shut out healthy ones;
-//!    beyond `backoff_max` they use up the queue's, so that memory is bounded. The one more comes from the running job:
-//!    it gave up its room when it began, and may have to back off although another job has taken that room since.
+//!    beyond `backoff_max` they use up the queue's, so that memory is bounded. The excess comes from running jobs:
+//!    each gave up its room when it began, and may have to back off although another job has taken that room since.
 //! 4. No submission waits while there is room for it, in the shard and for its key.
 //! 5. `accepted = ran + failed + cancelled + returned + queued + running + backing_off`.
 //!
@@ -100,8 +100,8 @@ pub(crate) struct Core<J, T, B> {
     /// Jobs that back off, by the time at which they are due.
     timers: BTreeMap<(Timestamp, u64), u32>,
     barriers: Barriers<B>,
-    /// The job that runs.
-    running: Option<u32>,
+    /// How many jobs run.
+    running: usize,
     queued: usize,
     /// How many of the queued jobs use the room for backing off.
     apart: usize,
@@ -122,7 +122,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
             nodes: Slab::new(),
             timers: BTreeMap::new(),
             barriers: Barriers::new(),
-            running: None,
+            running: 0,
             queued: 0,
             apart: 0,
             backing_off: 0,
@@ -177,7 +177,8 @@ impl<J, T: Clone, B> Core<J, T, B> {
     /// Returns whether a worker that sleeps has something to do.
     #[inline]
     pub(crate) fn needs_worker(&self) -> bool {
-        self.is_stopping || self.lanes.engine().is_runnable()
+        self.running < self.limits.concurrency
+            && (self.is_stopping || self.lanes.engine().is_runnable())
     }
 
     pub(crate) const fn is_stopping(&self) -> bool {
@@ -194,11 +195,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
 
     /// Returns how many jobs are queued, run, and back off.
     pub(crate) const fn gauges(&self) -> (usize, usize, usize) {
-        (
-            self.queued,
-            self.running.is_some() as usize,
-            self.backing_off,
-        )
+        (self.queued, self.running, self.backing_off)
     }
 
     /// Returns how many keys are in memory.
@@ -206,20 +203,21 @@ impl<J, T: Clone, B> Core<J, T, B> {
         self.lanes.len()
     }
 
-    /// Returns the job that runs.
-    pub(crate) fn current_job(&self) -> Option<(JobSlot, &Arc<str>, u32, &T)> {
-        let slot = self.running?;
-        let node = &self.nodes[slot];
-        let place = JobSlot {
+    /// Returns the key of a job that runs, the attempt, and its ticket.
+    pub(crate) fn running_job(&self, place: JobSlot) -> Option<(&Arc<str>, u32, &T)> {
+        let node = self.nodes.get(place.slot)?;
+        let runs = node.serial == place.serial && matches!(node.stage, Stage::Running { .. });
+        runs.then(|| (self.lanes.name(node.lane), node.attempts, &node.ticket))
+    }
+
+    /// Returns the jobs that run, in the order in which they were accepted.
+    pub(crate) fn running_jobs(&self) -> Vec<JobSlot> {
+        let slots = self.slots(|stage| matches!(stage, Stage::Running { .. }));
+        let place = |slot| JobSlot {
             slot,
-            serial: node.serial,
+            serial: self.nodes[slot].serial,
         };
-        Some((
-            place,
-            self.lanes.name(node.lane),
-            node.attempts,
-            &node.ticket,
-        ))
+        slots.into_iter().map(place).collect()
     }
 
     /// Returns how many jobs have been accepted and have not ended.

@@ -20,19 +20,22 @@ use crate::options::Priority;
 
 fn limits() -> impl Strategy<Value = Limits> {
     let key_max = prop_oneof![Just(KeyLimit::Part), Just(KeyLimit::Fixed(4))];
-    (4usize..12, key_max, 1usize..6).prop_map(|(queue_max, key_max, backoff_max)| Limits {
-        queue_max,
-        key_max,
-        backoff_max,
-    })
+    (4usize..12, key_max, 1usize..6, 1usize..4).prop_map(
+        |(queue_max, key_max, backoff_max, concurrency)| Limits {
+            queue_max,
+            key_max,
+            backoff_max,
+            concurrency,
+        },
+    )
 }
 
 #[derive(Clone, Debug)]
 enum Verb {
     Submit { key: u8, priority: u8, waits: bool },
     Next,
-    Finish { end: u8 },
-    Retry { delay: u8 },
+    Finish { pick: u8, end: u8 },
+    Retry { pick: u8, delay: u8 },
     Cancel { pick: u8 },
     Withdraw { pick: u8 },
     Barrier { key: Option<u8> },
@@ -47,8 +50,8 @@ fn verbs() -> impl Strategy<Value = Vec<Verb>> {
         8 => (key.clone(), 0u8..3, any::<bool>())
             .prop_map(|(key, priority, waits)| Verb::Submit { key, priority, waits }),
         8 => Just(Verb::Next),
-        5 => (0u8..3).prop_map(|end| Verb::Finish { end }),
-        4 => (0u8..5).prop_map(|delay| Verb::Retry { delay }),
+        5 => (any::<u8>(), 0u8..3).prop_map(|(pick, end)| Verb::Finish { pick, end }),
+        4 => (any::<u8>(), 0u8..5).prop_map(|(pick, delay)| Verb::Retry { pick, delay }),
         3 => any::<u8>().prop_map(|pick| Verb::Cancel { pick }),
         2 => any::<u8>().prop_map(|pick| Verb::Withdraw { pick }),
         2 => prop::option::of(key).prop_map(|key| Verb::Barrier { key }),
@@ -94,7 +97,7 @@ struct World {
     /// Jobs are named by the number of their submission.
     submissions: u64,
     places: BTreeMap<u64, JobSlot>,
-    running: Option<(u64, JobSlot)>,
+    running: Vec<(u64, JobSlot)>,
     ready_at: BTreeMap<u64, Timestamp>,
     /// Jobs that were told to stop while they ran.
     told: Vec<u64>,
@@ -113,7 +116,7 @@ impl World {
             now: Timestamp::default(),
             submissions: 0,
             places: BTreeMap::new(),
-            running: None,
+            running: Vec::new(),
             ready_at: BTreeMap::new(),
             told: Vec::new(),
             barriers: BTreeMap::new(),
@@ -196,15 +199,16 @@ impl World {
                 waits,
             } => self.submit(key, priority, waits),
             Verb::Next => self.next(&mut notices),
-            Verb::Finish { end } => {
-                if let Some((job, place)) = self.running.take() {
+            Verb::Finish { pick, end } => {
+                if let Some(at) = self.pick_running(pick) {
+                    let (job, place) = self.running.remove(at);
                     self.key_of(job).begun = None;
                     self.end(job);
                     let end = [End::Ran, End::Failed, End::Cancelled][usize::from(end)];
                     assert_eq!(self.core.finish(place, end, &mut notices), job);
                 }
             }
-            Verb::Retry { delay } => self.retry(delay, &mut notices),
+            Verb::Retry { pick, delay } => self.retry(pick, delay, &mut notices),
             Verb::Cancel { pick } => self.cancel(pick, &mut notices),
             Verb::Withdraw { pick } => self.withdraw(pick),
             Verb::Barrier { key } => self.barrier(key),
@@ -272,19 +276,24 @@ impl World {
     }
 
     fn next(&mut self, notices: &mut Notices<u64, u64>) {
-        if self.running.is_some() {
-            return;
+        if let Some(&(_, place)) = self.running.last() {
+            self.core.set_aside(place);
         }
         let next = self.core.next(self.now, notices);
         let answer = show(&next);
         let lease = match next {
             Next::Run(lease) | Next::GiveUp(lease) => lease,
+            Next::Idle(until) if self.running.len() == self.limits.concurrency => {
+                assert_eq!(until, None);
+                return;
+            }
             Next::Idle(until) => {
                 let earliest = self.ready_at.values().min().copied();
                 assert_eq!(until, earliest);
                 assert!(earliest.is_none_or(|earliest| earliest > self.now));
                 let may_run = |key: &Key| key.begun.is_none() && key.len() > 0;
-                assert!(!self.stops && !self.keys.values().any(may_run));
+                assert!(!self.stops || !self.running.is_empty());
+                assert!(!self.keys.values().any(may_run));
                 return;
             }
             Next::Ended => {
@@ -313,19 +322,24 @@ impl World {
             }
         }
         key.begun = Some(lease.job);
-        self.running = Some((lease.job, lease.place));
+        self.running.push((lease.job, lease.place));
     }
 
-    fn retry(&mut self, delay: u8, notices: &mut Notices<u64, u64>) {
-        let Some((job, place)) = self.running else {
+    fn pick_running(&self, pick: u8) -> Option<usize> {
+        usize::from(pick).checked_rem(self.running.len())
+    }
+
+    fn retry(&mut self, pick: u8, delay: u8, notices: &mut Notices<u64, u64>) {
+        let Some(at) = self.pick_running(pick) else {
             return;
         };
+        let (job, place) = self.running[at];
         let until = self.now.after(Duration::from_nanos(delay.into()));
         match self.core.retry(place, job, until, notices) {
             Ok(()) => {
                 assert!(!self.stops && !self.told.contains(&job));
                 self.ready_at.insert(job, until);
-                self.running = None;
+                self.running.remove(at);
                 self.set_apart(job);
             }
             Err((_, NoRetry::Cancelled)) => assert!(self.told.contains(&job)),
@@ -363,7 +377,7 @@ impl World {
                 self.end(job);
             }
             Cancelled::IsRunning => {
-                assert_eq!(self.running, Some((job, place)));
+                assert!(self.running.contains(&(job, place)));
                 self.told.push(job);
             }
             Cancelled::Gone => assert!(self.waits(job), "only a submission is not there yet"),

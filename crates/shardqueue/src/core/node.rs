@@ -24,11 +24,19 @@ pub(crate) enum Stage {
     Running {
         /// It has been told to stop, and must not be attempted again.
         is_cancelled: bool,
+        /// It waits for something, and its lane is parked.
+        is_aside: bool,
     },
     /// Its lane is parked until then; afterwards it is the next of its lane.
     BackingOff {
         until: Timestamp,
     },
+}
+
+impl Stage {
+    pub(crate) const fn backs_off(self) -> bool {
+        matches!(self, Self::BackingOff { .. })
+    }
 }
 
 pub(crate) struct Node<J, T> {

@@ -10,10 +10,12 @@ use super::vocabulary::{Cancelled, End, Lease, Next, NoRetry, Notices};
 use super::{Core, lanes};
 
 impl<J, T: Clone, B> Core<J, T, B> {
-    /// Returns the worker's next step. The job before must have been finished, or be backing off.
+    /// Returns the worker's next step. The job before must have been finished, set aside, or be backing off.
     #[inline]
     pub(crate) fn next(&mut self, now: Timestamp, notices: &mut Notices<T, B>) -> Next<J, T> {
-        debug_assert!(self.running.is_none(), "a shard runs one job at a time");
+        if self.running == self.limits.concurrency {
+            return Next::Idle(None);
+        }
         if !self.timers.is_empty() {
             self.fire_timers(now);
         }
@@ -33,6 +35,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let gives_up = self.is_stopping && was_backing_off;
         node.stage = Stage::Running {
             is_cancelled: false,
+            is_aside: false,
         };
         node.attempts = if gives_up {
             node.attempts
@@ -49,7 +52,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
             job: node.job.take().expect("a job that does not run is here"),
             ticket: node.ticket.clone(),
         };
-        self.running = Some(slot);
+        self.running += 1;
         if was_backing_off {
             self.backing_off -= 1;
         } else {
@@ -66,8 +69,8 @@ impl<J, T: Clone, B> Core<J, T, B> {
     }
 
     fn idle(&mut self) -> Next<J, T> {
-        if self.is_stopping {
-            return Next::Ended; // all timers have fired, so nothing backs off, either
+        if self.is_stopping && self.live() == 0 {
+            return Next::Ended;
         }
         lanes::trim(&mut self.lanes);
         Next::Idle(self.timers.keys().next().map(|&(until, _)| until))
@@ -84,15 +87,31 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
     }
 
-    /// Ends the job that runs.
+    /// Lets jobs of other keys run while a job that runs waits for something.
+    pub(crate) fn set_aside(&mut self, place: JobSlot) {
+        if self.limits.concurrency == 1 {
+            return; // there is no next job before this one has ended, so its lane may stay in the ring
+        }
+        let node = &mut self.nodes[place.slot];
+        if let Stage::Running { is_aside, .. } = &mut node.stage {
+            *is_aside = true;
+            self.lanes.park(node.lane);
+        }
+    }
+
+    /// Ends a job that runs.
     #[inline]
     pub(crate) fn finish(&mut self, place: JobSlot, end: End, notices: &mut Notices<T, B>) -> T {
-        debug_assert_eq!(self.running, Some(place.slot));
-        self.running = None;
+        self.running -= 1;
+        let node = &self.nodes[place.slot];
+        debug_assert!(matches!(node.stage, Stage::Running { .. }));
+        if let Stage::Running { is_aside: true, .. } = node.stage {
+            self.lanes.unpark(node.lane);
+        }
         self.end(place.slot, end, notices).ticket
     }
 
-    /// Lets the job that runs back off until a time, if it may.
+    /// Lets a job that runs back off until a time, if it may.
     pub(crate) fn retry(
         &mut self,
         place: JobSlot,
@@ -100,9 +119,11 @@ impl<J, T: Clone, B> Core<J, T, B> {
         until: Timestamp,
         notices: &mut Notices<T, B>,
     ) -> Result<(), (J, NoRetry)> {
-        debug_assert_eq!(self.running, Some(place.slot));
         let node = &mut self.nodes[place.slot];
-        if let Stage::Running { is_cancelled: true } = node.stage {
+        if let Stage::Running {
+            is_cancelled: true, ..
+        } = node.stage
+        {
             return Err((job, NoRetry::Cancelled));
         }
         if self.is_stopping {
@@ -110,7 +131,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
         node.stage = Stage::BackingOff { until };
         node.job = Some(job);
-        self.running = None;
+        self.running -= 1;
         self.backing_off += 1;
         self.timers.insert((until, node.serial), place.slot);
         let lane = node.lane;
@@ -137,7 +158,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         };
         match &mut node.stage {
             Stage::Waiting => return Cancelled::Gone, // it is withdrawn, not cancelled
-            Stage::Running { is_cancelled } => {
+            Stage::Running { is_cancelled, .. } => {
                 *is_cancelled = true;
                 return Cancelled::IsRunning;
             }

@@ -32,6 +32,10 @@ impl<V> Slab<V> {
         value
     }
 
+    pub(crate) fn get(&self, slot: u32) -> Option<&V> {
+        self.0.get(slot as usize)
+    }
+
     #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut V> {
         self.0.get_mut(slot as usize)

@@ -45,8 +45,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
     /// Ends everything that does not run.
     pub(crate) fn hand_back(&mut self, notices: &mut Notices<T, B>) -> HandedBack<J, T> {
         let queued = self.remove_all(|stage| stage == Stage::Queued, End::Returned, notices);
-        let backs_off = |stage| matches!(stage, Stage::BackingOff { .. });
-        let backing_off = self.remove_all(backs_off, End::Failed, notices);
+        let backing_off = self.remove_all(Stage::backs_off, End::Failed, notices);
         HandedBack {
             queued,
             backing_off,
@@ -87,7 +86,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
     }
 
     /// Returns the nodes of some stages, in the order in which they were accepted.
-    fn slots(&self, is_concerned: impl Fn(Stage) -> bool) -> Vec<u32> {
+    pub(super) fn slots(&self, is_concerned: impl Fn(Stage) -> bool) -> Vec<u32> {
         let nodes = self.nodes.iter();
         let mut found: Vec<(u64, u64, u32)> = nodes
             .filter(|(_, node)| is_concerned(node.stage))

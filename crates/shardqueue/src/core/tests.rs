@@ -23,6 +23,7 @@ fn core(queue_max: usize, key_max: usize, backoff_max: usize) -> Plain {
         queue_max,
         key_max: KeyLimit::Fixed(key_max),
         backoff_max,
+        concurrency: 1,
     })
 }
 
@@ -32,6 +33,7 @@ fn shared(queue_max: usize, backoff_max: usize) -> Plain {
         queue_max,
         key_max: KeyLimit::Part,
         backoff_max,
+        concurrency: 1,
     })
 }
 

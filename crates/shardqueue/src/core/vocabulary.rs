@@ -18,6 +18,8 @@ pub(crate) struct Limits {
     pub(crate) key_max: KeyLimit,
     /// Jobs that back off, and queued jobs behind them, without using up the queue's room.
     pub(crate) backoff_max: usize,
+    /// Jobs that run at once, each of another key.
+    pub(crate) concurrency: usize,
 }
 
 /// How many jobs of one key may be queued.

@@ -65,12 +65,12 @@ impl ShardExecutor {
                     key: leaver.key,
                     job: leaver.job.job,
                 }));
-            if let Some(current_job) = shard.current_job() {
-                current_job.ticket.cancel();
+            for facts in shard.running_jobs() {
+                facts.ticket.cancel();
                 report.running.push(RunningJob {
-                    id: current_job.id,
-                    key: current_job.key,
-                    attempt: current_job.attempt,
+                    id: facts.id,
+                    key: facts.key,
+                    attempt: facts.attempt,
                 });
             }
         }

@@ -21,18 +21,20 @@ pub(crate) struct Work {
     pub(crate) error: Option<Box<JobError>>,
 }
 
-/// The job that runs.
+/// The facts about a job that runs.
 #[derive(Debug)]
-pub(crate) struct CurrentJob {
+pub(crate) struct RunningFacts {
     pub(crate) id: JobId,
     pub(crate) key: Arc<str>,
     pub(crate) attempt: u32,
     pub(crate) ticket: Arc<Ticket>,
 }
 
-/// The result of the job that the worker ran.
+/// What became of a job that the worker has polled.
 #[derive(Debug)]
 pub(crate) enum Report {
+    /// Its attempt has begun and waits for something: jobs of other keys may run meanwhile.
+    Waits(JobSlot),
     Ended(JobSlot, Outcome),
     /// It failed, and is to be attempted again after a while.
     Retry(JobSlot, Work, Duration),
@@ -48,8 +50,15 @@ impl Report {
 #[derive(Debug)]
 pub(crate) enum Task {
     Next(Step),
-    /// The job that just failed was not let back in.
-    Denied(Work, NoRetry),
+    Denied(DeniedRetry),
+}
+
+/// A job that has failed and was not let back in.
+#[derive(Debug)]
+pub(crate) struct DeniedRetry {
+    pub(crate) place: JobSlot,
+    pub(crate) work: Work,
+    pub(crate) why: NoRetry,
 }
 
 /// The counters and gauges of a shard at one moment.

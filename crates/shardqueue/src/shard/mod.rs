@@ -20,7 +20,9 @@ use std::time::Duration;
 use drr::{Quantum, Weight};
 use foldhash::fast::RandomState;
 
-pub(crate) use messages::{NewJob, Report, Snapshot, Submitted, Task, Work};
+pub(crate) use messages::{
+    DeniedRetry, NewJob, Report, RunningFacts, Snapshot, Submitted, Task, Work,
+};
 
 use crate::bell::Bell;
 use crate::contain;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
 
-use super::messages::{CurrentJob, Report, Task};
-use super::{RemovedWork, Shard, ShardState, spread};
+use super::messages::{DeniedRetry, Report, RunningFacts, Task};
+use super::{RemovedWork, Shard, ShardCore, ShardNotices, ShardState, spread};
 use crate::core::{End, HandedBack, JobSlot, Next, Timestamp};
 use crate::failure::{FailureReason, JobFailure};
 use crate::job::BoxJob;
 use crate::outcome::Outcome;
 use crate::sync::lock;
-use crate::ticket::Alerts;
+use crate::ticket::{Alerts, Ticket};
 
 impl Shard {
     /// Reports what became of the last job, and asks for the next; leaves the waker if there is none.
@@ -25,20 +25,11 @@ impl Shard {
         let mut state = lock(&self.state);
         state.sleeper = None; // it is awake
         let ShardState { core, notices, .. } = &mut *state;
-        if let Some(took) = took {
-            core.record(took);
-        }
         let mut owner = Alerts::default();
-        match report {
-            None => {}
-            Some(Report::Ended(place, outcome)) => {
-                let ticket = core.finish(place, end(&outcome), notices);
-                owner = ticket.end(outcome);
-            }
-            Some(Report::Retry(place, work, delay)) => {
-                if let Err((work, reason)) = core.retry(place, work, now.after(delay), notices) {
-                    return Task::Denied(work, reason);
-                }
+        if let Some(report) = report {
+            match apply(core, notices, report, (now, took)) {
+                Ok(alerts) => owner = alerts,
+                Err(denied) => return Task::Denied(denied),
             }
         }
         let next = core.next(now, notices);
@@ -54,7 +45,18 @@ impl Shard {
         Task::Next(next)
     }
 
-    /// Ends the job that runs, when its worker goes on no more.
+    /// Reports what became of a job, and takes no other.
+    pub(crate) fn settle(
+        &self,
+        report: Report,
+        times: (Timestamp, Option<Duration>),
+    ) -> Result<(), DeniedRetry> {
+        let owner = self.step(|core, notices| apply(core, notices, report, times))?;
+        owner.wake();
+        Ok(())
+    }
+
+    /// Ends a job that runs, when its worker goes on no more.
     pub(crate) fn finish(&self, place: JobSlot, outcome: Outcome) {
         let owner = self.step(|core, notices| {
             let ticket = core.finish(place, end(&outcome), notices);
@@ -110,17 +112,58 @@ impl Shard {
         (queued, failed)
     }
 
-    /// Returns the job that runs.
-    pub(crate) fn current_job(&self) -> Option<CurrentJob> {
+    /// Returns the facts about a job that runs.
+    pub(crate) fn running_job(&self, place: JobSlot) -> Option<RunningFacts> {
         let state = lock(&self.state);
-        let (place, key, attempt, ticket) = state.core.current_job()?;
-        Some(CurrentJob {
+        let facts = state.core.running_job(place)?;
+        Some(self.facts(place, facts))
+    }
+
+    /// Returns the facts about all jobs that run, in the order in which they were accepted.
+    pub(crate) fn running_jobs(&self) -> Vec<RunningFacts> {
+        let state = lock(&self.state);
+        let jobs = state.core.running_jobs().into_iter();
+        jobs.filter_map(|place| Some(self.facts(place, state.core.running_job(place)?)))
+            .collect()
+    }
+
+    fn facts(
+        &self,
+        place: JobSlot,
+        (key, attempt, ticket): (&Arc<str>, u32, &Arc<Ticket>),
+    ) -> RunningFacts {
+        RunningFacts {
             id: self.id(place),
             key: Arc::clone(key),
             attempt,
             ticket: Arc::clone(ticket),
-        })
+        }
     }
+}
+
+/// Tells the core what became of a job. Returns the wakers of the job's owner.
+#[inline]
+fn apply(
+    core: &mut ShardCore,
+    notices: &mut ShardNotices,
+    report: Report,
+    (now, took): (Timestamp, Option<Duration>),
+) -> Result<Alerts, DeniedRetry> {
+    if let Some(took) = took {
+        core.record(took);
+    }
+    match report {
+        Report::Waits(place) => core.set_aside(place),
+        Report::Ended(place, outcome) => {
+            let ticket = core.finish(place, end(&outcome), notices);
+            return Ok(ticket.end(outcome));
+        }
+        Report::Retry(place, work, delay) => {
+            let retried = core.retry(place, work, now.after(delay), notices);
+            retried.map_err(|(work, why)| DeniedRetry { place, work, why })?;
+        }
+    }
+    Ok(Alerts::default())
 }
 
 const fn end(outcome: &Outcome) -> End {

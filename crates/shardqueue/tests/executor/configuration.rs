@@ -25,6 +25,7 @@ fn the_defaults_are_those_of_the_specification() {
 fn every_variable_is_read() {
     let config = Config::from_vars([
         ("SQ_SHARDS", "8"),
+        ("SQ_CONCURRENCY", "3"),
         ("SQ_QUEUE_SIZE", "256"),
         ("SQ_KEY_QUEUE_SIZE", "64"),
         ("SQ_ENQUEUE_TIMEOUT", "200ms"),
@@ -39,7 +40,7 @@ fn every_variable_is_read() {
         (config.shards, config.queue_size, config.max_attempts),
         (8, 256, 5)
     );
-    assert_eq!(config.key_queue_size, 64);
+    assert_eq!((config.concurrency, config.key_queue_size), (3, 64));
     assert_eq!(config.enqueue_timeout, Duration::from_millis(200));
     assert_eq!(config.base_backoff, Duration::from_millis(50));
     assert_eq!(config.max_interval, 90 * SECOND);
@@ -52,6 +53,7 @@ fn a_bad_value_is_an_error_that_names_the_variable_and_the_text() {
     let duration = "expected a duration such as `100ms`, `1.5s` or `1m30s`, got";
     let cases = [
         ("SQ_SHARDS", "-1", number),
+        ("SQ_CONCURRENCY", "some", number),
         ("SQ_QUEUE_SIZE", "1e3", number),
         ("SQ_KEY_QUEUE_SIZE", "all", number),
         ("SQ_MAX_ATTEMPTS", "4294967296", number),
@@ -75,6 +77,7 @@ fn a_bad_value_is_an_error_that_names_the_variable_and_the_text() {
 async fn zeros_count_as_defaults() {
     let config = Config {
         shards: 0,
+        concurrency: 0,
         queue_size: 0,
         enqueue_timeout: Duration::ZERO,
         max_attempts: 0,
@@ -138,6 +141,13 @@ async fn what_cannot_be_is_refused() {
         }),
         "shards is 5000, must be at most 4096"
     );
+    assert_eq!(
+        refused(Config {
+            concurrency: 70_000,
+            ..config()
+        }),
+        "concurrency is 70000, must be at most 65536"
+    );
     let queue_size = usize::MAX;
     assert!(
         refused(Config {
@@ -165,5 +175,8 @@ async fn what_cannot_be_is_refused() {
 #[test]
 fn a_configuration_prints_and_is_cloned() {
     let config = Config::default().with_error_handler(|_| {});
-    assert!(format!("{:?}", config.clone()).starts_with("Config { shards: 4, queue_size: 128,"));
+    assert!(
+        format!("{:?}", config.clone())
+            .starts_with("Config { shards: 4, concurrency: 8, queue_size: 128,")
+    );
 }

@@ -6,6 +6,7 @@ mod barriers;
 mod batches;
 mod cancelling;
 mod capacity;
+mod concurrency;
 mod configuration;
 mod failures;
 mod fifo;

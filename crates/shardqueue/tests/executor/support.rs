@@ -9,10 +9,11 @@ use tokio::sync::Semaphore;
 /// A second, in which times are counted here.
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// Returns an executor whose keys are all in one shard.
+/// Returns an executor whose keys are all in one shard, which runs one job at a time.
 pub(crate) fn one_shard(config: Config) -> ShardExecutor {
     ShardExecutor::new(Config {
         shards: 1,
+        concurrency: 1,
         ..config
     })
     .unwrap()

@@ -170,6 +170,7 @@ fn make(dice: &mut Dice, books: &Arc<Books>) -> ShardExecutor {
     let (told, buried) = (Arc::clone(books), Arc::clone(books));
     let config = Config {
         shards: 1 + dice.roll(6) as usize,
+        concurrency: 1 + dice.roll(4) as usize,
         queue_size: 1 + dice.roll(64) as usize,
         key_queue_size: dice.roll(3) as usize * 8,
         backoff_size: 1 + dice.roll(16) as usize,
@@ -384,7 +385,11 @@ fn audit(executor: &ShardExecutor, books: &Books, seen: [u64; 4]) -> Result<Tota
         return Err(format!("the books do not balance: {stats:?}"));
     }
     same("succeeded", count(&books.succeeded), stats.ran)?;
-    same("failed", count(&books.told), stats.failed)?;
+    same(
+        "failed or cancelled",
+        count(&books.told),
+        stats.failed + stats.cancelled,
+    )?;
     same("buried", count(&books.buried), stats.failed)?;
     same("handed back", count(&books.handed_back), stats.returned)?;
     same("jobs alive", count(&books.made) - count(&books.dropped), 0)?;
