@@ -104,7 +104,7 @@ impl Queue {
     ///
     /// Returns whether it is done. If very many lanes lack a token at the same time, the next call goes on.
     pub(crate) fn dispatch<T>(&mut self, context: &mut Context<'_, T>) -> bool {
-        if self.definition.delivery == Delivering::Paused {
+        if self.definition.delivery == Delivering::Paused || self.awaits_order() {
             return true;
         }
         let mut turned_away = 0;
@@ -253,6 +253,7 @@ impl Queue {
             let may_deliver = has_room
                 && may_deliver
                 && self.definition.delivery == Delivering::Running
+                && !self.awaits_order()
                 && self
                     .index
                     .blocked(number, 0)

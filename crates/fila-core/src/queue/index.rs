@@ -217,6 +217,38 @@ impl QueueIndex {
         message
     }
 
+    /// Lets all lanes order their messages otherwise: every message in memory joins the line in which it stands from now
+    /// on. Messages in the store come after those in memory in either order.
+    pub(super) fn reorder(&mut self, ordering: Ordering) {
+        self.lanes.ordering = ordering;
+        for number in 0..self.lanes.places() as u32 {
+            let Some(lane) = self.lanes.try_get(number) else {
+                continue;
+            };
+            let throttled = lane.counts[Stage::Throttled];
+            self.count(number, throttled, Stage::Throttled, Stage::Ready);
+            self.lane_mut(number).reorder(ordering);
+        }
+        let all = self.messages.iter();
+        let mut handles: Vec<Handle> = all.map(|(slot, it)| it.handle(slot as u32)).collect();
+        handles.sort_unstable();
+        for handle in handles {
+            let message = &self.messages[handle.slot as usize];
+            let lane = self.lanes.get_mut(message.lane);
+            if !lane.is_in_line(&message.state) {
+                self.away.insert(handle.id, handle.slot);
+                continue;
+            }
+            let join = match self.away.contains_key(&handle.id) {
+                true => Join::Between,
+                false => Join::Behind,
+            };
+            if lane.join(&self.messages, handle, join) {
+                self.away.insert(handle.id, handle.slot);
+            }
+        }
+    }
+
     /// Takes a message that is gone out of its throttle set.
     fn leave_set(&mut self, message: &Message) {
         let lane = self.lanes.get_mut(message.lane);

@@ -206,6 +206,16 @@ impl Lane {
         }
     }
 
+    /// Empties all lines, for another order of the messages. They join again.
+    pub(super) fn reorder(&mut self, ordering: Ordering) {
+        self.ordering = ordering;
+        self.line.clear();
+        if let Some(sets) = &mut self.sets {
+            sets.reorder(ordering);
+        }
+        self.unpark_backlog();
+    }
+
     /// Returns the weight in force.
     pub(super) fn weight_in_force(&self) -> Weight {
         self.settings

@@ -25,7 +25,8 @@ type Lanes = Keyed<FairnessKey, Lane, RandomState>;
 
 #[derive(Debug)]
 pub(super) struct LaneTable {
-    ordering: Ordering,
+    /// The queue's setting, for new lanes.
+    pub(super) ordering: Ordering,
     /// The queue's setting for keys without one of their own.
     pub(super) key_concurrency: Option<NonZeroU32>,
     lanes: Lanes,

@@ -68,8 +68,8 @@ use crate::memory::Memory;
 use crate::recovery::{DeadLetterQueue, RecoveredKey};
 use crate::throttle::{Offer, Throttles, Waiter};
 use crate::{
-    ConsumerId, Demand, Dismissal, Effects, KeySettings, QueueSettings, QueueStats, Recovery,
-    Refused, Settings, Totals,
+    ConsumerId, Demand, Dismissal, Effects, KeySettings, Ordering, QueueSettings, QueueStats,
+    Recovery, Refused, Settings, Totals,
 };
 
 /// The parts of the broker that a queue works with.
@@ -109,6 +109,11 @@ pub(crate) struct Queue {
     totals: Totals,
     /// Changes for the next round.
     pub(crate) writes: Writes,
+    /// How many rounds have taken changes of this queue, and how many of them are durable.
+    sealed: u64,
+    stored: u64,
+    /// How many rounds have to be durable before it delivers, since it became strictly ordered.
+    ordered_from: u64,
     /// How many lanes follow the definition already since it changed for all of them.
     resynced: Option<usize>,
 }
@@ -147,6 +152,9 @@ impl Queue {
             redrives: 0,
             totals: Totals::default(),
             writes: Writes::default(),
+            sealed: 0,
+            stored: 0,
+            ordered_from: 0,
             resynced: None,
         };
         for found in &recovery.keys {
@@ -243,11 +251,12 @@ impl Queue {
         effects.dismissed.extend(names.map(|id| (id, why)));
     }
 
-    /// Follows a changed definition. The ordering stays what it was when the queue was made.
+    /// Follows a changed definition.
     pub(crate) fn update(&mut self, definition: QueueSettings) {
-        let ordering = self.definition.ordering;
         let before = std::mem::replace(&mut self.definition, definition);
-        self.definition.ordering = ordering;
+        if before.ordering != self.definition.ordering {
+            self.reorder();
+        }
         if before.key_concurrency != self.definition.key_concurrency {
             self.index.lanes.key_concurrency = self.definition.key_concurrency;
             self.resynced = Some(0);
@@ -258,6 +267,20 @@ impl Queue {
                 self.index.lanes.reweigh(number, None, Some(settings));
             }
         }
+    }
+
+    /// Lets all lanes follow a changed ordering. Takes time in proportion to the messages in memory.
+    fn reorder(&mut self) {
+        self.index.reorder(self.definition.ordering);
+        self.ordered_from = match self.definition.ordering {
+            Ordering::None => 0,
+            Ordering::Key => self.sealed + u64::from(!self.writes.batch.is_empty()),
+        };
+    }
+
+    /// Tells whether strict order has to wait for deletions from before it: a crash could bring back what they delete.
+    fn awaits_order(&self) -> bool {
+        self.stored < self.ordered_from
     }
 
     /// Lets some lanes follow a definition that has changed for all of them; tells whether there are more.
@@ -338,6 +361,7 @@ impl Queue {
 
     /// Takes the collected changes, in exchange for an empty batch to go on with.
     pub(crate) fn take_writes(&mut self, spare: Batch) -> Writes {
+        self.sealed += 1;
         let fresh = Writes {
             batch: spare,
             serial: self.index.serial,
@@ -353,6 +377,7 @@ impl Queue {
         writes: &Writes,
         batch: &mut Batch,
     ) {
+        self.stored += 1;
         if writes.serial != self.index.serial {
             return; // purged since
         }

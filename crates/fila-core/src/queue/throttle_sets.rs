@@ -74,6 +74,18 @@ impl ThrottleSets {
         }
     }
 
+    /// Empties all lines and opens all sets, for a lane that orders its messages otherwise from now on. Its messages join
+    /// again. An offer that was accepted stays; a wait does not, and its waiter is stale.
+    pub(super) fn reorder(&mut self, ordering: Ordering) {
+        self.ordering = ordering;
+        self.heads.clear();
+        self.held_up = None;
+        for (_, set) in &mut self.all {
+            set.line.clear();
+            (set.count, set.state, set.filed) = (0, SetState::Open, None);
+        }
+    }
+
     /// Returns the set of these keys, which has one more member.
     pub(super) fn enter(&mut self, throttles: &mut Throttles, keys: &[ThrottleKey]) -> u32 {
         if let Some(&number) = self.numbers.get(keys) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fila_core::{
     BatchId, Beginnings, Command, ConsumerId, DeduplicationScope, Delivering, Demand, Departure,
-    KeySettings, LeaseId, RECONNECT_GRACE, Settlement, Ttl, Verdict,
+    KeySettings, LeaseId, Ordering, RECONNECT_GRACE, Settlement, Ttl, Verdict,
 };
 use fila_store::{Engine, Expected as Version, MessageId, Timestamp};
 
@@ -432,7 +432,13 @@ impl Simulation {
     }
 
     fn reconfigure(&mut self) {
-        match self.chance.below(9) {
+        match self.chance.below(10) {
+            9 => {
+                self.definition.ordering = match self.definition.ordering {
+                    Ordering::None => Ordering::Key,
+                    Ordering::Key => Ordering::None,
+                };
+            }
             8 => {
                 self.definition.deduplication_scope = match self.definition.deduplication_scope {
                     DeduplicationScope::Key => DeduplicationScope::Queue,
