@@ -26,20 +26,44 @@ const TENANTS: [&str; 3] = ["tenant 0", "tenant 1", "tenant 2"];
 const ATTEMPTS: u32 = 3;
 const RATES: [f64; 7] = [0.0, 0.5, 3.0, 10.0, 100.0, 997.0, 20_000.0];
 
-/// A bucket as a child would make one.
+/// A bucket as a child would make one. While messages wait for it, it may hold a token and those of 20 ms.
 #[derive(Clone, Copy)]
 struct Plain {
     rate: f64,
     burst: f64,
-    level: f64,
+    /// It has at least this, and at most that.
+    least: f64,
+    most: f64,
     at: u64,
+    is_new: bool,
 }
 
 impl Plain {
     fn fill(&mut self, now: u64) {
-        let filled = self.level + self.rate * (now - self.at) as f64 / 1000.0;
-        self.level = filled.min(self.burst);
+        let filled = self.rate * (now - self.at) as f64 / 1000.0;
+        (self.least, self.most) = (self.least + filled, self.most + filled);
         self.at = now;
+        self.spill();
+    }
+
+    fn spill(&mut self) {
+        self.least = self.least.min(self.burst);
+        self.most = self.most.min(self.burst.max(1.0 + self.rate * 0.02));
+    }
+
+    fn take(&mut self) {
+        self.least = (self.least - 1.0).max(0.0);
+        self.most -= 1.0;
+        self.is_new = false;
+    }
+
+    fn set(&mut self, now: u64, rate: f64, burst: f64) {
+        self.fill(now);
+        (self.rate, self.burst) = (rate, burst);
+        if self.is_new {
+            (self.least, self.most) = (burst, burst);
+        }
+        self.spill();
     }
 }
 
@@ -319,7 +343,13 @@ impl Life {
             false => Delivering::Running,
         };
         let definition = &mut self.places[place].definition;
-        match chance.below(4) {
+        match chance.below(5) {
+            4 => {
+                definition.ordering = match definition.ordering {
+                    Ordering::None => Ordering::Key,
+                    Ordering::Key => Ordering::None,
+                };
+            }
             0 => definition.delivery = delivery(chance),
             1 => {
                 let settings = KeySettings {
@@ -434,26 +464,16 @@ impl Life {
         let rate = RATES[self.chance.below(RATES.len() as u64) as usize];
         let burst = 1.0 + self.chance.below(30) as f64 / 2.0;
         self.shell.throttle(bucket, rate, burst);
-        match self.plain.get_mut(bucket) {
-            Some(plain) => {
-                plain.fill(now);
-                (plain.rate, plain.burst) = (rate, burst);
-                plain.level = plain.level.min(burst);
-            }
-            None => {
-                let level = burst;
-                let at = now;
-                self.plain.insert(
-                    bucket,
-                    Plain {
-                        rate,
-                        burst,
-                        level,
-                        at,
-                    },
-                );
-            }
-        }
+        let new = Plain {
+            rate,
+            burst,
+            least: burst,
+            most: burst,
+            at: now,
+            is_new: true,
+        };
+        let plain = self.plain.entry(bucket).or_insert(new);
+        plain.set(now, rate, burst);
     }
 
     fn settle(&mut self) {
@@ -500,7 +520,7 @@ impl Life {
             self.waiting.insert(id, known);
         }
         for plain in self.plain.values_mut() {
-            plain.level = 0.0;
+            (plain.least, plain.most, plain.is_new) = (0.0, 0.0, false);
             plain.at = self.shell.now.as_millis();
         }
         for place in &mut self.places {
@@ -533,8 +553,8 @@ impl Life {
             assert_eq!(delivery.attempt, known.attempts + 1);
             for bucket in &known.keys {
                 if let Some(plain) = self.plain.get_mut(bucket) {
-                    plain.level -= 1.0;
-                    assert!(plain.level > -1e-6, "{bucket} gave a token it had not");
+                    plain.take();
+                    assert!(plain.most > -1e-6, "{bucket} gave a token it had not");
                     assert!(plain.rate > 0.0, "{bucket} is closed");
                 }
             }
@@ -616,7 +636,7 @@ impl Life {
         let is_open = |bucket: &&'static str| match self.plain.get(bucket) {
             Some(plain) => {
                 let keep = aisles.iter().filter(|(.., keys)| keys.contains(bucket));
-                plain.rate > 0.0 && plain.level >= 1.0 + keep.count() as f64 + 1e-6
+                plain.rate > 0.0 && plain.least >= 1.0 + keep.count() as f64 + 1e-6
             }
             None => true,
         };

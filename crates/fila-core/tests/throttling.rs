@@ -66,6 +66,8 @@ fn strict() -> QueueSettings {
 
 /// Fails if any window has more deliveries than burst and rate allow.
 fn check_windows(times: &[u64], rate: f64, burst: f64) {
+    // While messages wait, a bucket holds at least a token and those of 20 ms.
+    let burst = burst.max(1.0 + rate * 0.02);
     for (index, from) in times.iter().enumerate() {
         for (count, to) in (1_u64..).zip(&times[index..]) {
             let most = burst + rate * (to - from) as f64 / 1000.0;
@@ -504,6 +506,68 @@ fn under_a_backlog_the_whole_rate_is_achieved_and_never_more() {
 }
 
 #[test]
+fn ten_a_second_with_a_burst_of_twenty_begins_with_twenty_if_the_rate_is_set_first() {
+    let (mut shell, queue) = open(QueueSettings::default());
+    // A rate alone has a burst of a second's tokens.
+    shell.throttle("api", 10.0, 10.0);
+    shell.advance(MILLISECOND);
+    shell.throttle("api", 10.0, 20.0);
+    many(&mut shell, queue, 30, &throttled("a", &["api"]));
+    let seen = times(&watch(&mut shell, 2_000));
+    let rest = (1..=10).map(|token| 1 + token * 100);
+    assert_eq!(seen, [1; 20].into_iter().chain(rest).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_burst_of_one_slows_no_rate_down() {
+    for (tenants, rate) in [(1, 5_000.0), (7, 5_000.0), (1, 1_000.0), (3, 333.0)] {
+        let (mut shell, queue) = Shell::with_settings(|it| {
+            it.limits.in_flight_per_consumer = u32::MAX;
+        });
+        shell.subscribe(queue, u32::MAX);
+        shell.throttle("api", rate, 1.0);
+        for tenant in 0..tenants {
+            let message = throttled(&tenant.to_string(), &["api"]);
+            many(&mut shell, queue, rate as usize + 10, &message);
+        }
+        let seen = times(&watch(&mut shell, 1_001));
+        assert_eq!(seen.len(), 1 + rate as usize, "{rate}");
+        assert!(seen[1] > 0, "one goes at once");
+        let in_a_tick = seen.chunk_by(|one, next| one == next).map(<[u64]>::len);
+        assert_eq!(in_a_tick.max(), Some((rate / 1000.0).ceil() as usize));
+    }
+}
+
+#[test]
+fn a_broker_that_comes_20_ms_late_catches_up_and_one_that_comes_later_does_not() {
+    for (late, expected) in [(20, 1_000), (50, 20 * 21)] {
+        let (mut shell, queue) = open(QueueSettings::default());
+        shell.throttle("api", 1_000.0, 1.0);
+        many(&mut shell, queue, 2_000, &throttled("a", &["api"]));
+        shell.run();
+        assert_eq!(shell.deliveries.len(), 1);
+        for _ in 0..1_000 / late {
+            shell.advance(late * MILLISECOND);
+            shell.run();
+        }
+        assert_eq!(shell.deliveries.len(), 1 + expected);
+    }
+}
+
+#[test]
+fn a_bucket_that_no_message_waits_for_saves_no_more_than_its_burst() {
+    let (mut shell, queue) = open(QueueSettings::default());
+    shell.throttle("api", 1_000.0, 2.0);
+    for _ in 0..20 {
+        // Four use up what there is and more; the next come when the bucket was idle for a while.
+        many(&mut shell, queue, 4, &throttled("a", &["api"]));
+        let start = shell.now.as_millis() - START;
+        let seen = times(&watch(&mut shell, 19));
+        assert_eq!(seen, [start, start, start + 1, start + 2]);
+    }
+}
+
+#[test]
 fn brokers_that_share_a_bucket_get_what_it_gives_together_and_never_more() {
     let (mut one, queue) = open(QueueSettings::default());
     one.throttle("api", 100.0, 10.0);
@@ -580,7 +644,7 @@ impl Tokens for Granted {
         1 // Any number will do, as it is the only bucket.
     }
 
-    fn set_waiting(&mut self, _: bool) {}
+    fn set_waiting(&mut self, _: Timestamp, _: bool) {}
 }
 
 #[test]

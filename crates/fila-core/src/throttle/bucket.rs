@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use fila_store::Timestamp;
 
+/// How late a broker may come for the tokens that its messages wait for, in milliseconds.
+const LATENESS: u128 = 20;
+
 /// One token. Buckets count in fractions of it, so that no rate is too low and rounding loses nothing.
 const TOKEN: u128 = 1 << 64;
 
@@ -36,12 +39,20 @@ impl Throttle {
 }
 
 /// The tokens of one throttle key.
+///
+/// It holds at most its burst. There is one exception: while messages wait for it, it holds at least one token and those of
+/// 20 ms, because a broker comes for a token when its clock ticks, or later if its machine is busy. Otherwise tokens would be lost
+/// whenever the burst is small.
 #[derive(Debug)]
 pub struct Bucket {
     throttle: Throttle,
     level: u128,
     /// The time at which `level` was right.
     at: Timestamp,
+    /// Whether messages wait for tokens.
+    is_awaited: bool,
+    /// Whether it began full, and no token was taken since.
+    is_new: bool,
 }
 
 impl Bucket {
@@ -51,6 +62,8 @@ impl Bucket {
             throttle,
             level: throttle.burst,
             at: now,
+            is_awaited: false,
+            is_new: true,
         }
     }
 
@@ -60,14 +73,41 @@ impl Bucket {
             throttle,
             level: 0,
             at: now,
+            is_awaited: false,
+            is_new: false,
         }
     }
 
-    /// Changes the throttle. The bucket keeps its tokens, up to the new burst.
+    /// Changes the throttle. The bucket keeps its tokens, up to the new burst. If none was taken since it was new, it is
+    /// full.
     pub fn set(&mut self, now: Timestamp, throttle: Throttle) {
         self.fill(now);
         self.throttle = throttle;
-        self.level = self.level.min(throttle.burst);
+        self.level = if self.is_new {
+            throttle.burst
+        } else {
+            self.level.min(self.capacity())
+        };
+    }
+
+    /// Notes whether messages wait for tokens.
+    pub fn set_awaited(&mut self, now: Timestamp, is_awaited: bool) {
+        if self.is_awaited != is_awaited {
+            self.fill(now);
+            self.is_awaited = is_awaited;
+            self.level = self.level.min(self.capacity());
+        }
+    }
+
+    /// Returns how much it holds at most.
+    fn capacity(&self) -> u128 {
+        let Throttle { rate, burst } = self.throttle;
+        if self.is_awaited {
+            // Less than a token may be there that cannot be taken yet.
+            burst.max(rate.saturating_mul(LATENESS).saturating_add(TOKEN))
+        } else {
+            burst
+        }
     }
 
     fn fill(&mut self, now: Timestamp) {
@@ -75,7 +115,7 @@ impl Bucket {
         if now > self.at {
             let elapsed = u128::from(now.as_millis() - self.at.as_millis());
             let filled = self.throttle.rate.saturating_mul(elapsed);
-            self.level = self.level.saturating_add(filled).min(self.throttle.burst);
+            self.level = self.level.saturating_add(filled).min(self.capacity());
             self.at = now;
         }
     }
@@ -99,13 +139,14 @@ impl Bucket {
         let is_there = self.available(now) > 0;
         if is_there {
             self.level -= TOKEN;
+            self.is_new = false;
         }
         is_there
     }
 
     /// Puts back a token that was taken and not used.
     pub fn give_back(&mut self) {
-        self.level = self.level.saturating_add(TOKEN).min(self.throttle.burst);
+        self.level = self.level.saturating_add(TOKEN).min(self.capacity());
     }
 
     /// Returns when there will be `tokens` tokens if none is taken; none if the bucket never holds that many.
@@ -234,6 +275,42 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_that_nothing_was_taken_from_stays_full_when_its_burst_changes() {
+        let throttle = |rate, burst| Throttle::new(rate, burst).unwrap();
+        let mut bucket = bucket(10.0, 10.0);
+        bucket.set(at(1), throttle(10.0, 20.0));
+        assert_eq!(bucket.available(at(1)), 20);
+        bucket.set(at(1), throttle(10.0, 5.0));
+        bucket.set(at(1), throttle(10.0, 30.0));
+        assert!(bucket.take(at(1)));
+        bucket.set(at(1), throttle(10.0, 40.0));
+        assert_eq!(bucket.available(at(1)), 29, "no second burst");
+        let mut empty = Bucket::empty(at(0), throttle(10.0, 10.0));
+        empty.set(at(0), throttle(10.0, 20.0));
+        assert_eq!(empty.available(at(0)), 0);
+    }
+
+    #[test]
+    fn an_awaited_bucket_holds_a_token_and_those_of_20_ms_and_an_idle_one_its_burst() {
+        let mut bucket = bucket(5_000.0, 1.0);
+        assert!(bucket.take(at(0)) && !bucket.take(at(0)));
+        bucket.set_awaited(at(0), true);
+        assert_eq!(bucket.available(at(1)), 5, "a tick's worth");
+        assert_eq!(bucket.available(at(20)), 100);
+        assert_eq!(bucket.available(at(1_000)), 101, "late by too much");
+        bucket.set_awaited(at(1_000), false);
+        assert_eq!(bucket.available(at(2_000)), 1, "no message waited");
+        bucket.set_awaited(at(2_000), true);
+        assert_eq!(bucket.available(at(2_000)), 1, "it was idle until now");
+        // Where the burst is larger, nothing changes.
+        for (rate, burst) in [(5_000.0, 101.0), (10.0, 2.0)] {
+            let mut bucket = self::bucket(rate, burst);
+            bucket.set_awaited(at(0), true);
+            assert_eq!(bucket.available(at(1_000)), burst as u64);
+        }
+    }
+
+    #[test]
     fn an_empty_bucket_begins_without_tokens() {
         let mut bucket = Bucket::empty(at(100), Throttle::new(10.0, 20.0).unwrap());
         assert!(!bucket.take(at(199)));
@@ -265,18 +342,34 @@ mod tests {
         }
 
         #[test]
-        fn a_taker_of_all_tokens_gets_the_whole_rate(
+        fn late_takers_get_the_whole_rate_and_hardly_more_than_20_ms_of_it_at_once(
             rate in 0.5..50_000.0_f64,
+            burst in 1.0..50.0_f64,
+            steps in prop::collection::vec(1..=20_u64, 500),
         ) {
-            let mut bucket = bucket(rate, rate.max(1.0));
-            while bucket.take(at(0)) {}
-            let mut taken = 0_u64;
-            for now in 1..=10_000 {
+            let mut bucket = bucket(rate, burst);
+            bucket.set_awaited(at(0), true);
+            let (mut now, mut taken) = (0, Vec::new());
+            for step in steps {
                 while bucket.take(at(now)) {
-                    taken += 1;
+                    taken.push(now);
+                }
+                now += step;
+            }
+            while bucket.take(at(now)) {
+                taken.push(now);
+            }
+            let all = burst + rate * now as f64 / 1000.0;
+            prop_assert!(taken.len() as f64 > all - 1.5, "{} of {all}", taken.len());
+            prop_assert!(taken.len() as f64 <= all + 1e-6, "{} of {all}", taken.len());
+            let most_at_once = burst.max(1.0 + rate * 0.02);
+            for from in (0..taken.len()).step_by(taken.len() / 50 + 1) {
+                for to in (from..taken.len()).step_by(taken.len() / 50 + 1) {
+                    let millis = (taken[to] - taken[from]) as f64;
+                    let most = most_at_once + rate * millis / 1000.0;
+                    prop_assert!((to - from) as f64 + 1.0 <= most + 1e-6, "{from} {to} {most}");
                 }
             }
-            prop_assert!(taken as f64 > rate * 10.0 - 1.5, "{taken} of {}", rate * 10.0);
         }
     }
 }

@@ -5,8 +5,11 @@
 //! [`Throttles`] keeps a queue of waiters for each bucket.
 //!
 //! # What always holds
-//! - In any stretch of time `t` of the clock that is passed in, a [`Bucket`] gives at most `burst + rate × t` tokens. It
-//!   never holds more than its burst, and nothing else puts tokens into it.
+//! - In any stretch of time `t` of the clock that is passed in, a [`Bucket`] gives at most `most + rate × t` tokens, where
+//!   `most` is the burst, or one token and those of 20 ms if that is more. It never holds more, and nothing else puts
+//!   tokens into it.
+//! - A bucket that no message waits for holds at most its burst.
+//! - While messages wait, the whole rate is used, for any burst, as long as the broker comes at most 20 ms late.
 //! - The broker polls no bucket. A bucket knows when its next token comes, and the broker looks at its queue then, or when
 //!   the throttle changes.
 //! - A *throttle set* waits: all messages of one fairness key with the same throttle keys. It waits once, however many

@@ -371,9 +371,10 @@ impl Throttles {
     /// Sets the alarm of a queue to its next offer.
     fn schedule(&mut self, now: Timestamp, number: u32) {
         let queue = &mut self.queues[number as usize];
-        let is_waiting = queue.waiting() > 0;
+        // A set that was offered a token waits again if it has more messages.
+        let is_waiting = queue.waiting() > 0 || queue.offered > 0;
         if let Some(bucket) = &mut queue.bucket {
-            bucket.set_waiting(is_waiting);
+            bucket.set_waiting(now, is_waiting);
         }
         let next = queue.next_offer(now);
         if next.is_some_and(|next| next <= now) {

@@ -29,7 +29,7 @@ pub trait Tokens: fmt::Debug + Send {
     fn rate(&self) -> u128;
 
     /// Notes whether messages of the broker wait for tokens.
-    fn set_waiting(&mut self, is_waiting: bool);
+    fn set_waiting(&mut self, now: Timestamp, is_waiting: bool);
 }
 
 /// Finds the tokens of throttle keys for one broker.

@@ -40,7 +40,7 @@ impl SharedBucket {
         }
     }
 
-    /// Changes the throttle. The bucket keeps its tokens, up to the new burst.
+    /// Changes the throttle, as [`Bucket::set`] does.
     pub fn set(&mut self, now: Timestamp, throttle: Throttle) {
         self.fill(now);
         self.bucket.set(now, throttle);
@@ -57,7 +57,7 @@ impl SharedBucket {
     }
 
     /// Notes whether a taker waits. A taker that begins to wait is owed no more than the others.
-    pub fn set_waiting(&mut self, taker: usize, is_waiting: bool) {
+    pub fn set_waiting(&mut self, now: Timestamp, taker: usize, is_waiting: bool) {
         let waiting = self.takers.iter().filter(|it| it.is_waiting);
         let least = waiting.map(|it| it.taken).min().unwrap_or(0);
         if let Some(taker) = self.taker(taker) {
@@ -72,6 +72,9 @@ impl SharedBucket {
                 taken: least,
             });
         }
+        self.fill(now);
+        let is_awaited = self.takers.iter().any(|it| it.is_waiting);
+        self.bucket.set_awaited(now, is_awaited);
     }
 
     /// Returns how many tokens a taker may take. The others that wait and have had fewer come first, for 3 ms.
@@ -143,8 +146,8 @@ mod tests {
     fn brokers_that_wait_take_turns_and_one_that_does_not_come_is_not_waited_for() {
         let throttle = Throttle::new(1_000.0, 10.0).unwrap();
         let mut bucket = SharedBucket::new(at(0), Bucket::full(at(0), throttle));
-        bucket.set_waiting(1, true);
-        bucket.set_waiting(2, true);
+        bucket.set_waiting(at(0), 1, true);
+        bucket.set_waiting(at(0), 2, true);
         // The first to come takes half of what is there.
         let mut taken = 0;
         while bucket.available(at(0), 1) > 0 {
@@ -158,10 +161,10 @@ mod tests {
         assert_eq!(bucket.available(at(3), 1), 8 - 5);
         assert_eq!(bucket.available(at(4), 1), 9, "it has had its time");
         // A broker saves no tokens up while it does not wait.
-        bucket.set_waiting(2, false);
+        bucket.set_waiting(at(4), 2, false);
         assert_eq!(bucket.available(at(4), 1), 9);
         assert!(bucket.take(at(4), 1));
-        bucket.set_waiting(2, true);
+        bucket.set_waiting(at(4), 2, true);
         assert_eq!(bucket.available(at(4), 1), 8);
     }
 }

@@ -93,7 +93,7 @@ impl Tokens for BrokerTokens {
         self.0.lock().unwrap().rate()
     }
 
-    fn set_waiting(&mut self, is_waiting: bool) {
-        self.0.lock().unwrap().set_waiting(self.1, is_waiting);
+    fn set_waiting(&mut self, now: Timestamp, is_waiting: bool) {
+        self.0.lock().unwrap().set_waiting(now, self.1, is_waiting);
     }
 }

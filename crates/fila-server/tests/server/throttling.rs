@@ -56,6 +56,25 @@ async fn a_rate_that_is_raised_or_taken_away_lets_those_go_who_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_burst_that_is_set_after_the_rate_is_there_at_once_and_no_more() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    rig.configure("throttle:api:rate", HARDLY_EVER).await;
+    rig.configure("throttle:api:burst", "20").await;
+    send_many(&mut rig, "orders", 30).await;
+    let mut deliveries = rig.consume("orders", 100).await;
+    for _ in 0..20 {
+        deliveries.next().await;
+    }
+    rig.enqueue("orders", "a", "free").await;
+    assert_eq!(deliveries.next().await.payload, "free");
+    assert_eq!(rig.stats("orders").await.throttled, 10);
+    rig.configure("throttle:api:burst", "25").await;
+    rig.enqueue("orders", "a", "free").await;
+    assert_eq!(deliveries.next().await.payload, "free", "no second burst");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restart_gives_no_second_burst() {
     let directory = tempfile::tempdir().unwrap();
     let mut rig = Rig::with(on_disk(directory.path())).await;

@@ -16,7 +16,8 @@ pub(crate) struct SharedBuckets(Arc<Mutex<BucketMap>>);
 type BucketMap = HashMap<ThrottleKey, Arc<Mutex<SharedBucket>>, RandomState>;
 
 impl SharedBuckets {
-    /// Throttles a key from now on. A new bucket is full; an existing one keeps its tokens, up to the new burst.
+    /// Throttles a key from now on. A new bucket is full; an existing one keeps its tokens, up to the new burst,
+    /// and stays full if none was taken.
     ///
     /// The caller then sends [`Command::Rethrottle`](fila_core::Command::Rethrottle) to the brokers.
     pub(crate) fn set(&self, now: Timestamp, key: &ThrottleKey, throttle: Throttle) {
@@ -99,8 +100,8 @@ impl Tokens for BrokerTokens {
         lock(&self.bucket).rate()
     }
 
-    fn set_waiting(&mut self, is_waiting: bool) {
-        lock(&self.bucket).set_waiting(self.broker, is_waiting);
+    fn set_waiting(&mut self, now: Timestamp, is_waiting: bool) {
+        lock(&self.bucket).set_waiting(now, self.broker, is_waiting);
     }
 }
 
@@ -146,7 +147,7 @@ mod tests {
                 .map(|broker| {
                     let mut tokens = buckets.for_broker(broker).find(&key()).unwrap();
                     scope.spawn(move || {
-                        tokens.set_waiting(true);
+                        tokens.set_waiting(at(0), true);
                         let mut taken = 0;
                         while tokens.take(at(0)) {
                             taken += 1;
