@@ -62,6 +62,10 @@ pub struct Config {
     ///
     /// One key may have three times as many jobs there as there is room for at that moment.
     pub backoff_size: usize,
+    /// How many urgent jobs of a shard may begin in a row while other jobs of it wait. Default 4.
+    ///
+    /// So of five jobs that begin while there are enough of both kinds, at least one is not [urgent](crate::Priority::Urgent).
+    pub urgent_in_a_row: usize,
     /// How long a submission waits for room. Default 100 ms.
     pub enqueue_timeout: Duration,
     /// How often a job is attempted before it has failed. Default 8.
@@ -92,6 +96,7 @@ impl Default for Config {
             queue_size: 128,
             key_queue_size: 0,
             backoff_size: 1024,
+            urgent_in_a_row: 4,
             enqueue_timeout: Duration::from_millis(100),
             max_attempts: 8,
             base_backoff: Duration::from_millis(100),
@@ -163,6 +168,7 @@ impl Config {
                 },
                 backoff_max,
                 concurrency,
+                urgent_max: or(self.urgent_in_a_row, default.urgent_in_a_row),
             },
             enqueue_timeout: or(self.enqueue_timeout, default.enqueue_timeout),
             namespace,
@@ -214,6 +220,7 @@ impl fmt::Debug for Config {
             .field("queue_size", &self.queue_size)
             .field("key_queue_size", &self.key_queue_size)
             .field("backoff_size", &self.backoff_size)
+            .field("urgent_in_a_row", &self.urgent_in_a_row)
             .field("enqueue_timeout", &self.enqueue_timeout)
             .field("max_attempts", &self.max_attempts)
             .field("base_backoff", &self.base_backoff)

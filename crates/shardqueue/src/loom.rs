@@ -38,6 +38,7 @@ fn shard(queue_max: usize) -> Arc<Shard> {
         key_max: KeyLimit::Fixed(queue_max),
         backoff_max: 1,
         concurrency: 1,
+        urgent_max: 1,
     };
     let hooks = Hooks {
         retry: Arc::new(|_: &FailedAttempt<'_>| None),

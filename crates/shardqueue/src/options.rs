@@ -3,12 +3,19 @@
 use drr::Cost;
 use tokio_util::sync::CancellationToken;
 
-/// How urgent a job is among those of its own key.
+/// How urgent a job is.
 ///
-/// Priority never lets a key go before another one, and never lets a job overtake one that has begun.
+/// Jobs of one key and priority run in the order in which they were accepted, and a job never overtakes one that
+/// has begun. `High`, `Normal` and `Low` order the jobs of one key, and do not let a key go before another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Before the others of its key.
+    /// Before the others of its key, and before the turns of all other keys of its shard.
+    ///
+    /// Keys with urgent jobs take turns among themselves. While other jobs wait, at most
+    /// [`urgent_in_a_row`](crate::Config::urgent_in_a_row) urgent jobs begin in a row. The key pays for its urgent jobs
+    /// with its turns for other jobs.
+    Urgent,
+    /// Before the others of its key that are not urgent.
     High,
     /// In order of submission.
     #[default]
@@ -18,9 +25,15 @@ pub enum Priority {
 }
 
 impl Priority {
+    /// Returns the queue of its lane that a job is in; `None` if it is in the express line.
     #[inline]
-    pub(crate) const fn index(self) -> usize {
-        self as usize
+    pub(crate) const fn queue(self) -> Option<usize> {
+        match self {
+            Self::Urgent => None,
+            Self::High => Some(0),
+            Self::Normal => Some(1),
+            Self::Low => Some(2),
+        }
     }
 }
 
@@ -52,7 +65,7 @@ impl JobOptions {
         }
     }
 
-    /// Sets how urgent the job is among those of its key.
+    /// Sets how urgent the job is.
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self

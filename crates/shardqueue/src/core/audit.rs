@@ -61,23 +61,31 @@ impl<J, T: Clone, B> Core<J, T, B> {
         aside: Vec<u32>,
     ) {
         let timed = self.timers.values().map(|&slot| self.nodes[slot].lane);
-        let parked: Vec<u32> = timed.chain(aside).collect();
+        let mut parked: Vec<u32> = timed.chain(aside).collect();
+        let numbers = self.lanes.iter().map(|(number, _, _)| number);
+        parked.extend(numbers.filter(|&number| self.express.is_listed(number)));
         let lanes: Vec<_> = self
             .lanes
             .iter()
             .map(|(number, _, lane)| {
                 assert!(lane.apart <= lane.len, "only queued jobs are set apart");
+                assert!(
+                    !lane.is_urgent || lane.has_active() || self.express.is_listed(number),
+                    "an urgent job waits for its key or for its turn, and for nothing else"
+                );
                 (number, lane.len, lane.has_work(), lane.is_awaited)
             })
             .collect();
         for (number, len, has_work, is_awaited) in lanes {
+            let urgent = self.express.len(&mut self.nodes, number);
+            assert_eq!(urgent > 0, self.lanes[number].is_urgent);
             assert_eq!(len, lens.get(&number).copied().unwrap_or(0));
             assert_eq!(is_awaited, awaited.contains_key(&number));
             let is_parked = self.lanes.state(number) == State::Parked;
             assert_eq!(
                 is_parked,
                 parked.contains(&number),
-                "parked while it has a timer or is set aside"
+                "parked while it has a timer, is set aside or in the express line"
             );
             let is_idle = self.lanes.state(number) == State::Idle;
             assert_eq!(

@@ -3,12 +3,11 @@
 use super::list::{List, NIL};
 use super::node::Node;
 use super::slab::Slab;
-use crate::options::Priority;
 
 #[derive(Debug)]
 pub(crate) struct Lane {
     queues: [List; 3],
-    /// Jobs queued, in all queues.
+    /// Jobs queued, in all queues and in the express line.
     pub(crate) len: u32,
     /// How many of them use the room for backing off: see the [module documentation](super).
     pub(crate) apart: u32,
@@ -17,6 +16,8 @@ pub(crate) struct Lane {
     pub(crate) active: u32,
     /// Whether submissions for this key wait for room.
     pub(crate) is_awaited: bool,
+    /// Whether urgent jobs of this key are queued, in the [express line](super::express).
+    pub(crate) is_urgent: bool,
 }
 
 const _: () = assert!(
@@ -32,6 +33,7 @@ impl Lane {
             apart: 0,
             active: NIL,
             is_awaited: false,
+            is_urgent: false,
         }
     }
 
@@ -52,17 +54,12 @@ impl Lane {
     }
 
     #[inline]
-    pub(crate) fn push<J, T>(
-        &mut self,
-        nodes: &mut Slab<Node<J, T>>,
-        slot: u32,
-        priority: Priority,
-    ) {
-        self.queues[priority.index()].push_back(nodes, slot);
+    pub(crate) fn push<J, T>(&mut self, nodes: &mut Slab<Node<J, T>>, slot: u32, queue: usize) {
+        self.queues[queue].push_back(nodes, slot);
         self.len += 1;
     }
 
-    /// Takes the job that is next out of the queue.
+    /// Takes the job that is next out of the queues.
     #[inline]
     pub(crate) fn pop<J, T>(&mut self, nodes: &mut Slab<Node<J, T>>) -> Option<u32> {
         let queue = self.queues.iter_mut().find(|queue| !queue.is_empty())?;
@@ -70,13 +67,8 @@ impl Lane {
         queue.pop_front(nodes)
     }
 
-    pub(crate) fn unlink<J, T>(
-        &mut self,
-        nodes: &mut Slab<Node<J, T>>,
-        slot: u32,
-        priority: Priority,
-    ) {
-        self.queues[priority.index()].remove(nodes, slot);
+    pub(crate) fn unlink<J, T>(&mut self, nodes: &mut Slab<Node<J, T>>, slot: u32, queue: usize) {
+        self.queues[queue].remove(nodes, slot);
         self.len -= 1;
     }
 
@@ -88,18 +80,11 @@ impl Lane {
         surplus
     }
 
-    /// Returns how many jobs of the key run before a queued one, if none comes that is more urgent.
-    pub(crate) fn position<J, T>(
-        &self,
-        nodes: &mut Slab<Node<J, T>>,
-        slot: u32,
-        priority: Priority,
-    ) -> usize {
-        let more_urgent: usize = self.queues[..priority.index()]
+    /// Returns how many jobs are queued in the queues before one of them.
+    pub(crate) fn len_before<J, T>(&self, nodes: &mut Slab<Node<J, T>>, queue: usize) -> usize {
+        self.queues[..queue]
             .iter()
             .map(|queue| queue.len(nodes))
-            .sum();
-        let queue = &self.queues[priority.index()];
-        usize::from(self.has_active()) + more_urgent + queue.ahead_of(nodes, slot)
+            .sum()
     }
 }

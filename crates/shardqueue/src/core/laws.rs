@@ -22,6 +22,7 @@ impl Dispatcher {
             key_max: KeyLimit::Fixed(usize::MAX),
             backoff_max: usize::MAX,
             concurrency: 1,
+            urgent_max: 1,
         };
         let quantum = Quantum::new(quantum).unwrap();
         Self {

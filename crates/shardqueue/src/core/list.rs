@@ -101,21 +101,21 @@ impl List {
     {
         match self.tail {
             NIL => 0,
-            tail => 1 + self.ahead_of(table, tail),
+            tail => 1 + ahead_of(table, tail),
         }
     }
+}
 
-    /// Returns how many slots come before this one, which must be in this list.
-    pub(crate) fn ahead_of<T>(&self, table: &mut T, slot: u32) -> usize
-    where
-        T: IndexMut<u32, Output: Linked>,
-    {
-        let mut ahead = 0;
-        let mut at = table[slot].links().prev;
-        while at != NIL {
-            ahead += 1;
-            at = table[at].links().prev;
-        }
-        ahead
+/// Returns how many slots come before this one in its list.
+pub(crate) fn ahead_of<T>(table: &mut T, slot: u32) -> usize
+where
+    T: IndexMut<u32, Output: Linked>,
+{
+    let mut ahead = 0;
+    let mut at = table[slot].links().prev;
+    while at != NIL {
+        ahead += 1;
+        at = table[at].links().prev;
     }
+    ahead
 }

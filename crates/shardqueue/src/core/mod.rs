@@ -21,7 +21,8 @@
 //! # What always holds
 //! 1. A key has at most one job that runs or backs off, its lane's `active`; no other job of the key begins.
 //! 2. A lane has work in the ring exactly if it has an active job or queued ones, and is parked exactly while
-//!    its active job has a timer or has been set aside: it runs, waits for something, and other keys may run meanwhile.
+//!    its active job has a timer or has been set aside: it runs, waits for something, and other keys may run meanwhile;
+//!    or while the lane is in the [express line](express), because its next job is urgent.
 //! 3. `queued − apart + max(0, backing_off + apart − backoff_max) ≤ queue_max + concurrency`. Jobs that back off have room of their
 //!    own, and so has a part of the jobs queued behind them (`apart`), so that failing keys do not shut out healthy ones;
 //!    beyond `backoff_max` they use up the queue's, so that memory is bounded. The excess comes from running jobs:
@@ -45,6 +46,7 @@
 //! allocation once the tables have grown, except for the name of a key that is new.
 
 mod barriers;
+mod express;
 mod histogram;
 mod lane;
 mod lanes;
@@ -85,16 +87,20 @@ pub(crate) use vocabulary::{
 pub(crate) use waiting::{Admission, Patience};
 
 use barriers::Barriers;
+use express::Express;
 use lanes::Lanes;
 use line::Line;
 use node::{Node, Stage};
 use slab::Slab;
+
+use crate::options::Priority;
 
 /// The jobs of a shard, and all decisions about them.
 #[derive(Debug)]
 pub(crate) struct Core<J, T, B> {
     limits: Limits,
     lanes: Lanes,
+    express: Express,
     line: Line,
     nodes: Slab<Node<J, T>>,
     /// Jobs that back off, by the time at which they are due.
@@ -118,6 +124,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         Self {
             limits,
             lanes: lanes::new(quantum, hasher),
+            express: Express::default(),
             line: Line::new(),
             nodes: Slab::new(),
             timers: BTreeMap::new(),
@@ -140,11 +147,23 @@ impl<J, T: Clone, B> Core<J, T, B> {
         match node.stage {
             Stage::Waiting => None,
             Stage::Queued => Some(Status::Queued {
-                position: self.lanes[lane].position(&mut self.nodes, place.slot, priority),
+                position: self.position(place.slot, lane, priority),
             }),
             Stage::Running { .. } => Some(Status::Running { attempt }),
             Stage::BackingOff { until } => Some(Status::BackingOff { attempt, until }),
         }
+    }
+
+    /// Returns how many jobs of the key run before a queued one, if none comes that is more urgent.
+    fn position(&mut self, slot: u32, number: u32, priority: Priority) -> usize {
+        let lane = &self.lanes[number];
+        let more_urgent = match priority.queue() {
+            None => 0,
+            Some(queue) => {
+                self.express.len(&mut self.nodes, number) + lane.len_before(&mut self.nodes, queue)
+            }
+        };
+        usize::from(lane.has_active()) + more_urgent + list::ahead_of(&mut self.nodes, slot)
     }
 
     /// Sets a barrier behind all jobs of a key, or of the shard. Gives the bell back if there are none.
@@ -178,7 +197,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
     #[inline]
     pub(crate) fn needs_worker(&self) -> bool {
         self.running < self.limits.concurrency
-            && (self.is_stopping || self.lanes.engine().is_runnable())
+            && (self.is_stopping || self.lanes.engine().is_runnable() || !self.express.is_empty())
     }
 
     pub(crate) const fn is_stopping(&self) -> bool {

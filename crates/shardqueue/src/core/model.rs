@@ -20,12 +20,13 @@ use crate::options::Priority;
 
 fn limits() -> impl Strategy<Value = Limits> {
     let key_max = prop_oneof![Just(KeyLimit::Part), Just(KeyLimit::Fixed(4))];
-    (4usize..12, key_max, 1usize..6, 1usize..4).prop_map(
-        |(queue_max, key_max, backoff_max, concurrency)| Limits {
+    (4usize..12, key_max, 1usize..6, 1usize..4, 1usize..3).prop_map(
+        |(queue_max, key_max, backoff_max, concurrency, urgent_max)| Limits {
             queue_max,
             key_max,
             backoff_max,
             concurrency,
+            urgent_max,
         },
     )
 }
@@ -47,7 +48,7 @@ enum Verb {
 fn verbs() -> impl Strategy<Value = Vec<Verb>> {
     let key = prop_oneof![2 => Just(0u8), 3 => 1u8..4];
     let verb = prop_oneof![
-        8 => (key.clone(), 0u8..3, any::<bool>())
+        8 => (key.clone(), 0u8..4, any::<bool>())
             .prop_map(|(key, priority, waits)| Verb::Submit { key, priority, waits }),
         8 => Just(Verb::Next),
         5 => (any::<u8>(), 0u8..3).prop_map(|(pick, end)| Verb::Finish { pick, end }),
@@ -76,7 +77,7 @@ fn verbs() -> impl Strategy<Value = Vec<Verb>> {
 /// The model's record of a key.
 #[derive(Debug, Default)]
 struct Key {
-    queues: [VecDeque<u64>; 3],
+    queues: [VecDeque<u64>; 4],
     begun: Option<u64>,
     /// How many of the queued jobs use the room for backing off.
     apart: usize,
@@ -104,6 +105,9 @@ struct World {
     barriers: BTreeMap<u64, Vec<u64>>,
     stops: bool,
     ended: usize,
+    urgent: Vec<u64>,
+    /// How many urgent jobs have begun in a row while others waited.
+    urgent_row: usize,
 }
 
 impl World {
@@ -122,6 +126,8 @@ impl World {
             barriers: BTreeMap::new(),
             stops: false,
             ended: 0,
+            urgent: Vec::new(),
+            urgent_row: 0,
         }
     }
 
@@ -237,7 +243,13 @@ impl World {
     fn submit(&mut self, key: u8, priority: u8, waits: bool) {
         let job = self.submissions;
         self.submissions += 1;
-        let priorities = [Priority::High, Priority::Normal, Priority::Low];
+        self.urgent.extend((priority == 0).then_some(job));
+        let priorities = [
+            Priority::Urgent,
+            Priority::High,
+            Priority::Normal,
+            Priority::Low,
+        ];
         let spec = Spec {
             priority: priorities[usize::from(priority)],
             cost: Cost::new(1 + u64::from(priority)),
@@ -301,6 +313,7 @@ impl World {
                 return;
             }
         };
+        let others_wait = self.others_wait();
         let number: u8 = lease.key.trim_start_matches("key ").parse().unwrap();
         let key = self.keys.get_mut(&number).unwrap();
         let first = key.queues.iter().find_map(|queue| queue.front().copied());
@@ -322,7 +335,16 @@ impl World {
             }
         }
         key.begun = Some(lease.job);
+        let counts = self.urgent.contains(&lease.job) && others_wait;
+        self.urgent_row = if counts { self.urgent_row + 1 } else { 0 };
+        assert!(self.urgent_row <= self.limits.urgent_max, "others wait");
         self.running.push((lease.job, lease.place));
+    }
+
+    /// Returns whether a job that is not urgent could begin.
+    fn others_wait(&self) -> bool {
+        let waits = |key: &Key| key.begun.is_none() && key.queues[0].is_empty() && key.len() > 0;
+        self.keys.values().any(waits)
     }
 
     fn pick_running(&self, pick: u8) -> Option<usize> {

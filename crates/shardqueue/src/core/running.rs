@@ -8,6 +8,7 @@ use super::node::{JobSlot, Node, Stage};
 use super::time::Timestamp;
 use super::vocabulary::{Cancelled, End, Lease, Next, NoRetry, Notices};
 use super::{Core, lanes};
+use crate::options::Priority;
 
 impl<J, T: Clone, B> Core<J, T, B> {
     /// Returns the worker's next step. The job before must have been finished, set aside, or be backing off.
@@ -19,17 +20,14 @@ impl<J, T: Clone, B> Core<J, T, B> {
         if !self.timers.is_empty() {
             self.fire_timers(now);
         }
-        let Some(number) = self.lanes.next_lane() else {
+        let Some(number) = self.next_lane() else {
             return self.idle();
         };
-        let lane = &mut self.lanes[number];
-        let was_backing_off = lane.has_active();
+        let was_backing_off = self.lanes[number].has_active();
         if !was_backing_off {
-            let first = lane.pop(&mut self.nodes);
-            lane.active = first.expect("a lane in the ring has work");
-            self.apart -= lane.trim_apart() as usize;
+            self.pop(number);
         }
-        let slot = lane.active;
+        let slot = self.lanes[number].active;
         let key = Arc::clone(self.lanes.name(number));
         let node = &mut self.nodes[slot];
         let gives_up = self.is_stopping && was_backing_off;
@@ -68,6 +66,55 @@ impl<J, T: Clone, B> Core<J, T, B> {
         Next::Run(lease)
     }
 
+    /// Returns the lane that is served next: of the express line, or of the ring.
+    #[inline]
+    fn next_lane(&mut self) -> Option<u32> {
+        if !self.express.is_empty() {
+            let others_wait = self.lanes.engine().is_runnable();
+            let max = self.limits.urgent_max;
+            if let Some(number) = self.express.next_lane(others_wait, max) {
+                self.lanes.unpark(number); // as any lane while its job runs
+                return Some(number);
+            }
+        }
+        let number = self.lanes.next_lane()?;
+        self.express.interrupt();
+        Some(number)
+    }
+
+    /// Makes the first job of a lane its active one.
+    #[inline]
+    fn pop(&mut self, number: u32) {
+        let lane = &mut self.lanes[number];
+        let first = if lane.is_urgent {
+            let (slot, is_last) = self
+                .express
+                .pop(&mut self.nodes, number)
+                .expect("an urgent lane has an urgent job");
+            lane.is_urgent = !is_last;
+            lane.len -= 1;
+            slot
+        } else {
+            let slot = lane.pop(&mut self.nodes);
+            slot.expect("a lane in the ring has work")
+        };
+        lane.active = first;
+        self.apart -= lane.trim_apart() as usize;
+    }
+
+    /// Puts a lane whose next job is urgent into the express line.
+    fn list(&mut self, number: u32) {
+        self.lanes.park(number);
+        self.express.list(number);
+    }
+
+    /// Takes a lane out of the express line, if it is in it.
+    fn unlist(&mut self, number: u32) {
+        if self.express.unlist(number) {
+            self.lanes.unpark(number);
+        }
+    }
+
     fn idle(&mut self) -> Next<J, T> {
         if self.is_stopping && self.live() == 0 {
             return Next::Ended;
@@ -83,7 +130,11 @@ impl<J, T: Clone, B> Core<J, T, B> {
                 return;
             }
             let slot = entry.remove();
-            self.lanes.unpark(self.nodes[slot].lane);
+            let (lane, priority) = (self.nodes[slot].lane, self.nodes[slot].priority);
+            match priority.queue() {
+                None => self.express.list(lane), // it stays parked
+                Some(_) => self.lanes.unpark(lane),
+            }
         }
     }
 
@@ -176,18 +227,49 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let (lane, priority, serial) = (node.lane, node.priority, node.serial);
         match node.stage {
             Stage::Queued => {
-                let lane = &mut self.lanes[lane];
-                lane.unlink(&mut self.nodes, slot, priority);
-                self.apart -= lane.trim_apart() as usize;
+                self.unlink(lane, slot, priority);
+                self.apart -= self.lanes[lane].trim_apart() as usize;
                 self.queued -= 1;
             }
             Stage::BackingOff { until } => {
                 self.backing_off -= 1;
                 if self.timers.remove(&(until, serial)).is_some() {
                     self.lanes.unpark(lane);
+                } else {
+                    self.unlist(lane);
                 }
             }
             Stage::Waiting | Stage::Running { .. } => {}
+        }
+    }
+
+    /// Puts a job that is accepted behind the others of its lane and priority.
+    #[inline]
+    pub(super) fn push(&mut self, number: u32, slot: u32, priority: Priority) {
+        let lane = &mut self.lanes[number];
+        if let Some(queue) = priority.queue() {
+            lane.push(&mut self.nodes, slot, queue);
+            return;
+        }
+        lane.len += 1;
+        self.express.push(&mut self.nodes, number, slot);
+        let is_first = !std::mem::replace(&mut lane.is_urgent, true);
+        if is_first && !lane.has_active() {
+            self.list(number);
+        }
+    }
+
+    /// Takes a queued job out of its lane.
+    fn unlink(&mut self, number: u32, slot: u32, priority: Priority) {
+        let lane = &mut self.lanes[number];
+        if let Some(queue) = priority.queue() {
+            lane.unlink(&mut self.nodes, slot, queue);
+            return;
+        }
+        lane.len -= 1;
+        lane.is_urgent = !self.express.remove(&mut self.nodes, number, slot);
+        if !lane.is_urgent && !lane.has_active() {
+            self.unlist(number);
         }
     }
 
@@ -204,7 +286,11 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let lane = &mut self.lanes[node.lane];
         if lane.active == slot {
             lane.active = NIL;
+            if lane.is_urgent {
+                self.list(node.lane);
+            }
         }
+        let lane = &self.lanes[node.lane];
         if !lane.has_work() {
             self.lanes.sleep(node.lane);
             lanes::release(&mut self.lanes, node.lane);

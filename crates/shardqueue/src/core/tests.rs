@@ -24,6 +24,7 @@ fn core(queue_max: usize, key_max: usize, backoff_max: usize) -> Plain {
         key_max: KeyLimit::Fixed(key_max),
         backoff_max,
         concurrency: 1,
+        urgent_max: 2,
     })
 }
 
@@ -34,6 +35,7 @@ fn shared(queue_max: usize, backoff_max: usize) -> Plain {
         key_max: KeyLimit::Part,
         backoff_max,
         concurrency: 1,
+        urgent_max: 2,
     })
 }
 
@@ -83,6 +85,78 @@ fn run_all(core: &mut Plain, now: u64) -> Vec<String> {
         order.push(key);
     }
     order
+}
+
+fn submit_urgent(core: &mut Plain, key: &str, job: u64) -> JobSlot {
+    let spec = Spec {
+        priority: Priority::Urgent,
+        ..SPEC
+    };
+    match core.admit(key, spec, (job, job), Patience::Waits) {
+        Admission::Accepted(place) => place,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn urgent_jobs_of_any_key_go_first_and_leave_every_third_turn_to_the_ring() {
+    let mut core = core(100, 100, 10);
+    for job in 0..3 {
+        submit(&mut core, "a", job);
+        submit(&mut core, "b", job);
+        submit(&mut core, "u", job); // behind the urgent ones of its key
+    }
+    for job in 0..4 {
+        submit_urgent(&mut core, "u", job);
+    }
+    for job in 0..2 {
+        submit_urgent(&mut core, "v", job);
+    }
+    core.audit();
+    let order = run_all(&mut core, 0);
+    let turns = ["u", "v", "a", "u", "v", "b", "u", "u"];
+    assert_eq!(order[..8], turns, "two urgent ones, then one of the ring");
+    assert_eq!(order.len(), 15);
+    // Their key has had four turns before the others had two, and pays for them now.
+    assert_eq!(order[8..], ["a", "b", "a", "b", "u", "u", "u"]);
+}
+
+#[test]
+fn urgent_jobs_in_a_row_are_not_counted_while_no_other_job_waits() {
+    let mut core = core(100, 100, 10);
+    for job in 0..6 {
+        submit_urgent(&mut core, "u", job);
+    }
+    let first: Vec<u64> = (0..3)
+        .map(|_| {
+            let (_, job, place) = begin(&mut core, 0).unwrap();
+            core.finish(place, End::Ran, &mut Notices::default());
+            job
+        })
+        .collect();
+    assert_eq!(first, [0, 1, 2]);
+    submit(&mut core, "late", 9);
+    assert_eq!(run_all(&mut core, 0), ["u", "u", "late", "u"]);
+}
+
+#[test]
+fn an_urgent_job_waits_for_its_key_and_a_retry_of_it_is_urgent_again() {
+    let mut core = core(100, 100, 10);
+    submit_urgent(&mut core, "u", 0);
+    let (_, job, place) = begin(&mut core, 0).unwrap();
+    submit_urgent(&mut core, "u", 1);
+    back_off(&mut core, (place, job), 10);
+    submit(&mut core, "a", 0);
+    submit(&mut core, "b", 0);
+    core.audit();
+    let (key, _, place) = begin(&mut core, 0).unwrap();
+    assert_eq!(key, "a", "the urgent key backs off");
+    core.finish(place, End::Ran, &mut Notices::default());
+    let (key, job, place) = begin(&mut core, 10).unwrap();
+    assert_eq!((key.as_str(), job), ("u", 0), "it is due, before b");
+    core.finish(place, End::Ran, &mut Notices::default());
+    core.audit();
+    assert_eq!(run_all(&mut core, 10), ["u", "b"]);
 }
 
 #[test]

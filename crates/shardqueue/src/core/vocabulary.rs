@@ -20,6 +20,8 @@ pub(crate) struct Limits {
     pub(crate) backoff_max: usize,
     /// Jobs that run at once, each of another key.
     pub(crate) concurrency: usize,
+    /// Urgent jobs that begin in a row while others wait.
+    pub(crate) urgent_max: usize,
 }
 
 /// How many jobs of one key may be queued.

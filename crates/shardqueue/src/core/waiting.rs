@@ -156,7 +156,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let lane = &mut self.lanes[number];
         let had_work = lane.has_work();
         let backs_off = lane.has_active() && self.nodes[lane.active].stage.backs_off();
-        lane.push(&mut self.nodes, slot, priority);
+        self.push(number, slot, priority);
         if !had_work {
             self.lanes.set_busy(number);
             self.lanes.wake(number);

@@ -141,7 +141,7 @@ async fn a_worker_does_a_thousand_jobs_a_second_and_submitting_takes_microsecond
 }
 
 #[tokio::test(start_paused = true)]
-async fn urgent_jobs_go_first_within_their_key_only() {
+async fn high_jobs_go_first_within_their_key_only() {
     let executor = one_shard(plain());
     let (gate, _held) = occupy(&executor, "key").await;
     let journal = Journal::new();
@@ -166,9 +166,38 @@ async fn urgent_jobs_go_first_within_their_key_only() {
     let order = journal.take();
     assert_eq!(
         order[0], 9,
-        "another key is not kept waiting by this one's urgent jobs"
+        "another key is not kept waiting by this one's priorities"
     );
     assert_eq!(order[1..], [2, 3, 1, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_urgent_job_does_not_wait_for_the_turns_of_other_keys_and_others_wait_for_four_of_them()
+{
+    let executor = one_shard(plain());
+    let (gate, _held) = occupy(&executor, "first").await;
+    let journal = Journal::new();
+    for key in 0..20 {
+        let job = journal.noting("ordinary");
+        executor.submit(format!("key {key}"), job).await.unwrap();
+    }
+    let urgent = JobOptions::new().priority(Priority::Urgent);
+    for key in 0..10 {
+        let job = journal.noting("urgent");
+        let key = format!("urgent key {key}");
+        executor
+            .submit_with(key, job, urgent.clone())
+            .await
+            .unwrap();
+    }
+    gate.open(1);
+    executor.stop().await;
+    let order = journal.take();
+    let urgent: Vec<usize> = (0..order.len())
+        .filter(|&at| order[at] == "urgent")
+        .collect();
+    assert_eq!(urgent, [0, 1, 2, 3, 5, 6, 7, 8, 10, 11]);
+    assert_eq!(order.len(), 30);
 }
 
 #[tokio::test(start_paused = true)]
