@@ -187,6 +187,9 @@ impl fmt::Display for LogFormat {
 ///
 /// The directives are those of [`Targets`], except for a target alone, which would enable all its levels. The filter
 /// rejects it: `inof` is more often a misspelt level than a target.
+///
+/// At `info` the database logs each table that it opens. Its lines are left out there unless the filter names
+/// `lsm_tree`; warnings are not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogFilter {
     text: String,
@@ -207,11 +210,16 @@ impl LogFilter {
     }
 }
 
+/// The target of the database's own lines.
+const DATABASE: &str = "lsm_tree";
+
 impl Default for LogFilter {
     fn default() -> Self {
         Self {
             text: "info".to_owned(),
-            targets: Targets::new().with_default(LevelFilter::INFO),
+            targets: Targets::new()
+                .with_default(LevelFilter::INFO)
+                .with_target(DATABASE, LevelFilter::WARN),
         }
     }
 }
@@ -237,7 +245,13 @@ impl FromStr for LogFilter {
             return Err(refused());
         }
         let directives: Vec<&str> = text.split(',').map(str::trim).collect();
-        let targets = directives.join(",").parse().map_err(|_| refused())?;
+        let mut targets: Targets = directives.join(",").parse().map_err(|_| refused())?;
+        let names_database = |directive: &&str| directive.starts_with(DATABASE);
+        if targets.default_level() == Some(LevelFilter::INFO)
+            && !directives.iter().any(names_database)
+        {
+            targets = targets.with_target(DATABASE, LevelFilter::WARN);
+        }
         Ok(Self {
             text: text.to_owned(),
             targets,
@@ -271,6 +285,22 @@ mod tests {
         assert!(filter.targets().would_enable("h2", &Level::WARN));
         assert!(!filter.targets().would_enable("h2", &Level::INFO));
         assert_eq!("info".parse(), Ok(LogFilter::default()));
+    }
+
+    #[test]
+    fn the_databases_own_lines_are_logged_at_debug_or_by_name() {
+        let shows = |text: &str, level| {
+            let filter: LogFilter = text.parse().unwrap();
+            filter.targets().would_enable("lsm_tree::tree", &level)
+        };
+        for text in ["info", "INFO", "info,fila_server=debug"] {
+            assert!(!shows(text, Level::INFO), "{text}");
+            assert!(shows(text, Level::WARN), "{text}");
+        }
+        for text in ["debug", "info,lsm_tree=info", "info, lsm_tree::tree=info"] {
+            assert!(shows(text, Level::INFO), "{text}");
+        }
+        assert!(!shows("error", Level::WARN));
     }
 
     #[test]
