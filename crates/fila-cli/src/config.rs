@@ -121,8 +121,11 @@ pub(crate) fn run(general: &General, arguments: ConfigArguments) -> Result<(), F
 /// Prints the bare value, for scripts, or the whole entry as JSON.
 fn print(output: Output, entry: &ConfigEntry) -> Result<(), Failure> {
     match output.format {
-        Format::Json => output::write(&output::json_line(entry)?),
-        Format::Human => output::write(format!("{}\n", entry.value).as_bytes()),
+        Format::Json => output::write(output::json_line(entry)?.as_bytes()),
+        Format::Human => {
+            let line = format!("{}\n", entry.value);
+            output::write(&output::value(line.as_bytes()))
+        }
     }
 }
 

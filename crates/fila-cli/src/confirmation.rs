@@ -1,10 +1,11 @@
 //! Questions before the loss of data.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 
 use anyhow::Context;
 
 use crate::failure::Failure;
+use crate::output;
 
 /// Asks the user at the terminal. Without a terminal it asks nothing and fails, so that a script never hangs.
 pub(crate) fn confirm(question: &str, is_agreed: bool) -> Result<(), Failure> {
@@ -15,8 +16,7 @@ pub(crate) fn confirm(question: &str, is_agreed: bool) -> Result<(), Failure> {
         let text = "this cannot be undone, and there is no terminal to ask on; confirm with --yes";
         return Err(Failure::Usage(text.to_owned()));
     }
-    eprint!("{question} [y/N] ");
-    io::stderr().flush().context("cannot ask")?;
+    output::say(&format!("{question} [y/N] "));
     let mut answer = String::new();
     io::stdin()
         .lock()

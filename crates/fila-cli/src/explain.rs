@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
-use anstyle::Style;
 use clap::Args;
 use fila_cli::message_json::millis;
 use fila_sdk::{EstimateBasis, Explanation, Waiting};
@@ -11,7 +10,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::general::General;
-use crate::output::{count, duration, printable};
+use crate::output::{bold, count, duration, printable};
 use crate::units::percent;
 
 #[derive(Debug, Args)]
@@ -64,10 +63,9 @@ pub(crate) fn run(general: &General, arguments: &ExplainArguments) -> Result<(),
 
 /// Returns the text for people: the reason why the key waits, and below it its share and its prospects.
 fn text(queue: &str, key: &str, explanation: &Explanation) -> String {
-    let bold = Style::new().bold();
     let (queue, key) = (printable(queue), printable(key));
     let why = why(&queue, &key, explanation);
-    let mut text = format!("{bold}key `{key}` of queue `{queue}` {why}{bold:#}\n");
+    let mut text = bold(&format!("key `{key}` of queue `{queue}` {why}")) + "\n";
     for (name, what) in facts(explanation) {
         // Writing to a string does not fail.
         let _ = write!(text, "\n{name:<10}  {what}");

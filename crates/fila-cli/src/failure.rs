@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use fila_sdk::{Error, ErrorCode};
 use fila_server::config::ConfigError;
 
+use crate::output::{self, printable};
+
 /// The exit code that shells give a process after SIGINT: 128 plus the signal's number.
 pub(crate) const ENDED_BY_SIGNAL: u8 = 130;
 
@@ -33,16 +35,12 @@ impl Failure {
     /// Prints the failure to the standard error, one line for each problem.
     pub(crate) fn print(&self) {
         match self {
-            Self::Config(error) => {
-                for problem in error.problems() {
-                    eprintln!("error: {problem}");
-                }
-            }
-            Self::Usage(text) | Self::NotFound(text) => eprintln!("error: {text}"),
-            Self::Client(error) => eprintln!("error: {}", explain(error)),
+            Self::Config(error) => error.problems().iter().for_each(output::error),
+            Self::Usage(text) | Self::NotFound(text) => output::error(printable(text)),
+            Self::Client(error) => output::error(explain(error)),
             Self::OutputClosed | Self::Reported | Self::Interrupted => {}
             // With its causes, on one line.
-            Self::Other(error) => eprintln!("error: {error:#}"),
+            Self::Other(error) => output::error(format!("{error:#}")),
         }
     }
 

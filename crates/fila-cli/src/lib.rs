@@ -7,4 +7,4 @@ pub mod lines;
 pub mod message_json;
 mod printable;
 
-pub use printable::printable;
+pub use printable::{printable, printable_json, printable_lines};

@@ -2,6 +2,7 @@
 //!
 //! Every command is a module with its `Arguments` and its `run`. All but `server` and `hook` are clients: they reach
 //! the server through `fila-sdk` only ([`general`]), print through [`output`], and end with the codes of [`failure`].
+#![deny(clippy::print_stdout, clippy::print_stderr)] // `output` makes text safe for terminals
 
 mod bars;
 mod bench;
@@ -110,8 +111,10 @@ fn main() -> ExitCode {
         // Clap would count a variable as an argument, and report a missing command.
         return usage(&mut command);
     }
-    let matches = command.get_matches();
-    let arguments = FilaArguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let matches = command.try_get_matches();
+    let matches = matches.unwrap_or_else(|error| refuse(&error));
+    let arguments = FilaArguments::from_arg_matches(&matches);
+    let arguments = arguments.unwrap_or_else(|error| refuse(&error));
     let general = arguments.general;
     general.choose_colors();
     let ended = match arguments.command {
@@ -139,6 +142,20 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Prints what clap says about the arguments, the help that was asked for included, and ends.
+fn refuse(error: &clap::Error) -> ! {
+    let is_quoted = std::env::args_os().any(|argument| {
+        let argument = argument.to_string_lossy();
+        output::printable(&argument) != argument
+    });
+    if is_quoted && error.use_stderr() {
+        // Without colours: the error quotes an argument that a terminal would obey.
+        output::say(&error.render().to_string());
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
 }
 
 /// Prints the help, for a user who gave no command.

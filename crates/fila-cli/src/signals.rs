@@ -1,31 +1,46 @@
-//! Signals that end a server: the first shuts it down, the second ends it at once.
+//! Signals that end a command: the first lets it end in order, the second ends it at once.
 
 use std::process;
 
 use fila_server::telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing::{error, info};
 
 /// The exit code that shells give a process after SIGINT: 128 plus the signal's number.
 const ENDED_BY_SIGNAL: i32 = 130;
 
-/// Listens for SIGINT and SIGTERM from now on, and returns a future that completes with the first of them. From then
-/// on, the next signal ends the process at once.
+/// Listens for SIGINT and SIGTERM from now on, and returns a future that completes with the first of them. The second
+/// ends the process at once, and so does the first after the future was dropped.
 pub(crate) fn shutdown() -> impl Future<Output = ()> {
+    shutdown_after(|| {})
+}
+
+/// As [`shutdown`], with an action just before the process ends at once.
+///
+/// The signals have a task of their own: the second one must end a command that is not ready for the first.
+pub(crate) fn shutdown_after(last_act: impl FnOnce() + Send + 'static) -> impl Future<Output = ()> {
     let signals = (on(SignalKind::interrupt()), on(SignalKind::terminate()));
-    async move {
+    let (to_command, first) = oneshot::channel();
+    tokio::spawn(async move {
         let (Some(mut interrupt), Some(mut terminate)) = signals else {
             // Signals keep their default effect, which is as safe as a crash.
-            return std::future::pending().await;
+            return;
         };
         either(&mut interrupt, &mut terminate).await;
-        info!("shutting down; a second signal ends the process at once");
-        tokio::spawn(async move {
+        if to_command.send(()).is_ok() {
+            info!("shutting down; a second signal ends the process at once");
             either(&mut interrupt, &mut terminate).await;
-            error!("second signal, ending at once");
-            telemetry::flush_log();
-            process::exit(ENDED_BY_SIGNAL);
-        });
+        }
+        error!("ended at once by a signal");
+        last_act();
+        telemetry::flush_log();
+        process::exit(ENDED_BY_SIGNAL);
+    });
+    async {
+        if first.await.is_err() {
+            std::future::pending().await
+        }
     }
 }
 

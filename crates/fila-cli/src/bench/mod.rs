@@ -3,6 +3,7 @@
 mod phases;
 
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -78,9 +79,11 @@ pub(crate) fn run(general: &General, arguments: &BenchArguments) -> Result<(), F
         let name = name();
         let durability = admin.server().await?.durability;
         admin.create_queue(&name, QueueSettings::new()).await?;
+        // Held until the queue is deleted: the first signal must not leave it behind.
+        let mut stop = pin!(signals::shutdown());
         let measured = tokio::select! {
             measured = measure(session, &name, arguments) => measured,
-            () = signals::shutdown() => Err(Failure::Interrupted),
+            () = &mut stop => Err(Failure::Interrupted),
         };
         // The queue is deleted even if a phase has failed.
         let deleted = admin.delete_queue(&name).await;

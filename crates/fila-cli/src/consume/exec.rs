@@ -2,17 +2,19 @@
 
 use std::ffi::OsString;
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use fila_cli::message_json::millis;
 use fila_sdk::{Delivery, Error, Received};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
-use super::feed::{Feed, Work};
+use super::feed::{Ending, Feed, Work};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output, count};
 
@@ -25,6 +27,26 @@ pub(super) struct Exec {
     pub(super) command: String,
     pub(super) concurrency: usize,
     pub(super) retry_delay: Option<Duration>,
+    pub(super) commands: RunningCommands,
+}
+
+/// The process groups of the commands that run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RunningCommands(Arc<Mutex<Vec<Pid>>>);
+
+impl RunningCommands {
+    /// Tells all commands to end, with the processes that they have started.
+    pub(super) fn terminate(&self) {
+        for group in self.lock().iter() {
+            // It may have ended by itself.
+            let _ = kill_process_group(*group, Signal::TERM);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Pid>> {
+        // A list is consistent at any time.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The counts of a run.
@@ -54,11 +76,10 @@ impl Exec {
         let mut failed = None;
         let mut is_open = true;
         while is_open || !running.is_empty() {
-            let has_room = running.len() < self.concurrency;
-            let work = if running.is_empty() {
-                Work::None
-            } else {
-                Work::UnderWay
+            let work = match running.len() {
+                0 => Work::None,
+                some if some < self.concurrency => Work::UnderWay,
+                _ => Work::Full,
             };
             tokio::select! {
                 biased;
@@ -72,9 +93,14 @@ impl Exec {
                         }
                     }
                 }
-                next = feed.next(work), if is_open && has_room => match next {
+                next = feed.next(work), if is_open => match next {
                     Ok(Some(delivery)) => self.begin(&mut running, delivery),
-                    Ok(None) => is_open = false,
+                    Ok(None) => {
+                        is_open = false;
+                        if feed.ending() == Ending::Interrupted {
+                            say_waiting(running.len());
+                        }
+                    }
                     Err(failure) => {
                         failed = Some(failure);
                         is_open = false;
@@ -90,7 +116,10 @@ impl Exec {
 
     fn begin(&self, running: &mut JoinSet<Result<Ended, Failure>>, delivery: Delivery) {
         let child = self.spawn(&delivery);
+        let group = child.as_ref().ok().and_then(process_group);
+        self.commands.lock().extend(group);
         let retry_delay = self.retry_delay;
+        let commands = self.commands.clone();
         running.spawn(async move {
             let child = match child.context("cannot start `sh`") {
                 Ok(child) => child,
@@ -102,6 +131,7 @@ impl Exec {
             };
             // While the command runs, the delivery lives and the client extends its lease.
             let reason = finish(child, &delivery).await;
+            commands.lock().retain(|it| Some(*it) != group);
             let stored = match (&reason, retry_delay) {
                 (None, _) => delivery.ack().await,
                 (Some(reason), Some(delay)) => delivery.nack_after(reason, delay).await,
@@ -139,7 +169,7 @@ impl ExecTally {
     fn into_result(self, output: Output) -> Result<(), Failure> {
         let all = self.acked + self.nacked + self.lost;
         match output.format {
-            Format::Json => output::write(&output::json_line(&self)?)?,
+            Format::Json => output::write(output::json_line(&self)?.as_bytes())?,
             Format::Human => {}
         }
         if self.nacked > 0 {
@@ -159,6 +189,21 @@ impl ExecTally {
         }
         Ok(())
     }
+}
+
+/// Explains why the first Ctrl-C has not ended the run yet.
+fn say_waiting(commands: usize) {
+    let commands = match commands {
+        0 => return,
+        1 => "1 running command".to_owned(),
+        more => format!("{} running commands", count(more as u64)),
+    };
+    output::note(format!("waiting for {commands}; a second Ctrl-C ends them"));
+}
+
+/// Returns the process group of a command, which has the number of its first process.
+fn process_group(command: &Child) -> Option<Pid> {
+    Pid::from_raw(command.id()?.try_into().ok()?)
 }
 
 /// Gives the payload to a command, waits for its end, and returns the reason if it has failed.

@@ -4,11 +4,17 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use fila_sdk::{Consumer, Delivery, Error};
+use fila_sdk::{Admin, Consumer, Delivery, Error};
 use futures_util::FutureExt;
+use tokio::time::{sleep, timeout};
 
 use crate::failure::Failure;
-use crate::signals;
+
+/// How often a run without end asks whether the server can still deliver, while no message comes.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long the server may take to answer.
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The reason why the deliveries end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,31 +32,49 @@ pub(super) enum Ending {
 pub(super) enum Work {
     None,
     UnderWay,
+    /// As many as may be: there is no room for a delivery.
+    Full,
+}
+
+/// How long a run waits for a message.
+#[derive(Clone, Debug)]
+pub(super) enum Patience {
+    /// It ends after this time.
+    Idle(Duration),
+    /// It waits until Ctrl-C, unless the server cannot deliver any more.
+    Endless(Admin),
 }
 
 pub(super) struct Feed {
-    consumer: Consumer,
+    /// None once the run takes no more messages.
+    consumer: Option<Consumer>,
     left: u64,
     has_any: bool,
-    idle: Option<Duration>,
+    patience: Patience,
     stop: Pin<Box<dyn Future<Output = ()>>>,
     ending: Option<Ending>,
 }
 
 impl Feed {
-    /// Also begins to listen for Ctrl-C.
-    pub(super) fn new(consumer: Consumer, limit: u64, idle: Option<Duration>) -> Self {
+    /// `stop` completes with Ctrl-C.
+    pub(super) fn new(
+        consumer: Consumer,
+        limit: u64,
+        patience: Patience,
+        stop: impl Future<Output = ()> + 'static,
+    ) -> Self {
         Self {
-            consumer,
+            consumer: Some(consumer),
             left: limit,
             has_any: false,
-            idle,
-            stop: Box::pin(signals::shutdown()),
+            patience,
+            stop: Box::pin(stop),
             ending: None,
         }
     }
 
-    /// Waits for the next delivery; none at the end. The idle time does not run while messages are in work.
+    /// Waits for the next delivery; none at the end. While all places are taken it waits for Ctrl-C only, and the idle
+    /// time does not run while messages are in work.
     ///
     /// # Cancel safety
     /// May be dropped at any time without losing a delivery. The idle time begins again.
@@ -58,24 +82,37 @@ impl Feed {
         if self.ending.is_none() && self.left == 0 {
             self.ending = Some(Ending::Limit);
         }
-        if self.ending.is_some() {
+        let Some(consumer) = self.consumer.as_mut().filter(|_| self.ending.is_none()) else {
             return Ok(None);
-        }
-        let idle = match work {
-            Work::None => self.idle,
-            Work::UnderWay => None,
         };
         let silence = async {
-            match idle {
-                Some(time) => tokio::time::sleep(time).await,
-                None => std::future::pending().await,
+            match (&self.patience, work) {
+                (Patience::Endless(admin), Work::None | Work::UnderWay) => {
+                    Err(store_failed(admin).await)
+                }
+                (Patience::Idle(time), Work::None) => {
+                    sleep(*time).await;
+                    Ok(())
+                }
+                (Patience::Idle(_), Work::UnderWay) | (_, Work::Full) => {
+                    std::future::pending().await
+                }
             }
         };
         tokio::select! {
             biased;
-            () = &mut self.stop => self.ending = Some(Ending::Interrupted),
-            next = self.consumer.next() => return self.take(next).map(Some),
-            () = silence => self.ending = Some(Ending::Idle),
+            () = &mut self.stop => {
+                self.ending = Some(Ending::Interrupted);
+                if work != Work::None {
+                    // Deliveries that wait go to other consumers now, not when the work is done.
+                    self.consumer = None;
+                }
+            }
+            next = consumer.next(), if work != Work::Full => return self.take(next).map(Some),
+            silent = silence => {
+                silent?;
+                self.ending = Some(Ending::Idle);
+            }
         }
         Ok(None)
     }
@@ -85,7 +122,8 @@ impl Feed {
         if self.left == 0 || self.ending.is_some() {
             return Ok(None);
         }
-        match self.consumer.next().now_or_never() {
+        let next = self.consumer.as_mut().map(Consumer::next);
+        match next.and_then(FutureExt::now_or_never) {
             Some(next) => self.take(next).map(Some),
             None => Ok(None),
         }
@@ -109,6 +147,31 @@ impl Feed {
 
     /// Releases waiting deliveries, and returns when the server has stored all results.
     pub(super) async fn stop(self) {
-        self.consumer.stop().await;
+        if let Some(consumer) = self.consumer {
+            consumer.stop().await;
+        }
+    }
+}
+
+/// Asks the server from time to time, and completes if its store has failed: then it delivers nothing until it is
+/// started again, and a silent queue may be full.
+async fn store_failed(admin: &Admin) -> Failure {
+    loop {
+        sleep(CHECK_EVERY).await;
+        if let Err(failure) = check_store(admin).await {
+            return failure;
+        }
+    }
+}
+
+/// Fails if the server's store has failed: then the queue is silent whatever it holds.
+pub(super) async fn check_store(admin: &Admin) -> Result<(), Failure> {
+    match timeout(ANSWER_MAX, admin.server()).await {
+        Ok(Ok(server)) if !server.writable => Err(Failure::Other(anyhow::anyhow!(
+            "the server delivers nothing, because its store takes no more writes; look at the server's log and restart \
+             it"
+        ))),
+        // A server that does not answer is the concern of the caller.
+        Ok(Ok(_) | Err(_)) | Err(_) => Ok(()),
     }
 }

@@ -11,13 +11,13 @@ use clap::Args;
 use fila_sdk::Error;
 use tokio::time::timeout;
 
-use self::exec::Exec;
-use self::feed::{Ending, Feed};
+use self::exec::{Exec, RunningCommands};
+use self::feed::{ANSWER_MAX, Ending, Feed, Patience, check_store};
 use self::print::{Keep, Print};
 use crate::failure::Failure;
 use crate::general::{General, Session};
 use crate::output::Format;
-use crate::{output, values};
+use crate::{output, signals, values};
 
 /// The default limit for messages that are held until the end and then released.
 const HELD_MAX: u64 = 1000;
@@ -27,9 +27,6 @@ const PREFETCH: u64 = 256;
 
 /// How long the server may take to store the last results.
 const STOP_MAX: Duration = Duration::from_secs(10);
-
-/// How long the server may take to answer the check at the end.
-const LOOK_BACK_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -45,8 +42,8 @@ With --exec, `sh -c COMMAND` runs for every message, with the payload as its sta
 FILA_MESSAGE_ID, FILA_KEY, FILA_ATTEMPT and FILA_HEADER_<NAME> in its environment. Exit code 0 acknowledges
 the message; any other code nacks it, with the last line of its standard error as the reason.
 
-The command ends when no message has come for a while (--idle), or with --follow at Ctrl-C: it then finishes
-the messages in work. A second Ctrl-C ends it at once.")]
+The command ends when no message has come for a while (--idle), or with --follow at Ctrl-C: it then waits for the
+running commands. A second Ctrl-C ends it at once, and the running commands with it (SIGTERM).")]
 pub(crate) struct ConsumeArguments {
     /// The queue
     queue: String,
@@ -104,7 +101,8 @@ pub(crate) fn run(general: &General, arguments: ConsumeArguments) -> Result<(), 
 fn show_warnings() {
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
-        .with_writer(std::io::stderr)
+        .with_writer(|| output::SaidLines)
+        .with_ansi(false)
         .with_target(false)
         .log_internal_errors(false)
         .init();
@@ -112,7 +110,8 @@ fn show_warnings() {
 
 impl ConsumeArguments {
     async fn consume(&self, session: &Session) -> (Result<(), Failure>, Ending) {
-        let mut feed = self.feed(session);
+        let commands = RunningCommands::default();
+        let mut feed = self.feed(session, commands.clone());
         let ended = match &self.exec {
             Some(command) => {
                 let exec = Exec {
@@ -120,6 +119,7 @@ impl ConsumeArguments {
                     command: command.clone(),
                     concurrency: self.concurrency.get(),
                     retry_delay: self.retry_delay,
+                    commands,
                 };
                 exec.run(&mut feed, session.output).await
             }
@@ -144,7 +144,7 @@ impl ConsumeArguments {
         (ended, ending)
     }
 
-    fn feed(&self, session: &Session) -> Feed {
+    fn feed(&self, session: &Session, commands: RunningCommands) -> Feed {
         let limit = match (self.limit, self.keep()) {
             (Some(limit), _) => limit.get(),
             (None, Keep::Nothing) if self.exec.is_none() => HELD_MAX,
@@ -159,25 +159,16 @@ impl ConsumeArguments {
         let prefetch = u32::try_from(prefetch.min(limit)).unwrap_or(u32::MAX);
         let queue = session.client.queue(&self.queue);
         let consumer = queue.consumer().prefetch(prefetch).subscribe();
-        let idle = (!self.follow).then_some(self.idle);
-        Feed::new(consumer, limit, idle)
+        let patience = match self.follow {
+            true => Patience::Endless(session.client.admin()),
+            false => Patience::Idle(self.idle),
+        };
+        let stop = signals::shutdown_after(move || commands.terminate());
+        Feed::new(consumer, limit, patience, stop)
     }
 
     fn keep(&self) -> Keep {
         if self.ack { Keep::Taken } else { Keep::Nothing }
-    }
-
-    /// Fails if the server's store has failed: then the queue is silent whatever it holds.
-    async fn check_store(&self, session: &Session) -> Result<(), Failure> {
-        let admin = session.client.admin();
-        match timeout(LOOK_BACK_MAX, admin.server()).await {
-            Ok(Ok(server)) if !server.writable => Err(Failure::Other(anyhow::anyhow!(
-                "the server delivers nothing, because its store takes no more writes; look at the server's log and restart \
-                 it"
-            ))),
-            // The server has answered about the queue, so this is about an older one.
-            Ok(Ok(_) | Err(_)) | Err(_) => Ok(()),
-        }
     }
 
     /// Checks whether a silent queue is empty.
@@ -192,16 +183,14 @@ impl ConsumeArguments {
         match ending {
             Ending::Idle => {
                 let admin = session.client.admin();
-                let queue = timeout(LOOK_BACK_MAX, admin.queue(&self.queue)).await;
+                let queue = timeout(ANSWER_MAX, admin.queue(&self.queue)).await;
                 let queue = queue.unwrap_or_else(|_| {
                     Err(Error::Unreachable {
                         address: session.client.address().to_owned(),
-                        cause: format!("no answer within {}", output::duration(LOOK_BACK_MAX)),
+                        cause: format!("no answer within {}", output::duration(ANSWER_MAX)),
                     })
                 })?;
-                if !has_any {
-                    self.check_store(session).await?;
-                }
+                check_store(&admin).await?;
                 if queue.paused {
                     let name = &self.queue;
                     output::note(format!(

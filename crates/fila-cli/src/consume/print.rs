@@ -1,6 +1,8 @@
 //! Printing messages.
 
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 
 use fila_cli::message_json::ReceivedJson;
 use fila_sdk::{Delivery, Error};
@@ -10,8 +12,12 @@ use super::feed::{Feed, Work};
 use crate::failure::Failure;
 use crate::output::{self, Format, count};
 
-/// How many messages are printed before the run acknowledges them together.
-const BATCH: usize = 256;
+/// The most messages that are printed before the run acknowledges them together. The first batch is one message, and
+/// each may be twice as large as the one before: so `| head -1` seldom costs more than the message that it shows.
+const BATCH_MAX: usize = 256;
+
+/// How many bytes are written by one call, at least.
+const BUFFER_BYTES: usize = 1 << 16;
 
 /// The fate of printed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +36,8 @@ pub(super) struct Print {
 }
 
 impl Print {
-    /// Prints every message. Acknowledges messages only after their text has left this process.
+    /// Prints every message. Acknowledges messages only after their text has left this process, and those that have left
+    /// it also if the output is closed behind them.
     pub(super) async fn run(&self, feed: &mut Feed) -> Result<(), Failure> {
         let mut held = Vec::new();
         let printed = self.print_all(feed, &mut held).await;
@@ -48,43 +55,103 @@ impl Print {
 
     async fn print_all(&self, feed: &mut Feed, held: &mut Vec<Delivery>) -> Result<u64, Failure> {
         let mut lost = 0;
+        let mut batch = 1;
         while let Some(first) = feed.next(Work::None).await? {
             let begin = held.len();
             held.push(first);
-            while held.len() - begin < BATCH
+            while held.len() - begin < batch
                 && let Some(next) = feed.next_at_once()?
             {
                 held.push(next);
             }
-            self.write(&held[begin..])?;
+            batch = (batch * 2).min(BATCH_MAX);
+            let (written, ended) = self.write(&held[begin..])?;
             match self.keep {
-                Keep::Taken => lost += acknowledge(held.drain(..)).await?,
+                Keep::Taken => lost += acknowledge(held.drain(..written)).await?,
                 Keep::Nothing => {}
             }
+            output::written(ended)?;
         }
         Ok(lost)
     }
 
-    fn write(&self, messages: &[Delivery]) -> Result<(), Failure> {
-        // The lock is not held across an await.
-        let mut output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    /// Writes messages, and returns how many of them are written completely.
+    fn write(&self, messages: &[Delivery]) -> Result<(usize, io::Result<()>), Failure> {
+        let mut output = CountedOutput::default();
+        let mut ends = Vec::with_capacity(messages.len());
         for message in messages {
-            let line = match self.format {
-                Format::Json => Some(output::json_line(&ReceivedJson::from(&**message))?),
-                Format::Human => None,
-            };
-            let written = self.write_one(&mut output, line.as_deref().unwrap_or(&message.payload));
-            output::written(written)?;
+            match self.format {
+                Format::Json => {
+                    output.add(output::json_line(&ReceivedJson::from(&**message))?.as_bytes());
+                }
+                Format::Human if self.is_raw => output.add(&message.payload),
+                Format::Human => {
+                    output.add(&output::value(&message.payload));
+                    output.add(b"\n");
+                }
+            }
+            ends.push(output.end());
         }
-        output::written(output.flush())
+        let ended = output.flush();
+        let written = ends.iter().take_while(|end| **end <= output.written);
+        Ok((written.count(), ended))
+    }
+}
+
+/// The standard output, with the number of bytes that have left this process.
+#[derive(Debug, Default)]
+struct CountedOutput {
+    buffer: Vec<u8>,
+    written: u64,
+    failed: Option<io::Error>,
+}
+
+impl CountedOutput {
+    fn add(&mut self, bytes: &[u8]) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.write_out();
+        }
     }
 
-    fn write_one(&self, output: &mut BufWriter<StdoutLock<'_>>, bytes: &[u8]) -> io::Result<()> {
-        output.write_all(bytes)?;
-        match self.format {
-            Format::Human if !self.is_raw => output.write_all(b"\n"),
-            Format::Human | Format::Json => Ok(()),
+    /// Returns the position behind the last byte that was added.
+    fn end(&self) -> u64 {
+        match self.failed {
+            Some(_) => u64::MAX,
+            None => self.written + self.buffer.len() as u64,
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write_out();
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn write_out(&mut self) {
+        // Not by `Stdout`, whose buffer hides how much has left it.
+        let output = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+        let written = output.and_then(|mut output| self.write_to(&mut output));
+        self.failed = self.failed.take().or(written.err());
+        self.buffer.clear();
+    }
+
+    fn write_to(&mut self, output: &mut impl Write) -> io::Result<()> {
+        let mut rest = &*self.buffer;
+        while !rest.is_empty() {
+            match output.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(length) => {
+                    self.written += length as u64;
+                    rest = &rest[length..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -101,4 +168,40 @@ async fn acknowledge(messages: impl Iterator<Item = Delivery>) -> Result<u64, Fa
         }
     }
     Ok(lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes this many bytes, and is closed then.
+    struct Short(usize);
+
+    impl Write for Short {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.0 == 0 {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            let taken = bytes.len().min(self.0).min(3);
+            self.0 -= taken;
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn bytes_count_as_written_once_the_output_has_taken_them() {
+        for taken in 0..=8 {
+            let mut output = CountedOutput::default();
+            output.add(b"one\n");
+            assert_eq!(output.end(), 4);
+            output.add(b"two\n");
+            let ended = output.write_to(&mut Short(taken));
+            assert_eq!(output.written, taken as u64);
+            assert_eq!(ended.is_ok(), taken == 8);
+        }
+    }
 }

@@ -283,10 +283,10 @@ fn count_sent(tally: &mut Tally, sent: Result<Sent, Error>) -> Result<(), Failur
 fn print(output: Output, sent: &Sent) -> Result<(), Failure> {
     let id = sent.id.as_str();
     match output.format {
-        Format::Json => output::write(&output::json_line(&SentJson {
-            id,
-            deduplicated: sent.deduplicated,
-        })?),
+        Format::Json => {
+            let deduplicated = sent.deduplicated;
+            output::write(output::json_line(&SentJson { id, deduplicated })?.as_bytes())
+        }
         Format::Human => output::write(format!("{id}\n").as_bytes()),
     }
 }

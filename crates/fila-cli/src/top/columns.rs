@@ -85,7 +85,7 @@ pub(crate) fn server(address: &str, sample: &Sample) -> String {
     if !server.writable {
         text.push_str(" · THE STORE ACCEPTS NO WRITES");
     }
-    text
+    printable(&text)
 }
 
 /// Returns the title of the table of keys: their queue, and the number of keys that are not shown.
@@ -97,7 +97,7 @@ pub(crate) fn keys_title(sample: &Sample) -> String {
     let all = sample
         .queue(&keys.queue)
         .map_or(shown, |queue| queue.stats.active_keys);
-    let queue = &keys.queue;
+    let queue = printable(&keys.queue);
     if all > shown {
         let (shown, all) = (units::count(shown), units::count(all));
         format!("keys of {queue}: the first {shown} of {all}")

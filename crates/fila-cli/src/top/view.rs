@@ -12,6 +12,7 @@ use super::columns::{
 use super::sample::{KeyRow, QueueRow, Sample};
 use super::state::{Direction, Focus, Order, Pane, Refresh, State, Typing};
 use crate::bars::{Bar, bar};
+use crate::output::printable;
 use crate::terminal::Palette;
 use crate::wrap::wrap;
 
@@ -60,7 +61,7 @@ fn header(shown: &TopFrame<'_>, palette: Palette) -> (String, Style) {
     match (shown.trouble, shown.sample) {
         (Some(trouble), _) => {
             let text = format!("no answer from {address}, trying again ({trouble})");
-            (text, palette.bad())
+            (printable(&text), palette.bad())
         }
         (None, None) => (format!("asking {address}"), Style::new()),
         (None, Some(sample)) if !sample.server.writable => (server(address, sample), palette.bad()),

@@ -1,6 +1,6 @@
 //! `fila consume`.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use insta::assert_snapshot;
@@ -70,27 +70,55 @@ fn a_message_is_a_line_of_json() {
     assert_snapshot!("consume_json", without_ids(&lines));
 }
 
+/// The capacity of a pipe on Linux, and at least that of one elsewhere.
+const PIPE_BYTES: usize = 1 << 16;
+
+/// Consumes into a pipe whose reader takes the first bytes and closes it, and returns how many messages are gone.
+fn acked_by(server: &Server, taken: usize) -> u64 {
+    let mut consuming = server
+        .command(&["consume", "orders", "--ack"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut reader = consuming.stdout.take().unwrap();
+    reader.read_exact(&mut vec![0; taken]).unwrap();
+    drop(reader);
+    let ended = consuming.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    assert_eq!(ended.status.code(), Some(0));
+    server.stat("orders", "acked_total")
+}
+
 #[test]
-fn what_was_not_written_is_not_acknowledged() {
+fn what_was_written_is_acknowledged_and_the_rest_is_given_back_when_the_reader_closes_the_pipe() {
     let server = Server::with_orders();
-    let many: String = (0..20_000)
-        .map(|number| format!("message number {number}\n"))
-        .collect();
+    let payload = vec![b'x'; 16 << 10];
+    let line = payload.len() + 1;
+    let send = ["enqueue", "orders", "--file", "-", "--count", "300"];
+    server.run_with(&send, &payload);
+    // In the middle of the eleventh message, so ten were read. What the reader has not read fits into the pipe.
+    let acked = acked_by(&server, 10 * line + 1);
+    let unread = PIPE_BYTES / line + 1;
+    assert!((10..=10 + unread as u64).contains(&acked), "{acked}");
+    eventually(|| server.stat("orders", "ready") == 300 - acked);
+    assert_eq!(server.stat("orders", "nacked_total"), 0);
+    let next = server.ok(&["consume", "orders", "--limit", "1", "--json"]);
+    assert!(next.contains("\"attempt\":1,"), "an attempt was charged");
+}
+
+#[test]
+fn a_reader_of_one_short_line_costs_less_than_the_pipe_holds() {
+    let server = Server::with_orders();
+    let line = "message\n";
+    let many = line.repeat(20_000);
     server.run_with(&["enqueue", "orders", "--lines"], many.as_bytes());
-    let script = format!(
-        "'{}' consume orders --ack --addr {} | head -c 10 > /dev/null",
-        env!("CARGO_BIN_EXE_fila"),
-        server.address()
+    let acked = acked_by(&server, line.len());
+    assert!(
+        (1..=1 + PIPE_BYTES / line.len()).contains(&(acked as usize)),
+        "{acked}"
     );
-    let said = crate::rig::run(Command::new("sh").args(["-c", &script]), b"");
-    assert_eq!(said.stderr, "");
-    // A pipe holds 64 KiB: what did not fit into it is still there, and nothing of it counts as tried.
-    let (acked, depth) = (
-        server.stat("orders", "acked_total"),
-        server.stat("orders", "depth"),
-    );
-    assert_eq!(acked + depth, 20_000);
-    assert!(acked < 10_000, "{acked}");
+    eventually(|| server.stat("orders", "ready") == 20_000 - acked);
     assert_eq!(server.stat("orders", "nacked_total"), 0);
 }
 
@@ -219,6 +247,45 @@ fn a_command_that_runs_is_not_interrupted_with_us() {
 }
 
 #[test]
+fn a_second_interrupt_ends_a_busy_run_with_its_commands() {
+    let server = Server::with_orders();
+    server.ok(&["enqueue", "orders", "x", "--count", "6"]);
+    // Ends by a signal only.
+    let script = "echo began; tail -f /dev/null";
+    let mut working = server
+        .command(&[
+            "consume",
+            "orders",
+            "--follow",
+            "--exec",
+            script,
+            "--concurrency",
+            "2",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(working.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "began");
+    assert_eq!(lines.next().unwrap().unwrap(), "began");
+    interrupt(&working);
+    let mut notes = BufReader::new(working.stderr.take().unwrap()).lines();
+    assert_eq!(
+        notes.next().unwrap().unwrap(),
+        "note: waiting for 2 running commands; a second Ctrl-C ends them"
+    );
+    // Messages that waited behind the commands are for other consumers now.
+    eventually(|| server.stat("orders", "ready") == 4);
+    assert_eq!(server.stat("orders", "leased"), 2);
+    interrupt(&working);
+    assert_eq!(working.wait().unwrap().code(), Some(130));
+    // The output is closed once the last process that has it has ended.
+    assert!(lines.next().is_none());
+    assert_eq!(server.stat("orders", "acked_total"), 0);
+}
+
+#[test]
 fn a_server_that_has_gone_is_not_the_end_of_a_queue() {
     let server = Server::with_orders();
     server.ok(&["enqueue", "orders", "first"]);
@@ -260,6 +327,26 @@ fn a_following_consumer_reports_that_the_server_has_gone() {
     interrupt(&following);
     drop(warnings);
     assert_eq!(following.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_consumer_ends_with_the_reason_if_the_server_cannot_deliver_any_more() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let server = Server::start_on(directory.path());
+    server.ok(&["queue", "create", "orders"]);
+    server.ok(&["enqueue", "orders", "first"]);
+    server.break_store();
+    let reason = "error: the server delivers nothing, because its store takes no more writes; look at the server's log and restart it";
+    for mode in [
+        &["--follow"][..],
+        &["--idle", "50ms"],
+        &["--follow", "--exec", "cat"],
+    ] {
+        let consume = [&["consume", "orders"][..], mode].concat();
+        let ended = server.run(&consume);
+        assert_eq!(ended.code, Some(1), "{mode:?}: {}", ended.stderr);
+        assert_eq!(ended.stderr.lines().last(), Some(reason), "{mode:?}");
+    }
 }
 
 fn interrupt(process: &Child) {

@@ -11,6 +11,7 @@ mod errors;
 mod explaining;
 mod help;
 mod hooks;
+mod hostile;
 mod keys;
 mod peeking;
 #[path = "../common/program.rs"]

@@ -1,6 +1,7 @@
 //! A real server, the real command, and what it says without what differs from run to run.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,6 +48,29 @@ impl Server {
         }
         let running = Running::start(&mut command);
         Self { running }
+    }
+
+    /// Starts one with its data in a directory, whose store [`Self::break_store`] can break.
+    pub(crate) fn start_on(directory: &Path) -> Self {
+        let mut command = Command::new("sh");
+        // Without the trap, the signal of a file that is too large would end the server.
+        let script = "trap '' XFSZ; exec \"$0\" server --address 127.0.0.1:0 --log off";
+        command.args(["-c", script, env!("CARGO_BIN_EXE_fila")]);
+        let running = Running::start(command.current_dir(directory));
+        Self { running }
+    }
+
+    /// Lets every write to a file fail, which the server's store notices with the next change.
+    pub(crate) fn break_store(&self) {
+        use rustix::process::{Pid, Resource, Rlimit, prlimit};
+        let none = Rlimit {
+            current: Some(0),
+            maximum: Some(0),
+        };
+        let server = Pid::from_child(&self.running.process);
+        prlimit(Some(server), Resource::Fsize, none).unwrap();
+        let refused = self.run(&["config", "set", "key", "value"]);
+        assert_ne!(refused.code, Some(0), "the store still works");
     }
 
     pub(crate) fn address(&self) -> &str {
