@@ -72,6 +72,17 @@ pub enum Refusal {
     /// The submitter's token was cancelled before there was room.
     #[error("submission cancelled before there was room for the job")]
     Cancelled,
+    /// A job across keys has no keys, or too many.
+    #[error(
+        "a job across keys needs at least one key and at most {max}; submit several jobs instead"
+    )]
+    KeyCount {
+        /// The most keys that it may have.
+        max: usize,
+    },
+    /// A job across keys has a priority, with which it could overtake another one and wait for it as well.
+    #[error("a job across keys must have the priority Normal")]
+    Prioritised,
 }
 
 /// A job that was not accepted, and why.

@@ -28,6 +28,7 @@ mod handle;
 mod hash;
 mod hooks;
 mod job;
+mod joint;
 #[cfg(all(test, loom))]
 mod loom;
 mod metrics;

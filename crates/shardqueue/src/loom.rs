@@ -22,7 +22,7 @@ use crate::job::{BoxJob, Job};
 use crate::options::Priority;
 use crate::outcome::{CancelResult, JobId, Outcome};
 use crate::retry::FailedAttempt;
-use crate::shard::{NewJob, Report, Shard, Submitted, Task};
+use crate::shard::{NewJob, Report, Shard, ShardKeys, Submitted, Task, submit_across};
 use crate::ticket::Ticket;
 
 /// Explores every schedule, or where there are too many, those with a bounded number of preemptions.
@@ -33,6 +33,10 @@ fn explore(preemptions: impl Into<Option<usize>>, model: impl Fn() + Send + Sync
 }
 
 fn shard(queue_max: usize) -> Arc<Shard> {
+    numbered(0, queue_max)
+}
+
+fn numbered(number: u32, queue_max: usize) -> Arc<Shard> {
     let limits = Limits {
         queue_max,
         key_max: KeyLimit::Fixed(queue_max),
@@ -46,7 +50,7 @@ fn shard(queue_max: usize) -> Arc<Shard> {
         on_dead: None,
     };
     Arc::new(Shard::new(
-        0,
+        number,
         limits,
         RandomState::default(),
         Arc::new(hooks),
@@ -270,5 +274,56 @@ fn a_barrier_rings_when_the_last_job_before_it_ends() {
         }
         assert_eq!(shard.snapshot().counters.ran, 1);
         assert_eq!(worker.join().unwrap(), 1);
+    });
+}
+
+/// Submits a job for one key in each of two shards, of which the first runs it.
+fn submit_both(shards: &[Arc<Shard>; 2], home: usize, ticket: &Arc<Ticket>) -> Submitted {
+    let keys = ["key", "other"];
+    let group = |at: usize| ShardKeys {
+        shard: Arc::clone(&shards[at]),
+        keys: vec![keys[at].to_owned()],
+    };
+    let new_job = NewJob {
+        key: keys[home],
+        job: job(),
+        priority: Priority::Normal,
+        cost: drr::Cost::ONE,
+        ticket,
+    };
+    submit_across(&[group(0), group(1)], new_job, None)
+}
+
+#[test]
+fn jobs_across_keys_all_run_whichever_shard_comes_first() {
+    explore(2, || {
+        let shards = [numbered(0, 4), numbered(1, 4)];
+        let tickets = [(); 2].map(|()| Arc::new(Ticket::new(None)));
+        accepted(&submit_both(&shards, 0, &tickets[0]));
+        let workers = [0, 1].map(|at| worker(&shards[at], 9));
+        accepted(&submit_both(&shards, 1, &tickets[1]));
+        assert!(outcome(&tickets[0]).is_done() && outcome(&tickets[1]).is_done());
+        shards.iter().for_each(|shard| drop(shard.stop()));
+        for worker in workers {
+            assert_eq!(worker.join().unwrap(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_job_across_keys_is_cancelled_or_runs_and_leaves_both_keys() {
+    explore(2, || {
+        let shards = [numbered(0, 4), numbered(1, 4)];
+        let ticket = Arc::new(Ticket::new(None));
+        let id = accepted(&submit_both(&shards, 0, &ticket));
+        let workers = [0, 1].map(|at| worker(&shards[at], 9));
+        let result = shards[0].cancel(id.place, &ticket);
+        shards.iter().for_each(|shard| drop(shard.stop()));
+        let [home, other] = workers.map(|worker| worker.join().unwrap());
+        assert_eq!(other, 0);
+        assert_eq!(home == 0, result == CancelResult::Cancelled);
+        for shard in &shards {
+            assert_eq!(shard.snapshot().gauges, (0, 0, 0));
+        }
     });
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tokio::time::Instant;
 
-use crate::core::JobSlot;
+use crate::core::{End, JobSlot};
 use crate::failure::JobFailure;
 
 /// Names a job that was accepted, among all of its executor's.
@@ -62,6 +62,15 @@ impl Outcome {
         matches!(self, Self::Done)
     }
 
+    pub(crate) const fn end(&self) -> End {
+        match self {
+            Self::Done => End::Ran,
+            Self::Failed(_) => End::Failed,
+            Self::Cancelled => End::Cancelled,
+            Self::Returned => End::Returned,
+        }
+    }
+
     /// Returns the failure, if the last attempt failed.
     #[must_use]
     pub const fn failure(&self) -> Option<&JobFailure> {
@@ -78,7 +87,8 @@ impl Outcome {
 pub enum JobStatus {
     /// It has been accepted and waits for its turn.
     Queued {
-        /// How many jobs of its key are to run before it, including one that runs or backs off.
+        /// How many jobs of its key are to run before it, including one that runs or backs off. Zero if it is a job
+        /// across keys that waits for the others of them.
         position: usize,
     },
     /// An attempt is under way.

@@ -12,11 +12,14 @@
 //! A lock of its own, taken last and held for a few assignments. No waker is called under it or under the
 //! shard's lock: each step returns the wakers, and the caller calls them when it holds no lock.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::core::End;
 use crate::job::BoxJob;
+use crate::joint::Joint;
 use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
 
@@ -44,6 +47,8 @@ struct Extras {
     token: Option<CancellationToken>,
     /// The waker of the task that watches the submitter's token.
     watcher: Option<Waker>,
+    /// The places of a job across keys, until it has ended.
+    joint: Option<Arc<Joint>>,
 }
 
 impl TicketState {
@@ -58,6 +63,14 @@ impl TicketState {
 pub(crate) struct Alerts {
     owner: Option<Waker>,
     watcher: Option<Waker>,
+    joint: Option<Box<JointAlert>>,
+}
+
+/// An event of a job across keys, for its other places.
+#[derive(Debug)]
+enum JointAlert {
+    Arrived(Arc<Joint>),
+    Ended(Arc<Joint>, End),
 }
 
 impl Alerts {
@@ -65,6 +78,7 @@ impl Alerts {
         Self {
             owner: waker,
             watcher: None,
+            joint: None,
         }
     }
 
@@ -75,6 +89,11 @@ impl Alerts {
         }
         if let Some(waker) = self.watcher {
             waker.wake();
+        }
+        match self.joint.as_deref() {
+            None => {}
+            Some(JointAlert::Arrived(joint)) => joint.arrive(),
+            Some(JointAlert::Ended(joint, end)) => joint.release(*end),
         }
     }
 }
@@ -120,18 +139,35 @@ impl Ticket {
         self.advance(TicketStage::Ended(outcome))
     }
 
+    /// Makes it the ticket of a job across keys. Called before others can see the ticket.
+    pub(crate) fn join(&self, joint: &Arc<Joint>) {
+        lock(&self.state).extras().joint = Some(Arc::clone(joint));
+    }
+
+    /// Says that a node of a job across keys holds its key.
+    pub(crate) fn arrive(&self) -> Alerts {
+        let joint = lock(&self.state).extras().joint.clone();
+        Alerts {
+            joint: joint.map(|joint| Box::new(JointAlert::Arrived(joint))),
+            ..Alerts::default()
+        }
+    }
+
     #[inline]
     fn advance(&self, to: TicketStage) -> Alerts {
         let mut state = lock(&self.state);
         state.stage = to;
-        let watcher = match &mut state.extras {
-            Some(extras) => extras.watcher.take(),
-            None => None,
-        };
-        Alerts {
-            owner: state.waker.take(),
-            watcher,
+        let mut alerts = Alerts::one(state.waker.take());
+        let state = &mut *state;
+        if let Some(extras) = &mut state.extras {
+            alerts.watcher = extras.watcher.take();
+            if let TicketStage::Ended(outcome) = &state.stage
+                && let Some(joint) = extras.joint.take()
+            {
+                alerts.joint = Some(Box::new(JointAlert::Ended(joint, outcome.end())));
+            }
         }
+        alerts
     }
 
     /// Waits for room, or for the refusal.

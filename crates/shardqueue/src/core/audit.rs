@@ -14,7 +14,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let (mut queued, mut running, mut backing_off, mut waiting) = (0, 0, 0, 0);
         let mut lens: HashMap<u32, u32> = HashMap::new();
         let mut awaited: HashMap<u32, u32> = HashMap::new();
-        let mut aside: Vec<u32> = Vec::new();
+        let (mut aside, mut holding): (Vec<u32>, usize) = (Vec::new(), 0);
         for (slot, node) in self.nodes.iter() {
             let lane = &self.lanes[node.lane];
             match node.stage {
@@ -26,6 +26,12 @@ impl<J, T: Clone, B> Core<J, T, B> {
                 Stage::Queued => {
                     queued += 1;
                     *lens.entry(node.lane).or_default() += 1;
+                }
+                Stage::Holding { is_ready } => {
+                    queued += 1;
+                    holding += 1;
+                    assert_eq!(lane.active, slot, "a node that holds its key is active");
+                    aside.extend((!is_ready).then_some(node.lane));
                 }
                 Stage::Running { is_aside, .. } => {
                     running += 1;
@@ -48,7 +54,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         assert_eq!(apart as usize, self.apart);
         assert!(running <= self.limits.concurrency);
         self.audit_lanes(&lens, &awaited, aside);
-        self.audit_room(waiting);
+        self.audit_room(waiting, holding);
         let counters = &self.counters;
         let ended = counters.ran + counters.failed + counters.cancelled + counters.returned;
         assert_eq!(counters.accepted, ended + self.live() as u64);
@@ -101,9 +107,9 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
     }
 
-    fn audit_room(&self, waiting: usize) {
+    fn audit_room(&self, waiting: usize, holding: usize) {
         assert!(
-            self.held() <= self.limits.queue_max + self.limits.concurrency,
+            self.held() <= self.limits.queue_max + self.limits.concurrency + holding,
             "the bound on memory"
         );
         assert!(

@@ -44,6 +44,7 @@ impl Driver for Dispatcher {
             priority: Priority::Normal,
             cost: Cost::new(cost),
             weight: Weight::ONE,
+            role: super::Role::Single,
         };
         let job = ((*sequence, cost), ());
         *sequence += 1;

@@ -22,7 +22,8 @@
 //! 1. A key has at most one job that runs or backs off, its lane's `active`; no other job of the key begins.
 //! 2. A lane has work in the ring exactly if it has an active job or queued ones, and is parked exactly while
 //!    its active job has a timer or has been set aside: it runs, waits for something, and other keys may run meanwhile;
-//!    or while the lane is in the [express line](express), because its next job is urgent.
+//!    or while the lane is in the [express line](express), because its next job is urgent; or while its active node
+//!    belongs to a [job across keys](crate::joint) that does not hold all its keys yet, or runs in another lane.
 //! 3. `queued − apart + max(0, backing_off + apart − backoff_max) ≤ queue_max + concurrency`. Jobs that back off have room of their
 //!    own, and so has a part of the jobs queued behind them (`apart`), so that failing keys do not shut out healthy ones;
 //!    beyond `backoff_max` they use up the queue's, so that memory is bounded. The excess comes from running jobs:
@@ -45,6 +46,7 @@
 //! [`Core::admit`], [`Core::next`] and [`Core::finish`]: one look-up by name, one ring operation each, and no
 //! allocation once the tables have grown, except for the name of a key that is new.
 
+mod across;
 mod barriers;
 mod express;
 mod histogram;
@@ -77,7 +79,7 @@ use foldhash::fast::RandomState;
 
 pub(crate) use barriers::BarrierId;
 pub(crate) use histogram::{BOUNDS_MS, Histogram};
-pub(crate) use node::JobSlot;
+pub(crate) use node::{JobSlot, Role};
 pub(crate) use stopping::{HandedBack, RemovedJob};
 pub(crate) use time::Timestamp;
 pub(crate) use vocabulary::{
@@ -146,6 +148,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         let (lane, priority, attempt) = (node.lane, node.priority, node.attempts);
         match node.stage {
             Stage::Waiting => None,
+            Stage::Holding { .. } => Some(Status::Queued { position: 0 }),
             Stage::Queued => Some(Status::Queued {
                 position: self.position(place.slot, lane, priority),
             }),
@@ -231,7 +234,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
 
     /// Returns the jobs that run, in the order in which they were accepted.
     pub(crate) fn running_jobs(&self) -> Vec<JobSlot> {
-        let slots = self.slots(|stage| matches!(stage, Stage::Running { .. }));
+        let slots = self.slots(|node| matches!(node.stage, Stage::Running { .. }));
         let place = |slot| JobSlot {
             slot,
             serial: self.nodes[slot].serial,

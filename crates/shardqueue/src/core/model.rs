@@ -254,6 +254,7 @@ impl World {
             priority: priorities[usize::from(priority)],
             cost: Cost::new(1 + u64::from(priority)),
             weight: Weight::ONE,
+            role: super::Role::Single,
         };
         let patience = if waits {
             Patience::Waits

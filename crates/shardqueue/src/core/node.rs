@@ -21,6 +21,11 @@ pub(crate) enum Stage {
     /// It is not accepted yet: it waits for room.
     Waiting,
     Queued,
+    /// It is of a job across keys, and holds its key. It counts as queued.
+    Holding {
+        /// All keys are held, and it is the home: it is the next of its lane, which is not parked any more.
+        is_ready: bool,
+    },
     Running {
         /// It has been told to stop, and must not be attempted again.
         is_cancelled: bool,
@@ -31,6 +36,17 @@ pub(crate) enum Stage {
     BackingOff {
         until: Timestamp,
     },
+}
+
+/// What a node is to its job; see [`Joint`](crate::joint::Joint).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The only node of its job.
+    Single,
+    /// The node that runs a job across keys.
+    Home,
+    /// A node that holds another key for a job across keys, and never runs.
+    Part,
 }
 
 impl Stage {
@@ -47,6 +63,7 @@ pub(crate) struct Node<J, T> {
     links: Links,
     pub(crate) stage: Stage,
     pub(crate) priority: Priority,
+    pub(crate) role: Role,
     /// Attempts that have begun.
     pub(crate) attempts: u32,
     pub(crate) cost: Cost,
@@ -60,7 +77,7 @@ impl<J, T> Node<J, T> {
     pub(crate) const fn new(
         serial: u64,
         lane: u32,
-        (priority, cost): (Priority, Cost),
+        (priority, cost, role): (Priority, Cost, Role),
         job: J,
         ticket: T,
     ) -> Self {
@@ -71,6 +88,7 @@ impl<J, T> Node<J, T> {
             links: Links::NONE,
             stage: Stage::Waiting,
             priority,
+            role,
             attempts: 0,
             cost,
             job: Some(job),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::list::NIL;
-use super::node::{JobSlot, Node, Stage};
+use super::node::{JobSlot, Node, Role, Stage};
 use super::time::Timestamp;
 use super::vocabulary::{Cancelled, End, Lease, Next, NoRetry, Notices};
 use super::{Core, lanes};
@@ -20,14 +20,17 @@ impl<J, T: Clone, B> Core<J, T, B> {
         if !self.timers.is_empty() {
             self.fire_timers(now);
         }
-        let Some(number) = self.next_lane() else {
-            return self.idle();
+        let number = loop {
+            let Some(number) = self.next_lane() else {
+                return self.idle();
+            };
+            if self.lanes[number].has_active() || self.pop(number) == Role::Single {
+                break number;
+            }
+            self.hold(number, notices);
         };
-        let was_backing_off = self.lanes[number].has_active();
-        if !was_backing_off {
-            self.pop(number);
-        }
         let slot = self.lanes[number].active;
+        let was_backing_off = self.nodes[slot].stage.backs_off();
         let key = Arc::clone(self.lanes.name(number));
         let node = &mut self.nodes[slot];
         let gives_up = self.is_stopping && was_backing_off;
@@ -82,9 +85,9 @@ impl<J, T: Clone, B> Core<J, T, B> {
         Some(number)
     }
 
-    /// Makes the first job of a lane its active one.
+    /// Makes the first job of a lane its active one, and returns its role.
     #[inline]
-    fn pop(&mut self, number: u32) {
+    fn pop(&mut self, number: u32) -> Role {
         let lane = &mut self.lanes[number];
         let first = if lane.is_urgent {
             let (slot, is_last) = self
@@ -100,6 +103,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         };
         lane.active = first;
         self.apart -= lane.trim_apart() as usize;
+        self.nodes[first].role
     }
 
     /// Puts a lane whose next job is urgent into the express line.
@@ -213,7 +217,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
                 *is_cancelled = true;
                 return Cancelled::IsRunning;
             }
-            Stage::Queued | Stage::BackingOff { .. } => {}
+            Stage::Queued | Stage::Holding { .. } | Stage::BackingOff { .. } => {}
         }
         let lane = node.lane;
         let removed = self.remove(place.slot, End::Cancelled, notices);
@@ -230,6 +234,12 @@ impl<J, T: Clone, B> Core<J, T, B> {
                 self.unlink(lane, slot, priority);
                 self.apart -= self.lanes[lane].trim_apart() as usize;
                 self.queued -= 1;
+            }
+            Stage::Holding { is_ready } => {
+                self.queued -= 1;
+                if !is_ready {
+                    self.lanes.unpark(lane);
+                }
             }
             Stage::BackingOff { until } => {
                 self.backing_off -= 1;

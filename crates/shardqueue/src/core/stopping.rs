@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::node::{JobSlot, Stage};
+use super::node::{JobSlot, Node, Role, Stage};
 use super::{Core, End, Notices};
 
 /// A job that was removed before it ended by itself.
@@ -31,7 +31,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
     /// The worker runs the queued jobs, and gives up those that back off.
     pub(crate) fn stop(&mut self) -> Vec<(J, T)> {
         self.is_stopping = true;
-        let refused = self.slots(|stage| stage == Stage::Waiting);
+        let refused = self.slots(|node| node.stage == Stage::Waiting);
         refused
             .into_iter()
             .map(|slot| {
@@ -44,8 +44,13 @@ impl<J, T: Clone, B> Core<J, T, B> {
 
     /// Ends everything that does not run.
     pub(crate) fn hand_back(&mut self, notices: &mut Notices<T, B>) -> HandedBack<J, T> {
-        let queued = self.remove_all(|stage| stage == Stage::Queued, End::Returned, notices);
-        let backing_off = self.remove_all(Stage::backs_off, End::Failed, notices);
+        let has_not_begun = |node: &Node<J, T>| match node.stage {
+            Stage::Queued | Stage::Holding { .. } => node.role != Role::Part, // a part leaves with its home
+            Stage::Waiting | Stage::Running { .. } | Stage::BackingOff { .. } => false,
+        };
+        let queued = self.remove_all(has_not_begun, End::Returned, notices);
+        let backs_off = |node: &Node<J, T>| node.stage.backs_off();
+        let backing_off = self.remove_all(backs_off, End::Failed, notices);
         HandedBack {
             queued,
             backing_off,
@@ -54,7 +59,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
 
     fn remove_all(
         &mut self,
-        is_concerned: impl Fn(Stage) -> bool,
+        is_concerned: impl Fn(&Node<J, T>) -> bool,
         end: End,
         notices: &mut Notices<T, B>,
     ) -> Vec<RemovedJob<J, T>> {
@@ -85,11 +90,11 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
     }
 
-    /// Returns the nodes of some stages, in the order in which they were accepted.
-    pub(super) fn slots(&self, is_concerned: impl Fn(Stage) -> bool) -> Vec<u32> {
+    /// Returns some of the nodes, in the order in which they were accepted.
+    pub(super) fn slots(&self, is_concerned: impl Fn(&Node<J, T>) -> bool) -> Vec<u32> {
         let nodes = self.nodes.iter();
         let mut found: Vec<(u64, u64, u32)> = nodes
-            .filter(|(_, node)| is_concerned(node.stage))
+            .filter(|(_, node)| is_concerned(node))
             .map(|(slot, node)| (node.order, node.serial, slot))
             .collect();
         found.sort_unstable();

@@ -16,6 +16,7 @@ const SPEC: Spec = Spec {
     priority: Priority::Normal,
     cost: Cost::ONE,
     weight: Weight::ONE,
+    role: super::Role::Single,
 };
 
 fn core(queue_max: usize, key_max: usize, backoff_max: usize) -> Plain {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use drr::{Cost, Weight};
 
-use super::node::JobSlot;
+use super::node::{JobSlot, Role};
 use super::stopping::RemovedJob;
 use super::time::Timestamp;
 use crate::options::Priority;
@@ -50,6 +50,7 @@ pub(crate) struct Spec {
     pub(crate) cost: Cost,
     /// The share of its key, if the key is new to the shard.
     pub(crate) weight: Weight,
+    pub(crate) role: Role,
 }
 
 /// How a job ends, for the counters.
@@ -80,6 +81,15 @@ pub(crate) struct Notices<T, B> {
     pub(crate) accepted: Vec<T>,
     /// Bells of barriers that are open.
     pub(crate) rung: Vec<B>,
+    /// Tickets of nodes of jobs across keys that hold their key from now on.
+    pub(crate) arrived: Vec<T>,
+}
+
+impl<T, B> Notices<T, B> {
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.accepted.is_empty() && self.rung.is_empty() && self.arrived.is_empty()
+    }
 }
 
 impl<T, B> Default for Notices<T, B> {
@@ -87,6 +97,7 @@ impl<T, B> Default for Notices<T, B> {
         Self {
             accepted: Vec::new(),
             rung: Vec::new(),
+            arrived: Vec::new(),
         }
     }
 }

@@ -54,7 +54,13 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
         let serial = self.serial;
         self.serial += 1;
-        let node = Node::new(serial, number, (spec.priority, spec.cost), job, ticket);
+        let node = Node::new(
+            serial,
+            number,
+            (spec.priority, spec.cost, spec.role),
+            job,
+            ticket,
+        );
         let slot = self.nodes.insert(node);
         let place = JobSlot { slot, serial };
         if enters {
@@ -97,36 +103,42 @@ impl<J, T: Clone, B> Core<J, T, B> {
     }
 
     #[inline]
-    pub(super) const fn has_room(&self) -> bool {
+    pub(crate) const fn has_room(&self) -> bool {
         self.held() < self.limits.queue_max
     }
 
     /// Returns whether a key with this many queued jobs may have one more, if there is room in the queue.
     #[inline]
     pub(super) const fn has_room_for(&self, queued: u32) -> bool {
-        (queued as usize) < self.key_max()
+        (queued as usize) < self.key_max(self.held())
     }
 
-    /// Returns how many jobs one key may have queued now.
+    /// Returns whether a key with this many queued jobs may have one more, after some others have come in.
+    pub(super) const fn has_room_after(&self, others: usize, queued: u32) -> bool {
+        let held = self.held() + others;
+        held < self.limits.queue_max && (queued as usize) < self.key_max(held)
+    }
+
+    /// Returns how many jobs one key may have queued while this much of the queue's room is in use.
     #[inline]
-    const fn key_max(&self) -> usize {
+    const fn key_max(&self, held: usize) -> usize {
         match self.limits.key_max {
             KeyLimit::Fixed(max) => max,
             KeyLimit::Part => {
                 let queue = Pool {
                     capacity: self.limits.queue_max as u64,
-                    used: self.held() as u64,
+                    used: held as u64,
                 };
                 queue.part() as usize
             }
         }
     }
 
-    fn occupancy(&self, lane: Option<u32>) -> Occupancy {
+    pub(super) fn occupancy(&self, lane: Option<u32>) -> Occupancy {
         Occupancy {
             held: self.held(),
             key_held: lane.map_or(0, |lane| self.lanes[lane].len as usize),
-            key_max: self.key_max(),
+            key_max: self.key_max(self.held()),
         }
     }
 

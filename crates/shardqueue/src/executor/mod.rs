@@ -1,5 +1,6 @@
 //! The executor: shards, their workers, and the verbs on them.
 
+mod across;
 mod barrier;
 mod stop;
 mod submission;

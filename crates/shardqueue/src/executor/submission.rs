@@ -96,7 +96,7 @@ impl Drop for Submission {
 }
 
 /// Waits until a token is cancelled; without a token, forever.
-async fn cancelled(token: Option<&CancellationToken>) {
+pub(super) async fn cancelled(token: Option<&CancellationToken>) {
     match token {
         Some(token) => token.cancelled().await,
         None => std::future::pending().await,

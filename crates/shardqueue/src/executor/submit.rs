@@ -201,13 +201,13 @@ impl ShardExecutor {
     }
 
     /// Returns a timer on the executor's own runtime, wherever the submitter runs.
-    fn enqueue_timer(&self) -> Sleep {
+    pub(super) fn enqueue_timer(&self) -> Sleep {
         let _entered = self.runtime.enter();
         tokio::time::sleep(self.enqueue_timeout)
     }
 
     /// Sees to it that a job is cancelled with its submitter's token, if there is one.
-    fn watched(&self, handle: JobHandle) -> JobHandle {
+    pub(super) fn watched(&self, handle: JobHandle) -> JobHandle {
         if let Some(watch) = handle.watch() {
             self.runtime.spawn(watch);
         }

@@ -3,13 +3,14 @@
 //! # Locks
 //! One lock per shard. Under it, the core takes a step, and the shard updates the tickets and bells that the step
 //! names (each has a lock of its own, taken last). Wakers are called, and jobs dropped, after the lock is released.
-//! No thread ever holds the locks of two shards.
+//! Only the submission of a job across keys holds the locks of several shards, which it takes in ascending order.
 //!
 //! # Sleeping and waking
 //! The worker leaves its waker here under the same lock under which it has found nothing to do. A step that gives it
 //! something to do takes the waker out and calls it, once. While the worker is awake there is no waker, so
 //! submitters do not pay for waking it.
 
+mod across;
 mod messages;
 mod serving;
 
@@ -20,6 +21,7 @@ use std::time::Duration;
 use drr::{Quantum, Weight};
 use foldhash::fast::RandomState;
 
+pub(crate) use across::{ShardKeys, WaiterId, submit_across};
 pub(crate) use messages::{
     DeniedRetry, NewJob, Report, RunningFacts, Snapshot, Submitted, Task, Work,
 };
@@ -28,7 +30,7 @@ use crate::bell::Bell;
 use crate::contain;
 use crate::core::{
     Admission, BarrierId, Cancelled, Core, JobSlot, Lease, Limits, Next, Notices, Occupancy,
-    Patience, RemovedJob, Spec, Status, Timestamp,
+    Patience, RemovedJob, Role, Spec, Status, Timestamp,
 };
 use crate::error::QueueFullError;
 use crate::failure::JobFailure;
@@ -60,8 +62,32 @@ struct ShardState {
     /// The worker, while it sleeps.
     sleeper: Option<Waker>,
     wakeups: u64,
+    /// Submissions of jobs across keys that wait for room.
+    room_waiters: Vec<(WaiterId, Waker)>,
     /// Notices of the current step. Empty between steps; kept for its memory.
     notices: ShardNotices,
+}
+
+impl ShardState {
+    /// Takes the worker's waker, if it sleeps and has something to do.
+    #[inline]
+    fn take_sleeper(&mut self) -> Option<Waker> {
+        if !self.core.needs_worker() {
+            return None;
+        }
+        let sleeper = self.sleeper.take();
+        self.wakeups += u64::from(sleeper.is_some());
+        sleeper
+    }
+
+    /// Takes the wakers of the submissions that wait for room, if there is some.
+    #[inline]
+    fn take_room_waiters(&mut self) -> Vec<(WaiterId, Waker)> {
+        if self.room_waiters.is_empty() || !(self.core.has_room() || self.core.is_stopping()) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.room_waiters)
+    }
 }
 
 impl Shard {
@@ -76,6 +102,7 @@ impl Shard {
                 core: Core::new(limits, quantum, hasher),
                 sleeper: None,
                 wakeups: 0,
+                room_waiters: Vec::new(),
                 notices: ShardNotices::default(),
             }),
         }
@@ -97,16 +124,13 @@ impl Shard {
         let ShardState { core, notices, .. } = &mut *state;
         let result = step(core, notices);
         let alerts = spread(notices);
-        let sleeper = if core.needs_worker() {
-            state.sleeper.take()
-        } else {
-            None
-        };
-        state.wakeups += u64::from(sleeper.is_some());
+        let sleeper = state.take_sleeper();
+        let waiters = state.take_room_waiters();
         drop(state);
         if let Some(sleeper) = sleeper {
             sleeper.wake();
         }
+        waiters.into_iter().for_each(|(_, waiter)| waiter.wake());
         if let Some(alerts) = alerts {
             alerts.into_iter().for_each(Alerts::wake);
         }
@@ -133,6 +157,7 @@ impl Shard {
             priority: new_job.priority,
             cost: new_job.cost,
             weight: Weight::ONE,
+            role: Role::Single,
         };
         let work = Work {
             job: new_job.job,
@@ -256,10 +281,11 @@ const FAR_FUTURE: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
 /// Updates the tickets and bells that a step names, and returns the wakers.
 #[inline]
 fn spread(notices: &mut ShardNotices) -> Option<Vec<Alerts>> {
-    if notices.accepted.is_empty() && notices.rung.is_empty() {
+    if notices.is_empty() {
         return None;
     }
     let accepted = notices.accepted.drain(..).map(|ticket| ticket.accept());
     let rung = notices.rung.drain(..).map(|bell| bell.ring());
-    Some(accepted.chain(rung).collect())
+    let arrived = notices.arrived.drain(..).map(|ticket| ticket.arrive());
+    Some(accepted.chain(rung).chain(arrived).collect())
 }

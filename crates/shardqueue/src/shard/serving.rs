@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::messages::{DeniedRetry, Report, RunningFacts, Task};
 use super::{RemovedWork, Shard, ShardCore, ShardNotices, ShardState, spread};
-use crate::core::{End, HandedBack, JobSlot, Next, Timestamp};
+use crate::core::{HandedBack, JobSlot, Next, Timestamp};
 use crate::failure::{FailureReason, JobFailure};
 use crate::job::BoxJob;
 use crate::outcome::Outcome;
@@ -37,8 +37,10 @@ impl Shard {
         if let Next::Idle(_) = next {
             state.sleeper = Some(cx.waker().clone());
         }
+        let waiters = state.take_room_waiters();
         drop(state);
         owner.wake();
+        waiters.into_iter().for_each(|(_, waiter)| waiter.wake());
         if let Some(alerts) = alerts {
             alerts.into_iter().for_each(Alerts::wake);
         }
@@ -59,7 +61,7 @@ impl Shard {
     /// Ends a job that runs, when its worker goes on no more.
     pub(crate) fn finish(&self, place: JobSlot, outcome: Outcome) {
         let owner = self.step(|core, notices| {
-            let ticket = core.finish(place, end(&outcome), notices);
+            let ticket = core.finish(place, outcome.end(), notices);
             ticket.end(outcome)
         });
         owner.wake();
@@ -155,7 +157,7 @@ fn apply(
     match report {
         Report::Waits(place) => core.set_aside(place),
         Report::Ended(place, outcome) => {
-            let ticket = core.finish(place, end(&outcome), notices);
+            let ticket = core.finish(place, outcome.end(), notices);
             return Ok(ticket.end(outcome));
         }
         Report::Retry(place, work, delay) => {
@@ -164,13 +166,4 @@ fn apply(
         }
     }
     Ok(Alerts::default())
-}
-
-const fn end(outcome: &Outcome) -> End {
-    match outcome {
-        Outcome::Done => End::Ran,
-        Outcome::Failed(_) => End::Failed,
-        Outcome::Cancelled => End::Cancelled,
-        Outcome::Returned => End::Returned,
-    }
 }

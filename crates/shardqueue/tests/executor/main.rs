@@ -1,6 +1,7 @@
 //! The behaviour of an executor, by subject. Time is paused: it passes when all tasks wait.
 #![cfg(test)] // helpers may unwrap, as tests do
 
+mod across;
 mod backoff;
 mod barriers;
 mod batches;
