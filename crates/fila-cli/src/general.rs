@@ -1,5 +1,6 @@
 //! The options of all commands: the server's address, and the format of the output.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -20,17 +21,15 @@ const LIKENESS_MIN: f64 = 0.8;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct General {
-    /// The address of the server
+    // Not by clap's `env` and `default_value`: its usage lines would show the flag as if it were required.
+    /// The address of the server [env: FILA_ADDR] [default: http://127.0.0.1:5555]
     #[arg(
         long,
         global = true,
-        env = "FILA_ADDR",
-        hide_env_values = true,
-        default_value = "http://127.0.0.1:5555",
         value_name = "ADDRESS",
         help_heading = "Global options"
     )]
-    addr: String,
+    addr: Option<String>,
 
     /// Print JSON, one object per line
     #[arg(long, global = true, help_heading = "Global options")]
@@ -73,8 +72,13 @@ impl General {
     }
 
     /// Returns the address of the server.
-    pub(crate) fn address(&self) -> &str {
-        &self.addr
+    pub(crate) fn address(&self) -> String {
+        let variable = || std::env::var_os("FILA_ADDR").filter(|address| !address.is_empty());
+        let address = self.addr.clone().map(OsString::from).or_else(variable);
+        address.map_or_else(
+            || "http://127.0.0.1:5555".to_owned(),
+            |address| address.to_string_lossy().into_owned(),
+        )
     }
 
     pub(crate) fn output(&self) -> Output {
@@ -98,7 +102,7 @@ impl General {
             .context("the runtime cannot be started")?;
         let ended = runtime.block_on(async {
             let session = Session {
-                client: Client::connect(&self.addr).await?,
+                client: Client::connect(self.address()).await?,
                 output: self.output(),
             };
             match (command(&session).await, queue) {

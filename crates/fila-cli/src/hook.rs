@@ -66,7 +66,7 @@ struct Test {
     config: Vec<(String, String)>,
 
     /// How long a call may run, as the server's lua.default_timeout_ms
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = values::duration, allow_hyphen_values = true)]
     timeout: Duration,
 
     /// How much memory the script may take, as the server's lua.default_memory_limit_bytes

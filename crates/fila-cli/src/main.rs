@@ -29,7 +29,6 @@ mod units;
 mod values;
 mod wrap;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -50,6 +49,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 #[command(
     name = "fila",
     version = VERSION,
+    arg_required_else_help = true,
     after_help = "Examples:
   fila server                                     run a server on 127.0.0.1:5555
   fila queue create orders                        create a queue
@@ -106,12 +106,7 @@ enum FilaCommand {
 
 fn main() -> ExitCode {
     // Clap itself prints the errors of arguments, and ends with 2.
-    let mut command = FilaArguments::command();
-    if std::env::args_os().len() <= 1 {
-        // Clap would count a variable as an argument, and report a missing command.
-        return usage(&mut command);
-    }
-    let matches = command.try_get_matches();
+    let matches = FilaArguments::command().try_get_matches();
     let matches = matches.unwrap_or_else(|error| refuse(&error));
     let arguments = FilaArguments::from_arg_matches(&matches);
     let arguments = arguments.unwrap_or_else(|error| refuse(&error));
@@ -156,13 +151,6 @@ fn refuse(error: &clap::Error) -> ! {
         std::process::exit(error.exit_code());
     }
     error.exit()
-}
-
-/// Prints the help, for a user who gave no command.
-fn usage(command: &mut clap::Command) -> ExitCode {
-    // The reader may have closed the standard error.
-    let _ = write!(anstream::stderr(), "{}", command.render_help().ansi());
-    ExitCode::from(2)
 }
 
 #[cfg(test)]

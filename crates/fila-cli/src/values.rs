@@ -8,26 +8,45 @@ use anyhow::Context;
 
 use crate::failure::Failure;
 
-/// Parses `30000` (milliseconds), `250ms`, `30s`, `5m`, `2h` or `7d`.
+/// Parses `250ms`, `30s`, `5m`, `2h` or `7d`. A number without a unit is refused, unless it is 0: people mean seconds by
+/// it as often as milliseconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let refused = || {
-        format!(
-            "`{text}` is not a time; write `30s`, `5m`, `2h`, `7d`, or a number of milliseconds"
-        )
-    };
     let digits = text.find(|c: char| !c.is_ascii_digit());
     let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let number: u64 = number.parse().map_err(|_| refused())?;
+    if text.starts_with('-') {
+        return Err("a time cannot be negative; write `30s`".to_owned());
+    }
+    if number.is_empty() {
+        return Err("this is not a time; write `30s`, `5m`, `2h` or `7d`".to_owned());
+    }
     let unit = match unit.trim_start() {
-        "" | "ms" => 1,
+        "ms" => 1,
         "s" => 1000,
         "m" | "min" => 60 * 1000,
         "h" => 60 * 60 * 1000,
         "d" => 24 * 60 * 60 * 1000,
-        _ => return Err(refused()),
+        "" if number.bytes().all(|digit| digit == b'0') => 1,
+        "" => {
+            return Err(format!(
+                "the unit is missing; write `{number}s` or `{number}ms`"
+            ));
+        }
+        _ => return Err("this is not a time; write `30s`, `5m`, `2h` or `7d`".to_owned()),
     };
-    let millis = number.checked_mul(unit).ok_or_else(refused)?;
+    let millis = number
+        .parse()
+        .ok()
+        .and_then(|number: u64| number.checked_mul(unit));
+    let millis = millis.ok_or("the number is too large")?;
     Ok(Duration::from_millis(millis))
+}
+
+/// As [`duration`], where a number without a unit is milliseconds.
+pub(crate) fn duration_or_millis(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(millis) => Ok(Duration::from_millis(millis)),
+        Err(_) => duration(text),
+    }
 }
 
 /// Returns a time in whole milliseconds, for JSON.
@@ -64,10 +83,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_number_is_milliseconds_and_units_are_known() {
+    fn a_time_has_a_unit() {
         for (text, millis) in [
-            ("30000", 30_000),
             ("0", 0),
+            ("00", 0),
+            ("0s", 0),
             ("250ms", 250),
             ("30s", 30_000),
             ("5m", 300_000),
@@ -76,22 +96,24 @@ mod tests {
             ("7d", 604_800_000),
         ] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+            assert_eq!(duration_or_millis(text), duration(text), "{text}");
         }
+        let refusal = duration("5").unwrap_err();
+        assert!(refusal.contains("`5s` or `5ms`"), "{refusal}");
+        let millis = Duration::from_millis(30_000);
+        assert_eq!(duration_or_millis("30000"), Ok(millis));
     }
 
     #[test]
-    fn what_is_no_time_is_refused_with_examples() {
-        for text in [
-            "",
-            "s",
-            "5x",
-            "-5s",
-            "1.5s",
-            "99999999999999999999",
-            "18446744073709551615d",
-        ] {
-            let refusal = duration(text).unwrap_err();
-            assert!(refusal.contains("30s"), "{refusal}");
+    fn what_is_no_time_is_refused_with_an_example() {
+        for text in ["", "s", "5x", "-5s", "-5", "1.5s", "--key"] {
+            for parse in [duration, duration_or_millis] {
+                let refusal = parse(text).unwrap_err();
+                assert!(refusal.contains("`30s`"), "{text}: {refusal}");
+            }
+        }
+        for text in ["99999999999999999999s", "18446744073709551615d"] {
+            assert_eq!(duration(text), Err("the number is too large".to_owned()));
         }
     }
 

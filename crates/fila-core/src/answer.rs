@@ -215,7 +215,7 @@ pub enum EnqueueError {
         max: usize,
     },
     /// The delay or the time to live is too long.
-    #[error("{found:?} is too long a delay or time to live; {max:?} is the longest")]
+    #[error("{} is too long a delay or time to live; {} is the longest", time(*found), time(*max))]
     DelayTooLong {
         /// The value found.
         found: Duration,
@@ -317,11 +317,27 @@ pub enum SettleError {
     #[error("the lease is of another message; give both ids as they were delivered")]
     AnotherMessage,
     /// The delay or extension is too long.
-    #[error("{found:?} is too long; {max:?} is the longest")]
+    #[error("{} is too long; {} is the longest", time(*found), time(*max))]
     TooLong {
         /// The value found.
         found: Duration,
         /// The limit.
         max: Duration,
     },
+}
+
+/// Returns a time as the command line takes it, in the largest unit that is exact: `400d`, `36h`, `1500ms`.
+fn time(time: Duration) -> String {
+    const UNITS: [(u128, &str); 4] = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1000, "s"),
+    ];
+    let millis = time.as_millis();
+    let exact = UNITS.iter().find(|(unit, _)| millis.is_multiple_of(*unit));
+    match exact {
+        Some((unit, name)) if millis > 0 => format!("{}{name}", millis / unit),
+        _ => format!("{millis}ms"),
+    }
 }

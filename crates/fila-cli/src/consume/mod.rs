@@ -61,7 +61,7 @@ pub(crate) struct ConsumeArguments {
     concurrency: NonZeroUsize,
 
     /// Deliver a message again this long after its command has failed, whatever the queue's retry policy says
-    #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "exec")]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_hyphen_values = true, requires = "exec")]
     retry_delay: Option<Duration>,
 
     /// Wait for more messages until Ctrl-C
@@ -69,7 +69,7 @@ pub(crate) struct ConsumeArguments {
     follow: bool,
 
     /// End when no message has come for this long
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration, conflicts_with = "follow")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration, allow_hyphen_values = true, conflicts_with = "follow")]
     idle: Duration,
 
     /// End after this many messages

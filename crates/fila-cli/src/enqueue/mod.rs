@@ -68,12 +68,12 @@ pub(crate) struct EnqueueArguments {
     #[arg(long, value_name = "NUMBER")]
     weight: Option<u32>,
 
-    /// Deliver the message only after this time, as `5m`; a bare number is milliseconds
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    /// Deliver the message only after this time, as `5m`
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_hyphen_values = true)]
     delay: Option<Duration>,
 
     /// Do not deliver the message after this time, as `1h`; 0 means no limit, whatever the queue's setting is
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_hyphen_values = true)]
     ttl: Option<Duration>,
 
     /// The message's id for deduplication: the queue stores one message of an id within its deduplication window

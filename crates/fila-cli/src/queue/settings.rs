@@ -68,10 +68,14 @@ fn flag(setting: &'static Setting) -> Arg {
         help += &format!("; 0 means {zero}");
     }
     let (value_name, parser) = match setting.kind {
-        SettingKind::Time => (
-            "TIME",
-            ValueParser::from(values::duration.map(SettingValue::Time)),
-        ),
+        SettingKind::Time => {
+            let times = match setting.name {
+                // The one flag whose number may lack its unit: it was documented so before there were units.
+                "visibility_timeout" => values::duration_or_millis,
+                _ => values::duration,
+            };
+            ("TIME", ValueParser::from(times.map(SettingValue::Time)))
+        }
         SettingKind::Number { max } => {
             let numbers = clap::value_parser!(u64).range(..=max);
             ("NUMBER", numbers.map(SettingValue::Number).into())
@@ -101,6 +105,8 @@ fn flag(setting: &'static Setting) -> Arg {
         .long(setting.name.replace('_', "-"))
         .value_name(value_name)
         .value_parser(parser)
+        // So that `-5s` is refused as a time, not as a flag.
+        .allow_hyphen_values(matches!(setting.kind, SettingKind::Time))
         .help(help)
 }
 

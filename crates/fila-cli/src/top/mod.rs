@@ -51,7 +51,7 @@ pub(crate) struct TopArguments {
     queue: Option<String>,
 
     /// Time between two samples
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval, allow_hyphen_values = true)]
     interval: Duration,
 
     /// Print one sample and end, as without a terminal, and with --json

@@ -130,3 +130,67 @@ fn a_command_that_is_wrong() {
     }
     assert_snapshot!("error_usage", said);
 }
+
+#[test]
+fn a_time_without_a_unit_below_zero_or_too_long_is_refused_in_plain_words() {
+    let server = Server::with_orders();
+    let said = |time: &str| server.run(&["enqueue", "orders", "x", "--delay", time]);
+    for (time, expected) in [
+        (
+            "5",
+            "error: invalid value '5' for '--delay <TIME>': the unit is missing; write `5s` or `5ms`",
+        ),
+        (
+            "-5s",
+            "error: invalid value '-5s' for '--delay <TIME>': a time cannot be negative; write `30s`",
+        ),
+        (
+            "soon",
+            "error: invalid value 'soon' for '--delay <TIME>': this is not a time; write `30s`, `5m`, `2h` or `7d`",
+        ),
+    ] {
+        let refused = said(time);
+        assert_eq!(refused.code, Some(2), "{time}");
+        assert_eq!(refused.stderr.lines().next(), Some(expected));
+        assert!(!refused.stderr.contains("tip:"), "{}", refused.stderr);
+    }
+    assert!(
+        said("400d")
+            .stderr
+            .starts_with("error: 400d is too long a delay")
+    );
+    // The command of the concepts: milliseconds.
+    let create = ["queue", "create", "mails", "--visibility-timeout"];
+    server.ok(&[&create[..], &["30000", "--json"]].concat());
+    let inspected = server.ok(&["queue", "inspect", "mails"]);
+    assert!(
+        inspected.contains("visibility timeout    30 s"),
+        "{inspected}"
+    );
+}
+
+#[test]
+fn an_address_from_the_environment_is_not_part_of_the_usage() {
+    let usage = |address: Option<&str>| {
+        let mut command = fila();
+        command.args(["queue", "create"]);
+        if let Some(address) = address {
+            command.env("FILA_ADDR", address);
+        }
+        run(&mut command, b"").stderr
+    };
+    assert!(
+        usage(None).contains("Usage: fila queue create <QUEUE>\n"),
+        "{}",
+        usage(None)
+    );
+    assert_eq!(usage(Some("http://127.0.0.1:7777")), usage(None));
+    // A variable that is empty is as good as none.
+    let mut help = fila();
+    let help = run(
+        help.env("FILA_ADDR", "http://127.0.0.1:7777").arg("queue"),
+        b"",
+    );
+    assert!(help.stderr.contains("Usage: fila queue"), "{}", help.stderr);
+    assert_eq!(help.code, Some(2));
+}
