@@ -182,10 +182,40 @@ fn queues_have_rounds_of_their_own() {
 }
 
 #[test]
-fn a_single_key_gets_everything_in_order() {
+fn a_single_key_gets_everything_in_the_order_of_acceptance() {
     let mut story = Story::new();
-    story.enqueue("default", 1, 50);
-    assert_eq!(count(&story.deliver(50), "default"), 50);
+    let texts: Vec<String> = (0..50).map(|number| format!("work {number}")).collect();
+    for text in &texts {
+        let queue = story.queue;
+        story
+            .shell
+            .enqueue_all(queue, vec![message("default", text.clone())]);
+    }
+    let consumer = story.consumer;
+    story.shell.tell(Command::Credit { consumer, more: 50 });
+    story.shell.run();
+    let deliveries = std::mem::take(&mut story.shell.deliveries);
+    let bodies = deliveries
+        .iter()
+        .map(|(_, delivery)| delivery.payload.body());
+    assert!(bodies.eq(texts.iter().map(String::as_bytes)));
+}
+
+#[test]
+fn a_key_without_a_consumer_stays_and_one_whose_messages_are_leased_takes_no_turns() {
+    let mut story = Story::new();
+    story.enqueue("a", 1, 1);
+    story.enqueue("b", 1, 5);
+    story.shell.run();
+    assert!(story.shell.deliveries.is_empty(), "there is no consumer");
+    assert_eq!(story.active_keys(), 2);
+    let consumer = story.consumer;
+    // Not acknowledged, so that the only message of `a` stays leased.
+    story.shell.tell(Command::Credit { consumer, more: 2 });
+    story.shell.run();
+    assert_eq!(story.shell.deliveries.len(), 2, "at once");
+    story.shell.deliveries.clear();
+    assert_eq!(count(&story.deliver(4), "b"), 4);
 }
 
 #[test]

@@ -5,7 +5,8 @@
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// Examples measure waits, so only one of them runs at a time.
+/// Examples measure waits, so only one of them runs at a time. Under `cargo nextest run`, where each test is a process, the
+/// configuration sees to that.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Runs an example, and checks that it prints a table and says `phrase` below it.
@@ -61,4 +62,12 @@ fn axum_plans_share_by_weight() {
 #[test]
 fn grpc_refuses_the_noisy_only() {
     shows(env!("CARGO_BIN_EXE_grpc"), "`quiet` was never refused");
+}
+
+#[test]
+fn nextest_runs_these_programs_alone() {
+    let config = include_str!("../../../.config/nextest.toml");
+    let filter = "filter = 'binary_id(firq-examples::examples_run)'";
+    let alone = format!("{filter}\nthreads-required = \"num-test-threads\"");
+    assert!(config.contains(&alone), "{config}");
 }

@@ -285,6 +285,30 @@ async fn a_script_that_keeps_failing_is_bypassed_and_all_can_see_it() {
 }
 
 #[tokio::test]
+async fn a_breaker_is_of_one_hook_of_one_queue() {
+    let mut rig = Rig::start().await;
+    let script = "function on_enqueue(msg) error('as planned') end
+        function on_failure(msg) return { action = 'dlq' } end";
+    rig.create_with("orders", with_script(script)).await;
+    rig.create_with("bills", with_script(TENANT)).await;
+    enqueue_all(&mut rig, "orders", vec![of_tenant("acme"); 3]).await;
+    rig.send("bills", of_tenant("acme")).await.unwrap();
+    assert_eq!(keys(&mut rig, "bills", 1).await, ["acme"]);
+    let mut deliveries = rig.consume("orders", 1).await;
+    let delivery = deliveries.next().await;
+    rig.nack("orders", &delivery).await.unwrap();
+    soon(async { while rig.stats("orders.dlq").await.depth == 0 {} }).await;
+    let (_, page) = get(&rig.server, "/metrics").await;
+    for line in [
+        "fila_hook_open{queue=\"orders\",hook=\"on_enqueue\"} 1",
+        "fila_hook_open{queue=\"orders\",hook=\"on_failure\"} 0",
+        "fila_hook_open{queue=\"bills\",hook=\"on_enqueue\"} 0",
+    ] {
+        assert!(page.lines().any(|it| it == line), "{line}\n{page}");
+    }
+}
+
+#[tokio::test]
 async fn after_the_cooldown_one_message_decides() {
     let mut config = in_memory();
     config.lua.circuit_breaker_cooldown = std::time::Duration::from_millis(1);
