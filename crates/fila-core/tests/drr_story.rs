@@ -10,7 +10,7 @@ mod support;
 use std::num::NonZeroU32;
 
 use drr::Quantum;
-use fila_core::{Command, ConsumerId, QueueSettings, Verdict};
+use fila_core::{Charge, Command, ConsumerId, QueueSettings, Verdict};
 use fila_store::QueueId;
 
 use support::{Shell, message};
@@ -140,27 +140,45 @@ fn ac5_a_key_that_gets_messages_again_is_back_in_the_active_set() {
 
 #[test]
 fn ac6_deficits_live_in_memory_and_a_restart_begins_a_new_round() {
-    let mut story = Story::new();
-    story.enqueue("a", 1, 10);
-    story.enqueue("b", 1, 10);
-    story.deliver(5);
+    // A quantum pays for one of the small messages, and the large one costs as much as 200,000 of them.
+    let mut story = Story::with_quantum(4);
+    let definition = QueueSettings {
+        charge: Charge::Bytes,
+        ..QueueSettings::default()
+    };
+    story.queue = story.shell.create("by bytes", definition);
+    story.consumer = story.shell.subscribe(story.queue, 0);
+    let large = message("a", vec![0; 800_000]);
+    story.shell.enqueue_all(story.queue, vec![large]);
+    assert_eq!(story.deliver(1), ["a"]);
+    story.enqueue("b", 1, 60);
+    story.enqueue("a", 1, 30);
+    story.deliver(2);
+    let keys = story.deliver(20);
+    assert_eq!(count(&keys, "a"), 0, "it is deep in debt: {keys:?}");
     story.shell.restart();
     story.consumer = story.shell.subscribe(story.queue, 0);
     // All that was not acknowledged is there, and the keys share again from the first delivery on.
-    let keys = story.deliver(10);
-    assert_eq!((count(&keys, "a"), count(&keys, "b")), (5, 5), "{keys:?}");
-    assert_eq!(story.deliver(10).len(), 5);
+    let keys = story.deliver(20);
+    assert_eq!((count(&keys, "a"), count(&keys, "b")), (10, 10), "{keys:?}");
+    assert_eq!(story.deliver(100).len(), 90 - 2 - 20 - 20);
 }
 
 #[test]
 fn ac7_three_keys_of_equal_weight_get_a_third_each() {
     let mut story = Story::new();
     for key in ["a", "b", "c"] {
-        story.enqueue(key, 1, 1000);
+        story.enqueue(key, 1, 2000);
     }
-    let keys = story.deliver(900);
-    for key in ["a", "b", "c"] {
-        assert_eq!(count(&keys, key), 300, "{key}");
+    // Each portion is acknowledged before the next: an ack that changed the engine would change the shares.
+    for portion in [1, 2, 5, 900] {
+        let mut keys = Vec::new();
+        while keys.len() < 900 {
+            keys.extend(story.deliver(portion));
+        }
+        for key in ["a", "b", "c"] {
+            assert_eq!(count(&keys, key), 300, "{key}, in portions of {portion}");
+        }
     }
 }
 
