@@ -24,8 +24,8 @@ use crate::queue::{Context, DeadLetter, Queue, Stores};
 use crate::throttle::{OFFERS_MAX, Throttles};
 use crate::{
     Answer, BatchId, Command, ConsumerId, Demand, Dismissal, Effects, EnqueueResults, FailureToken,
-    Judgement, LoadToken, LoadedMessages, NewMessage, QueueSettings, QueueStats, Recovery, Refused,
-    Settings, SettleResults, Settlement, Tickets, TokenSource,
+    Judgement, LeaseId, LoadToken, LoadedMessages, NewMessage, QueueSettings, QueueStats, Recovery,
+    Refused, Settings, SettleResults, Settlement, Tickets, TokenSource,
 };
 
 /// Any number of queues, on one scheduler thread.
@@ -114,12 +114,13 @@ impl<T: Tickets> Broker<T> {
     }
 
     /// Opens a queue. Ignored if the broker has it already.
-    pub fn open(&mut self, now: Timestamp, recovery: Recovery) {
+    pub fn open(&mut self, now: Timestamp, mut recovery: Recovery) {
         self.advance(now);
         let id = recovery.queue;
         if self.numbers.contains_key(&id) {
             return;
         }
+        let kept = std::mem::take(&mut recovery.kept);
         let number = self.queues.insert(Entry {
             queue: Queue::open(self.now, &self.settings, recovery),
             is_touched: false,
@@ -129,7 +130,36 @@ impl<T: Tickets> Broker<T> {
             alarm: None,
         });
         self.numbers.insert(id, number);
-        self.touch(number);
+        self.with_queue(number, |queue, context| queue.restore(context, kept));
+    }
+
+    /// Stores live leases, so that they are valid after the next start. Returns how many.
+    ///
+    /// A driver that stops calls it when all consumers have [left](crate::Departure::Stopped) and nothing is being written,
+    /// and again after each round until it returns zero: a round has room for 262,144 leases. From the first call on, the
+    /// driver gives no command and does not poll: the rows would not follow.
+    ///
+    /// Stores nothing after a failed write, or if the disk is full: the leases end with the broker, as after a crash.
+    pub fn keep_leases(&mut self, now: Timestamp) -> usize {
+        self.advance(now);
+        if self.failure.is_some() || self.is_storage_full {
+            return 0;
+        }
+        let numbers: Vec<usize> = self.queues.iter().map(|(number, _)| number).collect();
+        let kept = numbers.into_iter().map(|number| {
+            self.collect(number, |queue, context| {
+                queue.keep_leases(context.now, context.room)
+            })
+        });
+        kept.sum()
+    }
+
+    /// Returns the leases of a consumer whose deliveries its socket has not [taken](Command::Taken).
+    pub fn unsent(&self, consumer: ConsumerId) -> Vec<LeaseId> {
+        let entry = self.consumers.get(&consumer);
+        entry.map_or_else(Vec::new, |entry| {
+            self.queues[entry.queue].queue.unsent(entry.consumer)
+        })
     }
 
     /// Executes a command. The answer and the deliveries appear in the effects, at once or later.

@@ -266,6 +266,9 @@ pub enum Departure {
     /// client can settle them by any call or stream, and an extension gives them a normal end again. After it a message
     /// that a handler had begun has failed; any other is ready again, and counts no attempt.
     Lost,
+    /// The driver stops, and has ended the stream. Its leases last as long as they would have, so that
+    /// [`Broker::keep_leases`](crate::Broker::keep_leases) can store them.
+    Stopped,
 }
 
 /// How the broker knows which messages of a consumer a handler has begun.

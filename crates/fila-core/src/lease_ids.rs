@@ -7,6 +7,9 @@
 //!
 //! The driver draws the key, once per start. Each queue derives its own key from it: otherwise the ids of one queue would
 //! be the ids of every other queue, and a client could learn them in a queue of its own.
+//!
+//! A queue whose leases outlive a [planned stop](crate::Broker::keep_leases) goes on with its key and its count: so the ids
+//! that it gives next are none of those that it gave before.
 
 use std::fmt;
 
@@ -38,8 +41,15 @@ impl fmt::Debug for LeaseKey {
 
 /// The lease ids of one queue, one after the other.
 pub(crate) struct LeaseIds {
+    state: LeaseIdState,
     round: SipHasher13,
-    next: u64,
+}
+
+/// The key of a queue's lease ids, and the next number: with both, another start goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeaseIdState {
+    pub(crate) key: [u64; 2],
+    pub(crate) next: u64,
 }
 
 impl LeaseIds {
@@ -49,17 +59,31 @@ impl LeaseIds {
             let input = (u128::from(part) << 64) | u128::from(queue.get());
             shared.hash(&input.to_le_bytes())
         };
-        Self {
-            round: SipHasher13::new_with_keys(derive(0), derive(1)),
+        Self::resume(LeaseIdState {
+            key: [derive(0), derive(1)],
             // Another owner of the queue has another epoch; no owner lives to give 2^40 leases.
             next: u64::from(epoch.get()) << 40,
+        })
+    }
+
+    /// Goes on where an earlier start stopped.
+    pub(crate) fn resume(state: LeaseIdState) -> Self {
+        let [first, second] = state.key;
+        Self {
+            state,
+            round: SipHasher13::new_with_keys(first, second),
         }
+    }
+
+    /// Returns what a later start needs to go on.
+    pub(crate) fn state(&self) -> LeaseIdState {
+        self.state
     }
 
     #[inline]
     pub(crate) fn next(&mut self) -> LeaseId {
-        let number = self.next;
-        self.next += 1;
+        let number = self.state.next;
+        self.state.next += 1;
         LeaseId::from_number(self.permute(number))
     }
 
@@ -84,6 +108,13 @@ impl LeaseIds {
     fn mask(&self, round: u32, half: u32) -> u32 {
         let input = u64::from(round) << 32 | u64::from(half);
         self.round.hash(&input.to_le_bytes()) as u32
+    }
+}
+
+/// Leaves the secret out.
+impl fmt::Debug for LeaseIdState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseIdState").finish_non_exhaustive()
     }
 }
 
@@ -150,9 +181,19 @@ mod tests {
     }
 
     #[test]
+    fn ids_that_go_on_are_those_that_would_have_come_next() {
+        let mut ids = LeaseIds::new(LeaseKey::new([5; 16]), QueueId::new(9), Epoch::FIRST);
+        let first = ids.next();
+        let mut resumed = LeaseIds::resume(ids.state());
+        assert_eq!(resumed.number(first), ids.number(first));
+        assert_eq!(resumed.next(), ids.next());
+    }
+
+    #[test]
     fn the_secret_is_not_printed() {
         let key = LeaseKey::new([77; 16]);
         let ids = LeaseIds::new(key, QueueId::new(1), Epoch::FIRST);
-        assert!(!format!("{key:?} {ids:?}").contains(|c: char| c.is_ascii_digit()));
+        let state = ids.state();
+        assert!(!format!("{key:?} {ids:?} {state:?}").contains(|c: char| c.is_ascii_digit()));
     }
 }

@@ -11,7 +11,7 @@ use fila_store::{
 };
 
 use crate::QueueSettings;
-use crate::queue::{Duplicates, ready_since};
+use crate::queue::{Duplicates, KeptLeases, ready_since};
 
 /// The result of the scan of a queue.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub struct Recovery {
     pub(crate) definition: QueueSettings,
     pub(crate) keys: Vec<RecoveredKey>,
     pub(crate) duplicates: Duplicates,
+    pub(crate) kept: KeptLeases,
     pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
 }
 
@@ -34,14 +35,15 @@ pub(crate) struct DeadLetterQueue {
     pub(crate) from: QueueName,
 }
 
-/// The messages of one key.
-
+/// The messages of one key that stay in the store.
 #[derive(Debug)]
 pub(crate) struct RecoveredKey {
     pub(crate) key: FairnessKey,
     pub(crate) weight: NonZeroU32,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
+    /// All messages of the key up to this one are in memory, or gone.
+    pub(crate) after: MessageId,
     pub(crate) last: MessageId,
     /// When the first of them became ready.
     pub(crate) since: Timestamp,
@@ -62,6 +64,7 @@ impl Recovery {
             definition,
             keys: Vec::new(),
             duplicates: Duplicates::default(),
+            kept: KeptLeases::default(),
             dead_letter_queue: None,
         }
     }
@@ -74,9 +77,13 @@ impl Recovery {
         self.dead_letter_queue = Some(DeadLetterQueue { to, from: name });
     }
 
-    /// Adds a message, in the order of [`Shard::scan`](fila_store::Shard::scan).
+    /// Adds a message, in the order of [`Shard::scan`](fila_store::Shard::scan), after all [rows](Self::remembered).
     pub fn message(&mut self, entry: &StoredMessage) {
         let meta = &entry.meta;
+        let after = self.kept.last_of(&meta.schedule.fairness_key);
+        if entry.id <= after {
+            return self.kept.messages.push(entry.clone());
+        }
         let bytes = meta.sizes.total();
         match self.keys.last_mut() {
             Some(known) if known.key == meta.schedule.fairness_key => {
@@ -90,19 +97,25 @@ impl Recovery {
                 weight: meta.schedule.weight,
                 messages: 1,
                 bytes,
+                after,
                 last: entry.id,
                 since: ready_since(meta),
             }),
         }
     }
 
-    /// Adds a deduplication row, of a message or of a batch, from [`Shard::remembered`](fila_store::Shard::remembered).
+    /// Adds a deduplication row, of a message, a batch or a lease, from
+    /// [`Shard::remembered`](fila_store::Shard::remembered). All rows come before the first [message](Self::message).
     pub fn remembered(&mut self, row: &Remembered) {
-        self.duplicates.recover(row);
+        debug_assert!(self.messages() == 0, "rows come before messages");
+        if !self.kept.recover(self.epoch, row) {
+            self.duplicates.recover(row);
+        }
     }
 
     /// Returns the number of messages found.
     pub fn messages(&self) -> u64 {
-        self.keys.iter().map(|key| key.messages).sum()
+        let stored: u64 = self.keys.iter().map(|key| key.messages).sum();
+        stored + self.kept.messages.len() as u64
     }
 }

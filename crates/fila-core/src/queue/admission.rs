@@ -244,8 +244,27 @@ impl Queue {
         context: &mut Context<'_, T>,
         number: u32,
         message: StoredMessage,
-        from: Stage,
+        from: impl Into<Option<Stage>>,
     ) {
+        let mut message = self.ready_message(context, number, message);
+        if message.is_early(context.now) {
+            message.state = State::Delayed;
+            // It may be due much later, and the store has it.
+            message.payload = None;
+        }
+        let moment = message.next_moment(context.now);
+        let slot = self.index.insert(context.memory, message, from);
+        self.index.arm(slot, moment);
+    }
+
+    /// Returns a message for memory, as one that is ready.
+    #[inline]
+    pub(super) fn ready_message<T>(
+        &mut self,
+        context: &mut Context<'_, T>,
+        number: u32,
+        message: StoredMessage,
+    ) -> Message {
         let StoredMessage { id, meta, payload } = message;
         // A dead letter keeps its throttle keys for when it goes back, and takes no tokens until then.
         let history = meta.history.as_ref();
@@ -257,7 +276,7 @@ impl Queue {
         };
         let since = ready_since(&meta);
         let was_delivered = meta.attempts > 0;
-        let mut message = Message {
+        Message {
             id,
             lane: number,
             set,
@@ -267,15 +286,7 @@ impl Queue {
             was_delivered,
             lost: 0,
             timer: None,
-        };
-        if message.is_early(context.now) {
-            message.state = State::Delayed;
-            // It may be due much later, and the store has it.
-            message.payload = None;
         }
-        let moment = message.next_moment(context.now);
-        let slot = self.index.insert(context.memory, message, from);
-        self.index.arm(slot, moment);
     }
 }
 

@@ -254,6 +254,12 @@ impl Consumers {
         (consumer.beginnings, consumer.leased)
     }
 
+    /// Returns the messages that are with a consumer, in no order, and the bytes on their way to it.
+    pub(super) fn held(&self, slot: u32) -> (&[u32], usize) {
+        let consumer = &self.all[slot as usize];
+        (&consumer.leased, consumer.transit.bytes)
+    }
+
     /// Forgets all messages that are with consumers or owed to them, and returns all consumers.
     pub(super) fn forget_leases(&mut self) -> Vec<u32> {
         let slots: Vec<u32> = self.all.iter().map(|(slot, _)| slot as u32).collect();

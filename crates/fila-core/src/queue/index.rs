@@ -155,7 +155,12 @@ impl QueueIndex {
 
     /// Takes a message into memory that was in the store only, or is durable since a moment; returns its slot.
     #[inline]
-    pub(super) fn insert(&mut self, memory: &mut Memory, message: Message, from: Stage) -> u32 {
+    pub(super) fn insert(
+        &mut self,
+        memory: &mut Memory,
+        message: Message,
+        from: impl Into<Option<Stage>>,
+    ) -> u32 {
         let size = message.footprint();
         memory.used += size;
         self.used += size;

@@ -18,7 +18,7 @@
 //! # What always holds
 //! - A message is delivered only after it is durable, and at most one lease of it is alive.
 //! - Results are taken under a live lease only. A lease ends with its first result, its expiry, a purge, or some seconds
-//!   after its consumer was lost; see [`settling`].
+//!   after its consumer was lost; see [`settling`]. It outlives a planned stop; see [`kept_leases`].
 //! - In a strictly ordered queue the next message of a key goes out when the one before is *durably* deleted; otherwise
 //!   a crash could bring it back behind its successor.
 //! - `depth = ready + delayed + leased + accepted and not yet durable`.
@@ -35,6 +35,7 @@ mod duplicates;
 mod explaining;
 mod failing;
 mod index;
+mod kept_leases;
 mod lane;
 mod lane_table;
 mod line;
@@ -49,7 +50,7 @@ mod settling;
 mod throttle_sets;
 
 use drr::Weight;
-use fila_store::{Batch, Epoch, FairnessKey, Generation, MessageId, QueueId, Timestamp};
+use fila_store::{Batch, Epoch, FairnessKey, Generation, QueueId, Timestamp};
 
 use self::consumers::Consumers;
 use self::counts::Stage;
@@ -58,6 +59,7 @@ pub(crate) use self::dispatch::TURNED_AWAY_MAX;
 pub(crate) use self::duplicates::Duplicates;
 pub(crate) use self::failing::DeadLetter;
 use self::index::QueueIndex;
+pub(crate) use self::kept_leases::KeptLeases;
 use self::lane::Backlog;
 pub(crate) use self::message::ready_since;
 use self::parts::Newcomer;
@@ -175,7 +177,7 @@ impl Queue {
         };
         let number = self.enter_lane(usize::MAX, None, newcomer, weight);
         self.index.lane_mut(number).backlog = Some(Backlog {
-            after: MessageId::from_number(0),
+            after: found.after,
             last: found.last,
             bytes: found.bytes,
             since: found.since,

@@ -8,7 +8,8 @@
 //!          │                              │          └── begun ────────▶ Failing
 //!          └── extended by a stream ──────┴──▶ extended by a call: Leased, until it runs out
 //! ```
-//! A lost lease is like any other: results are taken from any stream or call.
+//! A lost lease is like any other: results are taken from any stream or call. If the server itself has ended the stream
+//! because it stops, the lease is as if a call had extended it: it lasts until it runs out.
 
 use drr::Cost;
 
@@ -227,11 +228,21 @@ impl Queue {
         assumed: bool,
     ) {
         let message = &mut self.index.messages[slot as usize];
-        if let State::Leased { is_begun, .. } = &mut message.state {
+        if let State::Leased {
+            is_begun, holder, ..
+        } = &mut message.state
+        {
             *is_begun |= assumed;
-            if departure == Departure::Closed && !*is_begun {
-                self.totals.released += 1;
-                return self.give_back(context, slot);
+            match departure {
+                Departure::Closed if !*is_begun => {
+                    self.totals.released += 1;
+                    return self.give_back(context, slot);
+                }
+                Departure::Stopped => {
+                    *holder = Holder::Call;
+                    return;
+                }
+                Departure::Closed | Departure::Lost => {}
             }
         }
         let grace = context.now.saturating_add(RECONNECT_GRACE);

@@ -14,6 +14,7 @@ mod queues;
 mod reading;
 mod rounds;
 mod shares;
+mod stopping;
 #[path = "../support/mod.rs"]
 mod support;
 mod time;

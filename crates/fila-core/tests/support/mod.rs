@@ -197,12 +197,6 @@ impl Shell {
         if let Some(queue) = self.engine.queue(&dead_letters).unwrap() {
             recovery.dead_letters(queue.id, name.clone());
         }
-        let mut cursor = Some(Cursor::start());
-        while let Some(after) = cursor {
-            let page = shard.scan(&after, 7).unwrap();
-            page.items.iter().for_each(|entry| recovery.message(entry));
-            cursor = page.next;
-        }
         let mut after = None;
         loop {
             let page = shard.remembered(after.as_ref(), 7).unwrap();
@@ -214,8 +208,30 @@ impl Shell {
                 break;
             }
         }
+        let mut cursor = Some(Cursor::start());
+        while let Some(after) = cursor {
+            let page = shard.scan(&after, 7).unwrap();
+            page.items.iter().for_each(|entry| recovery.message(entry));
+            cursor = page.next;
+        }
         self.shards.insert(id, shard);
         self.broker.open(self.now, recovery);
+    }
+
+    /// Stops in order after this much work, and returns how many leases each of the last rounds has kept. A
+    /// [restart](Self::restart) follows.
+    pub(crate) fn stop(&mut self) -> Vec<usize> {
+        self.run();
+        let mut rounds = Vec::new();
+        loop {
+            let kept = self.broker.keep_leases(self.now);
+            if kept == 0 {
+                return rounds;
+            }
+            rounds.push(kept);
+            self.seal();
+            self.commit();
+        }
     }
 
     /// Starts again from the store, as after a crash. Rounds in flight are lost.

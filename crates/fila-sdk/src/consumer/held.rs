@@ -239,11 +239,16 @@ impl HeldLeases {
         }
     }
 
-    /// Takes a refusal of the server.
+    /// Takes a refusal of the server. A server that stops keeps its leases: the next stream sends the report again.
     pub(super) fn refused(&mut self, lease_id: u64, refusal: Option<Refusal>) {
         let Some(held) = self.leases.get_mut(&lease_id) else {
             return;
         };
+        if let Some(refusal) = &refusal
+            && refusal.code == crate::ErrorCode::ShuttingDown
+        {
+            return;
+        }
         let is_over = refusal
             .as_ref()
             .is_none_or(|refusal| refusal.code == crate::ErrorCode::LeaseNotFound);

@@ -1,14 +1,16 @@
 //! The state of a server after a restart.
 
 use fila_proto::v1::{
-    DeleteQueueRequest, EnqueueRequest, Message, PauseQueueRequest, QueueSettings,
-    ResumeQueueRequest, UpdateKeyRequest,
+    DeleteQueueRequest, EnqueueRequest, LeaseExtension, Message, PauseQueueRequest, QueueSettings,
+    ResumeQueueRequest, UpdateKeyRequest, WorkRequest,
 };
 use fila_server::Server;
 use fila_server::runtime::{StartError, Stopped};
-use fila_store::OpenError;
+use fila_store::{MemoryDisk, MemoryEngine, OpenError};
+use tonic::Code;
 
-use crate::common::{Rig, message, on_disk, soon};
+use crate::common::pipes::{Producer, Worker};
+use crate::common::{Rig, assert_refused, in_memory, message, on_disk, soon};
 
 async fn stop(rig: Rig) {
     let Rig { server, .. } = rig;
@@ -131,7 +133,7 @@ async fn a_backlog_that_does_not_fit_into_memory_comes_back_in_order() {
     config.storage.durability = fila_store::Durability::Os;
     let mut rig = Rig::with(config.clone()).await;
     rig.create("orders").await;
-    let mut producer = crate::common::pipes::Producer::open(&rig).await;
+    let mut producer = Producer::open(&rig).await;
     let payload = "x".repeat(1_000);
     for frame in 0..40_u64 {
         let numbered = |number: u64| message("a", &format!("{number:05}{payload}"));
@@ -155,5 +157,101 @@ async fn a_backlog_that_does_not_fit_into_memory_comes_back_in_order() {
         rig.ack("orders", &delivery).await.unwrap();
     }
     assert_eq!(rig.stats("orders").await.depth, 0);
+    stop(rig).await;
+}
+
+#[tokio::test]
+async fn leases_outlive_a_planned_stop_and_are_settled_over_new_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    rig.create("orders").await;
+    for _ in 0..4 {
+        rig.enqueue("orders", "a", "x").await;
+    }
+    let mut deliveries = rig.consume("orders", 2).await;
+    let (acked, failed) = (deliveries.next().await, deliveries.next().await);
+    let mut worker = Worker::open(&rig, "orders", 1).await;
+    let extended = worker.take(1).await.remove(0);
+    stop(rig).await;
+
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    assert_eq!(rig.stats("orders").await.leased, 3);
+    let mut others = rig.consume("orders", 10).await;
+    let last = others.next().await;
+    assert!(others.is_silent(), "the others are leased");
+    rig.ack("orders", &acked).await.unwrap();
+    let again = rig.ack("orders", &acked).await;
+    assert_refused(again, Code::FailedPrecondition, "LEASE_NOT_FOUND");
+    let first = WorkRequest {
+        queue: "orders".to_owned(),
+        extensions: vec![LeaseExtension {
+            lease_id: extended.lease_id,
+            lease_ms: 60_000,
+        }],
+        ..WorkRequest::default()
+    };
+    let mut worker = Worker::over(rig.messages.clone(), first).await;
+    assert_eq!(worker.frame().await.confirmed, [extended.lease_id]);
+    rig.nack("orders", &failed).await.unwrap();
+    let retried = others.next().await;
+    assert_eq!(
+        (retried.message_id, retried.attempt),
+        (failed.message_id, 2)
+    );
+    assert_eq!((last.attempt, rig.stats("orders").await.leased), (1, 3));
+    stop(rig).await;
+
+    // One planned stop after the other.
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    rig.ack("orders", &extended).await.unwrap();
+    rig.ack("orders", &last).await.unwrap();
+    assert_eq!(rig.stats("orders").await.depth, 1);
+    stop(rig).await;
+}
+
+#[tokio::test]
+async fn leases_outlive_a_planned_stop_in_any_engine() {
+    let disk = MemoryDisk::default();
+    let start = async || {
+        let engine = MemoryEngine::open(&disk).unwrap();
+        let server = soon(Server::start_on(in_memory(), engine)).await;
+        Rig::of(server.unwrap()).await
+    };
+    let mut rig = start().await;
+    rig.create("orders").await;
+    rig.enqueue("orders", "a", "x").await;
+    let delivery = rig.consume("orders", 1).await.next().await;
+    stop(rig).await;
+    let mut rig = start().await;
+    rig.ack("orders", &delivery).await.unwrap();
+    stop(rig).await;
+}
+
+#[tokio::test]
+async fn deliveries_that_a_client_did_not_read_are_ready_after_a_planned_stop() {
+    const MESSAGES: u64 = 200;
+    let directory = tempfile::tempdir().unwrap();
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    rig.create("orders").await;
+    let mut producer = Producer::open(&rig).await;
+    let large = "x".repeat(100_000);
+    for frame in 0..MESSAGES {
+        producer
+            .send(frame, "orders", vec![message("a", &large)])
+            .await;
+        producer.answer().await;
+    }
+    let _unread = Worker::open(&rig, "orders", MESSAGES as u32).await;
+    while rig.stats("orders").await.leased == 0 {
+        tokio::task::yield_now().await;
+    }
+    stop(rig).await;
+
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    let stats = rig.stats("orders").await;
+    assert_eq!(stats.depth, MESSAGES);
+    // The system's buffers hold a few of them.
+    assert!(stats.leased < MESSAGES / 2, "{stats:?}");
+    assert_eq!(rig.consume("orders", 1).await.next().await.attempt, 1);
     stop(rig).await;
 }

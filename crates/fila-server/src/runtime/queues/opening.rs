@@ -98,6 +98,17 @@ impl QueueOpener {
 fn read(shard: &dyn Shard, definition: QueueSettings) -> Result<Recovery, ReadError> {
     let queue = shard.queue();
     let mut recovery = Recovery::new(queue, shard.epoch(), shard.generation(), definition);
+    let mut after = None;
+    loop {
+        let page = shard.remembered(after.as_ref(), PAGE)?;
+        page.items
+            .into_iter()
+            .for_each(|row| recovery.remembered(&row));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
     let mut after = Some(Cursor::start());
     while let Some(cursor) = after {
         let page = shard.scan(&cursor, PAGE)?;
@@ -107,17 +118,7 @@ fn read(shard: &dyn Shard, definition: QueueSettings) -> Result<Recovery, ReadEr
         }
         after = page.next;
     }
-    let mut after = None;
-    loop {
-        let page = shard.remembered(after.as_ref(), PAGE)?;
-        page.items
-            .into_iter()
-            .for_each(|row| recovery.remembered(&row));
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(recovery),
-        }
-    }
+    Ok(recovery)
 }
 
 /// Logs a message that cannot be read.

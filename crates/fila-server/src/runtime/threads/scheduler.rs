@@ -4,6 +4,10 @@
 //! the commit threads, and passes on the broker's effects. Then the thread waits for input or for the broker's next
 //! timer. While the broker is full, inputs stay in the inbox and their senders wait. The cost of a turn depends on the
 //! events and inputs in it, not on the number of queues, keys or messages.
+//!
+//! The thread ends in three steps. It tells all consumers that the server stops. It waits until their streams have ended, for
+//! a moment at most: a stream that ends says which deliveries it did not send, and their leases end. Then it stores the
+//! other leases for the next start.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,12 +15,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, Sender};
 use fila_core::{
-    Answer, Command, Committed, ConsumerId, Delivery, FailureToken, Judgement, LoadToken,
-    LoadedMessages, Round,
+    Answer, Command, Committed, ConsumerId, Delivery, Departure, FailureToken, Judgement, LeaseId,
+    LoadToken, LoadedMessages, Round,
 };
-use fila_store::{QueueId, Writes};
+use fila_store::{QueueId, Timestamp, Writes};
 use foldhash::fast::RandomState;
 use tokio::sync::mpsc;
+use tracing::info;
 
 use crate::metrics::Metrics;
 use crate::runtime::Clock;
@@ -43,6 +48,9 @@ pub(crate) const ROUND_BYTES: usize = 2 << 20;
 const TRANSIT_WATCHED: usize = 64 << 10;
 /// How old the figure of fewer bytes on their way may be.
 const TRANSIT_AGE: Duration = Duration::from_millis(100);
+
+/// How long the streams of consumers may take to end when the server stops. Clients that read take much less.
+const FAREWELL: Duration = Duration::from_millis(200);
 
 /// A message from another thread to a scheduler thread. Their channel is unbounded: a broker has only a few rounds
 /// under way, and one load per key.
@@ -140,8 +148,22 @@ enum SchedulerPhase {
     Running,
     /// One lane of the inbox has ended.
     Stopping,
-    /// Both lanes have ended. The thread takes no input, and ends when everything is stored.
-    Ending,
+    /// Both lanes have ended. The thread takes no input, and waits until then for the streams of consumers to end.
+    Ending {
+        until: Timestamp,
+    },
+    /// All streams have ended. The thread stores the leases, and ends when everything is stored.
+    Keeping,
+}
+
+impl SchedulerPhase {
+    /// Tells whether the thread takes inputs.
+    fn takes_inputs(self) -> bool {
+        match self {
+            Self::Running | Self::Stopping => true,
+            Self::Ending { .. } | Self::Keeping => false,
+        }
+    }
 }
 
 /// The size of a round.
@@ -186,12 +208,18 @@ impl Scheduler {
             self.take_events();
             self.take_notes();
             self.take_inputs();
-            self.broker.poll(self.clock.now());
+            self.take_farewells();
+            let mut is_done = false;
+            if self.phase == SchedulerPhase::Keeping {
+                is_done = !self.broker.is_writing() && !self.keep_leases();
+            } else {
+                self.broker.poll(self.clock.now());
+            }
             // The round goes first: the rest is done while the commit threads store it.
             self.seal();
             self.flush();
             self.publish();
-            if self.phase == SchedulerPhase::Ending && !self.broker.is_writing() {
+            if is_done {
                 return;
             }
             self.wait();
@@ -208,6 +236,9 @@ impl Scheduler {
                         self.broker.committed(now, committed);
                     }
                 }
+                // A lease that ended now would still be stored.
+                Event::Loaded { .. } | Event::Judged { .. }
+                    if self.phase == SchedulerPhase::Keeping => {}
                 Event::Loaded {
                     queue,
                     token,
@@ -241,7 +272,7 @@ impl Scheduler {
         let [first, second] = self.channels.inbox.begin_turn();
         let mut taken = 0;
         for (lane, until) in [(first, TURN / 2), (second, TURN), (first, TURN)] {
-            while taken < until && self.phase != SchedulerPhase::Ending {
+            while taken < until && self.phase.takes_inputs() {
                 let may_take = match lane {
                     Lane::Calls => self.takes_calls(),
                     Lane::Bulk => self.takes_bulk(),
@@ -296,7 +327,8 @@ impl Scheduler {
             Input::Subscribe(subscription) => self.subscribe(subscription),
             Input::Stop => match self.phase {
                 SchedulerPhase::Running => self.phase = SchedulerPhase::Stopping,
-                SchedulerPhase::Stopping | SchedulerPhase::Ending => self.end(),
+                SchedulerPhase::Stopping => self.end(),
+                SchedulerPhase::Ending { .. } | SchedulerPhase::Keeping => {}
             },
         }
     }
@@ -333,13 +365,63 @@ impl Scheduler {
 
     /// Stops deliveries, and ends the streams of consumers once they have their last answers.
     fn end(&mut self) {
-        self.phase = SchedulerPhase::Ending;
         let now = self.clock.now();
-        for (consumer, outlet) in self.outlets.drain() {
+        let until = now.saturating_add(FAREWELL);
+        self.phase = SchedulerPhase::Ending { until };
+        for (&consumer, outlet) in &self.outlets {
             let _ = outlet.sender.send(Outgoing::Stopped);
-            // The server ends the leases, not the consumer: no attempt is counted.
             self.broker.handle(now, Command::Drain { consumer });
         }
+    }
+
+    /// Takes the ends of streams while the server stops. When all have ended, or their time is over, no lease has a
+    /// stream any more.
+    fn take_farewells(&mut self) {
+        let SchedulerPhase::Ending { until } = self.phase else {
+            return;
+        };
+        while let Some((input, _)) = self.channels.inbox.try_take(Lane::Calls, |_| true) {
+            // Dropping any other input tells its sender that the server stops.
+            let Input::Command(Command::Unsubscribe {
+                consumer,
+                departure,
+                unsent,
+            }) = input
+            else {
+                continue;
+            };
+            let departure = match departure {
+                // The server has ended the stream.
+                Departure::Lost | Departure::Stopped => Departure::Stopped,
+                Departure::Closed => Departure::Closed,
+            };
+            self.part(consumer, departure, unsent);
+        }
+        if self.outlets.is_empty() || self.clock.now() >= until {
+            let left: Vec<ConsumerId> = self.outlets.keys().copied().collect();
+            for consumer in left {
+                let unsent = self.broker.unsent(consumer);
+                self.part(consumer, Departure::Stopped, unsent);
+            }
+            self.phase = SchedulerPhase::Keeping;
+        }
+    }
+
+    fn part(&mut self, consumer: ConsumerId, departure: Departure, unsent: Vec<LeaseId>) {
+        self.handle(Command::Unsubscribe {
+            consumer,
+            departure,
+            unsent,
+        });
+    }
+
+    /// Hands the live leases to the next round; tells whether there were any.
+    fn keep_leases(&mut self) -> bool {
+        let leases = self.broker.keep_leases(self.clock.now());
+        if leases > 0 {
+            info!(leases, "storing the live leases for the next start");
+        }
+        leases > 0
     }
 
     fn flush(&mut self) {
@@ -372,7 +454,9 @@ impl Scheduler {
             }
         }
         for (consumer, why) in effects.dismissed.drain(..) {
-            if let Some(outlet) = self.outlets.remove(&consumer) {
+            if let Some(outlet) = self.outlets.remove(&consumer)
+                && self.phase.takes_inputs()
+            {
                 let _ = outlet.sender.send(Outgoing::Dismissed(why));
             }
         }
@@ -451,7 +535,7 @@ impl Scheduler {
         self.channels.inbox.is_holding()
             && self.collected.bytes == 0
             && self.under_way.is_empty()
-            && self.phase != SchedulerPhase::Ending
+            && self.phase.takes_inputs()
             && !self.broker.is_full()
     }
 
@@ -462,7 +546,15 @@ impl Scheduler {
         }
         let mut select = Select::new();
         select.recv(&self.channels.events);
-        let takes = self.phase != SchedulerPhase::Ending && !self.channels.inbox.is_holding();
+        let takes = self.phase.takes_inputs() && !self.channels.inbox.is_holding();
+        let mut farewell = None;
+        if let SchedulerPhase::Ending { until } = self.phase {
+            farewell = Some(match self.outlets.is_empty() {
+                true => Duration::ZERO,
+                false => self.clock.until(until),
+            });
+            select.recv(&self.channels.inbox.calls);
+        }
         if takes && self.takes_calls() {
             select.recv(&self.channels.inbox.calls);
         }
@@ -473,9 +565,13 @@ impl Scheduler {
         if transit >= TRANSIT_WATCHED {
             select.recv(&self.taken.1);
         }
-        let due = self.broker.next_timer().map(|due| self.clock.until(due));
+        let due = match self.phase {
+            SchedulerPhase::Keeping => None,
+            _ => self.broker.next_timer(),
+        };
+        let due = due.map(|due| self.clock.until(due));
         let look = (transit > 0).then_some(TRANSIT_AGE);
-        match [due, look].into_iter().flatten().min() {
+        match [due, look, farewell].into_iter().flatten().min() {
             None => drop(select.ready()),
             Some(time) => drop(select.ready_timeout(time)),
         }
