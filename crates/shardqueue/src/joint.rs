@@ -31,7 +31,7 @@ struct JointState {
 }
 
 impl Joint {
-    pub(crate) const fn new(missing: usize) -> Self {
+    pub(crate) fn new(missing: usize) -> Self {
         Self(Mutex::new(JointState {
             missing,
             home: None,
