@@ -47,6 +47,17 @@ pub struct ShardExecutor {
 impl ShardExecutor {
     /// Makes an executor and starts its workers on the current Tokio runtime.
     ///
+    /// It takes the configuration by value, so nothing can change it afterwards:
+    ///
+    /// ```compile_fail,E0382
+    /// # fn example() -> Result<(), shardqueue::ConfigError> {
+    /// let mut config = shardqueue::Config::default();
+    /// let executor = shardqueue::ShardExecutor::new(config)?;
+    /// config.shards = 9; // error: assign to part of moved value
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// If a field of the configuration is out of range, or if there is no runtime, or one without timers.
     pub fn new(config: Config) -> Result<Self, ConfigError> {

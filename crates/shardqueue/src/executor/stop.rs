@@ -11,6 +11,7 @@
 //! Submissions that wait for room are refused as closed.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,6 +32,33 @@ impl ShardExecutor {
     pub async fn stop(&self) {
         self.close();
         self.workers.wait().await;
+    }
+
+    /// Runs a future, and stops when it has ended, whatever it returns: also with an error, by `?`.
+    ///
+    /// ```
+    /// use shardqueue::{Config, ShardExecutor};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let executor = ShardExecutor::new(Config::default())?;
+    /// let result = executor.stop_after(async {
+    ///     executor.submit("memory-123", |_| async {}).await?;
+    ///     "seven".parse::<u32>()?; // an error ends the block early
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// });
+    /// assert!(result.await.is_err());
+    /// assert_eq!(executor.stats().ran, 1); // the job has run all the same
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the given one, and does not stop the executor.
+    pub async fn stop_after<F: Future>(&self, body: F) -> F::Output {
+        let output = body.await;
+        self.stop().await;
+        output
     }
 
     /// Stops, and hands back the jobs that have not run when the time is up.

@@ -119,17 +119,6 @@ async fn an_executor_is_a_task_for_each_shard_from_the_beginning_and_no_more_lat
     assert_eq!(executor.stats().ran, 100);
 }
 
-#[tokio::test]
-async fn a_configuration_that_is_changed_afterwards_changes_nothing() {
-    let mut config = Config {
-        shards: 2,
-        ..Config::default()
-    };
-    let executor = ShardExecutor::new(config.clone()).unwrap();
-    config.shards = 9;
-    assert_eq!((executor.shard_stats().len(), config.shards), (2, 9));
-}
-
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_is_refused() {
     let refused = |config| ShardExecutor::new(config).unwrap_err().to_string();
