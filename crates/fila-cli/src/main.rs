@@ -37,7 +37,12 @@ use mimalloc::MiMalloc;
 use crate::general::General;
 
 /// The version and the commit, if `build.rs` could find it.
+#[cfg(not(feature = "fifo"))]
 const VERSION: &str = env!("FILA_VERSION");
+
+/// The same, of a program that is not for use.
+#[cfg(feature = "fifo")]
+const VERSION: &str = concat!(env!("FILA_VERSION"), ", a FIFO for benches");
 
 /// One thread allocates a message and another frees it, and waiting messages lie between them in memory. An allocator
 /// with a heap for every thread would hold a quarter more memory than is in use.

@@ -19,6 +19,9 @@ pub struct Settings {
     pub lease_key: LeaseKey,
     /// The limits of producers and consumers.
     pub limits: Limits,
+    /// Whether queues deliver in the order of arrival, without keys and without the engine: the baseline of benches.
+    #[cfg(feature = "fifo")]
+    pub is_fifo: bool,
 }
 
 impl Default for Settings {
@@ -29,6 +32,8 @@ impl Default for Settings {
             judging_time: Duration::from_secs(10),
             lease_key: LeaseKey::new([0; 16]),
             limits: Limits::default(),
+            #[cfg(feature = "fifo")]
+            is_fifo: false,
         }
     }
 }

@@ -1,4 +1,7 @@
-//! The cost of fairness end to end: the same work with one key, which is a FIFO, and with many, in the same run.
+//! The cost of fairness end to end: the same work in a raw FIFO and with one fairness key and many, in the same run.
+//!
+//! The FIFO is a server of its own, built with the feature `fifo`: it has no keys, and no engine chooses. Without that
+//! program the baseline is one key.
 
 use std::path::Path;
 
@@ -9,10 +12,8 @@ use super::driver::{Driver, Load};
 use super::fila::{Fila, Way};
 use super::workloads::{self, in_time};
 
-const KEYS: [u64; 4] = [1, 10, 1_000, 100_000];
-
-/// How much more a message may cost than with one key.
-const ALLOWED: [Option<f64>; 4] = [None, Some(0.05), Some(0.05), Some(0.15)];
+/// The numbers of keys; none is the raw FIFO.
+const KEYS: [u64; 5] = [0, 1, 10, 1_000, 100_000];
 
 /// The results of one round for one number of keys.
 #[derive(Clone, Copy, Debug)]
@@ -27,47 +28,60 @@ struct KeysSample {
 /// The results of all rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Fairness {
-    rounds: Vec<[KeysSample; 4]>,
+    rounds: Vec<Vec<(u64, KeysSample)>>,
 }
 
 impl Fairness {
-    /// Runs one round on a new server, the numbers of keys in turns.
-    pub(crate) async fn round(&mut self, directory: &Path, messages: u64) -> anyhow::Result<()> {
-        let server = Fila::start(directory, "fsync", Way::Streams)?;
+    /// Runs one round on a new server, and on a new FIFO if there is one, the numbers of keys in turns.
+    pub(crate) async fn round(
+        &mut self,
+        directory: &Path,
+        messages: u64,
+        fifo: Option<&Path>,
+    ) -> anyhow::Result<()> {
+        let server = Fila::start(&directory.join("fair"), "fsync", Way::Streams)?;
+        let fifo = fifo.map(|it| Fila::start_fifo(it, &directory.join("fifo"), Way::Streams));
+        let fifo = fifo.transpose()?;
+        let mut cases: Vec<(u64, &Fila)> = Vec::new();
+        cases.extend(fifo.as_ref().map(|fifo| (KEYS[0], fifo)));
+        cases.extend(KEYS[1..].iter().map(|keys| (*keys, &server)));
+        // The first load of a server gets an empty store, so each round begins with a different number of keys.
+        let first = self.rounds.len() % cases.len();
+        cases.rotate_left(first);
         let mut samples = Vec::new();
-        let round = self.rounds.len();
-        // The first load gets an empty store, so each round begins with a different number of keys.
-        for turn in 0..KEYS.len() {
-            let place = (turn + round) % KEYS.len();
+        for (keys, server) in cases {
             let load = Load {
                 messages,
                 size: 1024,
-                keys: KEYS[place],
+                keys: keys.max(1),
             };
-            let sample = in_time(play(&server, load)).await?;
+            let sample = in_time(play(server, load)).await?;
             eprintln!(
                 "  {:>7} keys: {} in, {} out, {} through; {:.2} µs",
-                load.keys,
+                keys,
                 thousands(sample.produce),
                 thousands(sample.drain),
                 thousands(sample.lifecycle),
                 sample.processor
             );
-            samples.push((place, sample));
+            samples.push((keys, sample));
         }
-        samples.sort_by_key(|(place, _)| *place);
-        let samples: Vec<KeysSample> = samples.into_iter().map(|(_, sample)| sample).collect();
-        if let Ok(samples) = samples.try_into() {
-            self.rounds.push(samples);
-        }
+        samples.sort_by_key(|(keys, _)| *keys);
+        self.rounds.push(samples);
         Ok(())
     }
 
-    /// Returns the median of a figure, and that of its ratio to one key in the same round.
+    /// Returns the numbers of keys that were measured, the baseline first.
+    fn keys(&self) -> impl Iterator<Item = (usize, u64)> {
+        let first = self.rounds.first().into_iter().flatten();
+        first.map(|(keys, _)| *keys).enumerate()
+    }
+
+    /// Returns the median of a figure, and that of its ratio to the baseline in the same round.
     fn of(&self, place: usize, figure: fn(&KeysSample) -> f64) -> (f64, f64) {
-        let values = self.rounds.iter().map(|round| figure(&round[place]));
+        let values = self.rounds.iter().map(|round| figure(&round[place].1));
         let ratios = self.rounds.iter();
-        let ratios = ratios.map(|round| figure(&round[place]) / figure(&round[0]));
+        let ratios = ratios.map(|round| figure(&round[place].1) / figure(&round[0].1));
         let or_none = |value: Option<f64>| value.unwrap_or(f64::NAN);
         (or_none(median(values)), or_none(median(ratios)))
     }
@@ -77,8 +91,8 @@ impl Fairness {
             return;
         }
         println!(
-            "\nDRR against FIFO (one key), 1 KiB, fsync, gRPC streams by hand; messages/s, processor time of the server for a \
-             message in and out and another through, and each as a part of what it is with one key\n"
+            "\nDRR against FIFO, 1 KiB, fsync, gRPC streams by hand; messages/s, processor time of the server for a message in \
+             and out and another through, and each as a part of what it is in the first row\n"
         );
         let mut table = Table::new([
             "keys",
@@ -90,10 +104,12 @@ impl Fairness {
             "",
             "µs",
             "",
-            "allowed",
         ]);
-        for (place, keys) in KEYS.iter().enumerate() {
-            let mut row = vec![thousands(*keys as f64)];
+        for (place, keys) in self.keys() {
+            let mut row = vec![match keys {
+                0 => "FIFO".to_owned(),
+                keys => thousands(keys as f64),
+            }];
             for figure in FIGURES {
                 let (value, ratio) = self.of(place, figure.1);
                 row.push(match figure.0 {
@@ -102,8 +118,6 @@ impl Fairness {
                 });
                 row.push(format!("{ratio:.3}"));
             }
-            let allowed = ALLOWED[place].map(|part| format!("{:.0} %", part * 100.0));
-            row.push(allowed.unwrap_or_default());
             table.row(row);
         }
         println!("{table}");
@@ -113,12 +127,12 @@ impl Fairness {
         if self.rounds.is_empty() {
             return Value::Null;
         }
-        let rows = KEYS.iter().enumerate().map(|(place, keys)| {
+        let rows = self.keys().map(|(place, keys)| {
             let figures = FIGURES.map(|(name, figure)| {
                 let (median, ratio) = self.of(place, figure);
-                let samples = self.rounds.iter().map(|round| figure(&round[place]));
+                let samples = self.rounds.iter().map(|round| figure(&round[place].1));
                 let samples: Vec<f64> = samples.collect();
-                let figure = json!({"median": median, "of_one_key": ratio, "samples": samples});
+                let figure = json!({"median": median, "of_baseline": ratio, "samples": samples});
                 (name.to_owned(), figure)
             });
             json!({"keys": keys, "figures": Value::Object(figures.into_iter().collect())})

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -13,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::driver::{BoxFuture, Driver, Goal, Load, OUTSTANDING, Running, Sender};
 use crate::client;
-use crate::server::Server;
+use crate::server::{Server, ServerLog, StartOptions};
 
 /// Messages in a frame that is made by hand.
 const FRAME: usize = 16;
@@ -34,6 +35,25 @@ impl Fila {
     pub(crate) fn start(directory: &Path, level: &str, way: Way) -> anyhow::Result<Self> {
         let settings = [format!("storage.durability={level}")];
         let server = Server::start(directory, &settings)?;
+        Ok(Self { server, way })
+    }
+
+    /// Starts a program that was built as a raw FIFO. Its warning that it is one goes to nowhere.
+    pub(crate) fn start_fifo(program: &Path, directory: &Path, way: Way) -> anyhow::Result<Self> {
+        let version = Command::new(program).arg("--version").output();
+        let version = version.with_context(|| format!("`{}`", program.display()))?;
+        ensure!(
+            String::from_utf8_lossy(&version.stdout).contains("a FIFO for benches"),
+            "`{}` is not built with the feature `fifo`",
+            program.display()
+        );
+        let options = StartOptions {
+            program: Some(program),
+            settings: &["storage.durability=fsync".to_owned()],
+            log: ServerLog::Discarded,
+            ..StartOptions::default()
+        };
+        let server = Server::start_with(directory, options)?;
         Ok(Self { server, way })
     }
 

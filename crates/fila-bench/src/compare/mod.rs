@@ -75,6 +75,9 @@ pub(crate) struct CompareArguments {
     /// Directory for the servers' data, on a real disk [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
+    /// A `fila` with the feature `fifo`: a raw FIFO, the baseline of `fairness` [default: one key of the same server]
+    #[arg(long, value_name = "PROGRAM")]
+    fifo: Option<PathBuf>,
     /// Also write all samples as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -94,7 +97,7 @@ enum Workload {
     Latency,
     /// Memory, and the first delivery after kill -9
     Recovery,
-    /// One fairness key against many
+    /// Fairness keys, from one to many, against a raw FIFO
     Fairness,
 }
 
@@ -232,7 +235,8 @@ impl Bench {
         if self.arguments.has(Workload::Fairness) && has_ours {
             let directory = self.directory.join(format!("fairness-{round}"));
             let messages = 2 * self.arguments.scaled(self.arguments.messages);
-            Box::pin(self.fairness.round(&directory, messages)).await?;
+            let fifo = self.arguments.fifo.as_deref();
+            Box::pin(self.fairness.round(&directory, messages, fifo)).await?;
         }
         Ok(())
     }

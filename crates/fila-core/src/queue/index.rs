@@ -60,9 +60,18 @@ impl QueueIndex {
         now: Timestamp,
     ) -> Self {
         let (ordering, key_concurrency) = (definition.ordering, definition.key_concurrency);
+        #[cfg_attr(
+            not(feature = "fifo"),
+            expect(unused_mut, reason = "a bench changes it")
+        )]
+        let mut lanes = LaneTable::new(ordering, key_concurrency, settings.quantum, now);
+        #[cfg(feature = "fifo")]
+        {
+            lanes.fifo = super::fifo::Fifo::new(settings.is_fifo);
+        }
         Self {
             serial,
-            lanes: LaneTable::new(ordering, key_concurrency, settings.quantum, now),
+            lanes,
             messages: Slab::new(),
             away: HashMap::default(),
             leases: HashMap::default(),

@@ -15,6 +15,7 @@ use fila_store::{FairnessKey, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
+use super::fifo::Fifo;
 use super::lane::{Activity, Lane};
 use super::message::Message;
 use super::pace::Pace;
@@ -30,6 +31,7 @@ pub(super) struct LaneTable {
     /// The queue's setting for keys without one of their own.
     pub(super) key_concurrency: Option<NonZeroU32>,
     lanes: Lanes,
+    pub(super) fifo: Fifo,
     /// The deliveries of the last minute.
     pub(super) pace: Pace,
     /// Lanes that have changed since the last refresh.
@@ -51,6 +53,7 @@ impl LaneTable {
             ordering,
             key_concurrency,
             lanes: Lanes::new(quantum, RandomState::default()),
+            fifo: Fifo::default(),
             pace: Pace::new(now),
             changed: Vec::new(),
             active: 0,
@@ -60,6 +63,9 @@ impl LaneTable {
 
     /// Returns the number of a key's lane.
     pub(super) fn find(&self, key: &FairnessKey) -> Option<u32> {
+        if self.fifo.is_on() {
+            return self.lanes.get(0).map(|_| 0);
+        }
         self.lanes.find(key)
     }
 
@@ -183,6 +189,15 @@ impl LaneTable {
             count_key(&mut self.keys_of, counted, source);
         }
         let is_runnable = blocked.is_empty();
+        if let Some(lanes) = self.fifo.lanes() {
+            let was_runnable = std::mem::replace(&mut lane.known.is_runnable, is_runnable);
+            match (was_runnable, is_runnable) {
+                (false, true) => lanes.push_back(number),
+                (true, false) => lanes.retain(|&other| other != number),
+                (false, false) | (true, true) => {}
+            }
+            return;
+        }
         if is_runnable != lane.known.is_runnable {
             lane.known.is_runnable = is_runnable;
             if is_runnable {
@@ -209,6 +224,9 @@ impl LaneTable {
     /// Returns the lane whose turn it is.
     pub(super) fn next(&mut self, messages: &Slab<Message>) -> Option<u32> {
         self.refresh(messages);
+        if let Some(lanes) = self.fifo.lanes() {
+            return lanes.front().copied();
+        }
         self.lanes.next_lane()
     }
 
@@ -220,6 +238,9 @@ impl LaneTable {
 
     /// Charges the lane whose turn it is for a delivery.
     pub(super) fn charge(&mut self, now: Timestamp, number: u32, cost: Cost) {
+        if self.fifo.is_on() {
+            return;
+        }
         self.lanes.charge(number, cost);
         let weight = self.lanes.engine().runnable_weight();
         self.pace.charge(now, cost, weight);
@@ -228,7 +249,9 @@ impl LaneTable {
 
     /// Corrects a charge.
     pub(super) fn settle_charge(&mut self, number: u32, charged: Cost, actual: Cost) {
-        self.lanes.settle(number, charged, actual);
+        if !self.fifo.is_on() {
+            self.lanes.settle(number, charged, actual);
+        }
     }
 
     /// Returns the cost delivered to a lane in the last minute, and its fair share.

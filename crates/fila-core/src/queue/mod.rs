@@ -34,6 +34,7 @@ mod dispatch;
 mod duplicates;
 mod explaining;
 mod failing;
+mod fifo;
 mod index;
 mod kept_leases;
 mod lane;

@@ -19,6 +19,13 @@ pub(super) fn settings(config: &Config, lease_key: LeaseKey) -> Settings {
         Some(quantum) => settings.quantum = quantum,
         None => warn!("scheduler.quantum is out of range; the default is used"),
     }
+    #[cfg(feature = "fifo")]
+    {
+        warn!(
+            "this build delivers in the order of arrival, without fairness; it is for benches only"
+        );
+        settings.is_fifo = true;
+    }
     settings.memory_budget = config.storage.memory_budget.as_usize() / threads;
     let mut limits = Limits::default();
     limits.payload_bytes = given.message.payload_bytes.as_usize();
