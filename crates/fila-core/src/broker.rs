@@ -136,7 +136,7 @@ impl<T: Tickets> Broker<T> {
     /// Stores live leases, so that they are valid after the next start. Returns how many.
     ///
     /// A driver that stops calls it when all consumers have [left](crate::Departure::Stopped) and nothing is being written,
-    /// and again after each round until it returns zero: a round has room for 262,144 leases. From the first call on, the
+    /// and again after each round until it returns zero: a round has room for 262,143 leases. From the first call on, the
     /// driver gives no command and does not poll: the rows would not follow.
     ///
     /// Stores nothing after a failed write, or if the disk is full: the leases end with the broker, as after a crash.

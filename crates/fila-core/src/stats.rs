@@ -7,7 +7,8 @@ use fila_store::FairnessKey;
 /// The statistics of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
-    /// Messages that may be delivered now, or when their key may run.
+    /// Messages that may be delivered now, or when their key may run. Messages that move here from another queue count
+    /// from the beginning of their move on, and in the other queue no longer.
     pub ready: u64,
     /// The ready messages that wait for a token. Messages in the store only are not counted.
     pub throttled: u64,

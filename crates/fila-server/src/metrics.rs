@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use fila_core::QueueStats;
@@ -197,6 +197,8 @@ pub(crate) struct Metrics {
     /// How many scheduler threads have consumers that wait for room.
     crowded: AtomicUsize,
     health: Mutex<Option<Health>>,
+    /// Scheduler threads share it while they publish the figures of their queues.
+    publishing: RwLock<()>,
 }
 
 impl Metrics {
@@ -212,7 +214,22 @@ impl Metrics {
             memory: OnceLock::new(),
             crowded: AtomicUsize::new(0),
             health: Mutex::new(None),
+            publishing: RwLock::new(()),
         }
+    }
+
+    /// Lets a scheduler thread publish the figures of several queues at one moment. It waits for as long as a list is
+    /// copied.
+    pub(crate) fn publishing(&self) -> RwLockReadGuard<'_, ()> {
+        let publishing = self.publishing.read();
+        publishing.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the figures of queues at one moment: a message that moves between two of them is in those of one.
+    pub(crate) fn at_one_moment(&self, queues: &[Arc<QueueEntry>]) -> Vec<QueueStats> {
+        let publishing = self.publishing.write();
+        let _alone = publishing.unwrap_or_else(PoisonError::into_inner);
+        queues.iter().map(|queue| queue.stats()).collect()
     }
 
     /// Takes over the counts of a port, which opens before the runtime starts.
@@ -338,10 +355,9 @@ impl Collector for ServerCollector {
             }
         }
         let queues = self.0.queues("", "", usize::MAX);
-        let stats: Vec<_> = queues
-            .iter()
-            .map(|queue| ([label(queue)], queue.stats()))
-            .collect();
+        let stats = server.metrics.at_one_moment(&queues);
+        let labels = queues.iter().map(|queue| [label(queue)]);
+        let stats: Vec<_> = labels.zip(stats).collect();
         for figure in QUEUE {
             figure.encode_each(&mut encoder, &stats)?;
         }

@@ -218,7 +218,14 @@ impl Queue {
     ) {
         self.totals.enqueued += 1;
         let (index, meta) = (&mut self.index, &message.meta);
-        index.add_bytes(carried(meta));
+        // A message that has moved comes without its payload, and its bytes are counted already.
+        let from = match &message.payload {
+            Some(_) => Stage::Uncommitted,
+            None => Stage::Moving,
+        };
+        if from == Stage::Uncommitted {
+            index.add_bytes(carried(meta));
+        }
         let is_delayed = meta.deliver_after.is_some();
         index.delayed_uncommitted -= u64::from(is_delayed);
         let lane = index.lane_mut(number);
@@ -230,10 +237,10 @@ impl Queue {
                 .memory
                 .has_room_for_fresh(Memory::whole(meta.sizes), is_first);
         if message.payload.is_some() && lane.backlog.is_none() && has_room {
-            self.take_in(context, number, message, Stage::Uncommitted);
+            self.take_in(context, number, message, from);
         } else {
             lane.push_stored(message.id, meta);
-            index.count(number, 1, Stage::Uncommitted, Stage::Stored);
+            index.count(number, 1, from, Stage::Stored);
         }
     }
 

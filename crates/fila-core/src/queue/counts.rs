@@ -7,6 +7,8 @@ use std::ops::{Index, IndexMut};
 pub(super) enum Stage {
     /// Accepted, and not durable yet.
     Uncommitted,
+    /// Moved here from another queue, and not durable here yet. The other queue counts it no longer.
+    Moving,
     /// In the store only.
     Stored,
     /// In memory, and may be delivered when its lane is next.
@@ -20,7 +22,7 @@ pub(super) enum Stage {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts([u64; 6]);
+pub(super) struct Counts([u64; 7]);
 
 impl Counts {
     /// Moves messages from one stage to another; `None` is outside of the queue.
@@ -38,13 +40,23 @@ impl Counts {
         self[Stage::Ready] + self[Stage::Throttled] + self[Stage::Stored]
     }
 
+    /// Returns how many are ready as users see it: with those that move here, which are in no other queue's counts.
+    pub(super) fn shown_ready(&self) -> u64 {
+        self.ready() + self[Stage::Moving]
+    }
+
+    /// Returns how many are accepted or moved here, and not durable here yet.
+    pub(super) fn uncommitted(&self) -> u64 {
+        self[Stage::Uncommitted] + self[Stage::Moving]
+    }
+
     /// Returns how many are durable.
     pub(super) fn durable(&self) -> u64 {
         self.ready() + self[Stage::Delayed] + self[Stage::Leased]
     }
 
     pub(super) fn total(&self) -> u64 {
-        self.durable() + self[Stage::Uncommitted]
+        self.durable() + self.uncommitted()
     }
 }
 

@@ -113,7 +113,7 @@ impl Queue {
     ) -> Option<Waiting> {
         let lane = self.index.lane(number);
         Some(match reason {
-            BlockReason::Empty if lane.counts[Stage::Uncommitted] > 0 => Waiting::Storing,
+            BlockReason::Empty if lane.counts.uncommitted() > 0 => Waiting::Storing,
             BlockReason::Empty => Waiting::Empty,
             BlockReason::Paused => Waiting::KeyPaused,
             BlockReason::AtCap => Waiting::AtCap {

@@ -103,7 +103,7 @@ impl QueueIndex {
     pub(super) fn stats(&mut self) -> QueueStats {
         let (active, _) = self.lanes.active_and_busy(&self.messages);
         QueueStats {
-            ready: self.counts.ready(),
+            ready: self.counts.shown_ready(),
             throttled: self.counts[Stage::Throttled],
             delayed: self.counts[Stage::Delayed],
             leased: self.counts[Stage::Leased],

@@ -311,7 +311,7 @@ impl Lane {
 
     /// Returns how much would be lost with it.
     pub(super) fn activity(&self) -> Activity {
-        let is_busy = self.counts[Stage::Uncommitted] > 0
+        let is_busy = self.counts.uncommitted() > 0
             || self.deletions.strict + self.deletions.backlog > 0
             || self.is_suspended
             || !matches!(self.loading, Loading::Idle)

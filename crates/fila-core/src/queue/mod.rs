@@ -22,6 +22,8 @@
 //! - In a strictly ordered queue the next message of a key goes out when the one before is *durably* deleted; otherwise
 //!   a crash could bring it back behind its successor.
 //! - `depth = ready + delayed + leased + accepted and not yet durable`.
+//! - A message that moves to another queue is in the counts of exactly one of the two at any time: from the command on in
+//!   those of the other queue, although the store has it here until the round is durable.
 
 mod admission;
 mod batch_row;

@@ -24,7 +24,7 @@ impl Queue {
         let mut keys = Vec::new();
         for number in from as u32..to as u32 {
             let lane = self.index.lanes.try_get(number);
-            if lane.is_some_and(|lane| lane.counts.durable() > 0) {
+            if lane.is_some_and(|lane| lane.counts.durable() + lane.counts[Stage::Moving] > 0) {
                 let head_waiting = self.head_waiting(now, number);
                 let key = self.index.lanes.key(number).clone();
                 keys.push(key_stats(key, self.index.lane(number), head_waiting));
@@ -106,7 +106,7 @@ fn key_stats(fairness_key: FairnessKey, lane: &Lane, head_waiting: Option<Durati
         fairness_key,
         weight: lane.weight_in_force().value(),
         is_paused: lane.is_paused(),
-        ready: lane.counts.ready(),
+        ready: lane.counts.shown_ready(),
         throttled: lane.counts[Stage::Throttled],
         delayed: lane.counts[Stage::Delayed],
         leased: lane.counts[Stage::Leased],

@@ -68,7 +68,8 @@ impl Queue {
         self.next_message += 1;
         *context.adopted += bytes;
         let number = self.enter_lane(limits.keys_per_queue, lane, newcomer, weight);
-        self.index.count(number, 1, None, Stage::Uncommitted);
+        self.index.count(number, 1, None, Stage::Moving);
+        self.index.add_bytes(carried(&meta));
         let ttl = self.definition.message_ttl;
         meta.expires_at = ttl.map(|ttl| context.now.saturating_add(ttl));
         self.writes.batch.adopt(id, meta, origin);

@@ -262,3 +262,41 @@ fn a_dead_letter_that_is_read_while_it_is_redriven_is_left_and_not_doubled() {
     assert_eq!(shell.deliveries.len(), 1);
     assert_eq!(shell.stats(letters).depth(), 2);
 }
+
+#[test]
+fn a_message_between_two_queues_counts_in_exactly_one_of_them_at_every_step() {
+    let (mut shell, queue, letters) = pair(trying(1));
+    shell.enqueue(queue, message("a", "one"));
+    let consumer = shell.subscribe(queue, 0);
+    let lease = shell.next(consumer).unwrap().lease;
+    let counted = |shell: &mut Shell| {
+        let [here, there] = [queue, letters].map(|queue| shell.stats(queue));
+        assert_eq!(here.bytes + there.bytes, 3);
+        let keys = [queue, letters].map(|queue| shell.keys(queue).len() as u64);
+        assert_eq!(keys, [here.depth(), there.depth()]);
+        (here.depth(), there.depth())
+    };
+    let store = |shell: &mut Shell, expected| {
+        assert_eq!(counted(shell), expected);
+        shell.poll();
+        assert_eq!(counted(shell), expected);
+        shell.seal();
+        assert_eq!(counted(shell), expected);
+        shell.commit();
+        assert_eq!(counted(shell), expected);
+        shell.run();
+    };
+    assert_eq!(counted(&mut shell), (1, 0));
+    shell.report(queue, lease, crate::failed());
+    store(&mut shell, (0, 1));
+    let ticket = shell.ticket();
+    let messages = entries(&shell, letters).into_iter();
+    shell.tell(Command::Redrive {
+        queue: letters,
+        to: queue,
+        stamp: RedriveStamp::default(),
+        messages: messages.map(MovedMessage::from).collect(),
+        ticket,
+    });
+    store(&mut shell, (1, 0));
+}

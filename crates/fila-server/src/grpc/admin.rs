@@ -120,8 +120,8 @@ impl FilaAdmin for Admin {
         let more = found.len() > size;
         found.truncate(size);
         let last = found.last().map(|queue| queue.name.to_string());
-        let queues = found.iter();
-        let queues = queues.map(|queue| queue_info(queue, &queue.stats(), Detail::Summary));
+        let queues = found.iter().zip(self.handle.figures(&found));
+        let queues = queues.map(|(queue, stats)| queue_info(queue, &stats, Detail::Summary));
         Ok(Response::new(ListQueuesResponse {
             queues: queues.collect(),
             next_page_token: last.filter(|_| more).unwrap_or_default(),

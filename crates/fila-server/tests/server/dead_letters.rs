@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use fila_proto::v1::{
-    DeathReason, DeleteQueueRequest, EnqueueRequest, Message, NackRequest, PauseQueueRequest,
-    PeekRequest, PeekedMessage, ProduceRequest, PurgeQueueRequest, QueueSettings, RedriveRequest,
-    RedriveResponse, UpdateKeyRequest, UpdateQueueRequest,
+    DeathReason, DeleteQueueRequest, EnqueueRequest, ListQueuesRequest, Message, NackRequest,
+    PauseQueueRequest, PeekRequest, PeekedMessage, ProduceRequest, PurgeQueueRequest,
+    QueueSettings, RedriveRequest, RedriveResponse, UpdateKeyRequest, UpdateQueueRequest,
 };
 use fila_server::runtime::Stopped;
 use fila_store::{DiskOptions, Engine, QueueName};
 use tonic::{Code, Status};
 
-use crate::common::{Rig, assert_refused, in_memory, message, on_disk, soon};
+use crate::common::{Rig, assert_refused, eventually, in_memory, message, on_disk, soon};
 
 fn trying(attempts: u32) -> QueueSettings {
     QueueSettings {
@@ -613,4 +613,40 @@ async fn a_step_that_is_smaller_than_a_page_skips_no_message() {
     let moved = redrive(&mut rig, in_steps_of_five).await.unwrap();
     assert_eq!((moved.redriven, moved.seen), (40, 40));
     assert_eq!(rig.stats("orders").await.depth, 40);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_shows_a_message_in_one_queue_at_any_time() {
+    const MESSAGES: u64 = 300;
+    let mut rig = Rig::start().await;
+    rig.create_with("orders", trying(1)).await;
+    for _ in 0..MESSAGES {
+        rig.enqueue("orders", "a", "x").await;
+    }
+    let admin = rig.admin.clone();
+    let list = || {
+        let mut admin = admin.clone();
+        async move {
+            let list = soon(admin.list_queues(ListQueuesRequest::default())).await;
+            let queues = list.unwrap().into_inner().queues.into_iter();
+            let depths = queues.map(|it| it.stats.unwrap().depth);
+            depths.collect::<Vec<u64>>()
+        }
+    };
+    // The figures follow an answer in a moment.
+    eventually(|| async { list().await == [MESSAGES, 0] }).await;
+    let failing = tokio::spawn(async move {
+        fail(&mut rig, "orders", MESSAGES as usize).await;
+        redrive(&mut rig, of("orders.dlq")).await.unwrap();
+        rig
+    });
+    let mut moving = 0;
+    while !failing.is_finished() {
+        let depths = list().await;
+        assert_eq!(depths.iter().sum::<u64>(), MESSAGES, "{depths:?}");
+        moving += u64::from(!depths.contains(&0));
+    }
+    assert!(moving > 0, "no list came while messages moved");
+    let rig = soon(failing).await.unwrap();
+    assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
 }

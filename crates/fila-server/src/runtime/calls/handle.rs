@@ -115,6 +115,11 @@ impl Handle {
         self.0.registry.page(prefix, after, limit)
     }
 
+    /// Returns the statistics of these queues at one moment.
+    pub fn figures(&self, queues: &[Arc<QueueEntry>]) -> Vec<QueueStats> {
+        self.0.metrics.at_one_moment(queues)
+    }
+
     /// Puts messages into a queue, and returns when the accepted ones are durable. If the queue has an `on_enqueue`
     /// hook, it decides on their schedules. Messages of a batch id that the broker remembers are not stored again.
     ///

@@ -516,6 +516,7 @@ impl Scheduler {
 
     fn publish(&mut self) {
         let figures = &self.figures;
+        let _at_one_moment = self.metrics.publishing();
         self.broker.changed(|queue, stats| {
             if let Some(figures) = figures.get(&queue) {
                 figures.publish(stats);
