@@ -66,7 +66,7 @@ impl<A> Effects<A> {
 /// A message on its way to a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The id of the message.
+    /// The [lasting id](fila_store::Meta::lasting_id) of the message.
     pub message: MessageId,
     /// The lease: the consumer's result names it.
     pub lease: LeaseId,
@@ -101,7 +101,9 @@ impl Delivery {
 pub struct Failure {
     /// The queue of the message.
     pub queue: QueueId,
-    /// The message.
+    /// The lasting id of the message.
+    pub message: MessageId,
+    /// Its place in the queue.
     pub locator: Locator,
     /// The number of its failed deliveries, with this one.
     pub attempts: u32,

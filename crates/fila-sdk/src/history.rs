@@ -19,11 +19,11 @@ pub struct History {
     pub first_failed_at: SystemTime,
     /// When its last attempt failed.
     pub last_failed_at: SystemTime,
-    /// How it became a dead letter, if it is one.
+    /// How it became a dead letter, if it is one, or was one and has gone back to its queue.
     pub death: Option<Death>,
 }
 
-/// How a message became a dead letter.
+/// How a message became a dead letter. If it did so several times, the last time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Death {
@@ -31,13 +31,13 @@ pub struct Death {
     pub reason: DeathReason,
     /// The queue that it was in.
     pub queue: String,
-    /// Its id in that queue.
+    /// Its id, which it keeps.
     pub id: MessageId,
-    /// How many deliveries failed there.
+    /// How many deliveries failed there, of all times together.
     pub attempts: u32,
     /// When it became a dead letter.
     pub died_at: SystemTime,
-    /// When that queue accepted it.
+    /// When that queue first accepted it.
     pub enqueued_at: SystemTime,
 }
 

@@ -18,7 +18,7 @@ pub struct History {
     pub first_failed_at: Timestamp,
     /// When its last attempt failed.
     pub last_failed_at: Timestamp,
-    /// How it became a dead letter, if it is one.
+    /// How it became a dead letter, if it is one, or was one and has gone back to its queue.
     pub death: Option<Death>,
 }
 
@@ -33,20 +33,21 @@ impl History {
     }
 }
 
-/// How a message became a dead letter.
+/// How a message became a dead letter. If that has happened several times, the last time, with the first id and the
+/// attempts of all times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
     /// Why it is not tried again.
     pub reason: DeathReason,
     /// The queue that it was in.
     pub queue: QueueName,
-    /// Its id in that queue.
+    /// Its id in that queue when it was first accepted, which it keeps.
     pub message: MessageId,
-    /// How many of its deliveries from that queue failed.
+    /// How many of its deliveries from that queue failed, of all times together.
     pub attempts: u32,
     /// When it became a dead letter.
     pub died_at: Timestamp,
-    /// When that queue accepted it.
+    /// When that queue first accepted it.
     pub enqueued_at: Timestamp,
 }
 

@@ -108,6 +108,13 @@ impl Meta {
             sizes: Sizes::default(),
         }
     }
+
+    /// Returns the lasting id of the message that is at `here` in its queue: the position at which it was first accepted.
+    /// A dead letter keeps it, and so does a message that has gone back to its queue.
+    pub fn lasting_id(&self, here: MessageId) -> MessageId {
+        let death = self.history.as_ref().and_then(|it| it.death.as_ref());
+        death.map_or(here, |death| death.message)
+    }
 }
 
 /// Why a payload is larger than the storage format allows.

@@ -75,7 +75,7 @@ fn a_peek_shows_people_and_programs_why_a_message_died() {
     ] {
         assert!(history[time].is_u64(), "{json}");
     }
-    assert_ne!(history["id"], message["id"]);
+    assert_eq!(history["id"], message["id"], "it keeps its id");
     // A consumer gets the history too, and can send the message elsewhere unchanged.
     let consumed = server.ok(&["consume", "orders.dlq", "--json", "--ack", "--limit", "1"]);
     let message: Value = serde_json::from_str(&consumed).unwrap();

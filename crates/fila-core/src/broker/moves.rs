@@ -99,6 +99,8 @@ impl<T: Tickets> Broker<T> {
         let mut meta = Meta::new(before.schedule, self.now);
         meta.deduplication_id = before.deduplication_id;
         meta.sizes = before.sizes;
+        // With it, the message keeps its lasting id.
+        meta.history = before.history;
         let adopted = self.collect(target, |queue, context| queue.adopt(context, meta, origin));
         let id = adopted.map_err(RedriveError::Refused)?;
         self.collect(number, |queue, context| {

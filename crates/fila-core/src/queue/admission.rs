@@ -273,9 +273,11 @@ impl Queue {
         message: StoredMessage,
     ) -> Message {
         let StoredMessage { id, meta, payload } = message;
-        // A dead letter keeps its throttle keys for when it goes back, and takes no tokens until then.
+        // A dead letter keeps its throttle keys for when it goes back, and takes no tokens until then. It is in a queue
+        // that has no dead letters of its own.
         let history = meta.history.as_ref();
-        let set = if history.is_some_and(|history| history.death.is_some()) {
+        let has_died = history.is_some_and(|history| history.death.is_some());
+        let set = if has_died && self.dead_letter_queue.is_none() {
             None
         } else {
             let keys = &meta.schedule.throttle_keys;

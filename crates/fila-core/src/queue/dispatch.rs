@@ -325,7 +325,7 @@ impl Queue {
             charge => cost(charge, message.carried(), owed.charged),
         };
         let delivery = Delivery {
-            message: message.id,
+            message: message.meta.lasting_id(message.id),
             lease,
             fairness_key: message.meta.schedule.fairness_key.clone(),
             payload,

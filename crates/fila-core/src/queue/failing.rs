@@ -115,6 +115,7 @@ impl Queue {
         let attempts = message.meta.attempts;
         context.effects.failures.push(Failure {
             queue: self.id,
+            message: message.meta.lasting_id(message.id),
             locator: message.locator(),
             attempts,
             error,
@@ -236,13 +237,16 @@ impl Queue {
         let queue = self.dead_letter_queue.as_ref()?;
         let message = &self.index.messages[dead.slot as usize];
         let mut history = History::clone(message.meta.history.as_deref()?);
+        let before = history.death.as_ref();
+        let attempts = before.map_or(0, |death| death.attempts);
+        let enqueued_at = before.map_or(message.meta.enqueued_at, |death| death.enqueued_at);
         history.death = Some(Death {
             reason: dead.reason,
             queue: queue.from.clone(),
-            message: message.id,
-            attempts: message.meta.attempts,
+            message: message.meta.lasting_id(message.id),
+            attempts: attempts.saturating_add(message.meta.attempts),
             died_at: now,
-            enqueued_at: message.meta.enqueued_at,
+            enqueued_at,
         });
         let mut meta = Meta::new(message.meta.schedule.clone(), now);
         meta.deduplication_id = message.meta.deduplication_id.clone();

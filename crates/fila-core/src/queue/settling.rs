@@ -40,7 +40,8 @@ impl Queue {
             return Err(SettleError::LeaseNotFound);
         };
         let message = &self.index.messages[slot as usize];
-        if settlement.message.is_some_and(|id| id != message.id) {
+        let id = message.meta.lasting_id(message.id);
+        if settlement.message.is_some_and(|named| named != id) {
             return Err(SettleError::AnotherMessage);
         }
         let max = context.settings.limits.delay;

@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use fila_core::{
-    Command, EnqueueError, MovedMessage, RedriveError, RedriveStamp, Refused, Settings, Verdict,
+    Command, EnqueueError, MovedMessage, RedriveError, RedriveStamp, Refused, Settings, Settlement,
+    Verdict,
 };
 use fila_store::{MessageId, QueueId, StoredMessage};
 
@@ -32,7 +33,7 @@ fn redrive(
 }
 
 #[test]
-fn a_redriven_message_is_a_new_one_in_its_queue_and_gone_from_the_other() {
+fn a_redriven_message_is_tried_anew_in_its_queue_and_gone_from_the_other() {
     let (mut shell, queue, letters) = pair(trying(1));
     let old = shell.enqueue(queue, message("a", "one"));
     fail_next(&mut shell, queue);
@@ -50,7 +51,7 @@ fn a_redriven_message_is_a_new_one_in_its_queue_and_gone_from_the_other() {
     assert_eq!(stored(&shell, letters), []);
     let (entry, body) = stored(&shell, queue).remove(0);
     assert_eq!((entry.id, body.as_str()), (new, "one"));
-    assert_eq!((entry.meta.attempts, &entry.meta.history), (0, &None));
+    assert_eq!(entry.meta.attempts, 0);
     assert_eq!(entry.meta.enqueued_at, shell.now);
     let stats = shell.stats(letters);
     assert_eq!(
@@ -59,6 +60,62 @@ fn a_redriven_message_is_a_new_one_in_its_queue_and_gone_from_the_other() {
     );
     let consumer = shell.subscribe(queue, 0);
     assert_eq!(shell.next(consumer).unwrap().attempt, 1);
+}
+
+#[test]
+fn a_message_keeps_its_id_and_its_history_on_all_its_ways() {
+    let (mut shell, queue, letters) = pair(trying(2));
+    let began = shell.now;
+    let id = shell.enqueue(queue, message("a", "one"));
+    for times in 1..=3 {
+        for attempt in 1..=2 {
+            shell.advance(SECOND);
+            let consumer = shell.subscribe(queue, 0);
+            let delivery = shell.next(consumer).unwrap();
+            assert_eq!((delivery.message, delivery.attempt), (id, attempt));
+            let death = delivery.history.and_then(|history| history.death.clone());
+            assert_eq!(death.is_some(), times > 1, "{death:?}");
+            let ticket = shell.ticket();
+            shell.tell(Command::Settle {
+                queue,
+                results: vec![Settlement {
+                    lease: delivery.lease,
+                    message: Some(id),
+                    verdict: crate::failed(),
+                }],
+                by: None,
+                ticket,
+            });
+            shell.run();
+            let settled = shell.answers.remove(&ticket);
+            assert_eq!(settled, Some(Answer::Settled(vec![Ok(())])));
+            shell.unsubscribe(consumer, fila_core::Departure::Closed);
+        }
+        let reader = shell.subscribe(letters, 0);
+        let letter = shell.next(reader).unwrap();
+        assert_eq!(letter.message, id);
+        let history = letter.history.unwrap();
+        assert_eq!(history.first_failed_at, began.saturating_add(SECOND));
+        assert_eq!(history.last_failed_at, shell.now);
+        let death = history.death.clone().unwrap();
+        assert_eq!((death.message, death.attempts), (id, 2 * times));
+        assert_eq!((death.enqueued_at, death.died_at), (began, shell.now));
+        shell
+            .settle(letters, letter.lease, Verdict::Release)
+            .unwrap();
+        shell.unsubscribe(reader, fila_core::Departure::Closed);
+        let (_, stamp) = redrive(
+            &mut shell,
+            (letters, queue),
+            RedriveStamp::default(),
+            vec![],
+        );
+        let found = entries(&shell, letters);
+        let (results, _) = redrive(&mut shell, (letters, queue), stamp, found);
+        assert!(results[0].is_ok(), "{results:?}");
+        // The store has all that is needed.
+        shell.restart();
+    }
 }
 
 #[test]

@@ -189,7 +189,14 @@ impl Simulation {
     }
 
     fn check_delivery(&mut self, consumer: ConsumerId, delivery: &Delivery) {
-        let id = delivery.message;
+        // A message that has come back has another place, and the id that it had.
+        let mut messages = self.messages.iter();
+        let back = messages.find(|(_, known)| {
+            known
+                .past
+                .is_some_and(|(first, _)| first == delivery.message)
+        });
+        let id = back.map_or(delivery.message, |(id, _)| *id);
         assert!(!self.gone.contains(&id), "{id} was gone");
         let took_over = self.consumers.get(&consumer).is_some_and(|it| it.took_over);
         let is_willing = self.is_willing(consumer) || took_over && self.is_open(consumer);
@@ -342,7 +349,8 @@ impl Simulation {
                 let ways = &on_their_way.redriven[&body];
                 let is_way = |way: &(Option<Timestamp>, bool)| way.0 == meta.expires_at;
                 assert!(ways.iter().any(is_way), "{meta:?}");
-                assert_eq!((meta.attempts, &meta.history), (0, &None));
+                assert_eq!(meta.attempts, 0);
+                letter.check(meta.history.as_deref());
                 let known = letter.come_back(meta.expires_at);
                 self.messages.insert(id, known);
                 continue;

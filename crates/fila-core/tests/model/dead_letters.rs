@@ -56,8 +56,15 @@ pub(super) struct OnTheirWay {
 }
 
 impl Letter {
+    /// Returns the id that it was accepted under, and all its attempts.
+    fn whole_life(&self) -> (MessageId, u32) {
+        let (first, before) = self.known.past.unwrap_or((self.id, 0));
+        (first, before + self.known.attempts)
+    }
+
     pub(super) fn come_back(self, expires: Option<Timestamp>) -> Known {
         Known {
+            past: Some(self.whole_life()),
             due: Timestamp::from_millis(0),
             dues_before: Vec::new(),
             expires,
@@ -69,15 +76,12 @@ impl Letter {
         }
     }
 
-    fn check(&self, history: Option<&History>) {
+    pub(super) fn check(&self, history: Option<&History>) {
         let history = history.expect("a dead letter has a history");
         let death = history.death.as_ref().expect("and says how it died");
         assert_eq!(death.reason, self.reason);
         assert_eq!(death.queue.as_str(), "simulated");
-        assert_eq!(
-            (death.message, death.attempts),
-            (self.id, self.known.attempts)
-        );
+        assert_eq!((death.message, death.attempts), self.whole_life());
         assert_eq!(death.died_at, self.died_at);
         assert!(history.first_failed_at <= history.last_failed_at);
     }
@@ -191,6 +195,7 @@ impl Simulation {
         let letter = self.cellar.dead.get(&body);
         let letter = letter.unwrap_or_else(|| panic!("{body} is no dead letter"));
         letter.check(delivery.history.as_deref());
+        assert_eq!(delivery.message, letter.whole_life().0, "it keeps its id");
         self.cellar.leased.retain(|_, (_, until)| *until > now);
         let mut leased = self.cellar.leased.values();
         assert!(leased.all(|(other, _)| *other != body), "it is leased");

@@ -38,6 +38,8 @@ struct Known {
     attempts_confirmed: u32,
     /// How many of its consumers were lost, since a crash.
     lost: u32,
+    /// If it was a dead letter: its first id, and the attempts before it came back.
+    past: Option<(MessageId, u32)>,
     life: Life,
 }
 
@@ -53,6 +55,7 @@ impl Known {
             attempts: 0,
             attempts_confirmed: 0,
             lost: 0,
+            past: None,
             life: Life::Waiting,
         }
     }

@@ -39,6 +39,8 @@ pub(super) struct Queues {
 
 struct OpenQueue {
     id: QueueId,
+    /// The queue whose ids its messages have: for dead letters their queue before.
+    first: QueueId,
     shard: MemoryShard,
     definition: QueueSettings,
     info: v1::QueueInfo,
@@ -78,7 +80,8 @@ impl Queues {
         let own = QueueName::parse(name).map_err(invalid)?;
         let dead_letters = QueueName::parse(&dead_letters).map_err(invalid)?;
         let to = self.open(&dead_letters, v1::QueueSettings::default(), None);
-        self.open(&own, settings, Some(to));
+        let first = self.open(&own, settings, Some(to));
+        self.find(dead_letters.as_str())?.first = first;
         Ok(())
     }
 
@@ -100,6 +103,7 @@ impl Queues {
         self.core.open(self.now(), recovery);
         let queue = OpenQueue {
             id,
+            first: id,
             shard,
             definition,
             info: v1::QueueInfo {
@@ -265,6 +269,13 @@ impl Queues {
         Some(&queues.find(|queue| queue.id == id)?.shard)
     }
 
+    fn first(&self, id: QueueId) -> QueueId {
+        let mut queues = self.by_name.values();
+        queues
+            .find(|queue| queue.id == id)
+            .map_or(id, |queue| queue.first)
+    }
+
     /// Executes a command, and returns the answer if it has one.
     fn tell(&mut self, command: Command<()>) -> Option<Answer<()>> {
         self.core.handle(self.now(), command);
@@ -334,7 +345,7 @@ impl Queues {
             if let Some((queue, responses)) = self.streams.get(&consumer) {
                 // If the client is gone, the end of its stream is on the way and gives the message back.
                 let _ = responses.send(Ok(v1::WorkResponse {
-                    deliveries: vec![wire::delivery(*queue, delivery)],
+                    deliveries: vec![wire::delivery(self.first(*queue), delivery)],
                     ..v1::WorkResponse::default()
                 }));
             }

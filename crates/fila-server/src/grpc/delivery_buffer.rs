@@ -64,14 +64,14 @@ impl DeliveryBuffer {
 
     /// Takes out the next frame for a consumer of this queue.
     pub(super) fn frame_of(&mut self, queue: &QueueEntry, tracing: Tracing) -> Vec<v1::Delivery> {
-        let frame = self.frame(queue.id, queue.source);
+        let frame = self.frame(queue.first());
         for delivery in &frame {
             tracing.deliver(queue.name.as_str(), delivery);
         }
         frame
     }
 
-    fn frame(&mut self, queue: QueueId, source: Option<QueueId>) -> Vec<v1::Delivery> {
+    fn frame(&mut self, first: QueueId) -> Vec<v1::Delivery> {
         let mut frame = Vec::with_capacity(self.deliveries.len().min(FRAME_MESSAGES));
         let (mut bytes, mut counted) = (0, 0);
         while frame.len() < FRAME_MESSAGES && bytes < FRAME_BYTES {
@@ -81,7 +81,7 @@ impl DeliveryBuffer {
             let sizes = delivery.payload.sizes();
             bytes += sizes.headers as usize + sizes.body as usize;
             counted += delivery.bytes();
-            frame.push(message::delivery(queue, source, delivery));
+            frame.push(message::delivery(first, delivery));
         }
         if let Some(transit) = &mut self.transit {
             self.framed.add(transit.split(counted));
@@ -120,12 +120,12 @@ mod tests {
         let mut small = DeliveryBuffer::default();
         small.add(Parcel::uncounted(deliveries(2_000, 1)));
         assert!(small.fills_a_frame());
-        assert_eq!(small.frame(queue, None).len(), FRAME_MESSAGES);
-        assert_eq!(small.frame(queue, None).len(), 2_000 - FRAME_MESSAGES);
-        assert!(small.is_empty() && small.frame(queue, None).is_empty());
+        assert_eq!(small.frame(queue).len(), FRAME_MESSAGES);
+        assert_eq!(small.frame(queue).len(), 2_000 - FRAME_MESSAGES);
+        assert!(small.is_empty() && small.frame(queue).is_empty());
 
         let mut large = DeliveryBuffer::default();
         large.add(Parcel::uncounted(deliveries(3, 1 << 20)));
-        assert_eq!(large.frame(queue, None).len(), 1);
+        assert_eq!(large.frame(queue).len(), 1);
     }
 }

@@ -133,8 +133,8 @@ pub(super) fn batch_id(id: v1::BatchId) -> Result<BatchId, Refusal> {
     })
 }
 
-/// Returns the failures of a message for the wire. `source` is the queue whose dead letters the message's queue holds.
-pub(super) fn history(source: Option<QueueId>, history: &History) -> v1::History {
+/// Returns the failures of a message for the wire. `first` is the queue that accepted it.
+pub(super) fn history(first: QueueId, history: &History) -> v1::History {
     let death = history.death.as_ref().map(|death| v1::Death {
         reason: match death.reason {
             DeathReason::AttemptsExhausted => v1::DeathReason::AttemptsExhausted,
@@ -142,7 +142,7 @@ pub(super) fn history(source: Option<QueueId>, history: &History) -> v1::History
         }
         .into(),
         queue: death.queue.to_string(),
-        message_id: source.map_or_else(String::new, |queue| id::encode(queue, death.message)),
+        message_id: id::encode(first, death.message),
         attempts: death.attempts,
         died_at_ms: death.died_at.as_millis(),
         enqueued_at_ms: death.enqueued_at.as_millis(),
@@ -155,15 +155,11 @@ pub(super) fn history(source: Option<QueueId>, history: &History) -> v1::History
     }
 }
 
-/// Returns a delivery for the wire.
-pub(super) fn delivery(
-    queue: QueueId,
-    source: Option<QueueId>,
-    delivery: Delivery,
-) -> v1::Delivery {
+/// Returns a delivery for the wire. `first` is the queue that accepted the message: for a dead letter its queue before.
+pub(super) fn delivery(first: QueueId, delivery: Delivery) -> v1::Delivery {
     let (headers, payload) = delivery.payload.into_parts();
     v1::Delivery {
-        message_id: id::encode(queue, delivery.message),
+        message_id: id::encode(first, delivery.message),
         lease_id: delivery.lease.get(),
         fairness_key: key_text(&delivery.fairness_key),
         weight: delivery.weight,
@@ -172,7 +168,7 @@ pub(super) fn delivery(
         attempt: delivery.attempt,
         enqueued_at_ms: delivery.enqueued_at.as_millis(),
         lease_ms: u64::try_from(delivery.lease_time.as_millis()).unwrap_or(u64::MAX),
-        history: delivery.history.as_deref().map(|it| history(source, it)),
+        history: delivery.history.as_deref().map(|it| history(first, it)),
         lost: delivery.lost,
     }
 }

@@ -57,25 +57,18 @@ pub(super) fn parse(request: PeekRequest) -> Result<PeekQuery, Refusal> {
     })
 }
 
-/// Returns a page of messages for the wire.
-pub(super) fn response(
-    queue: QueueId,
-    source: Option<QueueId>,
-    now: Timestamp,
-    peeked: Peeked,
-) -> PeekResponse {
+/// Returns a page of messages for the wire. `first` is the queue that accepted them.
+pub(super) fn response(first: QueueId, now: Timestamp, peeked: Peeked) -> PeekResponse {
     let messages = peeked.messages.into_iter();
     PeekResponse {
-        messages: messages
-            .map(|shown| message(queue, source, shown))
-            .collect(),
+        messages: messages.map(|shown| message(first, shown)).collect(),
         next_page_token: peeked.next.as_ref().map(token).unwrap_or_default(),
         now_ms: now.as_millis(),
         damaged: u32::try_from(peeked.damaged).unwrap_or(u32::MAX),
     }
 }
 
-fn message(queue: QueueId, source: Option<QueueId>, peeked: PeekedMessage) -> v1::PeekedMessage {
+fn message(first: QueueId, peeked: PeekedMessage) -> v1::PeekedMessage {
     let PeekedMessage {
         entry,
         headers,
@@ -89,7 +82,7 @@ fn message(queue: QueueId, source: Option<QueueId>, peeked: PeekedMessage) -> v1
         MessageState::Leased { until } => (v1::MessageState::Leased, None, Some(until)),
     };
     v1::PeekedMessage {
-        message_id: id::encode(queue, entry.id),
+        message_id: id::encode(first, meta.lasting_id(entry.id)),
         fairness_key: key_text(&meta.schedule.fairness_key),
         weight: status.weight,
         headers: headers.into_iter().collect(),
@@ -105,7 +98,7 @@ fn message(queue: QueueId, source: Option<QueueId>, peeked: PeekedMessage) -> v1
             .deduplication_id
             .as_ref()
             .map_or_else(String::new, name),
-        history: meta.history.as_deref().map(|it| history(source, it)),
+        history: meta.history.as_deref().map(|it| history(first, it)),
         throttle_keys: meta
             .schedule
             .throttle_keys

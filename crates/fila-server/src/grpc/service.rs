@@ -54,7 +54,7 @@ impl Messages {
         let queue = self.handle.queue(queue)?;
         let message = match message_id {
             "" => None,
-            text => Some(message_of(queue.id, text)?),
+            text => Some(message_of(queue.first(), text)?),
         };
         let result = Settlement {
             message,
@@ -101,9 +101,9 @@ fn carrying<T>(framed: Framed, frames: Frames<T>) -> Response<Frames<T>> {
     response
 }
 
-fn message_of(queue: QueueId, text: &str) -> Result<MessageId, Refusal> {
+fn message_of(first: QueueId, text: &str) -> Result<MessageId, Refusal> {
     match id::decode(text) {
-        Some((of, message)) if of == queue => Ok(message),
+        Some((of, message)) if of == first => Ok(message),
         Some(_) => Err(Refusal::invalid(
             "the message is of another queue; give both as they were delivered",
         )),
@@ -275,11 +275,6 @@ impl FilaService for Messages {
         let query = peek::parse(request)?;
         let peeked = self.handle.peek(&queue, query).await?;
         let now = self.handle.clock().now();
-        Ok(Response::new(peek::response(
-            queue.id,
-            queue.source,
-            now,
-            peeked,
-        )))
+        Ok(Response::new(peek::response(queue.first(), now, peeked)))
     }
 }

@@ -77,11 +77,8 @@ async fn a_message_that_fails_too_often_is_among_the_dead_letters_with_its_histo
     assert_eq!((stats.depth, stats.dead_lettered_total), (0, 1));
     assert_eq!((stats.nacked_total, stats.retried_total), (3, 2));
     let shown = peek(&mut rig, "orders.dlq").await.remove(0);
-    assert_eq!(
-        (shown.fairness_key.as_str(), shown.attempts),
-        ("acme", 0),
-        "it is a new message there"
-    );
+    assert_eq!((shown.fairness_key.as_str(), shown.attempts), ("acme", 0));
+    assert_eq!(shown.message_id, id, "it keeps its id");
     let history = shown.history.unwrap();
     assert_eq!(history.last_error, "attempt 3 failed");
     assert!(history.first_failed_at_ms <= history.last_failed_at_ms);
@@ -94,6 +91,7 @@ async fn a_message_that_fails_too_often_is_among_the_dead_letters_with_its_histo
     let mut consumer = rig.consume("orders.dlq", 1).await;
     let delivery = consumer.next().await;
     assert_eq!(&delivery.payload[..], b"broken");
+    assert_eq!(delivery.message_id, id);
     let death = delivery.history.clone().unwrap().death.unwrap();
     assert_eq!((death.message_id, death.attempts), (id, 3));
     rig.ack("orders.dlq", &delivery).await.unwrap();
@@ -147,10 +145,7 @@ async fn dead_letters_come_back_by_count_by_key_and_by_header() {
         3
     );
     let back = peek(&mut rig, "orders").await;
-    assert!(
-        back.iter()
-            .all(|it| it.attempts == 0 && it.history.is_none())
-    );
+    assert!(back.iter().all(|it| it.attempts == 0));
     let back: BTreeSet<_> = back.into_iter().collect_text();
     assert_eq!(back.len(), 6);
     let stats = rig.stats("orders.dlq").await;
@@ -429,7 +424,7 @@ async fn what_comes_back_goes_through_the_hook_of_its_queue() {
     sent.headers = [tenant].into();
     rig.send("orders", sent).await.unwrap();
     fail(&mut rig, "orders", 1).await;
-    soon(async { while rig.stats("orders.dlq").await.ready == 0 {} }).await;
+    soon(async { while peek(&mut rig, "orders.dlq").await.is_empty() {} }).await;
     let dead = peek(&mut rig, "orders.dlq").await.remove(0);
     assert_eq!(dead.fairness_key, "free 5");
     rig.configure("refuse", "yes").await;
@@ -649,4 +644,39 @@ async fn a_list_shows_a_message_in_one_queue_at_any_time() {
     assert!(moving > 0, "no list came while messages moved");
     let rig = soon(failing).await.unwrap();
     assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+}
+
+#[tokio::test]
+async fn a_message_keeps_its_id_and_its_history_among_the_dead_letters_and_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rig = Rig::with(on_disk(directory.path())).await;
+    rig.create_with("orders", trying(2)).await;
+    let id = rig.enqueue("orders", "a", "x").await;
+    for times in 1..=2 {
+        // Each result names the message, and the server compares.
+        fail(&mut rig, "orders", 2).await;
+        let letter = peek(&mut rig, "orders.dlq").await.remove(0);
+        let death = letter.history.unwrap().death.unwrap();
+        assert_eq!((&letter.message_id, &death.message_id), (&id, &id));
+        assert_eq!(death.attempts, 2 * times);
+        let mut reader = rig.consume("orders.dlq", 1).await;
+        let delivery = reader.next().await;
+        assert_eq!(delivery.message_id, id);
+        drop(reader);
+        while rig.stats("orders.dlq").await.consumers > 0 {
+            tokio::task::yield_now().await;
+        }
+        rig.nack("orders.dlq", &delivery).await.unwrap();
+        assert_eq!(soon(rig.server.shutdown()).await, Stopped::Complete);
+        rig = Rig::with(on_disk(directory.path())).await;
+        let moved = redrive(&mut rig, of("orders.dlq")).await.unwrap();
+        assert_eq!(moved.redriven, 1);
+        let back = peek(&mut rig, "orders").await.remove(0);
+        assert_eq!((back.message_id.as_str(), back.attempts), (id.as_str(), 0));
+        let history = back.history.unwrap();
+        assert_eq!(history.death.unwrap().attempts, 2 * times);
+    }
+    let delivery = rig.consume("orders", 1).await.next().await;
+    assert_eq!((&delivery.message_id, delivery.attempt), (&id, 1));
+    rig.ack("orders", &delivery).await.unwrap();
 }

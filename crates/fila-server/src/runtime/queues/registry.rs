@@ -53,6 +53,11 @@ impl QueueEntry {
         source_of(self.name.as_str())
     }
 
+    /// Returns the queue whose ids its messages have: a dead letter keeps the id that it had in its queue.
+    pub fn first(&self) -> QueueId {
+        self.source.unwrap_or(self.id)
+    }
+
     /// Returns the statistics that the scheduler thread published last.
     pub fn stats(&self) -> QueueStats {
         self.figures.read()

@@ -30,6 +30,7 @@ impl FailureHooks {
     pub(crate) fn ask(&self, failure: Failure, events: Sender<Event>) {
         let Failure {
             queue,
+            message,
             locator,
             attempts,
             error,
@@ -51,7 +52,7 @@ impl FailureHooks {
         let Some(place) = hooks.enter_failure(locator.fairness_key.clone()) else {
             return;
         };
-        let id = message_id::encode(queue, locator.id);
+        let id = message_id::encode(queue, message);
         let payload = match shard.load(&[locator]) {
             Ok(mut found) => found.pop(),
             Err(failure) => {
