@@ -1,6 +1,6 @@
 //! The command `fila`.
 //!
-//! Every command is a module with its `Arguments` and its `run`. All but `server` and `hook` are clients: they reach
+//! Every command is a module with its `Arguments` and its `run`. All but `server`, `store` and `hook` are clients: they reach
 //! the server through `fila-sdk` only ([`general`]), print through [`output`], and end with the codes of [`failure`].
 #![deny(clippy::print_stdout, clippy::print_stderr)] // `output` makes text safe for terminals
 
@@ -23,6 +23,7 @@ mod queue;
 mod redrive;
 mod server;
 mod signals;
+mod store;
 mod terminal;
 mod top;
 mod units;
@@ -89,6 +90,8 @@ enum FilaCommand {
     Config(config::ConfigArguments),
     /// Test the hooks of a queue, without a server
     Hook(hook::HookArguments),
+    /// Repair the directory of a server that does not run
+    Store(store::StoreArguments),
     /// Send messages to a queue
     Enqueue(enqueue::EnqueueArguments),
     /// Consume messages of a queue, or run a command for each
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         FilaCommand::Key(key) => key::run(&general, key),
         FilaCommand::Config(config) => config::run(&general, config),
         FilaCommand::Hook(hook) => hook::run(&general, hook),
+        FilaCommand::Store(store) => store::run(&general, &store),
         FilaCommand::Enqueue(enqueue) => enqueue::run(&general, &enqueue),
         FilaCommand::Consume(consume) => consume::run(&general, consume),
         FilaCommand::Peek(peek) => peek::run(&general, &peek),

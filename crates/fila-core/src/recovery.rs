@@ -24,6 +24,7 @@ pub struct Recovery {
     pub(crate) duplicates: Duplicates,
     pub(crate) kept: KeptLeases,
     pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
+    pub(crate) damaged: u64,
 }
 
 /// Where the dead letters of a queue go.
@@ -66,6 +67,7 @@ impl Recovery {
             duplicates: Duplicates::default(),
             kept: KeptLeases::default(),
             dead_letter_queue: None,
+            damaged: 0,
         }
     }
 
@@ -111,6 +113,11 @@ impl Recovery {
         if !self.kept.recover(self.epoch, row) {
             self.duplicates.recover(row);
         }
+    }
+
+    /// Counts records that cannot be read.
+    pub fn damaged(&mut self, records: usize) {
+        self.damaged += records as u64;
     }
 
     /// Returns the number of messages found.

@@ -9,6 +9,7 @@
 //! - [`Watch::recording`] records all that is done to the directory. Of the [`Recording`] a [`Disk`] makes what may be left
 //!   of the directory if the power is cut after any one of the operations.
 //! - [`cuts`] plays random work on a real store, cuts the power, opens the store again and compares.
+//! - [`damage`] removes, empties, cuts and changes the files of a store at rest, opens it, repairs it and compares.
 //!
 //! # What always holds
 //! Without a watch, calls go to the kernel as they are. A watch that has missed something says so: [`Disk::compare`] finds
@@ -19,6 +20,7 @@
 
 mod calls;
 pub mod cuts;
+pub mod damage;
 mod disk;
 mod gate;
 mod kernel;

@@ -110,6 +110,8 @@ const SERVER: &[Figure<ServerView>] = figures! {
     Gauge "fila_hook_sandboxes", "Sandboxes in which scripts are ready to run", |s| s.sandboxes;
     Counter "fila_store_swept_rows", "Removed rows of purged and deleted messages",
         |s| s.metrics.swept_rows.load(Ordering::Relaxed);
+    Counter "fila_store_read_failures", "Times that messages could not be read back from the store",
+        |s| s.metrics.read_failures.load(Ordering::Relaxed);
 };
 
 /// The store at its last report, and the state of the server.
@@ -122,6 +124,8 @@ const STORE: &[Figure<StoreView>] = figures! {
     Gauge "fila_store_journals", "Journals that are not flushed yet; more than a handful means that the disk fills",
         |s| s.0.journals;
     Gauge "fila_store_leftovers", "Purged generations and deleted queues that are not swept yet", |s| s.0.leftovers;
+    Gauge "fila_store_commits_dropped", "Commits at the end of the log that could not be read when the server started",
+        |s| s.0.torn.as_ref().map_or(0, |torn| torn.commits);
 };
 
 /// The figures of each queue. Counters start at zero with the server.
@@ -187,6 +191,7 @@ pub(crate) struct Metrics {
     commit_duration: Histogram,
     commit_operations: Histogram,
     swept_rows: AtomicU64,
+    read_failures: AtomicU64,
     config_changes: AtomicU64,
     /// Absent in a runtime without a port.
     connections: OnceLock<Arc<ConnectionCounts>>,
@@ -208,6 +213,7 @@ impl Metrics {
             commit_duration: Histogram::new(exponential_buckets(50e-6, 2.0, 16)),
             commit_operations: Histogram::new(exponential_buckets(1.0, 2.0, 16)),
             swept_rows: AtomicU64::new(0),
+            read_failures: AtomicU64::new(0),
             config_changes: AtomicU64::new(0),
             connections: OnceLock::new(),
             receiving: OnceLock::new(),
@@ -273,6 +279,10 @@ impl Metrics {
 
     pub(crate) fn swept(&self, rows: usize) {
         self.swept_rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read_failed(&self) {
+        self.read_failures.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn config_changed(&self) {

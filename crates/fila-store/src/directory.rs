@@ -28,7 +28,7 @@ impl DirectoryLock {
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(OpenError::Locked(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(fault(error)),
+            Err(TryLockError::Error(error)) => Err(fault(at(&name)(error))),
         }
     }
 }
@@ -65,7 +65,8 @@ pub(crate) fn sync_names(_: &Path) -> io::Result<()> {
 /// Makes the names in a directory durable.
 #[cfg(unix)]
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    let synced = File::open(path).and_then(|directory| directory.sync_all());
+    synced.map_err(at(path))
 }
 
 /// Directories cannot be opened here, and their names are written through.
@@ -74,9 +75,28 @@ pub(crate) fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns an error that names the file or directory.
+/// Returns an error that names the file or directory, and says what to do.
 pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
-    move |error| io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
+    move |error| {
+        let kind = error.kind();
+        let (what, remedy) = match kind {
+            io::ErrorKind::PermissionDenied => (
+                "permission denied".to_owned(),
+                "let the user of the server read and write it",
+            ),
+            io::ErrorKind::ReadOnlyFilesystem => (
+                "the file system is read-only".to_owned(),
+                "mount it for writing, or name another directory",
+            ),
+            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => (
+                "a file is in the place of a directory".to_owned(),
+                "name another directory",
+            ),
+            _ if is_full(&error) => (error.to_string(), "make room on the disk"),
+            _ => (error.to_string(), "check the disk"),
+        };
+        io::Error::new(kind, format!("`{}`: {what}; {remedy}", path.display()))
+    }
 }
 
 /// Returns whether the error says that the disk, or the part of it that this process may use, is full.

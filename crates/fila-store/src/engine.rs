@@ -11,7 +11,7 @@ use crate::record::DecodeError;
 use crate::{
     Batch, CommitError, ConfigKey, Durability, EngineError, Epoch, FairnessKey, Generation,
     Locator, MessageId, Payload, QueueId, QueueName, ReadError, Remembered, RememberedName,
-    StoredMessage, Timestamp, Version, keys,
+    StoredMessage, Timestamp, TornLog, Version, keys,
 };
 
 /// A store of queues: their definitions, the runtime configuration, and the owner of each queue.
@@ -361,6 +361,8 @@ pub struct Health {
     pub journals: usize,
     /// Purged generations and deleted queues that have not been swept yet.
     pub leftovers: usize,
+    /// Commits at the end of the log that could not be read at the opening.
+    pub torn: Option<TornLog>,
 }
 
 /// Whether an engine takes commits.

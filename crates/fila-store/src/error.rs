@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::record::DecodeError;
-use crate::{Batch, Generation, OutOfRange, QueueId, QueueName, Version};
+use crate::{Batch, Generation, OutOfRange, QueueId, QueueName, StoreDamage, Version};
 
 /// An error of the database or of the disk.
 pub struct Fault(Box<dyn Error + Send + Sync>);
@@ -14,6 +14,12 @@ impl Fault {
     /// Wraps an error of the database or of the disk.
     pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(source.into())
+    }
+
+    /// Returns the damage that it reports, or itself if it reports none.
+    pub(crate) fn into_damage(self) -> Result<StoreDamage, Self> {
+        let damage = self.0.downcast::<StoreDamage>();
+        damage.map(|damage| *damage).map_err(Self)
     }
 
     /// Returns whether it says that the disk is full.
@@ -79,17 +85,12 @@ pub enum OpenError {
         /// How it is damaged.
         source: DecodeError,
     },
-    /// The log holds confirmed commits that cannot be read. Without them the store would have lost data.
-    #[error("the log is damaged: `{}` {why}; restore a copy", path.display())]
-    DamagedLog {
-        /// Which segment.
-        path: PathBuf,
-        /// How it is damaged.
-        why: &'static str,
-    },
-    /// A file that lists the tables of the store is missing or damaged.
-    #[error("`{}` is damaged; restore a copy", .0.display())]
-    DamagedFile(PathBuf),
+    /// A file of the store is missing or damaged, and confirmed data with it.
+    #[error(transparent)]
+    Damage(#[from] StoreDamage),
+    /// A folder of the store contains a file that is not part of it.
+    #[error("`{}` is not a file of the store; move it elsewhere", .0.display())]
+    Foreign(PathBuf),
     /// The disk is full, and the room that the store keeps for acknowledgements is used up.
     #[error(
         "the disk of `{}` is full; free {} MiB of it, then start again: messages that are acknowledged then make room", path.display(), bytes.div_ceil(1 << 20)
@@ -104,8 +105,8 @@ pub enum OpenError {
     #[error("all epochs are used up; move the messages to a new store")]
     Exhausted,
     /// The database did not open.
-    #[error("the database was not opened")]
-    Fault(#[source] Fault),
+    #[error(transparent)]
+    Fault(Fault),
 }
 
 /// Why a commit was not confirmed.

@@ -22,6 +22,7 @@ const NAME: u8 = b'n';
 const GENERATION: u8 = b'g';
 const LEFTOVER: u8 = b'x';
 const CONFIG: u8 = b'c';
+const BLOB: u8 = b'b';
 
 const REMEMBERED: u8 = b'd';
 const EXPIRY: u8 = b'x';
@@ -41,6 +42,22 @@ fn realm(queue: QueueId, generation: Generation) -> [u8; REALM] {
     bytes[..8].copy_from_slice(&queue.get().to_be_bytes());
     bytes[8..].copy_from_slice(&generation.get().to_be_bytes());
     bytes
+}
+
+/// Returns the key of the row that lists a blob segment.
+pub(crate) fn blob(number: u64) -> Vec<u8> {
+    [&[BLOB][..], &number.to_be_bytes()].concat()
+}
+
+/// Returns the range of the rows that list blob segments.
+pub(crate) fn blobs() -> Range {
+    (vec![BLOB], successor(&[BLOB]))
+}
+
+/// Returns the blob segment that a row lists.
+pub(crate) fn parse_blob(key: &[u8]) -> Option<u64> {
+    let number = key.strip_prefix(&[BLOB])?;
+    Some(u64::from_be_bytes(number.try_into().ok()?))
 }
 
 /// Returns the end of the range of keys that begin with `prefix`.

@@ -16,6 +16,7 @@
 //! [`Engine`] and [`Shard`] itself. All engines pass the same conformance suite.
 
 mod batch;
+mod damage;
 mod directory;
 mod durability;
 mod embedded;
@@ -30,6 +31,7 @@ mod memory;
 mod message;
 mod names;
 mod options;
+mod repair;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 mod sync;
@@ -43,6 +45,7 @@ pub mod rows;
 #[cfg(feature = "rocksdb")]
 pub use crate::rocksdb::{RocksEngine, RocksRows, RocksView};
 pub use batch::{Batch, Origin, Remembered};
+pub use damage::{DamagedPart, StoreDamage, TornLog};
 pub use durability::{Durability, UnknownDurability};
 pub use embedded::{Embedded, EmbeddedShard};
 pub use engine::{
@@ -60,4 +63,5 @@ pub use names::{
     ConfigKey, DeduplicationId, FairnessKey, OutOfRange, QueueName, RememberedName, ThrottleKey,
 };
 pub use options::DiskOptions;
+pub use repair::Repaired;
 pub use timestamp::Timestamp;

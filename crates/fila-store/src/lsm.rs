@@ -18,6 +18,7 @@ mod manifest;
 mod snapshots;
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,13 +31,16 @@ use lsm_tree::{
     AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SeqNo, SequenceNumberCounter,
 };
 
+use crate::damage::{DamagedPart, StoreDamage};
 use crate::directory::{DirectoryLock, at, sync_names};
 use crate::embedded;
 use crate::log::FlushTarget;
+use crate::repair::Aside;
 use crate::rows::{Table, View};
 use crate::{DiskOptions, Embedded, Fault, Logged, OpenError};
 use compactor::Compactor;
 use files::TableFiles;
+use manifest::TreeFolder;
 use snapshots::Snapshots;
 
 /// Tables of level 0 before they are merged. Each is read for a range, so merging sooner makes ranges cheaper; but then rows
@@ -64,21 +68,81 @@ impl DiskOptions {
     /// # Errors
     /// [`OpenError::Locked`] if it is open somewhere; if it is not ours, too new, or broken.
     pub fn open(self) -> Result<LsmEngine, OpenError> {
+        self.open_unexplained().map_err(explained)
+    }
+
+    fn open_unexplained(self) -> Result<LsmEngine, OpenError> {
         // Files of RocksDB's, beside which a new store would be empty.
         if self.path.join("CURRENT").exists() {
             return Err(OpenError::Unrecognised);
         }
         let tables = LsmTables::open(&self.path, self.cache_bytes)?;
         embedded::recognise(&tables.view())?;
-        let memtable_bytes = self.memtable_bytes.unwrap_or(16 << 20).max(16 << 10);
-        let logged = Logged::open(tables, &self.path, memtable_bytes, self.durability)?;
+        let logged = Logged::open(tables, &self.path, self.segment_bytes(), self.durability)?;
         Embedded::start(logged, self.durability)
+    }
+}
+
+/// Finds the damaged file behind an error of the database.
+fn explained(error: OpenError) -> OpenError {
+    let OpenError::Fault(fault) = error else {
+        return error;
+    };
+    match fault.into_damage() {
+        Ok(damage) => OpenError::Damage(damage),
+        Err(fault) => OpenError::Fault(fault),
+    }
+}
+
+/// Reads every file of the trees, and reports the first that is damaged. Does nothing where there are no trees.
+pub(crate) fn verify(store: &Path) -> Result<(), OpenError> {
+    if store.join("tables").exists() {
+        for table in Table::ALL {
+            TreeFolder::of(store, table).verify()?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens the trees of a store without its log.
+pub(crate) fn tables(store: &Path) -> Result<LsmTables, OpenError> {
+    LsmTables::open(store, 0)
+}
+
+/// Finds the manifest of a tree whose file `current` is damaged. Returns whether there is one.
+pub(crate) fn find_current(store: &Path, table: Table, aside: &Aside) -> io::Result<bool> {
+    let tree = TreeFolder::of(store, table);
+    aside.take(&tree.path.join("current"))?;
+    tree.find_current()
+}
+
+/// Takes a file out of a tree.
+pub(crate) fn leave_out(store: &Path, table: Table, file: u64, aside: &Aside) -> io::Result<()> {
+    let tree = TreeFolder::of(store, table);
+    tree.copy_manifest(aside)?;
+    aside.take(&tree.file(file))?;
+    tree.leave_out(file)
+}
+
+/// Takes a tree out of the store, and begins an empty one.
+pub(crate) fn begin_anew(store: &Path, table: Table, aside: &Aside) -> io::Result<()> {
+    let folder = TreeFolder::of(store, table).path;
+    aside.take(&folder)?;
+    let counter = SequenceNumberCounter::default();
+    let config = Config::new(&folder, counter.clone(), counter);
+    match configured(table, config).open() {
+        Ok(_) => sync_names(&folder),
+        Err(lsm_tree::Error::Io(error)) => Err(at(&folder)(error)),
+        Err(_) => Err(at(&folder)(io::Error::other(
+            "an empty table cannot be made",
+        ))),
     }
 }
 
 /// The trees.
 pub struct LsmTables {
     trees: [AnyTree; Table::ALL.len()],
+    folders: [TreeFolder; Table::ALL.len()],
     snapshots: Arc<Snapshots>,
     compactor: Compactor,
     /// Held, and released after the trees are closed.
@@ -95,21 +159,31 @@ impl LsmTables {
     fn open(path: &Path, cache_bytes: u64) -> Result<Self, OpenError> {
         let lock = DirectoryLock::take(path)?;
         let folder = path.join("tables");
+        let folders = Table::ALL.map(|table| TreeFolder::of(path, table));
         if folder.exists() {
-            for table in Table::ALL {
-                manifest::check(&folder.join(table.name()))?;
+            for tree in &folders {
+                tree.check()?;
             }
+        } else if path.join("log").exists() {
+            // The folder of the log is created after that of the tables.
+            return Err(OpenError::Damage(StoreDamage {
+                store: path.to_owned(),
+                path: folder,
+                how: "is missing",
+                part: DamagedPart::Tables,
+            }));
         } else {
-            create(path, &folder).map_err(|error| opening(&folder, error))?;
+            create(path, &folder).map_err(|error| folders[0].opening(error))?;
         }
-        let (trees, visible) =
-            open_trees(&folder, cache_bytes).map_err(|error| opening(&folder, error))?;
+        let (trees, visible) = open_trees(&folder, cache_bytes)
+            .map_err(|(table, error)| folders[table as usize].opening(error))?;
         let snapshots = Arc::new(Snapshots::new(visible));
-        let files = TableFiles::new(&folder, trees.clone(), Arc::clone(&snapshots));
+        let files = TableFiles::new(folders.clone(), trees.clone(), Arc::clone(&snapshots));
         let compactor = Compactor::start(trees.clone(), Arc::clone(&snapshots), files)
             .map_err(|error| OpenError::Fault(Fault::new(error)))?;
         Ok(Self {
             trees,
+            folders,
             snapshots,
             compactor,
             _lock: lock,
@@ -119,19 +193,10 @@ impl LsmTables {
     fn tree(&self, table: Table) -> &AnyTree {
         &self.trees[table as usize]
     }
-}
 
-fn opening(folder: &Path, error: lsm_tree::Error) -> OpenError {
-    OpenError::Fault(fault(&folder.display().to_string(), error))
-}
-
-/// Returns an error that names the tree, and says what to do about it.
-fn fault(tree: &str, error: lsm_tree::Error) -> Fault {
-    match error {
-        lsm_tree::Error::Io(error) => Fault::new(at(Path::new(tree))(error)),
-        damage => Fault::new(format!(
-            "a file in `{tree}` is damaged ({damage:?}); restore a copy"
-        )),
+    /// Returns an error that names the damaged file, if it can be told.
+    fn fault(&self, table: Table, error: lsm_tree::Error) -> Fault {
+        self.folders[table as usize].fault(error)
     }
 }
 
@@ -141,20 +206,20 @@ fn create(path: &Path, folder: &Path) -> lsm_tree::Result<()> {
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished)?;
     }
-    open_trees(&unfinished, 0)?;
+    open_trees(&unfinished, 0).map_err(|(_, error)| error)?;
     sync_names(&unfinished)?;
     fs::rename(&unfinished, folder)?;
     Ok(sync_names(path)?)
 }
 
+/// The trees, with the counter of the sequence numbers that are visible.
+type OpenTrees = ([AnyTree; Table::ALL.len()], SequenceNumberCounter);
+
 /// Opens the trees, and returns them with the counter of the sequence numbers that are visible.
 ///
 /// Every flush and every compaction has a sequence number. The trees share the counters, so one number is a snapshot of all
 /// four.
-fn open_trees(
-    folder: &Path,
-    cache_bytes: u64,
-) -> lsm_tree::Result<([AnyTree; Table::ALL.len()], SequenceNumberCounter)> {
+fn open_trees(folder: &Path, cache_bytes: u64) -> Result<OpenTrees, (Table, lsm_tree::Error)> {
     let cache = Arc::new(Cache::with_capacity_bytes(cache_bytes));
     let files = Arc::new(DescriptorTable::new(OPEN_FILES));
     let next = SequenceNumberCounter::default();
@@ -163,7 +228,8 @@ fn open_trees(
         let config = Config::new(folder.join(table.name()), next.clone(), visible.clone())
             .use_cache(Arc::clone(&cache))
             .use_descriptor_table(Some(Arc::clone(&files)));
-        configured(table, config).open()
+        let tree = configured(table, config).open();
+        tree.map_err(|error| (table, error))
     };
     let [catalog, messages, payloads, deduplication] = Table::ALL.map(tree);
     let trees = [catalog?, messages?, payloads?, deduplication?];
@@ -198,8 +264,7 @@ impl FlushTarget for LsmTables {
 
     fn view(&self) -> LsmView<'_> {
         LsmView {
-            trees: &self.trees,
-            snapshots: &self.snapshots,
+            tables: self,
             sequence: self.snapshots.open(),
         }
     }
@@ -228,7 +293,7 @@ impl FlushTarget for LsmTables {
         if let Err(error) = ingested {
             // What it has written is of no use.
             self.compactor.make_room(table);
-            return Err(fault(table.name(), error));
+            return Err(self.fault(table, error));
         }
         self.compactor.request(table);
         Ok(())
@@ -264,8 +329,7 @@ impl FlushTarget for LsmTables {
 
 /// A snapshot of the trees.
 pub struct LsmView<'a> {
-    trees: &'a [AnyTree; Table::ALL.len()],
-    snapshots: &'a Snapshots,
+    tables: &'a LsmTables,
     sequence: SeqNo,
 }
 
@@ -277,14 +341,14 @@ impl std::fmt::Debug for LsmView<'_> {
 
 impl Drop for LsmView<'_> {
     fn drop(&mut self) {
-        self.snapshots.close(self.sequence);
+        self.tables.snapshots.close(self.sequence);
     }
 }
 
 impl View for LsmView<'_> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Fault> {
-        let value = self.trees[table as usize].get(key, self.sequence);
-        let value = value.map_err(|error| fault(table.name(), error))?;
+        let value = self.tables.tree(table).get(key, self.sequence);
+        let value = value.map_err(|error| self.tables.fault(table, error))?;
         Ok(value.map(Bytes::from))
     }
 
@@ -294,12 +358,12 @@ impl View for LsmView<'_> {
         from: &[u8],
         to: &[u8],
     ) -> impl Iterator<Item = Result<(Bytes, Bytes), Fault>> {
-        let tree = &self.trees[table as usize];
+        let tree = self.tables.tree(table);
         let rows = (from < to).then(|| tree.range(from..to, self.sequence, None));
         rows.into_iter().flatten().map(move |row| {
             let (key, value) = row
                 .into_inner()
-                .map_err(|error| fault(table.name(), error))?;
+                .map_err(|error| self.tables.fault(table, error))?;
             Ok((key.into(), value.into()))
         })
     }

@@ -45,4 +45,9 @@ impl DiskOptions {
         self.memtable_bytes = Some(bytes);
         self
     }
+
+    /// Returns how many bytes a segment of the default engine's log has.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.memtable_bytes.unwrap_or(16 << 20).max(16 << 10)
+    }
 }

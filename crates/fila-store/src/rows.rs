@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use crate::{Durability, Fault};
+use crate::{Durability, Fault, TornLog};
 
 /// The four tables of every store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +126,11 @@ pub trait Rows: Send + Sync + 'static {
     /// that are small. Takes a moment only.
     fn has_room(&self) -> bool {
         true
+    }
+
+    /// Returns the commits that were dropped when the database was opened.
+    fn torn(&self) -> Option<TornLog> {
+        None
     }
 
     /// Returns how much space it uses.

@@ -30,6 +30,8 @@ fn every_command_has_help() {
         "config delete",
         "hook",
         "hook test",
+        "store",
+        "store repair",
         "enqueue",
         "consume",
         "peek",

@@ -32,6 +32,13 @@ fn operating_goes_as_the_book_says() {
     let moving = sheet([prints("-")
         .first(&["fila queue create orders --addr other:5555"])
         .then("fila consume orders --ack --addr other:5555", "to be kept")]);
+    let repair = sheet([
+        prints("").ends_with(1),
+        prints("can be started").then(
+            "systemctl start fila && fila consume orders --ack",
+            "to be kept",
+        ),
+    ]);
     play(
         "docs/operations.md",
         include_str!("../../../../docs/operations.md"),
@@ -45,6 +52,15 @@ fn operating_goes_as_the_book_says() {
                 "fila enqueue orders 'to be kept'",
             ]),
             moving.before(ORDERS),
+            repair.without_server().before(&[
+                "mkdir -p var/lib && mkfifo up",
+                SYSTEMCTL,
+                "systemctl start fila",
+                "fila queue create orders",
+                "fila enqueue orders 'to be kept'",
+                "systemctl stop fila",
+                "rm var/lib/fila/tables/messages/current",
+            ]),
         ],
     );
 }

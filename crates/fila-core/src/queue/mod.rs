@@ -155,7 +155,10 @@ impl Queue {
             index: Box::new(index),
             dead_letter_queue: recovery.dead_letter_queue,
             redrives: 0,
-            totals: Totals::default(),
+            totals: Totals {
+                damaged: recovery.damaged,
+                ..Totals::default()
+            },
             writes: Writes::default(),
             sealed: 0,
             stored: 0,

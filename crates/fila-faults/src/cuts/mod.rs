@@ -17,7 +17,7 @@ use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
 use tempfile::TempDir;
 
-pub use state::{Held, Shards, State, Store, StoreShard, open};
+pub use state::{Held, Shards, State, Store, StoreShard, open, options};
 
 use crate::{Disk, FileSystem, Op, Recording, Watch};
 use work::Work;
@@ -190,27 +190,8 @@ impl Cut<'_> {
         self.check(&found)
     }
 
-    /// Returns the state that was confirmed at the moment, and those after it of the changes under way.
     fn expected(&self) -> (&State, &[State]) {
-        let marks = self.recording.ops[..self.moment].iter();
-        let marks = marks.filter_map(|op| match op {
-            Op::Mark(mark) => Some(*mark as usize),
-            Op::Write { .. }
-            | Op::SetLen { .. }
-            | Op::Enter { .. }
-            | Op::Remove { .. }
-            | Op::Rename { .. }
-            | Op::Sync { .. } => None,
-        });
-        let (mut confirmed, mut begun) = (0, 0);
-        for mark in marks {
-            begun = mark / 2 + 1;
-            if mark % 2 == 1 {
-                confirmed = begun;
-            }
-        }
-        let begun = begun.clamp(confirmed, self.states.len() - 1);
-        (&self.states[confirmed], &self.states[confirmed + 1..=begun])
+        expected(self.recording, self.states, self.moment)
     }
 
     fn last_epoch(&self) -> Option<u32> {
@@ -238,6 +219,33 @@ impl Cut<'_> {
     }
 }
 
+/// Returns the state that was confirmed at a moment, and those after it of the changes under way.
+pub(crate) fn expected<'a>(
+    recording: &Recording,
+    states: &'a [State],
+    moment: usize,
+) -> (&'a State, &'a [State]) {
+    let marks = recording.ops[..moment].iter();
+    let marks = marks.filter_map(|op| match op {
+        Op::Mark(mark) => Some(*mark as usize),
+        Op::Write { .. }
+        | Op::SetLen { .. }
+        | Op::Enter { .. }
+        | Op::Remove { .. }
+        | Op::Rename { .. }
+        | Op::Sync { .. } => None,
+    });
+    let (mut confirmed, mut begun) = (0, 0);
+    for mark in marks {
+        begun = mark / 2 + 1;
+        if mark % 2 == 1 {
+            confirmed = begun;
+        }
+    }
+    let begun = begun.clamp(confirmed, states.len() - 1);
+    (&states[confirmed], &states[confirmed + 1..=begun])
+}
+
 /// Puts what a cut has left into a directory that stays, and says where.
 fn kept(disk: &Disk<'_>, mut chance: Rng) -> String {
     let kept = tempfile::tempdir().and_then(|place| {
@@ -251,7 +259,7 @@ fn kept(disk: &Disk<'_>, mut chance: Rng) -> String {
 }
 
 /// Returns a directory that vanishes, in memory if there is such a place: the disk beneath is simulated anyway.
-fn place() -> std::io::Result<TempDir> {
+pub(crate) fn place() -> std::io::Result<TempDir> {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
         tempfile::tempdir_in(memory)

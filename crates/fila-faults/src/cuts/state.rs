@@ -22,11 +22,15 @@ pub type StoreShard = <Store as Engine>::Shard;
 /// # Errors
 /// If the store is not opened.
 pub fn open(path: &Path) -> Result<Store, OpenError> {
+    options(path).open()
+}
+
+/// Returns how [`open`] opens the store.
+pub fn options(path: &Path) -> DiskOptions {
     DiskOptions::new(path)
         .durability(Durability::Fsync)
         .memtable_bytes(1 << 20)
         .cache_bytes(1 << 20)
-        .open()
 }
 
 /// All that a store holds, as its users see it.

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use fila_core::{Broker, Round};
 use fila_store::{DiskOptions, Engine, Health, MemoryDisk, MemoryEngine};
 use tokio::sync::{Semaphore, watch};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::Clock;
 use crate::config::{Config, StorageEngine};
@@ -70,6 +70,7 @@ impl Runtime {
     pub fn start_on<E: Engine>(engine: E, config: &Config) -> Result<Self, StartError> {
         let engine = Arc::new(engine);
         let health = engine.health()?;
+        report_torn(&health);
         let buckets = SharedBuckets::default();
         let (handle, receivers) = handle(&engine, config, &health, &buckets)?;
         let state = handle.0.clone();
@@ -180,6 +181,7 @@ impl Runtime {
                     registry: state.registry.clone(),
                     pool: state.pool.clone(),
                 },
+                metrics: state.metrics.clone(),
             };
             let jobs = jobs_to_do.clone();
             let name = format!("fila-reader-{number}");
@@ -282,6 +284,18 @@ pub enum Stopped {
     Complete,
     /// The store did not finish in time.
     TimedOut,
+}
+
+/// Logs commits that were dropped when the store was opened.
+fn report_torn(health: &Health) {
+    if let Some(torn) = &health.torn {
+        warn!(
+            path = %torn.path.display(),
+            commits = torn.commits,
+            "the log ends with commits that cannot be read, and they are dropped: after a crash they were not confirmed, \
+             otherwise check the disk"
+        );
+    }
 }
 
 /// Opens all queues and builds the handle. Also returns the receivers of the inboxes, one per scheduler thread.

@@ -243,6 +243,7 @@ impl<R: Rows> Engine for Embedded<R> {
             bytes: figures.bytes,
             journals: figures.journals,
             leftovers,
+            torn: self.0.rows.torn(),
         })
     }
 }

@@ -120,13 +120,38 @@ impl<R: Rows> Embedded<R> {
     }
 }
 
+/// Epochs, and ids of queues and versions, that a repair leaves out.
+const EPOCHS_SKIPPED: u32 = 1_000;
+const NUMBERS_SKIPPED: u64 = 1_000_000;
+
+impl<R: Rows> Embedded<R> {
+    /// Leaves numbers out that lost commits may have given: rows of theirs may be in the tables nevertheless, and clients may
+    /// know ids of lost messages. Takes effect at the next opening.
+    pub(crate) fn skip_numbers(&self) -> Result<(), OpenError> {
+        let (epoch, next_queue, revision) = {
+            let catalog = self.0.catalog();
+            (catalog.epoch, catalog.next_queue, catalog.revision)
+        };
+        let epoch = epoch.get().checked_add(EPOCHS_SKIPPED).and_then(Epoch::new);
+        let epoch = u64::from(epoch.ok_or(OpenError::Exhausted)?.get());
+        let numbers = [
+            (keys::EPOCH, epoch),
+            (keys::NEXT_QUEUE, next_queue.saturating_add(NUMBERS_SKIPPED)),
+            (keys::REVISION, revision.saturating_add(NUMBERS_SKIPPED)),
+        ];
+        let writes = numbers.map(|(key, number)| set_number(key.to_vec(), number));
+        let written = self.0.write(writes.into());
+        written.map_err(|error| OpenError::Fault(Fault::new(error)))
+    }
+}
+
 /// Refuses a database that is not a store, before anything is written to it.
 ///
 /// A store with a log may lack any row: the row that names the schema may still be in the log.
 pub(crate) fn recognise(view: &impl View) -> Result<(), OpenError> {
     let has = |key| {
         let row = view.get(Table::Catalog, key).map_err(OpenError::Fault)?;
-        Ok(row.is_some())
+        Ok::<_, OpenError>(row.is_some())
     };
     if has(keys::FLUSHED_SEGMENT)? && !has(keys::SCHEMA)? {
         return Ok(());

@@ -15,7 +15,7 @@ use super::Visible;
 use super::memtable::{Memtable, Row};
 use super::room::{LOOK_INTERVAL, RESERVE, RESERVE_LOG, Room, RoomFigures};
 use super::segment_dir::{ActiveSegment, SegmentDir};
-use super::value_log::{BlobSegment, GarbageCollector, PayloadCounts};
+use super::value_log::{self, BlobSegment, GarbageCollector, PayloadCounts};
 use crate::record::{self, ValuePointer};
 use crate::rows::{Table, View};
 use crate::{Fault, OpenError, directory, keys, sync};
@@ -155,6 +155,9 @@ impl FrozenMemtable {
         let mut catalog: BTreeMap<Bytes, Option<Bytes>> =
             self.memtable.newest(Table::Catalog, |rows| rows.collect());
         catalog.extend(self.mark().rows());
+        if pointer_min.is_some() {
+            catalog.extend([value_log::listed(self.memtable.number, self.bytes)]);
+        }
         database.ingest(Table::Catalog, &mut catalog.into_iter())?;
         Ok(counts)
     }
@@ -461,7 +464,8 @@ impl<D: FlushTarget> Flusher<D> {
             let blobs = Arc::make_mut(&mut visible.blobs);
             removed.extend(unused.iter().filter_map(|number| blobs.remove(number)));
         }
-        self.collector.remove(&self.dir, removed)?;
+        self.collector
+            .remove(&self.dir, &*self.database, &removed)?;
         let gc_pending = self.collector.has_work(&sync::read(&self.visible).blobs);
         self.flush.change(|state| {
             state.gc_pending = gc_pending;

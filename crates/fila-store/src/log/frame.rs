@@ -16,6 +16,8 @@
 //!
 //! The salt is drawn anew whenever a file is used again. It tells a frame from older contents of the file, and from a
 //! payload that looks like a frame.
+//!
+//! A frame without rows and with the greatest sequence is the [seal](seal) of a segment.
 
 use bytes::Bytes;
 
@@ -47,6 +49,40 @@ pub(super) struct Frame {
     pub(super) offsets: Vec<u32>,
     /// Where the next frame begins.
     pub(super) end: usize,
+}
+
+/// The sequence of the frame that ends a segment. No commit gets that far.
+const SEAL: u64 = u64::MAX;
+
+impl FrameHead {
+    /// Returns whether the frame says that another segment follows.
+    pub(super) fn is_seal(&self) -> bool {
+        self.sequence == SEAL
+    }
+}
+
+/// Returns the frame at the end of a segment with this salt that another one follows. It has no rows.
+pub(super) fn seal(salt: u64) -> Vec<u8> {
+    let head = FrameHead {
+        salt,
+        sequence: SEAL,
+        synced: 0,
+    };
+    let mut buffer = Vec::new();
+    let encoded = encode(head, &[], &mut buffer);
+    debug_assert!(encoded.is_some(), "an empty body is short enough");
+    buffer
+}
+
+/// Tells whether the frame of a commit with this salt or this sequence begins at `at`, whole or not. Older contents of the
+/// file have another salt, and smaller sequences.
+pub(super) fn begins(bytes: &[u8], at: usize, salt: u64, sequence: u64) -> bool {
+    let field = |at: usize| {
+        let field = bytes.get(at..).and_then(<[u8]>::first_chunk);
+        field.copied().map(u64::from_be_bytes)
+    };
+    let found = field(at + 8);
+    found == Some(sequence) || field(at) == Some(salt) && found != Some(SEAL)
 }
 
 /// Returns how many bytes the frame of these writes has, at most.

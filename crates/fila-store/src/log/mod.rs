@@ -30,6 +30,7 @@ mod flush;
 mod frame;
 mod memtable;
 mod recovery;
+mod repair;
 mod room;
 mod segment_dir;
 #[cfg(test)]
@@ -37,9 +38,8 @@ mod tests;
 mod value_log;
 mod view;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -51,13 +51,14 @@ use frame::FrameHead;
 use memtable::Memtable;
 use recovery::fault;
 use room::{LOOK_INTERVAL, RESERVE_LOG, Room};
-use segment_dir::{ActiveSegment, SegmentDir};
+use segment_dir::{ActiveSegment, AppendedFile, SegmentDir};
 use value_log::{BlobSegments, GarbageCollector};
 
 use crate::rows::{Figures, Rows, Table, Write, WriteError};
-use crate::{Durability, Fault, OpenError, directory, sync};
+use crate::{Durability, Fault, OpenError, TornLog, directory, sync};
 
 pub use flush::FlushTarget;
+pub(crate) use repair::{accept_blob, end_at};
 pub use view::LoggedView;
 
 /// A database with a log in front of it.
@@ -78,6 +79,8 @@ pub struct Logged<D: FlushTarget> {
     synced: AtomicU64,
     /// Views that exist.
     views: AtomicUsize,
+    /// The commits that recovery has dropped.
+    torn: Option<TornLog>,
     /// Whether a commit may ask for a sync, which covers all commits before it.
     syncs: bool,
     flusher: Option<JoinHandle<()>>,
@@ -145,8 +148,10 @@ impl<D: FlushTarget> Logged<D> {
         let (dir, contents) = SegmentDir::open(store, segment_bytes).map_err(fault)?;
         let mark = FlushMark::read(&database.view())?;
         let flushed = mark.unwrap_or_default();
+        let void = contents.void.clone();
         let (segments, blobs) =
             value_log::classify(&dir, contents, flushed.segment).map_err(fault)?;
+        value_log::check(&dir, &blobs, &void, &database.view())?;
         let recovered = recovery::recover(&dir, &segments, flushed)?;
         for &number in segments
             .iter()
@@ -170,7 +175,7 @@ impl<D: FlushTarget> Logged<D> {
         }
         let mut logged = Self::new(database, dir, segment, recovered, blobs);
         logged.syncs = durability == Durability::Fsync;
-        logged.flusher = Some(logged.start_flusher().map_err(fault)?);
+        logged.flusher = Some(logged.start_flusher(void).map_err(fault)?);
         Ok(logged)
     }
 
@@ -215,19 +220,20 @@ impl<D: FlushTarget> Logged<D> {
             staged: Mutex::default(),
             synced: AtomicU64::new(recovered.sequence),
             views: AtomicUsize::new(0),
+            torn: recovered.torn,
             syncs: false,
             flusher: None,
         }
     }
 
-    fn start_flusher(&self) -> io::Result<JoinHandle<()>> {
+    fn start_flusher(&self, void: BTreeSet<u64>) -> io::Result<JoinHandle<()>> {
         let mut flusher = Flusher {
             database: Arc::clone(&self.database),
             dir: Arc::clone(&self.dir),
             visible: Arc::clone(&self.visible),
             flush: Arc::clone(&self.flush),
             room: Arc::clone(&self.room),
-            collector: GarbageCollector::new(&sync::read(&self.visible).blobs),
+            collector: GarbageCollector::new(&sync::read(&self.visible).blobs, void),
             prepared: None,
             prefers_flush: false,
         };
@@ -336,6 +342,7 @@ impl<D: FlushTarget> Logged<D> {
             sequence: writer.sequence,
             memtable: std::mem::replace(&mut writer.memtable, memtable),
         };
+        writer.segment.seal().map_err(Fault::new)?;
         writer.segment = next;
         writer.rows = 0;
         writer.removed = 0;
@@ -407,7 +414,7 @@ impl<D: FlushTarget> Logged<D> {
     }
 
     /// Returns when every frame up to this one is on the disk. The frames after the last sync are in `file`.
-    fn sync(&self, file: &File, sequence: u64) -> Result<(), Fault> {
+    fn sync(&self, file: &AppendedFile, sequence: u64) -> Result<(), Fault> {
         if self.synced.load(Ordering::Acquire) < sequence {
             file.sync_data().map_err(Fault::new)?;
             self.synced.fetch_max(sequence, Ordering::AcqRel);
@@ -496,7 +503,8 @@ impl<D: FlushTarget> Rows for Logged<D> {
             let fault = Fault::new("a later write or the sync has failed");
             return Err(WriteError::Unknown(fault));
         }
-        let (file, sequence, to_sync) = (writer.segment.file(), writer.sequence, writer.to_sync);
+        let file = writer.segment.file();
+        let (sequence, to_sync) = (writer.sequence, writer.to_sync);
         drop(writer);
         // Frames that other threads append from here on wait for the next sync.
         if self.synced.load(Ordering::Acquire) < to_sync
@@ -529,6 +537,10 @@ impl<D: FlushTarget> Rows for Logged<D> {
             // Nothing is lost, but the log may have moved on in part.
             writer.has_failed = true;
         })
+    }
+
+    fn torn(&self) -> Option<TornLog> {
+        self.torn.clone()
     }
 
     fn figures(&self) -> Result<Figures, Fault> {

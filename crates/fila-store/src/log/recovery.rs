@@ -2,8 +2,12 @@
 //!
 //! # What may be missing
 //! Only frames that were being written when the machine stopped: frames at the end, if no later frame says that they were
-//! synced. Recovery drops what lies behind such a gap. It refuses any other log: a frame that was on the disk and cannot be
-//! read is damage, and continuing without it would lose confirmed commits.
+//! synced. Recovery drops what lies behind such a gap, and [reports](TornLog) it: the very last frame of a log looks the same
+//! when the disk has damaged it. Recovery refuses any other log: a frame that was on the disk and cannot be read is damage,
+//! and continuing without it would lose confirmed commits.
+//!
+//! A segment that is shorter than it was when it got its name is an incomplete copy, and recovery refuses it. It also misses
+//! the segment after a sealed one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +17,8 @@ use bytes::Bytes;
 use super::flush::{FlushMark, FrozenMemtable};
 use super::frame;
 use super::memtable::Memtable;
-use super::segment_dir::{self, SegmentDir};
+use super::segment_dir::{self, SegmentDir, SegmentFile};
+use crate::damage::{DamagedPart, StoreDamage, TornLog};
 use crate::{Fault, OpenError};
 
 /// The contents of a log.
@@ -27,6 +32,8 @@ pub(super) struct Recovered {
     pub(super) sequence: u64,
     /// The greatest number of a segment.
     pub(super) number: u64,
+    /// The commits that were dropped.
+    pub(super) torn: Option<TornLog>,
 }
 
 /// A segment as far as the sequence of its frames has no gap.
@@ -38,6 +45,8 @@ struct RecoveredSegment {
     /// Sequence of its last frame, or of the last one before it.
     sequence: u64,
     memtable: Memtable,
+    /// Whether it is shorter than it was when it got its name.
+    is_cut: bool,
 }
 
 /// Reads the segments after the flush mark.
@@ -53,9 +62,17 @@ pub(super) fn recover(
         if number != expected {
             return Err(missing(dir, expected));
         }
-        read.push(RecoveredSegment::read(dir, number, &mut sequence)?);
+        let segment = RecoveredSegment::read(dir, number, &mut sequence)?;
+        if segment.is_cut {
+            return Err(segment.damage(dir, "is shorter than it was: an incomplete copy"));
+        }
+        read.push(segment);
     }
     check(dir, &read, sequence + 1)?;
+    if let Some(last) = read.last().filter(|last| last.is_sealed()) {
+        return Err(missing(dir, last.number + 1));
+    }
+    let torn = torn(dir, &read, sequence);
     for segment in read.iter().filter(|segment| segment.has_frames()) {
         // New commits build on these frames, so the next recovery must find them, too.
         dir.sync(segment.number).map_err(fault)?;
@@ -67,6 +84,25 @@ pub(super) fn recover(
         empty: last.map(|last| (last.number, last.salt)),
         sequence,
         number,
+        torn,
+    })
+}
+
+/// Returns the commits that recovery drops: those from the first frame on that cannot be read.
+fn torn(dir: &SegmentDir, segments: &[RecoveredSegment], sequence: u64) -> Option<TornLog> {
+    let after = segments.iter().rposition(RecoveredSegment::has_frames);
+    let rest = &segments[after.unwrap_or_default()..];
+    let behind = rest.iter().flat_map(RecoveredSegment::behind).count() as u64;
+    // The first frame that is missing may begin the segment after the last one with frames.
+    let at = rest.iter().find(|segment| segment.begins(sequence + 1));
+    let at = at.or_else(|| {
+        rest.iter()
+            .find(|segment| segment.behind().next().is_some())
+    })?;
+    let is_counted = frame::decode(&at.bytes, at.end, at.salt).is_some();
+    Some(TornLog {
+        path: dir.path(at.number),
+        commits: behind + u64::from(!is_counted),
     })
 }
 
@@ -77,23 +113,34 @@ fn check(dir: &SegmentDir, segments: &[RecoveredSegment], missing: u64) -> Resul
     if synced.map(|head| head.synced).max() < Some(missing) {
         return Ok(());
     }
-    let number = segments
-        .iter()
-        .rfind(|segment| segment.has_frames())
-        .or_else(|| segments.first())
-        .map_or(1, |segment| segment.number);
-    Err(damaged(
-        dir.path(number),
-        "or the segment after it has a frame that cannot be read, with others behind it",
-    ))
+    let last = segments.iter().rfind(|segment| segment.has_frames());
+    match last.or_else(|| segments.first()) {
+        Some(segment) => Err(segment.damage(
+            dir,
+            "or the segment after it has a frame that cannot be read, with others behind it",
+        )),
+        None => Ok(()),
+    }
 }
 
 impl RecoveredSegment {
     /// Reads frames as long as each has the next sequence.
     fn read(dir: &SegmentDir, number: u64, sequence: &mut u64) -> Result<Self, OpenError> {
         let read = dir.read(number).map_err(fault)?;
-        let (salt, bytes) =
-            read.ok_or_else(|| damaged(dir.path(number), "does not begin like a segment"))?;
+        let Some(SegmentFile {
+            salt,
+            bytes,
+            is_cut,
+        }) = read
+        else {
+            let part = DamagedPart::Segment { number, end: None };
+            return Err(damaged(
+                dir,
+                dir.path(number),
+                part,
+                "does not begin like a segment",
+            ));
+        };
         let memtable = Memtable::new(number);
         let mut end = segment_dir::HEAD;
         while let Some(frame) = frame::decode(&bytes, end, salt) {
@@ -111,7 +158,27 @@ impl RecoveredSegment {
             end,
             sequence: *sequence,
             memtable,
+            is_cut,
         })
+    }
+
+    fn damage(&self, dir: &SegmentDir, how: &'static str) -> OpenError {
+        let part = DamagedPart::Segment {
+            number: self.number,
+            end: Some(self.end as u64),
+        };
+        damaged(dir, dir.path(self.number), part, how)
+    }
+
+    /// Returns whether it says that another segment follows.
+    fn is_sealed(&self) -> bool {
+        let last = frame::decode(&self.bytes, self.end, self.salt);
+        last.is_some_and(|frame| frame.head.is_seal())
+    }
+
+    /// Returns whether the frame of a commit, with this sequence or broken, comes after those that were read.
+    fn begins(&self, sequence: u64) -> bool {
+        frame::begins(&self.bytes, self.end, self.salt, sequence)
     }
 
     fn frozen(self) -> FrozenMemtable {
@@ -134,12 +201,14 @@ impl RecoveredSegment {
             .filter(move |&at| self.bytes[at..].starts_with(&salt))
             .filter_map(|at| frame::decode(&self.bytes, at, self.salt))
             .map(|frame| frame.head)
+            .filter(|head| !head.is_seal())
     }
 }
 
 /// Reports a segment that must exist and does not.
 pub(super) fn missing(dir: &SegmentDir, number: u64) -> OpenError {
-    damaged(dir.path(number), "is missing")
+    let part = DamagedPart::Segment { number, end: None };
+    damaged(dir, dir.path(number), part, "is missing")
 }
 
 /// Reports that the next segment could not be made.
@@ -153,8 +222,19 @@ pub(super) fn unallocated(dir: &SegmentDir, error: std::io::Error) -> OpenError 
     fault(error)
 }
 
-fn damaged(path: PathBuf, why: &'static str) -> OpenError {
-    OpenError::DamagedLog { path, why }
+pub(super) fn damaged(
+    dir: &SegmentDir,
+    path: PathBuf,
+    part: DamagedPart,
+    how: &'static str,
+) -> OpenError {
+    let log = dir.directory();
+    OpenError::Damage(StoreDamage {
+        store: log.parent().unwrap_or(log).to_owned(),
+        path,
+        how,
+        part,
+    })
 }
 
 pub(super) fn fault(error: std::io::Error) -> OpenError {

@@ -10,19 +10,21 @@
 //! a flush.
 //!
 //! A segment that stays for its payloads ([`value_log`](super::value_log)) is a file `N.blob`. It gets that name before the
-//! first pointer to it is written, so an unflushed segment may have it, too.
+//! first pointer to it is written, so an unflushed segment may have it, too. The database lists these files. One that is no
+//! longer needed leaves the list before it is removed; on a full disk it becomes an empty `N.void` until it has left.
 
-use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::hash::BuildHasher;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
-use crate::directory::{allocate, at, sync_directory};
+use super::frame;
+use crate::directory::{self, allocate, at, sync_directory};
 use crate::sync;
 
 /// Bytes before the first frame.
@@ -45,6 +47,7 @@ const POINTER_MIN: u64 = 256;
 #[derive(Debug)]
 pub(super) struct ActiveSegment {
     pub(super) number: u64,
+    path: Arc<Path>,
     /// Marks the frames of this use of the file.
     pub(super) salt: u64,
     file: Arc<File>,
@@ -72,22 +75,56 @@ impl ActiveSegment {
             let position = file.stream_position()?;
             let allocated = allocate(&mut file, end);
             file.seek(SeekFrom::Start(position))?;
-            allocated?;
+            allocated.map_err(at(&self.path))?;
             self.allocated = end;
         }
         Ok(())
     }
 
     pub(super) fn append(&mut self, frame: &[u8]) -> io::Result<()> {
-        (&*self.file).write_all(frame)?;
+        (&*self.file).write_all(frame).map_err(at(&self.path))?;
         self.end += frame.len() as u64;
         Ok(())
     }
 
-    /// Returns the file, to sync it while others append. A sync covers what was appended before it began.
-    pub(super) fn file(&self) -> Arc<File> {
-        Arc::clone(&self.file)
+    /// Marks the end of the segment, after the next one has got its name. Recovery then misses the next one if it is gone.
+    ///
+    /// A power cut may lose the mark, which does no harm.
+    pub(super) fn seal(&mut self) -> io::Result<()> {
+        let seal = frame::seal(self.salt);
+        self.reserve(seal.len())?;
+        self.append(&seal)
     }
+
+    /// Returns the file, to sync it while others append. A sync covers what was appended before it began.
+    pub(super) fn file(&self) -> AppendedFile {
+        AppendedFile {
+            path: Arc::clone(&self.path),
+            file: Arc::clone(&self.file),
+        }
+    }
+}
+
+/// The file of a segment that frames are appended to.
+#[derive(Debug)]
+pub(super) struct AppendedFile {
+    path: Arc<Path>,
+    file: Arc<File>,
+}
+
+impl AppendedFile {
+    pub(super) fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data().map_err(at(&self.path))
+    }
+}
+
+/// A segment as it is on the disk.
+#[derive(Debug)]
+pub(super) struct SegmentFile {
+    pub(super) salt: u64,
+    pub(super) bytes: Bytes,
+    /// Whether it is shorter than it was when it got its name.
+    pub(super) is_cut: bool,
 }
 
 /// The directory of the log.
@@ -106,6 +143,7 @@ pub(super) struct SegmentDir {
 pub(super) struct DirContents {
     pub(super) segments: Vec<u64>,
     pub(super) blobs: Vec<u64>,
+    pub(super) void: BTreeSet<u64>,
 }
 
 impl SegmentDir {
@@ -119,10 +157,11 @@ impl SegmentDir {
         let mut contents = DirContents::default();
         let mut spares = Vec::new();
         for file in fs::read_dir(&directory).map_err(at(&directory))? {
-            let path = file?.path();
+            let path = file.map_err(at(&directory))?.path();
             match parse_name(&path) {
                 Some((number, FileKind::Log)) => contents.segments.push(number),
                 Some((number, FileKind::Blob)) => contents.blobs.push(number),
+                Some((number, FileKind::Void)) => drop(contents.void.insert(number)),
                 Some((_, FileKind::Spare)) => spares.push(path),
                 None => {}
             }
@@ -157,7 +196,7 @@ impl SegmentDir {
         self.directory.join(format!("{number:016x}.log"))
     }
 
-    fn blob_path(&self, number: u64) -> PathBuf {
+    pub(super) fn blob_path(&self, number: u64) -> PathBuf {
         self.directory.join(format!("{number:016x}.blob"))
     }
 
@@ -205,7 +244,8 @@ impl SegmentDir {
         fill(&mut file, self.segment_bytes, fills)?;
         file.seek(SeekFrom::Start(0))?;
         let salt = RandomState::new().hash_one(number);
-        file.write_all(&head(number, salt))?;
+        let length = file.metadata()?.len();
+        file.write_all(&head(number, salt, length))?;
         file.sync_all()?;
         fs::rename(unnamed, self.path(number))?;
         sync_directory(&self.directory)?;
@@ -215,6 +255,7 @@ impl SegmentDir {
     fn active(&self, number: u64, salt: u64, file: File) -> ActiveSegment {
         ActiveSegment {
             number,
+            path: self.path(number).into(),
             salt,
             file: Arc::new(file),
             end: HEAD as u64,
@@ -275,16 +316,36 @@ impl SegmentDir {
         Ok(self.active(number, salt, file))
     }
 
-    /// Reads a segment, and returns its salt and its bytes; none if its head is damaged.
-    pub(super) fn read(&self, number: u64) -> io::Result<Option<(u64, Bytes)>> {
+    /// Reads a segment; none if its head is damaged.
+    pub(super) fn read(&self, number: u64) -> io::Result<Option<SegmentFile>> {
         let path = self.path(number);
         let bytes = fs::read(&path).map_err(at(&path))?;
-        let salt = bytes.get(16..24).and_then(<[u8]>::first_chunk);
-        let Some(salt) = salt.copied().map(u64::from_be_bytes) else {
+        let field = |at: usize| {
+            bytes
+                .get(at..)?
+                .first_chunk()
+                .copied()
+                .map(u64::from_be_bytes)
+        };
+        let (Some(salt), Some(length)) = (field(16), field(28)) else {
             return Ok(None);
         };
-        let is_whole = bytes.starts_with(&head(number, salt));
-        Ok(is_whole.then(|| (salt, bytes.into())))
+        let is_whole = bytes.starts_with(&head(number, salt, length));
+        Ok(is_whole.then(|| SegmentFile {
+            salt,
+            is_cut: (bytes.len() as u64) < length,
+            bytes: bytes.into(),
+        }))
+    }
+
+    /// Returns how long a segment was when it got its name; 0 if its head does not tell.
+    pub(super) fn laid_out(&self, number: u64) -> io::Result<u64> {
+        let path = self.path(number);
+        let mut file = File::open(&path).map_err(at(&path))?;
+        let mut head = [0; HEAD];
+        file.read_exact(&mut head).map_err(at(&path))?;
+        let length = head[28..].first_chunk().copied();
+        Ok(length.map_or(0, u64::from_be_bytes))
     }
 
     pub(super) fn sync(&self, number: u64) -> io::Result<()> {
@@ -296,13 +357,15 @@ impl SegmentDir {
     /// Makes a segment a blob segment. It is on the disk under its new name on `Ok`.
     pub(super) fn make_blob(&self, number: u64) -> io::Result<()> {
         self.sync(number)?;
-        fs::rename(self.path(number), self.blob_path(number))?;
+        let path = self.path(number);
+        fs::rename(&path, self.blob_path(number)).map_err(at(&path))?;
         sync_directory(&self.directory)
     }
 
     /// Makes a blob segment that was not flushed an ordinary segment again.
     pub(super) fn unmake_blob(&self, number: u64) -> io::Result<()> {
-        fs::rename(self.blob_path(number), self.path(number))
+        let path = self.blob_path(number);
+        fs::rename(&path, self.path(number)).map_err(at(&path))
     }
 
     /// Reads a value from a blob segment; none if the segment is missing or too short.
@@ -326,7 +389,7 @@ impl SegmentDir {
             {
                 Ok(None)
             }
-            Err(error) => Err(error),
+            Err(error) => Err(directory::at(&self.blob_path(number))(error)),
         }
     }
 
@@ -343,13 +406,38 @@ impl SegmentDir {
     }
 
     pub(super) fn blob_bytes(&self, number: u64) -> io::Result<u64> {
-        Ok(fs::metadata(self.blob_path(number))?.len())
+        let path = self.blob_path(number);
+        Ok(fs::metadata(&path).map_err(at(&path))?.len())
     }
 
     /// Removes a blob segment that no view reads any more.
     pub(super) fn remove_blob(&self, number: u64) -> io::Result<()> {
         sync::lock(&self.open).retain(|(other, _)| *other != number);
         self.recycle(&self.blob_path(number))
+    }
+
+    /// Empties a blob segment that no view reads any more and that the database still lists: a row cannot be removed from
+    /// it without room on the disk.
+    pub(super) fn void_blob(&self, number: u64) -> io::Result<()> {
+        sync::lock(&self.open).retain(|(other, _)| *other != number);
+        let (path, void) = (self.blob_path(number), self.void_path(number));
+        fs::rename(&path, &void).map_err(at(&path))?;
+        sync_directory(&self.directory)?;
+        let file = OpenOptions::new().write(true).open(&void);
+        file.and_then(|file| file.set_len(0)).map_err(at(&void))
+    }
+
+    /// Removes what is left of an emptied blob segment.
+    pub(super) fn remove_void(&self, number: u64) -> io::Result<()> {
+        let path = self.void_path(number);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(at(&path)),
+        }
+    }
+
+    fn void_path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("{number:016x}.void"))
     }
 
     /// Takes a flushed segment out of the log.
@@ -360,13 +448,13 @@ impl SegmentDir {
     /// Makes the file a spare one. Removes it instead if its length is far from that of a segment, or there are enough.
     fn recycle(&self, path: &Path) -> io::Result<()> {
         let mut spares = sync::lock(&self.spares);
-        let length = fs::metadata(path)?.len();
+        let length = fs::metadata(path).map_err(at(path))?.len();
         let is_fit = (self.segment_bytes / 2..=self.segment_bytes * 2).contains(&length);
         if spares.len() >= SPARES_MAX || !is_fit {
-            return fs::remove_file(path);
+            return fs::remove_file(path).map_err(at(path));
         }
         let spare = path.with_extension("spare");
-        fs::rename(path, &spare)?;
+        fs::rename(path, &spare).map_err(at(path))?;
         spares.push(spare);
         Ok(())
     }
@@ -382,13 +470,20 @@ impl SegmentDir {
     }
 }
 
-fn head(number: u64, salt: u64) -> [u8; HEAD] {
+/// Returns the head of a segment in a file of this length. Segments of earlier versions do not tell their length, and have
+/// zeros there.
+fn head(number: u64, salt: u64, length: u64) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[..8].copy_from_slice(&MAGIC);
     head[8..16].copy_from_slice(&number.to_be_bytes());
     head[16..24].copy_from_slice(&salt.to_be_bytes());
     let sum = crc32c::crc32c(&head[..24]);
     head[24..28].copy_from_slice(&sum.to_be_bytes());
+    if length > 0 {
+        head[28..36].copy_from_slice(&length.to_be_bytes());
+        let sum = crc32c::crc32c(&head[..36]);
+        head[36..40].copy_from_slice(&sum.to_be_bytes());
+    }
     head
 }
 
@@ -396,6 +491,7 @@ fn head(number: u64, salt: u64) -> [u8; HEAD] {
 enum FileKind {
     Log,
     Blob,
+    Void,
     Spare,
 }
 
@@ -403,6 +499,7 @@ fn parse_name(path: &Path) -> Option<(u64, FileKind)> {
     let kind = match path.extension()?.to_str()? {
         "log" => FileKind::Log,
         "blob" => FileKind::Blob,
+        "void" => FileKind::Void,
         "spare" => FileKind::Spare,
         _ => return None,
     };

@@ -15,17 +15,19 @@
 //! *relocated* into the database, and then it is removed. A single sparse scan is not enough: it may show a queue on its way
 //! to the end of the segment. The file is removed when no view reads it any more.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::flush::FlushTarget;
+use super::recovery;
 use super::segment_dir::{DirContents, SegmentDir};
-use crate::record::{self, ValuePointer};
+use crate::damage::DamagedPart;
+use crate::record::{self, DecodeError, ValuePointer};
 use crate::rows::{Table, View};
-use crate::{Fault, keys};
+use crate::{Fault, OpenError, keys};
 
 /// Rows that one step of a scan visits. Few in tests, so that much happens during a scan.
 const SCAN_ROWS: usize = if cfg!(test) { 20 } else { 100_000 };
@@ -76,6 +78,45 @@ pub(super) fn classify(
     Ok((segments, Arc::new(blobs)))
 }
 
+/// Refuses a log that lacks a blob segment, or a part of one. The `void` ones are no longer needed.
+pub(super) fn check(
+    dir: &SegmentDir,
+    blobs: &BlobSegments,
+    void: &BTreeSet<u64>,
+    view: &impl View,
+) -> Result<(), OpenError> {
+    let (from, to) = keys::blobs();
+    for row in view.range(Table::Catalog, &from, &to) {
+        let (key, record) = row.map_err(OpenError::Fault)?;
+        let what = "the list of blob segments";
+        let damaged = |source| OpenError::Damaged { what, source };
+        let bytes = record::decode_number(&key, &record).map_err(damaged)?;
+        let number = keys::parse_blob(&key).ok_or(DecodeError::OutOfRange("blob segment"));
+        let number = number.map_err(damaged)?;
+        let how = match blobs.get(&number) {
+            None if void.contains(&number) => continue,
+            None => "is missing",
+            Some(blob) if blob.bytes < bytes => "is shorter than it was: an incomplete copy",
+            Some(_) => continue,
+        };
+        let (path, part) = (dir.blob_path(number), DamagedPart::Blob(number));
+        return Err(recovery::damaged(dir, path, part, how));
+    }
+    Ok(())
+}
+
+/// Returns the row that says that a blob segment must exist, with at least this many bytes.
+pub(super) fn listed(number: u64, bytes: u64) -> (Bytes, Option<Bytes>) {
+    let key = keys::blob(number);
+    let record = record::encode_number(&key, bytes);
+    (key.into(), Some(record))
+}
+
+/// Returns the row that says that a blob segment is no longer needed.
+pub(super) fn unlisted(number: u64) -> (Bytes, Option<Bytes>) {
+    (keys::blob(number).into(), None)
+}
+
 /// Returns the record that a pointer points to, or the record itself if it is no pointer.
 ///
 /// A pointer that leads nowhere is returned as it is: the decoder reports it as a record of the wrong kind.
@@ -117,6 +158,8 @@ pub(super) struct GarbageCollector {
     sparse: HashSet<u64>,
     /// Segments that are no longer needed, but that a view may still read.
     retired: Vec<Arc<BlobSegment>>,
+    /// Segments that are no longer needed, but that the database still lists.
+    listed: BTreeSet<u64>,
 }
 
 /// A walk over the pointers.
@@ -143,8 +186,11 @@ struct LiveData {
 
 impl GarbageCollector {
     /// Starts with the blob segments of an opened store.
-    pub(super) fn new(blobs: &BlobSegments) -> Self {
+    ///
+    /// The database may still list the `void` ones.
+    pub(super) fn new(blobs: &BlobSegments, void: BTreeSet<u64>) -> Self {
         Self {
+            listed: void,
             rows: blobs.len() as u64 * ROWS_ASSUMED,
             removed: 0,
             is_hurried: false,
@@ -243,18 +289,37 @@ impl GarbageCollector {
     }
 
     /// Removes the files of segments that are no longer needed, as soon as no view reads them.
-    pub(super) fn remove(
+    pub(super) fn remove<D: FlushTarget>(
         &mut self,
         dir: &SegmentDir,
-        segments: impl IntoIterator<Item = Arc<BlobSegment>>,
+        database: &D,
+        segments: &[Arc<BlobSegment>],
     ) -> Result<(), Fault> {
-        self.retired.extend(segments);
+        self.listed.extend(segments.iter().map(|it| it.number));
+        self.retired.extend(segments.iter().cloned());
+        match self.unlist(dir, database) {
+            // Their files can go nevertheless, to make room.
+            Err(fault) if fault.is_full() => {}
+            unlisted => unlisted?,
+        }
         for segment in std::mem::take(&mut self.retired) {
-            if Arc::strong_count(&segment) == 1 {
-                dir.remove_blob(segment.number).map_err(Fault::new)?;
-            } else {
+            if Arc::strong_count(&segment) > 1 {
                 self.retired.push(segment);
+            } else if self.listed.contains(&segment.number) {
+                dir.void_blob(segment.number).map_err(Fault::new)?;
+            } else {
+                dir.remove_blob(segment.number).map_err(Fault::new)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Removes the rows that list segments which are no longer needed. An opening misses a listed one.
+    fn unlist<D: FlushTarget>(&mut self, dir: &SegmentDir, database: &D) -> Result<(), Fault> {
+        let mut rows = self.listed.iter().map(|&number| unlisted(number));
+        database.ingest(Table::Catalog, &mut rows)?;
+        for number in std::mem::take(&mut self.listed) {
+            dir.remove_void(number).map_err(Fault::new)?;
         }
         Ok(())
     }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use lsm_tree::compaction::Leveled;
 use lsm_tree::{AbstractTree, AnyTree};
 
+use super::TABLES_MERGED;
 use super::files::TableFiles;
 use super::snapshots::Snapshots;
-use super::{TABLES_MERGED, fault};
 use crate::rows::Table;
 use crate::{Fault, sync};
 
@@ -136,7 +136,7 @@ impl CompactionRequests {
             let compact = |strategy: &Arc<Leveled>| {
                 trees[table]
                     .compact(strategy.clone(), snapshots.watermark())
-                    .map_err(|error| fault(Table::ALL[table].name(), error))
+                    .map_err(|error| files.fault(table, error))
             };
             let mut done = compact(&usual);
             if makes_room {

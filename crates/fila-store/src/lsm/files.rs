@@ -7,20 +7,19 @@
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
 use lsm_tree::{AbstractTree, AnyTree};
 
-use super::manifest;
+use super::manifest::TreeFolder;
 use super::snapshots::Snapshots;
 use crate::rows::Table;
-use crate::sync;
+use crate::{Fault, sync};
 
 /// The files of all trees.
 #[derive(Clone)]
 pub(super) struct TableFiles {
-    folders: [PathBuf; Table::ALL.len()],
+    folders: [TreeFolder; Table::ALL.len()],
     trees: [AnyTree; Table::ALL.len()],
     snapshots: Arc<Snapshots>,
     /// Read while tables are written, written while files are cut.
@@ -37,16 +36,21 @@ impl std::fmt::Debug for TableFiles {
 
 impl TableFiles {
     pub(super) fn new(
-        folder: &Path,
+        folders: [TreeFolder; Table::ALL.len()],
         trees: [AnyTree; Table::ALL.len()],
         snapshots: Arc<Snapshots>,
     ) -> Self {
         Self {
-            folders: Table::ALL.map(|table| folder.join(table.name())),
+            folders,
             trees,
             snapshots,
             locks: Arc::default(),
         }
+    }
+
+    /// Returns an error that names the damaged file of a tree, if it can be told.
+    pub(super) fn fault(&self, table: usize, error: lsm_tree::Error) -> Fault {
+        self.folders[table].fault(error)
     }
 
     /// Keeps the files of a tree while tables are added to it.
@@ -69,11 +73,11 @@ impl TableFiles {
             .iter_tables()
             .map(|table| table.id().to_string())
             .collect();
-        let on_disk = manifest::number(&self.folders[table]);
+        let on_disk = self.folders[table].number();
         if on_disk != Some(version.id()) || self.snapshots.has_before(next) {
             return Ok(());
         }
-        for file in fs::read_dir(self.folders[table].join("tables"))? {
+        for file in fs::read_dir(self.folders[table].path.join("tables"))? {
             let file = file?;
             let is_used = file.file_name().to_str().is_none_or(|it| used.contains(it));
             if is_used {

@@ -101,6 +101,7 @@ fn read(shard: &dyn Shard, definition: QueueSettings) -> Result<Recovery, ReadEr
     let mut after = None;
     loop {
         let page = shard.remembered(after.as_ref(), PAGE)?;
+        report_all(queue, &page.damaged, &mut recovery);
         page.items
             .into_iter()
             .for_each(|row| recovery.remembered(&row));
@@ -113,12 +114,17 @@ fn read(shard: &dyn Shard, definition: QueueSettings) -> Result<Recovery, ReadEr
     while let Some(cursor) = after {
         let page = shard.scan(&cursor, PAGE)?;
         page.items.iter().for_each(|entry| recovery.message(entry));
-        for damaged in &page.damaged {
-            report_damage(queue, damaged);
-        }
+        report_all(queue, &page.damaged, &mut recovery);
         after = page.next;
     }
     Ok(recovery)
+}
+
+fn report_all(queue: QueueId, damaged: &[Damaged], recovery: &mut Recovery) {
+    recovery.damaged(damaged.len());
+    for damaged in damaged {
+        report_damage(queue, damaged);
+    }
 }
 
 /// Logs a message that cannot be read.
@@ -128,6 +134,6 @@ pub(crate) fn report_damage(queue: QueueId, damaged: &Damaged) {
         record = damaged.record,
         message_id = damaged.message.as_ref().map(|it| message_id::encode(queue, it.id)),
         error = %damaged.error,
-        "a message is damaged and is not served; restore a copy",
+        "a record is damaged and is not used; restore a copy",
     );
 }

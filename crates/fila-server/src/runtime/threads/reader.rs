@@ -7,6 +7,7 @@ use fila_core::{Failure, Garbage, Load, LoadRequest, LoadedMessages};
 use fila_store::{ReadError, Shard};
 use tracing::error;
 
+use crate::metrics::Metrics;
 use crate::runtime::queues::registry::Registry;
 use crate::runtime::threads::failure_hooks::FailureHooks;
 use crate::runtime::threads::scheduler::Event;
@@ -31,6 +32,7 @@ pub(crate) enum BlockingJob {
 pub(crate) struct Reader {
     pub(crate) registry: Arc<Registry>,
     pub(crate) failure_hooks: FailureHooks,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Reader {
@@ -50,7 +52,12 @@ impl Reader {
                     };
                     let found = found.unwrap_or_else(|failure| {
                         if !matches!(failure, ReadError::Fenced { .. }) {
-                            error!(queue_id = queue.get(), error = %failure, "messages were not read back");
+                            self.metrics.read_failed();
+                            let error = causes(&failure);
+                            error!(
+                                queue_id = queue.get(),
+                                error, "messages were not read back; the broker tries again"
+                            );
                         }
                         LoadedMessages::Failed(failure)
                     });
@@ -68,6 +75,13 @@ impl Reader {
             }
         }
     }
+}
+
+/// Returns an error with its causes, which name the file.
+fn causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<_> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
 }
 
 fn read(shard: &dyn Shard, request: &LoadRequest) -> Result<LoadedMessages, ReadError> {

@@ -224,7 +224,7 @@ fn a_payload_removed_during_a_scan_does_not_come_back() {
     let (dir, contents) = SegmentDir::open(world.directory.path(), SEGMENT).unwrap();
     let mark = FlushMark::read(&world.map.view()).unwrap().unwrap();
     let (_, blobs) = value_log::classify(&dir, contents, mark.segment).unwrap();
-    let mut collector = GarbageCollector::new(&blobs);
+    let mut collector = GarbageCollector::new(&blobs, BTreeSet::new());
     let many = PayloadCounts {
         set: 0,
         removed: 1_000_000,
@@ -263,7 +263,7 @@ fn a_scan_starts_when_half_of_all_payloads_are_gone_however_small() {
     let mark = FlushMark::read(&world.map.view()).unwrap().unwrap();
     let (_, blobs) = value_log::classify(&dir, contents, mark.segment).unwrap();
     assert!(!blobs.is_empty());
-    let mut collector = GarbageCollector::new(&blobs);
+    let mut collector = GarbageCollector::new(&blobs, BTreeSet::new());
     let removed = |removed| PayloadCounts { set: 0, removed };
     collector.note(removed(1_000_000));
     while collector.has_work(&blobs) {
