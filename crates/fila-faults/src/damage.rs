@@ -268,7 +268,7 @@ fn use_store(store: &cuts::Store) -> anyhow::Result<()> {
     Ok(shard.commit(&batch)?)
 }
 
-/// Chooses a kind of file, and then a file or a folder of that kind.
+/// Chooses a kind of file, and then a file or a folder of that kind. Half of them are files of the log, and few are folders.
 fn choose(rng: &mut Rng, root: &Path) -> anyhow::Result<(String, PathBuf)> {
     let mut kinds: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -281,7 +281,14 @@ fn choose(rng: &mut Rng, root: &Path) -> anyhow::Result<(String, PathBuf)> {
             kinds.entry(kind(root, &path)).or_default().push(path);
         }
     }
-    let kinds: Vec<_> = kinds.into_iter().collect();
+    let chance = rng.u8(..8);
+    let is_chosen = |kind: &str| match chance {
+        0 => kind.ends_with('/'),
+        1..=4 => kind.starts_with("log/") && !kind.ends_with('/'),
+        _ => !kind.ends_with('/'),
+    };
+    let kinds = kinds.into_iter().filter(|(kind, _)| is_chosen(kind));
+    let kinds: Vec<_> = kinds.collect();
     let (kind, mut paths) = rng.choice(kinds).context("an empty store")?;
     // Directories list their entries in any order.
     paths.sort();

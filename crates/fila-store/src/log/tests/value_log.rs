@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::log::value_log::{self, GarbageCollector, PayloadCounts};
-use crate::record;
+use crate::{DamagedPart, record};
 
 /// Sets payloads of a hundred bytes. A segment has room for six.
 fn fill_payloads(world: &World, numbers: std::ops::Range<usize>) {
@@ -160,7 +160,7 @@ fn a_segment_that_was_named_a_blob_before_it_was_flushed_is_recovered() {
 }
 
 #[test]
-fn a_missing_blob_segment_is_reported_not_made_up() {
+fn a_missing_blob_segment_is_refused_and_its_payloads_reported_once_that_is_accepted() {
     let world = World::new(Map::default());
     fill_payloads(&world, 0..60);
     world.settle();
@@ -169,6 +169,16 @@ fn a_missing_blob_segment_is_reported_not_made_up() {
     let cut = robbed.files("blob")[1].clone();
     let file = fs::OpenOptions::new().write(true).open(cut).unwrap();
     file.set_len(500).unwrap();
+    robbed.map.set(|inside| inside.is_held = false);
+    for _ in 0..2 {
+        let Err(OpenError::Damage(damage)) = robbed.open() else {
+            panic!("a damaged log was opened");
+        };
+        let DamagedPart::Blob(number) = damage.part else {
+            panic!("{damage}");
+        };
+        accept_blob(&robbed.map, robbed.directory.path(), number).unwrap();
+    }
     robbed.open().unwrap();
     let view = robbed.logged().view();
     let mut lost = 0;
