@@ -74,7 +74,7 @@ fn registry(diary: &Diary, events: &Arc<Semaphore>) -> JobRegistry {
             let (done, ended) = (Arc::clone(&done), Arc::clone(&ended));
             async move {
                 tokio::task::yield_now().await;
-                if job.number % 3 == 0 && context.attempt == 1 {
+                if job.number.is_multiple_of(3) && context.attempt == 1 {
                     return Err("not at the first attempt");
                 }
                 done.lock().unwrap().push((context.key, job.number));

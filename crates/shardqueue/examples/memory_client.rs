@@ -18,7 +18,7 @@ struct MemoryService {
 impl MemoryService {
     fn call(&mut self, memory: &str) -> Result<&mut (Vec<String>, String), JobError> {
         self.calls += 1;
-        if self.calls % 3 == 0 {
+        if self.calls.is_multiple_of(3) {
             return Err("503 service unavailable".into());
         }
         Ok(self.memories.entry(memory.to_owned()).or_default())

@@ -402,9 +402,9 @@ async fn many_submitters_of_random_keys_neither_overlap_nor_block_each_other() {
         let (executor, busy) = (Arc::clone(&executor), Arc::clone(&busy));
         tokio::spawn(async move {
             for number in 0..200_usize {
-                let bits =
-                    (task + 1) * (number + 7) * 2_654_435_761 >> 7 & 31 | 1 << (number % KEYS);
-                let keys: Vec<usize> = (0..KEYS).filter(|key| bits >> key & 1 == 1).collect();
+                let scattered = (task + 1) * (number + 7) * 2_654_435_761;
+                let bits = (scattered >> 7) | (1 << (number % KEYS));
+                let keys: Vec<usize> = (0..KEYS).filter(|key| (bits >> key) & 1 == 1).collect();
                 let (busy, held) = (Arc::clone(&busy), keys.clone());
                 let job = move |_: JobContext| {
                     let (busy, held) = (Arc::clone(&busy), held.clone());
@@ -420,7 +420,7 @@ async fn many_submitters_of_random_keys_neither_overlap_nor_block_each_other() {
                 };
                 let keys = keys.iter().map(|key| format!("key {key}"));
                 let handle = executor.submit_across(keys, job, options()).await.unwrap();
-                if number % 16 == 0 {
+                if number.is_multiple_of(16) {
                     assert!(handle.await.is_done());
                 }
             }

@@ -112,7 +112,7 @@ async fn order_within_a_key_holds_while_others_overtake_it() {
             let (journal, attempts) = (journal.clone(), attempts);
             async move {
                 sleep(Duration::from_millis(number * 7919 % 13)).await;
-                if number % 5 == 0 && attempts == 1 {
+                if number.is_multiple_of(5) && attempts == 1 {
                     return Err(JobError::from("once more"));
                 }
                 journal.note(number);
