@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::general::{General, SUGGESTION_TIMEOUT, closest};
 use crate::output::{self, Align, Format, Output, Table, count};
 
-/// How many characters of a value a table shows.
+/// How many columns of a value a table shows.
 const PREVIEW: usize = 60;
 
 #[derive(Debug, Args)]
@@ -140,22 +140,15 @@ async fn list(admin: &Admin, output: Output, prefix: &str) -> Result<(), Failure
 
 fn table(entries: &[ConfigEntry]) -> Table {
     let mut table = Table::new([
-        ("KEY", Align::Left),
+        ("KEY", Align::Name),
         ("VERSION", Align::Right),
-        ("VALUE", Align::Left),
+        ("VALUE", Align::Text),
     ]);
     for entry in entries {
-        let value = preview(&entry.value);
+        let value = output::cut(&output::printable(&entry.value), PREVIEW);
         table.row([entry.key.clone(), count(entry.version), value]);
     }
     table
-}
-
-fn preview(value: &str) -> String {
-    match value.char_indices().nth(PREVIEW) {
-        Some((end, _)) => format!("{}…", &value[..end]),
-        None => value.to_owned(),
-    }
 }
 
 /// Returns the failure for a key that is not set, with a similar key if there is one.

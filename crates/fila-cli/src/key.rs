@@ -137,7 +137,7 @@ async fn list(admin: &Admin, output: Output, queue: &str, limit: usize) -> Resul
 
 fn table(keys: &[KeyInfo]) -> Table {
     let mut table = Table::new([
-        ("KEY", Align::Left),
+        ("KEY", Align::Name),
         ("WEIGHT", Align::Right),
         ("READY", Align::Right),
         ("THROTTLED", Align::Right),
@@ -147,7 +147,8 @@ fn table(keys: &[KeyInfo]) -> Table {
         ("MEAN WAIT", Align::Right),
         ("WAITING", Align::Right),
         ("STATE", Align::Left),
-    ]);
+    ])
+    .spare(&["DELIVERED", "MEAN WAIT", "DELAYED"]);
     for key in keys {
         table.row([
             key.key.clone(),
@@ -177,4 +178,30 @@ async fn change(
         let key = output::printable(&which.key);
         format!("key `{key}` of queue `{}` {said}", which.queue)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn keys_with_long_names_can_be_told_apart_at_every_width() {
+        let keys: Vec<KeyInfo> = (1..=2)
+            .map(|number| {
+                let mut key = KeyInfo::default();
+                key.key = format!("customer-{number:06}-of-a-reseller-{number:06}");
+                (key.weight, key.ready, key.throttled) = (3, 1_234_567, 12);
+                (key.delivered_total, key.first_delivered_total) = (7_654_321, 7_654_321);
+                key.waited_total = Duration::from_secs(86_400 * 365);
+                key.head_waiting = Some(Duration::from_secs(9_000));
+                key
+            })
+            .collect();
+        for window in [80, 120, 200] {
+            let text = table(&keys).plain(window);
+            insta::assert_snapshot!(format!("key_list_{window}"), text);
+        }
+    }
 }

@@ -108,14 +108,15 @@ pub(crate) fn run(general: &General, arguments: &PeekArguments) -> Result<(), Fa
 
 fn table() -> Table {
     Table::new([
-        ("ID", Align::Left),
-        ("KEY", Align::Left),
+        ("ID", Align::Name),
+        ("KEY", Align::Name),
         ("STATE", Align::Left),
         ("ATTEMPTS", Align::Right),
         ("AGE", Align::Right),
         ("SIZE", Align::Right),
-        ("PAYLOAD", Align::Left),
+        ("PAYLOAD", Align::Text),
     ])
+    .spare(&["SIZE", "ID"])
 }
 
 fn add(table: &mut Table, page: &PeekPage) {
@@ -146,15 +147,16 @@ fn add(table: &mut Table, page: &PeekPage) {
 /// Returns the table of dead letters, with the reason of each.
 fn dead_table() -> Table {
     Table::new([
-        ("ID", Align::Left),
-        ("KEY", Align::Left),
+        ("ID", Align::Name),
+        ("KEY", Align::Name),
         ("STATE", Align::Left),
         ("REASON", Align::Left),
         ("ATTEMPTS", Align::Right),
         ("DEAD FOR", Align::Right),
-        ("LAST ERROR", Align::Left),
-        ("PAYLOAD", Align::Left),
+        ("LAST ERROR", Align::Text),
+        ("PAYLOAD", Align::Text),
     ])
+    .spare(&["ID", "STATE", "ATTEMPTS"])
 }
 
 fn add_dead(table: &mut Table, page: &PeekPage) {
@@ -170,17 +172,14 @@ fn add_dead(table: &mut Table, page: &PeekPage) {
             death.map_or_else(nothing, |death| death.reason.to_string()),
             death.map_or_else(nothing, |death| count(death.attempts.into())),
             death.map_or_else(nothing, |death| duration(since(death.died_at))),
-            history.map_or_else(nothing, |history| cut(&history.last_error)),
+            history.map_or_else(nothing, |history| {
+                output::cut(
+                    &output::printable(&history.last_error),
+                    PREVIEW_BYTES as usize,
+                )
+            }),
             preview(message),
         ]);
-    }
-}
-
-fn cut(text: &str) -> String {
-    let most = PREVIEW_BYTES as usize;
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 
@@ -227,6 +226,45 @@ impl<'a> From<&'a Peeked> for PeekedJson<'a> {
             headers: &message.headers,
             payload_bytes: message.payload_bytes,
             payload: PayloadJson::from(&message.payload[..]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_with_long_keys_can_be_told_apart_at_every_width() {
+        for window in [80, 120, 200] {
+            let (mut alive, mut dead) = (table(), dead_table());
+            for number in 1..=2 {
+                let id = format!("00000000-0000-8008-8000-01000000000{number}");
+                let key = format!("customer-{number:06}-of-a-reseller-{number:06}");
+                let cell = |text: &str| text.to_owned();
+                let payload = "{\"order\": 4711, \"to\": \"Ελλάδα 大阪\", \"lines\": [1, 2, 3]}";
+                alive.row([
+                    id.clone(),
+                    key.clone(),
+                    cell("delayed, 2 h 30 min left"),
+                    cell("10"),
+                    cell("12 min 30 s"),
+                    cell("1.5 KiB"),
+                    cell(payload),
+                ]);
+                dead.row([
+                    id,
+                    key,
+                    cell("ready"),
+                    cell("attempts_exhausted"),
+                    cell("10"),
+                    cell("12 min 30 s"),
+                    cell("the address does not exist, says the post office"),
+                    cell(payload),
+                ]);
+            }
+            let text = format!("{}\n\n{}", alive.plain(window), dead.plain(window));
+            insta::assert_snapshot!(format!("peek_{window}"), text);
         }
     }
 }

@@ -19,6 +19,14 @@ pub(crate) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }
 
+/// Returns the columns of the window if the standard output is a terminal.
+pub(crate) fn columns() -> Option<usize> {
+    let (columns, _) = is_watched()
+        .then(ratatui::crossterm::terminal::size)?
+        .ok()?;
+    (columns > 0).then_some(columns.into())
+}
+
 /// The screen of a live view. A drop or a panic restores it.
 pub(crate) struct Screen {
     terminal: DefaultTerminal,

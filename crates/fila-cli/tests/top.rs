@@ -92,8 +92,8 @@ async fn one_look_shows_queues_and_the_keys_of_one() {
         assert!(!text.contains('\u{1b}'), "{text}");
         assert_eq!(words(&text, "orders")[1..5], ["12", "12", "0", "0"]);
         assert_eq!(words(&text, "gold")[1..3], ["3", "5"]);
-        assert_eq!(words(&text, "gold")[8], "75.0%");
-        assert_eq!(words(&text, "basic")[8], "25.0%");
+        assert_eq!(words(&text, "gold")[9], "75.0%");
+        assert_eq!(words(&text, "basic")[9], "25.0%");
     }
 
     let json = text(top(

@@ -40,11 +40,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, shown: &DemoFrame<'_>, palette: Palett
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
         return;
     }
-    let body = 2 + 4 * (LINES_PER_TENANT - 1) + 3;
     let rows = [
         Constraint::Length(1),
         Constraint::Length(3),
-        Constraint::Max(body.max(area.height.saturating_sub(6).min(18))),
+        Constraint::Fill(1),
         Constraint::Length(1),
         Constraint::Length(1),
     ];
@@ -88,6 +87,9 @@ fn header(shown: &DemoFrame<'_>, width: u16, palette: Palette) -> Line<'static> 
 
 const LINES_PER_TENANT: u16 = 4;
 
+/// The most lines of a bar.
+const THICKNESS_MAX: u16 = 5;
+
 fn draw_side(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -108,9 +110,11 @@ fn draw_side(
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let width = usize::from(inner.width);
-    // With enough room, an empty line separates tenants.
-    let tenants = scene.tenants.len() as u16;
+    // With enough room, an empty line separates tenants; with more, bars are thicker.
+    let tenants = (scene.tenants.len() as u16).max(1);
     let is_roomy = inner.height + 1 >= tenants * LINES_PER_TENANT;
+    let lines = (inner.height + 1) / tenants;
+    let thickness = (lines.saturating_sub(2) / 2).clamp(1, THICKNESS_MAX);
     let served: u64 = figures.tenants.iter().map(|tenant| tenant.served).sum();
     let mut text = Text::default();
     for (tenant, figures) in scene.tenants.iter().zip(&figures.tenants) {
@@ -122,10 +126,24 @@ fn draw_side(
             text.push_line("");
         }
         text.push_line(name_line(tenant.name, figures, width, palette));
-        text.push_line(share_line(figures.share, width, palette));
-        text.push_line(wait_line(figures, width, is_own_backlog, palette));
+        let share = share_line(figures.share, width, palette);
+        let wait = wait_line(figures, width, is_own_backlog, palette);
+        for line in [share, wait] {
+            let further = (1..thickness).map(|_| only_bar(&line)).collect::<Vec<_>>();
+            text.push_line(line);
+            text.lines.extend(further);
+        }
     }
     frame.render_widget(text, inner);
+}
+
+/// Returns the further lines of a thick bar, which have no words.
+fn only_bar(line: &Line<'static>) -> Line<'static> {
+    let blank = |span: &Span<'_>| Span::raw(" ".repeat(span.content.chars().count()));
+    match &line.spans[..] {
+        [name, cells, figures] => Line::from(vec![blank(name), cells.clone(), blank(figures)]),
+        _ => Line::default(),
+    }
 }
 
 fn name_line(name: &str, figures: &TenantFigures, width: usize, palette: Palette) -> Line<'static> {
@@ -270,6 +288,17 @@ mod tests {
     #[test]
     fn a_scene_uses_the_room_of_a_larger_window() {
         insta::assert_snapshot!(screen(120, 32, ms(15_400)));
+    }
+
+    #[test]
+    fn a_scene_fills_a_large_window() {
+        let shown = screen(160, 50, ms(15_400));
+        let is_blank = |line: &str| line.trim_matches(['"', '│', ' ', ',']).is_empty();
+        assert!(
+            shown.lines().filter(|line| is_blank(line)).count() < 10,
+            "{shown}"
+        );
+        insta::assert_snapshot!(shown);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!
 //! Every text for people leaves the command through here, and no character of it steers a terminal: see [`printable`].
 
+mod fit;
 mod human;
 mod progress;
 mod table;
@@ -20,6 +21,7 @@ use serde::Serialize;
 pub(crate) use fila_cli::printable;
 use fila_cli::{printable_json, printable_lines};
 
+pub(crate) use self::fit::{cut, shorten};
 pub(crate) use self::human::{bytes, count, duration, rate};
 pub(crate) use self::progress::Progress;
 pub(crate) use self::table::{Align, Table};

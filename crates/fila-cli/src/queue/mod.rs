@@ -1,5 +1,6 @@
 //! `fila queue`: create, inspect and change queues while the server runs.
 
+mod dead_letters;
 mod settings;
 mod text;
 
@@ -7,6 +8,7 @@ use clap::{Args, Subcommand};
 use fila_sdk::Admin;
 use serde::Serialize;
 
+pub(crate) use self::dead_letters::{DeadLetters, dead_letters_of};
 use self::settings::SettingsFlags;
 pub(crate) use self::text::{mean_wait, state};
 use crate::confirmation::confirm;
@@ -44,6 +46,9 @@ enum QueueCommand {
         /// List only queues whose names begin with this
         #[arg(long, default_value = "", hide_default_value = true)]
         prefix: String,
+        /// Show queues of dead letters as rows, too; with --json they always are
+        #[arg(long)]
+        dead_letters: bool,
     },
     /// Show a queue: its settings, its messages and its totals
     #[command(after_help = "Examples:
@@ -152,7 +157,16 @@ pub(crate) fn run(general: &General, arguments: QueueArguments) -> Result<(), Fa
                 let queue = admin.create_queue(&name.name, settings.read()?).await?;
                 output.result(&queue, || format!("created queue `{}`", queue.name))
             }
-            QueueCommand::List { prefix } => list(&admin, output, &prefix).await,
+            QueueCommand::List {
+                prefix,
+                dead_letters,
+            } => {
+                let dead_letters = match dead_letters {
+                    true => DeadLetters::Rows,
+                    false => DeadLetters::Folded,
+                };
+                list(&admin, output, &prefix, dead_letters).await
+            }
             QueueCommand::Inspect { name } => {
                 let queue = admin.queue(&name.name).await?;
                 output.result(&queue, || text::inspect(&queue))
@@ -205,13 +219,18 @@ impl QueueCommand {
     }
 }
 
-async fn list(admin: &Admin, output: Output, prefix: &str) -> Result<(), Failure> {
+async fn list(
+    admin: &Admin,
+    output: Output,
+    prefix: &str,
+    dead_letters: DeadLetters,
+) -> Result<(), Failure> {
     let queues = admin.queues(prefix).await?;
     if queues.is_empty() && output.format == Format::Human {
         output::note("there are no queues; create one with `fila queue create NAME`");
         return Ok(());
     }
-    output.list(&queues, || text::list(&queues))
+    output.list(&queues, || text::list(&queues, dead_letters))
 }
 
 async fn purge(admin: &Admin, output: Output, name: &str, consent: Consent) -> Result<(), Failure> {

@@ -7,27 +7,33 @@ use fila_sdk::{
     StatisticUnit,
 };
 
+use super::dead_letters::{DeadLetters, dead_letters_of};
 use crate::output::{Align, Table, bytes, count, duration, printable};
 
-/// Returns queues as a table.
-pub(super) fn list(queues: &[QueueInfo]) -> Table {
-    let mut table = Table::new([
-        ("QUEUE", Align::Left),
+/// Returns queues as a table. Queues of dead letters are a column of the queues that they belong to, unless they are to
+/// be rows.
+pub(super) fn list(queues: &[QueueInfo], dead_letters: DeadLetters) -> Table {
+    let columns = [
+        ("QUEUE", Align::Name),
         ("READY", Align::Right),
         ("DELAYED", Align::Right),
         ("LEASED", Align::Right),
+        ("DEAD LETTERS", Align::Right),
         ("SIZE", Align::Right),
         ("KEYS", Align::Right),
         ("CONSUMERS", Align::Right),
         ("STATE", Align::Left),
-    ]);
-    for queue in queues {
+    ];
+    let mut table = Table::new(columns).spare(&["SIZE", "KEYS", "DELAYED"]);
+    for queue in dead_letters.visible(queues) {
         let stats = &queue.stats;
+        let dead = dead_letters_of(queue, queues);
         table.row([
             queue.name.clone(),
             count(stats.ready),
             count(stats.delayed),
             count(stats.leased),
+            dead.map_or_else(|| "-".to_owned(), |dead| count(dead.stats.depth)),
             bytes(stats.bytes),
             count(stats.active_keys),
             count(stats.consumers),
@@ -49,7 +55,7 @@ pub(super) fn inspect(queue: &QueueInfo) -> String {
     text += &settings(&queue.settings);
     if !queue.hooks.is_empty() {
         text += "\nhooks\n";
-        for line in hooks(&queue.hooks).to_string().lines() {
+        for line in hooks(&queue.hooks).indented(2).to_string().lines() {
             text += &format!("  {line}\n");
         }
         for hook in &queue.hooks {
@@ -78,7 +84,7 @@ pub(super) fn inspect(queue: &QueueInfo) -> String {
     )]);
     if !queue.keys.is_empty() {
         text += "\nkeys with settings of their own\n";
-        for line in keys(&queue.keys).to_string().lines() {
+        for line in keys(&queue.keys).indented(2).to_string().lines() {
             text += &format!("  {line}\n");
         }
     }
@@ -163,7 +169,7 @@ pub(crate) fn mean_wait(waited: Duration, deliveries: u64) -> String {
 
 fn keys(keys: &[KeySettings]) -> Table {
     let mut table = Table::new([
-        ("KEY", Align::Left),
+        ("KEY", Align::Name),
         ("WEIGHT", Align::Right),
         ("CONCURRENCY", Align::Right),
         ("STATE", Align::Left),
@@ -189,4 +195,43 @@ fn block(values: impl IntoIterator<Item = (&'static str, String)>) -> String {
 
 fn unknown() -> String {
     "?".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(name: &str, depth: u64) -> QueueInfo {
+        let mut queue = QueueInfo::default();
+        queue.name = name.to_owned();
+        (queue.stats.depth, queue.stats.ready) = (depth, depth);
+        queue
+    }
+
+    #[test]
+    fn queues_with_long_names_can_be_told_apart_at_every_width() {
+        let names = ["mails", "orders"].map(|name| format!("payments-of-europe-in-2026-{name}"));
+        let queues = names.each_ref().map(|name| {
+            [
+                queue(name, 1_234_567),
+                queue(&format!("{name}.dlq"), 17_000),
+            ]
+        });
+        let queues = queues.concat();
+        for window in [80, 120, 200] {
+            let folded = list(&queues, DeadLetters::Folded).plain(window);
+            let rows = list(&queues, DeadLetters::Rows).plain(window);
+            insta::assert_snapshot!(
+                format!("queue_list_{window}"),
+                format!("{folded}\n\n{rows}")
+            );
+        }
+    }
+
+    #[test]
+    fn dead_letters_without_their_queue_have_a_row() {
+        let queues = [queue("orders.dlq", 3)];
+        let text = list(&queues, DeadLetters::Folded).to_string();
+        assert!(text.contains("orders.dlq"), "{text}");
+    }
 }

@@ -2,48 +2,112 @@
 
 use std::time::Duration;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::sample::{KeyRow, QueueRow, Sample};
-use crate::output::printable;
+use crate::output::{printable, shorten};
 use crate::units;
 
-/// A column: its title and its least width. The first column, a name, takes the remaining width.
+/// A column: its title and its width. The first column, a name, takes the remaining width.
 pub(crate) type Column = (&'static str, usize);
 
-pub(crate) const QUEUE_COLUMNS: [Column; 11] = [
-    ("queue", 10),
-    ("depth", 6),
-    ("ready", 6),
-    ("delay", 6),
-    ("lease", 6),
-    ("in/s", 6),
-    ("out/s", 6),
-    ("ack/s", 6),
-    ("wait", 7),
-    ("keys", 6),
-    ("cons", 4),
-];
+/// The columns of a table, and the titles of the columns that a narrow window leaves out, the first one first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Columns<const N: usize> {
+    pub(crate) all: [Column; N],
+    spare: &'static [&'static str],
+}
 
-pub(crate) const KEY_COLUMNS: [Column; 11] = [
-    ("key", 10),
-    ("weight", 6),
-    ("ready", 6),
-    ("delay", 6),
-    ("lease", 5),
-    ("out/s", 6),
-    ("ack/s", 6),
-    ("share", 6),
-    ("ideal", 6),
-    ("wait", 7),
-    ("head", 7),
-];
+pub(crate) const QUEUE_COLUMNS: Columns<13> = Columns {
+    all: [
+        ("queue", 10),
+        ("depth", 6),
+        ("ready", 6),
+        ("throt", 6),
+        ("delay", 6),
+        ("lease", 6),
+        ("dead", 6),
+        ("in/s", 6),
+        ("out/s", 6),
+        ("ack/s", 6),
+        ("wait", 7),
+        ("keys", 6),
+        ("cons", 4),
+    ],
+    spare: &["ack/s", "keys", "delay", "lease"],
+};
 
-pub(crate) fn queue_cells(row: &QueueRow) -> [String; 11] {
+pub(crate) const KEY_COLUMNS: Columns<12> = Columns {
+    all: [
+        ("key", 10),
+        ("weight", 6),
+        ("ready", 6),
+        ("throt", 6),
+        ("delay", 6),
+        ("lease", 5),
+        ("out/s", 6),
+        ("ack/s", 6),
+        ("share", 6),
+        ("ideal", 6),
+        ("wait", 7),
+        ("head", 7),
+    ],
+    spare: &["ack/s", "delay", "lease"],
+};
+
+/// A name of up to this width is shown in full, if leaving out columns makes the room.
+const NAME_MIN: usize = 24;
+
+/// The columns that a window shows, by their numbers, and the width of the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TopLayout {
+    pub(crate) shown: Vec<usize>,
+    pub(crate) name: usize,
+}
+
+impl<const N: usize> Columns<N> {
+    /// Chooses the columns of a table for a window.
+    pub(crate) fn layout(&self, rows: &[[String; N]], window: usize) -> TopLayout {
+        let longest = rows.iter().map(|row| row[0].width()).max().unwrap_or(0);
+        let wanted = longest.clamp(self.all[0].1, NAME_MIN);
+        let mut shown: Vec<usize> = (0..N).collect();
+        let room = |shown: &[usize]| {
+            let others = shown[1..].iter().map(|&at| 1 + self.all[at].1);
+            window.saturating_sub(others.sum())
+        };
+        for title in self.spare {
+            if room(&shown) >= wanted {
+                break;
+            }
+            shown.retain(|&at| self.all[at].0 != *title);
+        }
+        TopLayout {
+            name: room(&shown),
+            shown,
+        }
+    }
+}
+
+impl TopLayout {
+    /// Returns the cells that are shown.
+    pub(crate) fn cells<'a>(&self, cells: impl Fn(usize) -> &'a str) -> Vec<String> {
+        let cells = self.shown.iter().map(|&at| match at {
+            0 => shorten(cells(0), self.name),
+            _ => cells(at).to_owned(),
+        });
+        cells.collect()
+    }
+}
+
+pub(crate) fn queue_cells(row: &QueueRow) -> [String; 13] {
     [
         named(&row.name, row.paused),
         short(row.depth),
         short(row.ready),
+        short(row.throttled),
         short(row.delayed),
         short(row.leased),
+        row.dead.map_or_else(|| "–".to_owned(), short),
         rate(row.enqueued),
         rate(row.delivered),
         rate(row.acked),
@@ -53,11 +117,12 @@ pub(crate) fn queue_cells(row: &QueueRow) -> [String; 11] {
     ]
 }
 
-pub(crate) fn key_cells(row: &KeyRow) -> [String; 11] {
+pub(crate) fn key_cells(row: &KeyRow) -> [String; 12] {
     [
         named(&row.key, row.paused),
         short(row.weight.into()),
         short(row.ready),
+        short(row.throttled),
         short(row.delayed),
         short(row.leased),
         rate(row.delivered),
@@ -73,13 +138,13 @@ pub(crate) fn key_cells(row: &KeyRow) -> [String; 11] {
 pub(crate) fn server(address: &str, sample: &Sample) -> String {
     let server = &sample.server;
     let mut text = format!(
-        "fila {} at {address} · {} · memory {} of {} · {} connections · {} consumers · up {}",
+        "fila {} at {address} · {} · memory {} of {} · {} · {} · up {}",
         server.version,
         server.durability,
         units::bytes(server.memory_used),
         units::bytes(server.memory_budget),
-        units::count(server.connections),
-        units::count(server.consumers),
+        number(server.connections, "connection"),
+        number(server.consumers, "consumer"),
         units::time(server.uptime),
     );
     if !server.writable {
@@ -104,6 +169,11 @@ pub(crate) fn keys_title(sample: &Sample) -> String {
     } else {
         format!("keys of {queue}: {}", units::count(shown))
     }
+}
+
+fn number(number: u64, of: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {of}{plural}", units::count(number))
 }
 
 fn named(name: &str, paused: bool) -> String {
@@ -176,7 +246,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_a_dash() {
         let cells = key_cells(&KeyRow::default());
-        assert_eq!(cells[5..], ["–"; 6]);
+        assert_eq!(cells[6..], ["–"; 6]);
     }
 
     #[test]
@@ -202,5 +272,30 @@ mod tests {
         assert!(!server("here", &sample).contains("NO WRITES"));
         sample.server.writable = false;
         assert!(server("here", &sample).contains("NO WRITES"));
+    }
+
+    #[test]
+    fn one_consumer_is_not_many() {
+        let mut sample = sample(0, Vec::new());
+        sample.server.consumers = 1;
+        assert!(server("here", &sample).contains("7 connections · 1 consumer · up"));
+    }
+
+    #[test]
+    fn names_have_room_before_lesser_columns() {
+        let row = |name: &str| {
+            let mut row = KeyRow::default();
+            row.key = name.to_owned();
+            key_cells(&row)
+        };
+        let titles = |window, name: &str| {
+            let layout = KEY_COLUMNS.layout(&[row(name)], window);
+            (layout.shown.len(), layout.name)
+        };
+        assert_eq!(titles(118, "acme"), (12, 118 - 78));
+        assert_eq!(titles(78, "customer-000001"), (9, 20));
+        assert_eq!(titles(98, "customer-000001"), (12, 20));
+        // Wider than any window has room for: it is shortened.
+        assert_eq!(titles(78, &"x".repeat(256)), (9, 20));
     }
 }

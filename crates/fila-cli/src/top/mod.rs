@@ -25,6 +25,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::failure::Failure;
 use crate::general::{General, Session};
 use crate::output::Format;
+use crate::queue::DeadLetters;
 use crate::terminal::{self, Input, Palette, Screen};
 use crate::units;
 use crate::values;
@@ -54,6 +55,10 @@ pub(crate) struct TopArguments {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval, allow_hyphen_values = true)]
     interval: Duration,
 
+    /// Show queues of dead letters as rows, too; with --json they always are
+    #[arg(long)]
+    dead_letters: bool,
+
     /// Print one sample and end, as without a terminal, and with --json
     #[arg(long)]
     once: bool,
@@ -65,6 +70,19 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
         return Err(format!("at least {}", units::time(INTERVAL_MIN)));
     }
     Ok(time)
+}
+
+impl TopArguments {
+    fn dead_letters(&self) -> DeadLetters {
+        let is_chosen = self
+            .queue
+            .as_ref()
+            .is_some_and(|name| name.ends_with(".dlq"));
+        match self.dead_letters || is_chosen {
+            true => DeadLetters::Rows,
+            false => DeadLetters::Folded,
+        }
+    }
 }
 
 /// Shows a server until the user quits.
@@ -106,7 +124,10 @@ async fn look_once(session: &Session, arguments: &TopArguments) -> Result<(), Fa
     let now = eye.look(queue).await?;
     let address = client.address();
     let json = once::json(address, &before, &now);
-    let text = || once::text(address, &before, &now).join("\n");
+    let text = || {
+        let dead_letters = arguments.dead_letters();
+        once::text(address, &before, &now, dead_letters, terminal::columns()).join("\n")
+    };
     session.output.result(&json, text)
 }
 
@@ -190,6 +211,7 @@ impl Live {
         let client = client.connect_lazy()?;
         let mut state = State::default();
         state.queues.chosen.clone_from(&arguments.queue);
+        state.dead_letters = arguments.dead_letters();
         Ok(Self {
             eye: Eye::new(&client),
             address: client.address().to_owned(),
@@ -234,7 +256,8 @@ impl Live {
             return (Vec::new(), Vec::new());
         };
         let before = self.before.as_ref();
-        let queues = self.state.queues.arranged(queue_rows(before, now));
+        let rows = queue_rows(before, now, self.state.dead_letters);
+        let queues = self.state.queues.arranged(rows);
         let keys = self.state.keys.arranged(key_rows(before, now));
         (queues, keys)
     }

@@ -1,69 +1,89 @@
 //! One sample, for pipes and programs.
 
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 use super::columns::{
-    Column, KEY_COLUMNS, QUEUE_COLUMNS, key_cells, keys_title, queue_cells, server,
+    Columns, KEY_COLUMNS, QUEUE_COLUMNS, key_cells, keys_title, queue_cells, server,
 };
 use super::sample::{Sample, key_rows, queue_rows};
 use super::state::State;
+use crate::queue::DeadLetters;
 use crate::values::millis;
 
-/// Returns the lines of a sample.
-pub(crate) fn text(address: &str, before: &Sample, now: &Sample) -> Vec<String> {
+/// Returns the lines of a sample, in a window of this width if there is one.
+pub(crate) fn text(
+    address: &str,
+    before: &Sample,
+    now: &Sample,
+    dead_letters: DeadLetters,
+    window: Option<usize>,
+) -> Vec<String> {
     let state = State::default();
-    let queues = state.queues.arranged(queue_rows(Some(before), now));
+    let rows = queue_rows(Some(before), now, dead_letters);
+    let queues: Vec<_> = state
+        .queues
+        .arranged(rows)
+        .iter()
+        .map(queue_cells)
+        .collect();
     let mut lines = vec![server(address, now), String::new()];
-    lines.extend(table(
-        &QUEUE_COLUMNS,
-        &queues.iter().map(queue_cells).collect::<Vec<_>>(),
-    ));
+    lines.extend(table(&QUEUE_COLUMNS, &queues, window));
     if now.keys.is_some() {
         let keys = state.keys.arranged(key_rows(Some(before), now));
+        let keys: Vec<_> = keys.iter().map(key_cells).collect();
         lines.extend([String::new(), keys_title(now)]);
-        lines.extend(table(
-            &KEY_COLUMNS,
-            &keys.iter().map(key_cells).collect::<Vec<_>>(),
-        ));
+        lines.extend(table(&KEY_COLUMNS, &keys, window));
     }
     lines
 }
 
 /// Returns the lines of a table: names to the left, numbers to the right.
-fn table<const N: usize>(columns: &[Column; N], rows: &[[String; N]]) -> Vec<String> {
-    let length = |cell: &str| cell.chars().count();
-    let widths: [usize; N] = std::array::from_fn(|at| {
-        let cells = rows.iter().map(|row| length(&row[at])).max();
-        let (title, least) = columns[at];
-        cells.unwrap_or(0).max(length(title)).max(least)
-    });
-    let line = |cells: [&str; N]| {
-        let cells = cells.into_iter().zip(widths).enumerate();
-        let cells = cells.map(|(at, (cell, width))| match at {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
+fn table<const N: usize>(
+    columns: &Columns<N>,
+    rows: &[[String; N]],
+    window: Option<usize>,
+) -> Vec<String> {
+    let mut layout = columns.layout(rows, window.unwrap_or(usize::MAX));
+    let names = rows.iter().map(|row| row[0].width());
+    let longest = names.fold(columns.all[0].1, usize::max);
+    layout.name = layout.name.min(longest);
+    let line = |cells: Vec<String>| {
+        let cells = layout.shown.iter().zip(cells).map(|(&at, cell)| {
+            let width = if at == 0 {
+                layout.name
+            } else {
+                columns.all[at].1
+            };
+            let padding = " ".repeat(width.saturating_sub(cell.width()));
+            match at {
+                0 => cell + &padding,
+                _ => padding + &cell,
+            }
         });
         cells.collect::<Vec<String>>().join(" ")
     };
-    let head = line(columns.map(|(title, _)| title));
-    let rows = rows
-        .iter()
-        .map(|row| line(row.each_ref().map(String::as_str)));
+    let head = line(layout.cells(|at| columns.all[at].0));
+    let rows = rows.iter().map(|row| line(layout.cells(|at| &row[at])));
     std::iter::once(head).chain(rows).collect()
 }
 
 /// Returns a sample as JSON: times in milliseconds, and null for unknown values.
 pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
     let state = State::default();
-    let queues = state.queues.arranged(queue_rows(Some(before), now));
+    let queues = state
+        .queues
+        .arranged(queue_rows(Some(before), now, DeadLetters::Rows));
     let queues = queues.iter().map(|row| {
         json!({
             "name": row.name,
             "paused": row.paused,
             "depth": row.depth,
             "ready": row.ready,
+            "throttled": row.throttled,
             "delayed": row.delayed,
             "leased": row.leased,
+            "dead_letters": row.dead,
             "enqueued_per_second": row.enqueued,
             "delivered_per_second": row.delivered,
             "acked_per_second": row.acked,
@@ -80,6 +100,7 @@ pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
                 "weight": row.weight,
                 "paused": row.paused,
                 "ready": row.ready,
+                "throttled": row.throttled,
                 "delayed": row.delayed,
                 "leased": row.leased,
                 "delivered_per_second": row.delivered,
@@ -118,7 +139,14 @@ mod tests {
     #[test]
     fn a_look_is_a_line_and_two_tables() {
         let [before, now] = two();
-        insta::assert_snapshot!(text("http://127.0.0.1:5555", &before, &now).join("\n"));
+        let text = text(
+            "http://127.0.0.1:5555",
+            &before,
+            &now,
+            DeadLetters::Folded,
+            None,
+        );
+        insta::assert_snapshot!(text.join("\n"));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use fila_sdk::{KeyInfo, QueueInfo};
 
+use crate::queue::{DeadLetters, dead_letters_of};
+
 /// The most keys of one sample.
 pub(crate) const KEYS_MAX: usize = 1000;
 
@@ -48,8 +50,12 @@ pub(crate) struct QueueRow {
     pub(crate) paused: bool,
     pub(crate) depth: u64,
     pub(crate) ready: u64,
+    /// The ready messages that wait for a token.
+    pub(crate) throttled: u64,
     pub(crate) delayed: u64,
     pub(crate) leased: u64,
+    /// Its dead letters; none if it has no queue of them.
+    pub(crate) dead: Option<u64>,
     /// Messages stored, deliveries and acknowledgements, per second.
     pub(crate) enqueued: Option<f64>,
     pub(crate) delivered: Option<f64>,
@@ -67,6 +73,7 @@ pub(crate) struct KeyRow {
     pub(crate) weight: u32,
     pub(crate) paused: bool,
     pub(crate) ready: u64,
+    pub(crate) throttled: u64,
     pub(crate) delayed: u64,
     pub(crate) leased: u64,
     pub(crate) delivered: Option<f64>,
@@ -81,8 +88,12 @@ pub(crate) struct KeyRow {
 }
 
 /// Returns the rows of the queues, with their changes since `before`.
-pub(crate) fn queue_rows(before: Option<&Sample>, now: &Sample) -> Vec<QueueRow> {
-    let rows = now.queues.iter().map(|queue| {
+pub(crate) fn queue_rows(
+    before: Option<&Sample>,
+    now: &Sample,
+    dead_letters: DeadLetters,
+) -> Vec<QueueRow> {
+    let rows = dead_letters.visible(&now.queues).map(|queue| {
         let stats = &queue.stats;
         let since = Since::new(
             before,
@@ -94,8 +105,10 @@ pub(crate) fn queue_rows(before: Option<&Sample>, now: &Sample) -> Vec<QueueRow>
             paused: queue.paused,
             depth: stats.depth,
             ready: stats.ready,
+            throttled: stats.throttled,
             delayed: stats.delayed,
             leased: stats.leased,
+            dead: dead_letters_of(queue, &now.queues).map(|dead| dead.stats.depth),
             enqueued: since.rate(stats.totals.enqueued, |queue| queue.stats.totals.enqueued),
             delivered: since.rate(stats.totals.delivered, |queue| queue.stats.totals.delivered),
             acked: since.rate(stats.totals.acked, |queue| queue.stats.totals.acked),
@@ -150,6 +163,7 @@ pub(crate) fn key_rows(before: Option<&Sample>, now: &Sample) -> Vec<KeyRow> {
             weight: key.weight,
             paused: key.paused,
             ready: key.ready,
+            throttled: key.throttled,
             delayed: key.delayed,
             leased: key.leased,
             delivered: since.rate(key.delivered_total, |old| old.delivered_total),
@@ -223,7 +237,7 @@ mod tests {
             2000,
             vec![queue("orders", |stats| stats.totals.enqueued = 150)],
         );
-        let rows = queue_rows(Some(&before), &now);
+        let rows = queue_rows(Some(&before), &now, DeadLetters::Folded);
         assert_eq!(rows[0].enqueued, Some(25.0));
         assert_eq!(rows[0].delivered, Some(0.0));
     }
@@ -234,12 +248,24 @@ mod tests {
             1000,
             vec![queue("orders", |stats| stats.totals.enqueued = 5)],
         );
-        assert_eq!(queue_rows(None, &now)[0].enqueued, None);
+        assert_eq!(
+            queue_rows(None, &now, DeadLetters::Folded)[0].enqueued,
+            None
+        );
         let other = sample(0, vec![queue("other", |_| {})]);
-        assert_eq!(queue_rows(Some(&other), &now)[0].enqueued, None);
+        assert_eq!(
+            queue_rows(Some(&other), &now, DeadLetters::Folded)[0].enqueued,
+            None
+        );
         let larger = sample(0, vec![queue("orders", |stats| stats.totals.enqueued = 9)]);
-        assert_eq!(queue_rows(Some(&larger), &now)[0].enqueued, None);
-        assert_eq!(queue_rows(Some(&now), &now)[0].enqueued, None);
+        assert_eq!(
+            queue_rows(Some(&larger), &now, DeadLetters::Folded)[0].enqueued,
+            None
+        );
+        assert_eq!(
+            queue_rows(Some(&now), &now, DeadLetters::Folded)[0].enqueued,
+            None
+        );
     }
 
     #[test]
@@ -253,10 +279,13 @@ mod tests {
         let before = sample(0, vec![totals(10, 1000)]);
         let now = sample(1000, vec![totals(14, 1100)]);
         assert_eq!(
-            queue_rows(Some(&before), &now)[0].wait,
+            queue_rows(Some(&before), &now, DeadLetters::Folded)[0].wait,
             Some(Duration::from_millis(25))
         );
-        assert_eq!(queue_rows(Some(&now), &now)[0].wait, None);
+        assert_eq!(
+            queue_rows(Some(&now), &now, DeadLetters::Folded)[0].wait,
+            None
+        );
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub(crate) fn two() -> [Sample; 2] {
             stats.depth = 48_210;
             stats.ready = 48_190;
             stats.leased = 20;
+            stats.throttled = 7;
             stats.active_keys = 3;
             stats.consumers = 8;
             stats.totals.enqueued = 90_000 + second * 1250;
@@ -67,7 +68,8 @@ pub(crate) fn two() -> [Sample; 2] {
             stats.consumers = 4;
             stats.totals.enqueued = second * 3;
         });
-        let mut sample = sample(at, vec![billing, mails, orders]);
+        let dead = queue("orders.dlq", |stats| stats.depth = 17);
+        let mut sample = sample(at, vec![billing, mails, orders, dead]);
         let mut noisy = key("noisy", 1, 48_000, 30_000 + second * 1990);
         noisy.leased = 12;
         noisy.waited_total = Duration::from_secs(second * 2470);
@@ -83,6 +85,31 @@ pub(crate) fn two() -> [Sample; 2] {
             queue: "orders".to_owned(),
             keys: vec![gold, held, noisy],
         });
+        sample
+    })
+}
+
+/// The same server with names as long as names get, in two scripts.
+pub(crate) fn long_names() -> [Sample; 2] {
+    two().map(|mut sample| {
+        let long = |name: &str| format!("payments-of-all-customers-in-europe-{name}");
+        for queue in &mut sample.queues {
+            queue.name = long(&queue.name);
+        }
+        if let Some(keys) = &mut sample.keys {
+            keys.queue = long("orders");
+            let first = keys.keys[0].clone();
+            keys.keys = (1..=6)
+                .map(|number| {
+                    let mut key = first.clone();
+                    key.key = match number % 2 {
+                        0 => format!("大きな顧客の名前-{number:06}"),
+                        _ => format!("customer-{number:06}-of-a-reseller-{number:06}"),
+                    };
+                    key
+                })
+                .collect();
+        }
         sample
     })
 }

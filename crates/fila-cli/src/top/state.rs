@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use ratatui::crossterm::event::KeyCode;
 
 use super::sample::{KeyRow, QueueRow};
+use crate::queue::DeadLetters;
 
 /// How many rows Page Up and Page Down move.
 const PAGE: isize = 10;
@@ -17,6 +18,7 @@ pub(crate) struct State {
     pub(crate) keys: Pane<KeyOrder>,
     pub(crate) refresh: Refresh,
     pub(crate) typing: Typing,
+    pub(crate) dead_letters: DeadLetters,
 }
 
 /// The table that the arrow keys act on.
@@ -31,7 +33,8 @@ pub(crate) enum Focus {
 pub(crate) enum Refresh {
     #[default]
     Running,
-    Paused,
+    /// The screen shows the last sample; the server goes on.
+    Frozen,
 }
 
 /// Whether letters are commands, or part of a filter.
@@ -272,11 +275,19 @@ impl State {
             (KeyCode::Char('s'), Focus::Keys) => self.keys.sort(),
             (KeyCode::Char('r'), Focus::Queues) => self.queues.reverse(),
             (KeyCode::Char('r'), Focus::Keys) => self.keys.reverse(),
+            (KeyCode::Char('d'), _) => {
+                self.dead_letters = match self.dead_letters {
+                    DeadLetters::Folded => DeadLetters::Rows,
+                    DeadLetters::Rows => DeadLetters::Folded,
+                };
+                // The selected queue may be gone from the list.
+                return Reaction::Ask;
+            }
             (KeyCode::Char('/'), _) => self.typing = Typing::Filter,
             (KeyCode::Esc, _) => self.filter().clear(),
             (KeyCode::Char('p'), _) => match self.refresh {
-                Refresh::Running => self.refresh = Refresh::Paused,
-                Refresh::Paused => {
+                Refresh::Running => self.refresh = Refresh::Frozen,
+                Refresh::Frozen => {
                     self.refresh = Refresh::Running;
                     return Reaction::Ask;
                 }
@@ -343,7 +354,7 @@ mod tests {
             let [before, now] = two();
             Self {
                 state: State::default(),
-                queues: queue_rows(Some(&before), &now),
+                queues: queue_rows(Some(&before), &now, DeadLetters::Folded),
                 keys: key_rows(Some(&before), &now),
             }
         }
@@ -432,10 +443,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_with_a_look() {
+    fn a_frozen_screen_goes_on_with_a_look() {
         let mut desk = Desk::new();
         assert_eq!(desk.press(KeyCode::Char('p')), Reaction::Draw);
-        assert_eq!(desk.state.refresh, Refresh::Paused);
+        assert_eq!(desk.state.refresh, Refresh::Frozen);
         assert_eq!(desk.press(KeyCode::Char('p')), Reaction::Ask);
         assert_eq!(desk.state.refresh, Refresh::Running);
     }

@@ -7,18 +7,18 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Cell, Row, Table, TableState};
 
 use super::columns::{
-    Column, KEY_COLUMNS, QUEUE_COLUMNS, key_cells, keys_title, queue_cells, server,
+    Column, KEY_COLUMNS, QUEUE_COLUMNS, TopLayout, key_cells, keys_title, queue_cells, server,
 };
 use super::sample::{KeyRow, QueueRow, Sample};
 use super::state::{Direction, Focus, Order, Pane, Refresh, State, Typing};
 use crate::bars::{Bar, bar};
-use crate::output::printable;
+use crate::output::{printable, shorten};
 use crate::terminal::Palette;
 use crate::wrap::wrap;
 
 /// The width of bars, where there is room for them.
 const BAR: u16 = 20;
-const COLUMNS_WITH_BARS: u16 = 104;
+const COLUMNS_WITH_BARS: u16 = 120;
 
 /// The content of the screen.
 #[derive(Clone, Copy, Debug)]
@@ -73,19 +73,22 @@ fn draw_queues(frame: &mut Frame<'_>, area: Rect, shown: &TopFrame<'_>, palette:
     let pane = &shown.state.queues;
     let is_focused = shown.state.focus == Focus::Queues;
     let title = match shown.sample {
-        Some(sample) => format!(
-            "queues: {}",
-            crate::units::count(sample.queues.len() as u64)
-        ),
+        Some(_) => format!("queues: {}", crate::units::count(shown.queues.len() as u64)),
         None => "queues".to_owned(),
     };
-    let rows = shown
-        .queues
+    let texts: Vec<_> = shown.queues.iter().map(queue_cells).collect();
+    let layout = QUEUE_COLUMNS.layout(&texts, inner_width(area));
+    let rows = texts
         .iter()
-        .map(|row| Row::new(cells(&queue_cells(row), &[])));
-    let table = Table::new(rows, widths(&QUEUE_COLUMNS))
-        .header(head(&QUEUE_COLUMNS, pane.order.name(), palette))
-        .block(frame_of(&title, pane, is_focused, palette))
+        .map(|texts| Row::new(cells(&layout, texts, Style::new())));
+    let table = Table::new(rows, widths(&layout, &QUEUE_COLUMNS.all))
+        .header(Row::new(titles(
+            &layout,
+            &QUEUE_COLUMNS.all,
+            pane.order.name(),
+            palette,
+        )))
+        .block(frame_of(&title, pane, is_focused, area.width, palette))
         .row_highlight_style(palette.cursor());
     let mut chosen = TableState::new().with_selected(pane.chosen_among(shown.queues));
     frame.render_stateful_widget(table, area, &mut chosen);
@@ -96,28 +99,26 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, shown: &TopFrame<'_>, palette: P
     let is_focused = shown.state.focus == Focus::Keys;
     let title = shown.sample.map_or_else(|| "keys".to_owned(), keys_title);
     let has_bars = area.width >= COLUMNS_WITH_BARS;
-    let rows = shown.keys.iter().map(|row| {
+    let texts: Vec<_> = shown.keys.iter().map(key_cells).collect();
+    let bars = if has_bars { usize::from(BAR) + 1 } else { 0 };
+    let layout = KEY_COLUMNS.layout(&texts, inner_width(area).saturating_sub(bars));
+    let rows = shown.keys.iter().zip(&texts).map(|(row, texts)| {
         let share = share_style(row, palette);
-        let mut line = cells(&key_cells(row), &[(7, share)]);
+        let mut line = cells(&layout, texts, share);
         if has_bars {
             line.push(Cell::new(share_bar(row)).style(share));
         }
         Row::new(line)
     });
-    let mut widths = widths(&KEY_COLUMNS);
-    let mut titles = head(&KEY_COLUMNS, pane.order.name(), palette);
+    let mut widths = widths(&layout, &KEY_COLUMNS.all);
+    let mut titles = titles(&layout, &KEY_COLUMNS.all, pane.order.name(), palette);
     if has_bars {
         widths.push(Constraint::Length(BAR));
-        titles = Row::new(titles_of(
-            &KEY_COLUMNS,
-            pane.order.name(),
-            palette,
-            Some("share ┃ ideal"),
-        ));
+        titles.push(Cell::new("share ┃ ideal").style(palette.faint()));
     }
     let table = Table::new(rows, widths)
-        .header(titles)
-        .block(frame_of(&title, pane, is_focused, palette))
+        .header(Row::new(titles))
+        .block(frame_of(&title, pane, is_focused, area.width, palette))
         .row_highlight_style(match is_focused {
             true => palette.cursor(),
             false => Style::new(),
@@ -147,11 +148,20 @@ fn share_bar(row: &KeyRow) -> String {
     )
 }
 
-fn cells(texts: &[String], styles: &[(usize, Style)]) -> Vec<Cell<'static>> {
-    let cells = texts.iter().enumerate().map(|(at, text)| {
-        let style = styles.iter().find(|(styled, _)| *styled == at);
-        let text = Text::raw(text.clone()).alignment(alignment(at));
-        Cell::new(text).style(style.map(|&(_, style)| style).unwrap_or_default())
+/// Returns the width within a border.
+fn inner_width(area: Rect) -> usize {
+    area.width.saturating_sub(2).into()
+}
+
+/// Returns the cells of a row, with a style for its share.
+fn cells(layout: &TopLayout, texts: &[String], share: Style) -> Vec<Cell<'static>> {
+    let texts = layout.cells(|at| &texts[at]).into_iter();
+    let cells = texts.zip(&layout.shown).map(|(text, &at)| {
+        let cell = Cell::new(Text::raw(text).alignment(alignment(at)));
+        match KEY_COLUMNS.all.get(at) {
+            Some(("share", _)) => cell.style(share),
+            _ => cell,
+        }
     });
     cells.collect()
 }
@@ -164,35 +174,28 @@ fn alignment(column: usize) -> Alignment {
     }
 }
 
-fn head(columns: &[Column], sorted_by: &str, palette: Palette) -> Row<'static> {
-    Row::new(titles_of(columns, sorted_by, palette, None))
-}
-
-fn titles_of(
+fn titles(
+    layout: &TopLayout,
     columns: &[Column],
     sorted_by: &str,
     palette: Palette,
-    last: Option<&'static str>,
 ) -> Vec<Cell<'static>> {
-    let titles = columns.iter().enumerate().map(|(at, (title, _))| {
-        let style = match *title == sorted_by {
+    let titles = layout.shown.iter().map(|&at| {
+        let (title, _) = columns[at];
+        let style = match title == sorted_by {
             true => palette.strong(),
             false => palette.faint(),
         };
-        Cell::new(Text::raw(*title).alignment(alignment(at))).style(style)
+        Cell::new(Text::raw(title).alignment(alignment(at))).style(style)
     });
-    let last = last.map(|title| Cell::new(title).style(palette.faint()));
-    titles.chain(last).collect()
+    titles.collect()
 }
 
-fn widths(columns: &[Column]) -> Vec<Constraint> {
-    let widths = columns
-        .iter()
-        .enumerate()
-        .map(|(at, &(_, width))| match at {
-            0 => Constraint::Fill(1),
-            _ => Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)),
-        });
+fn widths(layout: &TopLayout, columns: &[Column]) -> Vec<Constraint> {
+    let widths = layout.shown.iter().map(|&at| match at {
+        0 => Constraint::Fill(1),
+        _ => Constraint::Length(u16::try_from(columns[at].1).unwrap_or(u16::MAX)),
+    });
     widths.collect()
 }
 
@@ -200,6 +203,7 @@ fn frame_of<O: Order>(
     title: &str,
     pane: &Pane<O>,
     is_focused: bool,
+    width: u16,
     palette: Palette,
 ) -> Block<'static> {
     let mut title = format!(" {title}, by {}", pane.order.name());
@@ -210,6 +214,7 @@ fn frame_of<O: Order>(
         title.push_str(&format!(", with `{}`", pane.filter));
     }
     title.push(' ');
+    let title = shorten(&title, width.saturating_sub(2).into());
     let style = match is_focused {
         true => palette.accent(),
         false => palette.faint(),
@@ -230,12 +235,15 @@ fn footer(state: &State, palette: Palette) -> Line<'static> {
             palette.strong(),
         );
     }
-    let keys = "↑↓ choose   ←→ queues/keys   s sort   r reverse   / filter   p pause   q quit";
     match state.refresh {
-        Refresh::Running => Line::styled(keys, palette.faint()),
-        Refresh::Paused => {
-            Line::styled("paused, p resumes   ".to_owned() + keys, palette.notable())
-        }
+        Refresh::Running => Line::styled(
+            "↑↓ choose  ←→ queues/keys  s sort  r reverse  / filter  d dead  p freeze  q quit",
+            palette.faint(),
+        ),
+        Refresh::Frozen => Line::styled(
+            "the screen is frozen, the server is not: p goes on  q quit",
+            palette.notable(),
+        ),
     }
 }
 
@@ -246,17 +254,29 @@ mod tests {
     use ratatui::crossterm::event::KeyCode;
 
     use super::super::sample::{key_rows, queue_rows};
-    use super::super::samples::two;
+    use super::super::samples::{long_names, two};
     use super::*;
 
     /// Draws two samples after these keys were pressed.
     fn screen(columns: u16, rows: u16, keys: &[KeyCode], trouble: Option<&str>) -> String {
-        let [before, now] = two();
+        draw_samples(two(), columns, rows, keys, trouble)
+    }
+
+    fn draw_samples(
+        samples: [Sample; 2],
+        columns: u16,
+        rows: u16,
+        keys: &[KeyCode],
+        trouble: Option<&str>,
+    ) -> String {
+        let [before, now] = samples;
         let mut state = State::default();
         state.queues.chosen = Some("orders".to_owned());
         let all = |state: &State| {
             (
-                state.queues.arranged(queue_rows(Some(&before), &now)),
+                state
+                    .queues
+                    .arranged(queue_rows(Some(&before), &now, state.dead_letters)),
                 state.keys.arranged(key_rows(Some(&before), &now)),
             )
         };
@@ -290,6 +310,20 @@ mod tests {
     }
 
     #[test]
+    fn long_names_can_be_told_apart_at_every_width() {
+        for columns in [80, 120, 200] {
+            let shown = draw_samples(long_names(), columns, 24, &[], None);
+            insta::assert_snapshot!(format!("long_names_{columns}"), shown);
+        }
+    }
+
+    #[test]
+    fn dead_letters_are_a_column_until_they_are_asked_for() {
+        assert!(!screen(80, 24, &[], None).contains("orders.dlq"));
+        assert!(screen(80, 24, &[KeyCode::Char('d')], None).contains("orders.dlq"));
+    }
+
+    #[test]
     fn a_server_that_does_not_answer_is_tried_again() {
         let shown = screen(80, 12, &[], Some("connection refused"));
         assert!(
@@ -308,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_seen() {
-        assert!(screen(80, 12, &[KeyCode::Char('p')], None).contains("paused, p resumes"));
+    fn a_frozen_screen_says_so() {
+        assert!(screen(80, 12, &[KeyCode::Char('p')], None).contains("the screen is frozen"));
     }
 }
