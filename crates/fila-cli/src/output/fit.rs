@@ -1,39 +1,68 @@
 //! Text in less room than it needs.
 
+use std::collections::HashSet;
+
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Returns a name in at most `width` columns. Its middle is left out: names of one kind begin alike and differ at the
-/// end, as `customer-000001` and `customer-000002`.
-pub(crate) fn shorten(name: &str, width: usize) -> String {
-    if name.width() <= width {
-        return name.to_owned();
-    }
-    let room = width.saturating_sub(1);
-    let begin = prefix(name, room / 2);
-    let rest = room - begin.width();
-    // Letters from the end, as many as fit.
-    let mut end = name.len();
-    let mut taken = 0;
-    for (at, letter) in name.char_indices().rev() {
-        taken += letter.width().unwrap_or(0);
-        if taken > rest || at < begin.len() {
-            break;
+/// The part of a name that is left out where room is scarce.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    /// Names of one kind begin alike and often differ at the end, as `customer-000001` and `customer-000002`.
+    #[default]
+    Middle,
+    End,
+    Beginning,
+}
+
+impl LeftOut {
+    /// Chooses the part without which most of these names can still be told apart.
+    pub(crate) fn of<'a>(names: impl Iterator<Item = &'a str> + Clone, width: usize) -> Self {
+        let apart = |left_out: Self| {
+            let short = names.clone().map(|name| left_out.shorten(name, width));
+            short.collect::<HashSet<String>>().len()
+        };
+        let mut best = Self::Middle;
+        for other in [Self::End, Self::Beginning] {
+            if apart(other) > apart(best) {
+                best = other;
+            }
         }
-        end = at;
+        best
     }
-    match width {
-        0 => String::new(),
-        _ => format!("{begin}…{}", &name[end..]),
+
+    /// Returns a name in at most `width` columns.
+    pub(crate) fn shorten(self, name: &str, width: usize) -> String {
+        if name.width() <= width {
+            return name.to_owned();
+        }
+        let Some(room) = width.checked_sub(1) else {
+            return String::new();
+        };
+        let begin = match self {
+            Self::Middle => prefix(name, room / 2),
+            Self::End => prefix(name, room),
+            Self::Beginning => "",
+        };
+        let end = match self {
+            Self::Middle | Self::Beginning => suffix(name, room - begin.width()),
+            Self::End => "",
+        };
+        format!("{begin}…{end}")
     }
 }
 
 /// Returns the beginning of a text in at most `width` columns.
 pub(crate) fn cut(text: &str, width: usize) -> String {
-    match width {
-        _ if text.width() <= width => text.to_owned(),
-        0 => String::new(),
-        _ => format!("{}…", prefix(text, width - 1)),
-    }
+    LeftOut::End.shorten(text, width)
+}
+
+fn suffix(text: &str, width: usize) -> &str {
+    let mut taken = 0;
+    let letters = text.char_indices().rev().take_while(|(_, letter)| {
+        taken += letter.width().unwrap_or(0);
+        taken <= width
+    });
+    &text[letters.last().map_or(text.len(), |(at, _)| at)..]
 }
 
 fn prefix(text: &str, width: usize) -> &str {
@@ -51,6 +80,7 @@ mod tests {
 
     #[test]
     fn a_name_keeps_its_beginning_and_its_end() {
+        let shorten = |name, width| LeftOut::Middle.shorten(name, width);
         assert_eq!(shorten("customer-000001", 15), "customer-000001");
         assert_eq!(shorten("customer-000001", 10), "cust…00001");
         assert_eq!(shorten("customer-000002", 10), "cust…00002");
@@ -62,11 +92,27 @@ mod tests {
     fn a_wide_letter_takes_two_columns() {
         let name = "大きな顧客の名前-000001";
         for width in 0..30 {
-            let short = shorten(name, width);
-            assert!(short.width() <= width, "{short} in {width}");
-            assert!(cut(name, width).width() <= width);
+            for left_out in [LeftOut::Middle, LeftOut::End, LeftOut::Beginning] {
+                let short = left_out.shorten(name, width);
+                assert!(short.width() <= width, "{short} in {width}");
+            }
         }
-        assert_eq!(shorten(name, 12), "大き…-000001");
+        assert_eq!(LeftOut::Middle.shorten(name, 12), "大き…-000001");
         assert_eq!(cut(name, 8), "大きな…");
+    }
+
+    #[test]
+    fn names_lose_the_part_that_tells_nothing() {
+        let of = |names: [&str; 2]| LeftOut::of(names.into_iter(), 12);
+        assert_eq!(of(["customer-000001", "customer-000002"]), LeftOut::Middle);
+        assert_eq!(
+            of(["tenant-1-of-a-reseller", "tenant-2-of-a-reseller"]),
+            LeftOut::End
+        );
+        assert_eq!(
+            of(["tenants/of/x/eu-1-westend", "tenants/of/x/eu-2-westend"]),
+            LeftOut::Beginning
+        );
+        assert_eq!(of(["short", "other"]), LeftOut::Middle);
     }
 }

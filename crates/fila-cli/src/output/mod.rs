@@ -21,7 +21,7 @@ use serde::Serialize;
 pub(crate) use fila_cli::printable;
 use fila_cli::{printable_json, printable_lines};
 
-pub(crate) use self::fit::{cut, shorten};
+pub(crate) use self::fit::{LeftOut, cut};
 pub(crate) use self::human::{bytes, count, duration, rate};
 pub(crate) use self::progress::Progress;
 pub(crate) use self::table::{Align, Table};

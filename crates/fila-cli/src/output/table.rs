@@ -7,7 +7,7 @@ use std::fmt;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::fit::{cut, shorten};
+use super::fit::LeftOut;
 use super::{bold, printable};
 use crate::terminal;
 
@@ -21,7 +21,7 @@ const GAP: usize = 2;
 pub(crate) enum Align {
     Left,
     Right,
-    /// To the left, and shortened in the middle where room is scarce.
+    /// To the left, and shortened so that names can be told apart where room is scarce.
     Name,
     /// To the left, and cut at the end where room is scarce.
     Text,
@@ -114,16 +114,24 @@ impl Table {
         }
     }
 
-    fn line<'a>(&self, layout: &[(usize, usize)], cell: impl Fn(usize) -> &'a str) -> String {
+    /// Returns the part of names that a column leaves out.
+    fn left_out(&self, at: usize, width: usize) -> LeftOut {
+        match self.columns[at].1 {
+            Align::Name => LeftOut::of(self.rows.iter().map(|row| &*row[at]), width),
+            Align::Left | Align::Right | Align::Text => LeftOut::End,
+        }
+    }
+
+    fn line<'a>(
+        &self,
+        layout: &[(usize, usize, LeftOut)],
+        cell: impl Fn(usize) -> &'a str,
+    ) -> String {
         let mut line = String::new();
-        for &(at, width) in layout {
-            let align = self.columns[at].1;
-            let cell = match align {
-                Align::Name => shorten(cell(at), width),
-                Align::Left | Align::Right | Align::Text => cut(cell(at), width),
-            };
+        for &(at, width, left_out) in layout {
+            let cell = left_out.shorten(cell(at), width);
             let padding = " ".repeat(width.saturating_sub(cell.width()));
-            match align {
+            match self.columns[at].1 {
                 Align::Left | Align::Name | Align::Text => line += &format!("{cell}{padding}  "),
                 Align::Right => line += &format!("{padding}{cell}  "),
             }
@@ -142,7 +150,10 @@ fn taken(widths: impl ExactSizeIterator<Item = usize>) -> usize {
 /// Without a newline at the end.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = self.layout();
+        let layout = self.layout().into_iter();
+        let layout: Vec<_> = layout
+            .map(|(at, width)| (at, width, self.left_out(at, width)))
+            .collect();
         let titles = self.line(&layout, |at| self.columns[at].0);
         write!(f, "{}", bold(&titles))?;
         for row in &self.rows {

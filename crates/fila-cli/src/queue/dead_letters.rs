@@ -13,6 +13,13 @@ pub(crate) enum DeadLetters {
 }
 
 impl DeadLetters {
+    pub(crate) fn from_flag(are_rows: bool) -> Self {
+        match are_rows {
+            true => Self::Rows,
+            false => Self::Folded,
+        }
+    }
+
     /// Returns the queues that have a row. A queue of dead letters whose own queue is not in the list has one always.
     pub(crate) fn visible(self, queues: &[QueueInfo]) -> impl Iterator<Item = &QueueInfo> {
         queues

@@ -136,18 +136,7 @@ struct QueueDone<'a> {
 
 pub(crate) fn run(general: &General, arguments: QueueArguments) -> Result<(), Failure> {
     let command = arguments.command;
-    // Checks the arguments before the first request to the server.
-    if let QueueCommand::Update {
-        settings,
-        no_script: false,
-        ..
-    } = &command
-        && settings.is_empty()
-    {
-        let text =
-            "give a setting to change, as --visibility-timeout 5m; see `fila queue update --help`";
-        return Err(Failure::Usage(text.to_owned()));
-    }
+    command.check()?;
     let about = command.queue().map(str::to_owned);
     general.talk(about.as_deref(), async |session| {
         let admin = session.client.admin();
@@ -161,11 +150,13 @@ pub(crate) fn run(general: &General, arguments: QueueArguments) -> Result<(), Fa
                 prefix,
                 dead_letters,
             } => {
-                let dead_letters = match dead_letters {
-                    true => DeadLetters::Rows,
-                    false => DeadLetters::Folded,
-                };
-                list(&admin, output, &prefix, dead_letters).await
+                list(
+                    &admin,
+                    output,
+                    &prefix,
+                    DeadLetters::from_flag(dead_letters),
+                )
+                .await
             }
             QueueCommand::Inspect { name } => {
                 let queue = admin.queue(&name.name).await?;
@@ -205,6 +196,21 @@ pub(crate) fn run(general: &General, arguments: QueueArguments) -> Result<(), Fa
 }
 
 impl QueueCommand {
+    /// Checks the arguments, before the first request to the server.
+    fn check(&self) -> Result<(), Failure> {
+        match self {
+            Self::Update {
+                settings,
+                no_script: false,
+                ..
+            } if settings.is_empty() => {
+                let text = "give a setting to change, as --visibility-timeout 5m; see `fila queue update --help`";
+                Err(Failure::Usage(text.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the queue that must exist for the command.
     fn queue(&self) -> Option<&str> {
         match self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 use super::sample::{KeyRow, QueueRow, Sample};
-use crate::output::{printable, shorten};
+use crate::output::{LeftOut, printable};
 use crate::units;
 
 /// A column: its title and its width. The first column, a name, takes the remaining width.
@@ -63,6 +63,7 @@ const NAME_MIN: usize = 24;
 pub(crate) struct TopLayout {
     pub(crate) shown: Vec<usize>,
     pub(crate) name: usize,
+    left_out: LeftOut,
 }
 
 impl<const N: usize> Columns<N> {
@@ -81,8 +82,10 @@ impl<const N: usize> Columns<N> {
             }
             shown.retain(|&at| self.all[at].0 != *title);
         }
+        let name = room(&shown);
         TopLayout {
-            name: room(&shown),
+            left_out: LeftOut::of(rows.iter().map(|row| &*row[0]), name),
+            name,
             shown,
         }
     }
@@ -92,7 +95,7 @@ impl TopLayout {
     /// Returns the cells that are shown.
     pub(crate) fn cells<'a>(&self, cells: impl Fn(usize) -> &'a str) -> Vec<String> {
         let cells = self.shown.iter().map(|&at| match at {
-            0 => shorten(cells(0), self.name),
+            0 => self.left_out.shorten(cells(0), self.name),
             _ => cells(at).to_owned(),
         });
         cells.collect()

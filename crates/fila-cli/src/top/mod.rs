@@ -78,10 +78,7 @@ impl TopArguments {
             .queue
             .as_ref()
             .is_some_and(|name| name.ends_with(".dlq"));
-        match self.dead_letters || is_chosen {
-            true => DeadLetters::Rows,
-            false => DeadLetters::Folded,
-        }
+        DeadLetters::from_flag(self.dead_letters || is_chosen)
     }
 }
 

@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 use super::columns::{
     Columns, KEY_COLUMNS, QUEUE_COLUMNS, key_cells, keys_title, queue_cells, server,
 };
-use super::sample::{Sample, key_rows, queue_rows};
+use super::sample::{Sample, ServerLine, key_rows, queue_rows};
 use super::state::State;
 use crate::queue::DeadLetters;
 use crate::values::millis;
@@ -113,21 +113,24 @@ pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
         });
         json!({ "queue": keys.queue, "keys": rows.collect::<Vec<Value>>() })
     });
-    let server = &now.server;
     json!({
-        "server": {
-            "address": address,
-            "version": server.version,
-            "durability": server.durability,
-            "writable": server.writable,
-            "connections": server.connections,
-            "consumers": server.consumers,
-            "memory_used_bytes": server.memory_used,
-            "memory_budget_bytes": server.memory_budget,
-            "uptime_ms": millis(server.uptime),
-        },
+        "server": server_json(address, &now.server),
         "queues": queues.collect::<Vec<Value>>(),
         "keys_of": keys,
+    })
+}
+
+fn server_json(address: &str, server: &ServerLine) -> Value {
+    json!({
+        "address": address,
+        "version": server.version,
+        "durability": server.durability,
+        "writable": server.writable,
+        "connections": server.connections,
+        "consumers": server.consumers,
+        "memory_used_bytes": server.memory_used,
+        "memory_budget_bytes": server.memory_budget,
+        "uptime_ms": millis(server.uptime),
     })
 }
 

@@ -12,7 +12,7 @@ use super::columns::{
 use super::sample::{KeyRow, QueueRow, Sample};
 use super::state::{Direction, Focus, Order, Pane, Refresh, State, Typing};
 use crate::bars::{Bar, bar};
-use crate::output::{printable, shorten};
+use crate::output::{LeftOut, printable};
 use crate::terminal::Palette;
 use crate::wrap::wrap;
 
@@ -214,7 +214,7 @@ fn frame_of<O: Order>(
         title.push_str(&format!(", with `{}`", pane.filter));
     }
     title.push(' ');
-    let title = shorten(&title, width.saturating_sub(2).into());
+    let title = LeftOut::Middle.shorten(&title, width.saturating_sub(2).into());
     let style = match is_focused {
         true => palette.accent(),
         false => palette.faint(),
