@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use fila_core::{
-    Beginnings, Broker, Command, Committed, ConsumerId, Delivery, Demand, NewMessage,
+    Beginnings, Broker, Command, Committed, ConsumerId, ConsumerKind, Delivery, Demand, NewMessage,
     QueueSettings, Recovery, Settings, Settlement, Verdict,
 };
 use fila_store::{Epoch, FairnessKey, Generation, Payload, QueueId, Timestamp};
@@ -98,7 +98,7 @@ impl Lifecycle {
         let demand = Demand {
             credit: 0,
             in_flight_max: u32::MAX,
-            beginnings: Beginnings::Reported,
+            kind: ConsumerKind::Stream(Beginnings::Reported),
         };
         lifecycle
             .broker

@@ -367,7 +367,11 @@ impl<T: Tickets> Broker<T> {
             has_more = queue.resync();
             // A timer that is due and not handled yet may concern the next message.
             if is_done {
-                has_more |= !queue.dispatch(context);
+                let is_dispatched = queue.dispatch(context);
+                has_more |= !is_dispatched;
+                if is_dispatched {
+                    queue.dismiss_served(context);
+                }
             }
         });
         self.move_to_dlq(number);
@@ -515,10 +519,11 @@ impl<T: Tickets> Broker<T> {
         if let Some(alarm) = entry.alarm {
             self.alarms.remove(&(alarm, number));
         }
+        let dismissed = self.effects.dismissed.len();
         entry
             .queue
             .dismiss_all(&mut self.effects, Dismissal::QueueGone);
-        for (consumer, _) in &self.effects.dismissed {
+        for (consumer, _) in &self.effects.dismissed[dismissed..] {
             self.consumers.remove(consumer);
         }
         entry.queue.leave(&mut self.memory);
@@ -605,8 +610,9 @@ impl<T: Tickets> Broker<T> {
             self.collecting.writing.push(number);
         }
         for (consumer, dismissal) in &self.effects.dismissed[dismissed..] {
-            debug_assert_eq!(*dismissal, Dismissal::Drained);
-            self.consumers.remove(consumer);
+            if *dismissal == Dismissal::Drained {
+                self.consumers.remove(consumer);
+            }
         }
         acted
     }

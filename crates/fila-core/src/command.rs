@@ -66,7 +66,8 @@ pub enum Command<T: Tickets> {
         /// The sum of their [bytes](crate::Delivery::bytes).
         bytes: usize,
     },
-    /// Stops deliveries to a consumer. The consumer keeps its leases and can still settle them.
+    /// Stops deliveries to a consumer. The consumer keeps its leases and can still settle them. A
+    /// [call](ConsumerKind::Call) gets what is there, and waits no longer.
     Drain {
         /// The consumer. Ignored if it has left.
         consumer: ConsumerId,
@@ -269,6 +270,8 @@ pub enum Departure {
     /// The driver stops, and has ended the stream. Its leases last as long as they would have, so that
     /// [`Broker::keep_leases`](crate::Broker::keep_leases) can store them.
     Stopped,
+    /// It was a [call](ConsumerKind::Call), and its answer was sent. Its leases go on until their time is over.
+    Answered,
 }
 
 /// How the broker knows which messages of a consumer a handler has begun.
@@ -281,6 +284,20 @@ pub enum Beginnings {
     Assumed,
 }
 
+/// How a consumer is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsumerKind {
+    /// By a stream, on which deliveries come for as long as it lives.
+    Stream(Beginnings),
+    /// By a call, which takes messages once. The broker says when its answer is complete:
+    /// [`Dismissal::Served`](crate::Dismissal::Served). It is complete when the call has a message and no other is being
+    /// read for it. [`Command::Drain`] ends the wait for the first message.
+    Call {
+        /// How long its leases last; the queue's visibility timeout if `None`.
+        lease_time: Option<Duration>,
+    },
+}
+
 /// The demand of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
@@ -288,6 +305,6 @@ pub struct Demand {
     pub credit: u32,
     /// The most unsettled deliveries at once; the broker's limit, if that is less.
     pub in_flight_max: u32,
-    /// How the broker knows which of them a handler has begun.
-    pub beginnings: Beginnings,
+    /// How it is connected.
+    pub kind: ConsumerKind,
 }

@@ -131,6 +131,9 @@ pub enum Dismissal {
     StoreFailed,
     /// It was drained, and has settled all its deliveries.
     Drained,
+    /// It is a [call](crate::ConsumerKind::Call), and its answer is complete. It keeps its leases until the driver
+    /// [unsubscribes](crate::Command::Unsubscribe) it.
+    Served,
 }
 
 /// A read from the store.

@@ -56,8 +56,8 @@ pub use answer::{
 pub use batch_id::{BatchId, ProducerId, Sequence};
 pub use broker::{Broker, ROUNDS_MAX};
 pub use command::{
-    Beginnings, Command, Demand, Departure, Judgement, MovedMessage, NewMessage, RECONNECT_GRACE,
-    Settlement, Tickets, Ttl, Verdict,
+    Beginnings, Command, ConsumerKind, Demand, Departure, Judgement, MovedMessage, NewMessage,
+    RECONNECT_GRACE, Settlement, Tickets, Ttl, Verdict,
 };
 pub use effects::{
     Committed, Delivery, Dismissal, Effects, Failure, FailureToken, Garbage, Load, LoadRequest,

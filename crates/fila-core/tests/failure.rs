@@ -9,8 +9,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Beginnings, Command, ConsumerId, Demand, Departure, Judgement, MessageState, Ordering,
-    QueueSettings, RECONNECT_GRACE, RetryPolicy, Settings, Verdict,
+    Beginnings, Command, ConsumerId, ConsumerKind, Demand, Departure, Judgement, MessageState,
+    Ordering, QueueSettings, RECONNECT_GRACE, RetryPolicy, Settings, Verdict,
 };
 use fila_store::{DeathReason, ErrorText, MessageId, QueueId, Timestamp};
 
@@ -332,7 +332,7 @@ fn where_as_many_wait_as_may_a_failing_key_is_held_and_the_others_go_on() {
     let demand = Demand {
         credit: u32::MAX,
         in_flight_max: 4,
-        beginnings: Beginnings::Reported,
+        kind: ConsumerKind::Stream(Beginnings::Reported),
     };
     shell.subscribe_as(queue, ConsumerId::new(1), demand);
     let work = |shell: &mut Shell| {

@@ -12,7 +12,8 @@ use std::num::NonZeroU32;
 use drr::{Quantum, Weight};
 use fairness_laws::{Dispatched, Driver};
 use fila_core::{
-    Charge, Command, Delivering, KeySettings, NewMessage, QueueSettings, Settings, Verdict,
+    Charge, Command, Delivering, Departure, KeySettings, NewMessage, QueueSettings, Settings,
+    Verdict,
 };
 use fila_store::{Payload, QueueId};
 
@@ -23,7 +24,17 @@ use support::{Shell, key};
 const COST_MAX: u64 = 10_000_000;
 const DEAR: u64 = 60_000;
 
+/// How the driver takes messages.
+#[derive(Clone, Copy)]
+enum Taking {
+    /// A stream for each of them.
+    Streams,
+    /// A call for each of them.
+    Calls,
+}
+
 struct Broker {
+    taking: Taking,
     shell: Shell,
     queue: QueueId,
     definition: QueueSettings,
@@ -37,7 +48,7 @@ struct Broker {
 }
 
 impl Broker {
-    fn new(quantum: u64, memory_budget: usize) -> Self {
+    fn new(taking: Taking, quantum: u64, memory_budget: usize) -> Self {
         let mut settings = Settings::default();
         settings.memory_budget = memory_budget;
         settings.quantum = Quantum::new(quantum).unwrap();
@@ -49,6 +60,7 @@ impl Broker {
         definition.charge = Charge::Bytes;
         let queue = shell.create("laws", definition.clone());
         Self {
+            taking,
             shell,
             queue,
             definition,
@@ -109,9 +121,19 @@ impl Driver for Broker {
     fn dispatch(&mut self) -> Option<Dispatched> {
         self.send();
         // A new consumer for every piece of work, which gets no later one if there is none now.
-        let consumer = self.shell.subscribe(self.queue, 1);
-        self.shell.run();
-        self.shell.tell(Command::Drain { consumer });
+        match self.taking {
+            Taking::Streams => {
+                let consumer = self.shell.subscribe(self.queue, 1);
+                self.shell.run();
+                self.shell.tell(Command::Drain { consumer });
+            }
+            Taking::Calls => {
+                let consumer = self.shell.call(self.queue, 1, None);
+                self.shell.tell(Command::Drain { consumer });
+                self.shell.run();
+                self.shell.unsubscribe(consumer, Departure::Answered);
+            }
+        }
         let (_, delivery) = self.shell.deliveries.pop_front()?;
         let name = std::str::from_utf8(delivery.fairness_key.as_bytes()).unwrap();
         let number = name.parse().unwrap();
@@ -149,10 +171,20 @@ impl Driver for Broker {
 }
 
 mod in_memory {
-    fairness_laws::conformance! { core: |quantum| super::Broker::new(quantum, 1 << 30) }
+    fairness_laws::conformance! { core: |quantum| super::Broker::new(super::Taking::Streams, quantum, 1 << 30) }
 }
 
 /// With hardly any memory the broker reads every message back from the store, and the shares stay the same.
 mod from_the_store {
-    fairness_laws::conformance! { core: |quantum| super::Broker::new(quantum, 2 << 10) }
+    fairness_laws::conformance! { core: |quantum| super::Broker::new(super::Taking::Streams, quantum, 2 << 10) }
+}
+
+/// Callers without a stream get the same shares.
+mod by_calls {
+    fairness_laws::conformance! { core: |quantum| super::Broker::new(super::Taking::Calls, quantum, 1 << 30) }
+}
+
+/// The same from the store: a call waits for the messages that are read for it.
+mod by_calls_from_the_store {
+    fairness_laws::conformance! { core: |quantum| super::Broker::new(super::Taking::Calls, quantum, 2 << 10) }
 }

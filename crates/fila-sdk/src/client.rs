@@ -143,8 +143,17 @@ impl Client {
         &self,
         call: impl Future<Output = Result<Response<A>, Status>>,
     ) -> Result<A, Error> {
+        self.call_after(Duration::ZERO, call).await
+    }
+
+    /// Makes a call that the server answers after this wait at the earliest, within the deadline from then on.
+    pub(crate) async fn call_after<A>(
+        &self,
+        wait: Duration,
+        call: impl Future<Output = Result<Response<A>, Status>>,
+    ) -> Result<A, Error> {
         let begun = Instant::now();
-        let ends = after(begun, self.options().deadline);
+        let ends = after(begun, wait.saturating_add(self.options().deadline));
         match timeout_at(ends, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.failed(status, begun.elapsed())),

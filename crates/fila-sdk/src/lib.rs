@@ -15,6 +15,7 @@ mod moment;
 mod peek;
 mod producer;
 mod queue;
+mod receive;
 mod redrive;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -34,6 +35,7 @@ pub use history::{Death, DeathReason, History};
 pub use message::{Message, MessageId, Sent};
 pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};
 pub use queue::{Queue, Receipt};
+pub use receive::{LeaseId, Leased, ReceiveBuilder};
 pub use redrive::{Redrive, RedriveBuilder, RedriveProgress};
 pub use worker::{Failure, Report, WorkerBuilder};
 

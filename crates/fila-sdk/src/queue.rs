@@ -9,7 +9,11 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use crate::moment::after;
 use crate::producer::Handed;
-use crate::{Client, ConsumerBuilder, Error, Message, PeekBuilder, Sent, WorkerBuilder};
+use crate::receive;
+use crate::{
+    Client, ConsumerBuilder, Error, LeaseId, Message, PeekBuilder, ReceiveBuilder, Sent, Verdict,
+    WorkerBuilder,
+};
 
 /// A handle to a queue of a server. From [`Client::queue`]; cheap to clone.
 #[derive(Clone, Debug)]
@@ -110,6 +114,29 @@ impl Queue {
     /// Begins to build a worker: a consumer that calls a handler for every message.
     pub fn worker(&self) -> WorkerBuilder {
         WorkerBuilder::new(self.consumer())
+    }
+
+    /// Begins to build a call that takes messages once: for programs that keep no stream.
+    pub fn receive(&self) -> ReceiveBuilder {
+        ReceiveBuilder::new(self.client.clone(), &self.name)
+    }
+
+    /// Reports the same result for several [received](Self::receive) messages, and returns when the server has stored it.
+    /// Returns the leases whose result the server refused, with the reason: [`Error::LeaseLost`] if the lease ended
+    /// before.
+    ///
+    /// # Errors
+    /// If the server refuses the whole call, as for a queue that does not exist or more than 10,000 leases, or does not
+    /// answer within the client's [deadline](crate::ClientBuilder::deadline).
+    ///
+    /// # Cancel safety
+    /// If it is dropped, the server may or may not have taken the results.
+    pub async fn settle(
+        &self,
+        leases: impl IntoIterator<Item = LeaseId>,
+        verdict: Verdict,
+    ) -> Result<Vec<(LeaseId, Error)>, Error> {
+        receive::settle(&self.client, &self.name, leases, verdict).await
     }
 
     /// Begins to build a peek: it shows messages and leaves them as they are.

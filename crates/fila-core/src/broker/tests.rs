@@ -9,7 +9,7 @@ use super::*;
 use crate::Committed;
 use crate::queue::TURNED_AWAY_MAX;
 use crate::throttle::test_buckets::Buckets;
-use crate::{Beginnings, Delivering, KeySettings, QueueSettings, Throttle, Verdict};
+use crate::{Beginnings, ConsumerKind, Delivering, KeySettings, QueueSettings, Throttle, Verdict};
 
 const NOW: Timestamp = Timestamp::from_millis(1);
 const QUEUE: QueueId = QueueId::new(1);
@@ -54,7 +54,7 @@ fn subscribe(broker: &mut Broker<()>, credit: u32, in_flight_max: u32) {
     let demand = Demand {
         credit,
         in_flight_max,
-        beginnings: Beginnings::Reported,
+        kind: ConsumerKind::Stream(Beginnings::Reported),
     };
     broker.subscribe(NOW, QUEUE, CONSUMER, demand).unwrap();
 }

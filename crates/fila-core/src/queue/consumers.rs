@@ -1,13 +1,14 @@
 //! The consumers of a queue, which are served in turns.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use slab::Slab;
 
 use super::lane::OwedDelivery;
 use super::message::Holder;
 use crate::transit::{ConsumerTransit, Transit};
-use crate::{Beginnings, ConsumerId, Delivery, Demand};
+use crate::{Beginnings, ConsumerId, ConsumerKind, Delivery, Demand};
 
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
@@ -17,6 +18,8 @@ pub(crate) struct Consumers {
     /// Consumers that wait until the deliveries of others leave them room.
     parked: BTreeMap<Parked, u32>,
     parked_ever: u64,
+    /// Calls that are answered as soon as nothing more is owed to them.
+    answering: Vec<u32>,
 }
 
 /// The place of a parked consumer: whether it has read, the bytes on their way to it, and a number that grows with each
@@ -28,7 +31,7 @@ pub(super) struct Consumer {
     pub(super) id: ConsumerId,
     credit: u32,
     in_flight_max: u32,
-    beginnings: Beginnings,
+    kind: ConsumerKind,
     state: ConsumerState,
     listing: Listing,
     /// Slots of the messages that are with it.
@@ -52,14 +55,25 @@ enum ConsumerState {
     Working,
     /// Settles its deliveries, and is then dismissed.
     Draining,
+    /// A call that has a message, or waits for the first no longer. It takes more until nothing is owed to it.
+    Answering,
+    /// A call that has its answer.
+    Answered,
 }
 
 impl Consumer {
     fn is_ready(&self) -> bool {
-        self.state == ConsumerState::Working
+        self.takes_messages()
             && self.credit > 0
             && self.leased.len() + (self.reserved as usize) < self.in_flight_max as usize
             && self.transit.is_open()
+    }
+
+    fn takes_messages(&self) -> bool {
+        match self.state {
+            ConsumerState::Working | ConsumerState::Answering => true,
+            ConsumerState::Draining | ConsumerState::Answered => false,
+        }
     }
 }
 
@@ -77,7 +91,7 @@ impl Consumers {
             id,
             credit: demand.credit,
             in_flight_max: demand.in_flight_max,
-            beginnings: demand.beginnings,
+            kind: demand.kind,
             state: ConsumerState::Working,
             listing: Listing::None,
             leased: Vec::new(),
@@ -184,8 +198,7 @@ impl Consumers {
     /// Tells whether the consumer that a delivery is owed to is still there and wants it.
     pub(super) fn awaits(&self, slot: u32, id: ConsumerId) -> bool {
         let consumer = self.all.get(slot as usize);
-        consumer
-            .is_some_and(|consumer| consumer.id == id && consumer.state == ConsumerState::Working)
+        consumer.is_some_and(|consumer| consumer.id == id && consumer.takes_messages())
     }
 
     /// Gives a consumer a message that is owed to it.
@@ -200,6 +213,7 @@ impl Consumers {
         consumer.reserved -= 1;
         consumer.transit.expect_less(owed.expected);
         transit.send(&mut consumer.transit, delivery.bytes());
+        self.answer_soon(owed.consumer);
         self.attach(owed.consumer, message)
     }
 
@@ -232,7 +246,41 @@ impl Consumers {
     }
 
     pub(super) fn drain(&mut self, slot: u32) {
-        self.all[slot as usize].state = ConsumerState::Draining;
+        match self.all[slot as usize].kind {
+            ConsumerKind::Stream(_) => self.all[slot as usize].state = ConsumerState::Draining,
+            ConsumerKind::Call { .. } => self.answer_soon(slot),
+        }
+    }
+
+    /// Answers a call as soon as nothing more is owed to it. Ignored for streams.
+    fn answer_soon(&mut self, slot: u32) {
+        let consumer = &mut self.all[slot as usize];
+        if let ConsumerKind::Call { .. } = consumer.kind
+            && consumer.state == ConsumerState::Working
+        {
+            consumer.state = ConsumerState::Answering;
+            self.answering.push(slot);
+        }
+    }
+
+    /// Returns the calls that have got everything that there is for them. They get no more.
+    pub(super) fn served(&mut self) -> impl Iterator<Item = ConsumerId> {
+        let all = &mut self.all;
+        let is_served = |slot: &mut u32| all[*slot as usize].reserved == 0;
+        let served: Vec<u32> = self.answering.extract_if(.., is_served).collect();
+        served.into_iter().map(|slot| {
+            let consumer = &mut self.all[slot as usize];
+            consumer.state = ConsumerState::Answered;
+            consumer.id
+        })
+    }
+
+    /// Returns how long the leases of a consumer last, if it says so itself.
+    pub(super) fn lease_time(&self, slot: u32) -> Option<Duration> {
+        match self.all[slot as usize].kind {
+            ConsumerKind::Stream(_) => None,
+            ConsumerKind::Call { lease_time } => lease_time,
+        }
     }
 
     /// Returns the id of a consumer that is draining and has no message left.
@@ -251,7 +299,14 @@ impl Consumers {
         }
         // A later consumer may get the slot, and must not be served twice a turn.
         self.ready.retain(|&listed| listed != slot);
-        (consumer.beginnings, consumer.leased)
+        let beginnings = match consumer.kind {
+            ConsumerKind::Stream(beginnings) => beginnings,
+            ConsumerKind::Call { .. } => {
+                self.answering.retain(|&listed| listed != slot);
+                Beginnings::Reported
+            }
+        };
+        (beginnings, consumer.leased)
     }
 
     /// Returns the messages that are with a consumer, in no order, and the bytes on their way to it.

@@ -310,6 +310,8 @@ impl Queue {
     ) {
         let now = context.now;
         let lease = self.lease_ids.next();
+        let lease_time = self.consumers.lease_time(owed.consumer);
+        let lease_time = lease_time.unwrap_or(self.definition.visibility_timeout);
         let index = &mut self.index;
         let weight = index.lane(number).weight_in_force().value();
         let message = &mut index.messages[head.slot as usize];
@@ -333,7 +335,7 @@ impl Queue {
             lost: u32::from(message.lost),
             weight,
             enqueued_at: message.meta.enqueued_at,
-            lease_time: self.definition.visibility_timeout,
+            lease_time,
             history: message.meta.history.clone(),
         };
         let (whole, bare) = (Memory::whole(message.meta.sizes), Memory::bare());
@@ -350,10 +352,7 @@ impl Queue {
         };
         index.set_state(head.slot, leased);
         index.leases.insert(lease, head.slot);
-        index.arm(
-            head.slot,
-            Some(now.saturating_add(self.definition.visibility_timeout)),
-        );
+        index.arm(head.slot, Some(now.saturating_add(lease_time)));
         if charged != owed.charged {
             index.lanes.settle_charge(number, owed.charged, charged);
         }

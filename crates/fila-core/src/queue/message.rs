@@ -65,7 +65,7 @@ pub(super) enum Holder {
         /// Its place in the consumer's list.
         position: u32,
     },
-    /// No stream: a client has extended the lease by a call after its consumer was lost.
+    /// No stream: a call took the message, or has extended the lease after its consumer was lost.
     Call,
     /// No client: the consumer was lost. The lease waits for the client to come back.
     Lost,

@@ -246,6 +246,13 @@ impl Queue {
         self.dismiss_drained(context, consumer);
     }
 
+    /// Dismisses the calls whose answers are complete. They keep their leases.
+    pub(crate) fn dismiss_served<T>(&mut self, context: &mut Context<'_, T>) {
+        let served = self.consumers.served();
+        let served = served.map(|id| (id, Dismissal::Served));
+        context.effects.dismissed.extend(served);
+    }
+
     fn dismiss_drained<T>(&mut self, context: &mut Context<'_, T>, consumer: u32) {
         if let Some(id) = self.consumers.drained(consumer) {
             self.consumers.remove(&mut context.memory.transit, consumer);

@@ -9,7 +9,8 @@
 //!          └── extended by a stream ──────┴──▶ extended by a call: Leased, until it runs out
 //! ```
 //! A lost lease is like any other: results are taken from any stream or call. If the server itself has ended the stream
-//! because it stops, the lease is as if a call had extended it: it lasts until it runs out.
+//! because it stops, the lease is as if a call had extended it: it lasts until it runs out. So do the leases of a call that
+//! took messages and was answered.
 
 use drr::Cost;
 
@@ -239,7 +240,7 @@ impl Queue {
                     self.totals.released += 1;
                     return self.give_back(context, slot);
                 }
-                Departure::Stopped => {
+                Departure::Stopped | Departure::Answered => {
                     *holder = Holder::Call;
                     return;
                 }

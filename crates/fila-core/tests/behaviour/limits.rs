@@ -111,7 +111,7 @@ fn keys_delays_deduplication_ids_and_consumers_are_limited_as_well() {
     let demand = fila_core::Demand {
         credit: u32::MAX,
         in_flight_max: 1,
-        beginnings: fila_core::Beginnings::Reported,
+        kind: fila_core::ConsumerKind::Stream(fila_core::Beginnings::Reported),
     };
     let another = fila_core::ConsumerId::new(99);
     let refused = shell.broker.subscribe(shell.now, queue, another, demand);

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use fila_core::{
-    Beginnings, Command, ConsumerId, Delivery, Demand, Departure, Judgement, LeaseId,
+    Beginnings, Command, ConsumerId, ConsumerKind, Delivery, Demand, Departure, Judgement, LeaseId,
     QueueSettings, RECONNECT_GRACE, Settings, SettleError, Settlement, Verdict,
 };
 use fila_store::{Cursor, DeathReason, MessageId, QueueId, Shard};
@@ -27,7 +27,7 @@ fn subscribe(shell: &mut Shell, queue: QueueId, beginnings: Beginnings) -> Consu
     let demand = Demand {
         credit: PREFETCH,
         in_flight_max: u32::MAX,
-        beginnings,
+        kind: ConsumerKind::Stream(beginnings),
     };
     shell.subscribe_as(queue, consumer, demand);
     consumer

@@ -2,6 +2,7 @@
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
+mod calls;
 mod consumers;
 mod deduplication;
 mod leases;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use drr::Pool;
 use fila_core::{
-    BatchId, Beginnings, ConsumerId, Demand, EnqueueError, NewMessage, ProducerId, QueueSettings,
-    Sequence, Settings, SharedPool, Source, Verdict,
+    BatchId, Beginnings, ConsumerId, ConsumerKind, Demand, EnqueueError, NewMessage, ProducerId,
+    QueueSettings, Sequence, Settings, SharedPool, Source, Verdict,
 };
 use fila_store::{DeduplicationId, QueueId, Timestamp};
 
@@ -192,7 +192,7 @@ fn a_key_that_fails_all_its_work_leaves_others_room_for_delayed_messages() {
     let demand = Demand {
         credit: u32::MAX,
         in_flight_max: 4,
-        beginnings: Beginnings::Reported,
+        kind: ConsumerKind::Stream(Beginnings::Reported),
     };
     shell.subscribe_as(queue, ConsumerId::new(1), demand);
     shell.run();

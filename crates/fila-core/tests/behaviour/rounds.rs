@@ -2,8 +2,8 @@
 //! failed store.
 
 use fila_core::{
-    Beginnings, Command, Committed, ConsumerId, Demand, Departure, Dismissal, QueueSettings,
-    Refused, Settings, Ttl, Verdict,
+    Beginnings, Command, Committed, ConsumerId, ConsumerKind, Demand, Departure, Dismissal,
+    QueueSettings, Refused, Settings, Ttl, Verdict,
 };
 use fila_store::Engine;
 
@@ -118,7 +118,7 @@ fn after_a_failed_write_everybody_is_told_and_nothing_more_is_taken() {
     let demand = Demand {
         credit: u32::MAX,
         in_flight_max: u32::MAX,
-        beginnings: Beginnings::Assumed,
+        kind: ConsumerKind::Stream(Beginnings::Assumed),
     };
     let another = ConsumerId::new(99);
     let refused = shell.broker.subscribe(shell.now, queue, another, demand);

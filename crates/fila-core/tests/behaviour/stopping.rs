@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    Beginnings, Command, ConsumerId, Delivery, Demand, Departure, Enqueued, LeaseId, Ordering,
-    QueueSettings, RECONNECT_GRACE, SettleError, Verdict,
+    Beginnings, Command, ConsumerId, ConsumerKind, Delivery, Demand, Departure, Enqueued, LeaseId,
+    Ordering, QueueSettings, RECONNECT_GRACE, SettleError, Verdict,
 };
 use fila_store::{MessageId, QueueId, Timestamp};
 
@@ -347,7 +347,7 @@ fn deliveries_that_a_socket_has_not_taken_end_with_the_stop() {
     let demand = Demand {
         credit: 1,
         in_flight_max: u32::MAX,
-        beginnings: Beginnings::Reported,
+        kind: ConsumerKind::Stream(Beginnings::Reported),
     };
     shell.subscribe_as(queue, consumer, demand);
     shell.run();

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fila_core::{
-    Beginnings, Command, ConsumerId, Delivery, Demand, Departure, LeaseId, MovedMessage,
-    RedriveError, RedriveStamp, SettleError, Settlement, Verdict,
+    Beginnings, Command, ConsumerId, ConsumerKind, Delivery, Demand, Departure, LeaseId,
+    MovedMessage, RedriveError, RedriveStamp, SettleError, Settlement, Verdict,
 };
 use fila_store::{
     Cursor, DeathReason, FairnessKey, History, MessageId, QueueId, Shard, StoredMessage, Timestamp,
@@ -169,7 +169,7 @@ impl Simulation {
                     let demand = Demand {
                         credit: 1 + self.chance.below(3) as u32,
                         in_flight_max: u32::MAX,
-                        beginnings: Beginnings::Reported,
+                        kind: ConsumerKind::Stream(Beginnings::Reported),
                     };
                     self.shell.subscribe_as(self.cellar.queue, consumer, demand);
                     self.cellar.consumer = Some(consumer);

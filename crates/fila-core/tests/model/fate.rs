@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, Beginnings, Command, ConsumerId, DeduplicationScope, Delivering, Demand, Departure,
-    KeySettings, LeaseId, Ordering, RECONNECT_GRACE, Settlement, Ttl, Verdict,
+    BatchId, Beginnings, Command, ConsumerId, ConsumerKind, DeduplicationScope, Delivering, Demand,
+    Departure, KeySettings, LeaseId, Ordering, RECONNECT_GRACE, Settlement, Ttl, Verdict,
 };
 use fila_store::{Engine, Expected as Version, MessageId, Timestamp};
 
@@ -267,19 +267,20 @@ impl Simulation {
     pub(super) fn subscribe_with(&mut self, credit: Option<u32>, in_flight_max: u32) {
         let ticket = self.shell.ticket();
         let consumer = ConsumerId::new(ticket);
+        let beginnings = match self.chance.one_in(2) {
+            true => Beginnings::Reported,
+            false => Beginnings::Assumed,
+        };
         let demand = Demand {
             credit: credit.unwrap_or(u32::MAX),
             in_flight_max,
-            beginnings: match self.chance.one_in(2) {
-                true => Beginnings::Reported,
-                false => Beginnings::Assumed,
-            },
+            kind: ConsumerKind::Stream(beginnings),
         };
         self.shell.subscribe_as(self.queue, consumer, demand);
         let subscriber = Subscriber {
             credit,
             in_flight_max: in_flight_max as usize,
-            beginnings: demand.beginnings,
+            beginnings,
             took_over: false,
             is_draining: false,
         };

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use buckets::Buckets;
 use fila_core::{
-    BatchId, Beginnings, Broker, Bucket, Command, Committed, ConsumerId, Delivery, Demand,
-    Departure, Dismissal, EnqueueResults, Enqueued, Explanation, Failure, FailureToken, Judgement,
-    KeyCursor, KeyStats, LeaseId, Load, LoadRequest, LoadedMessages, MessageStatus, NewMessage,
-    QueueSettings, QueueStats, Recovery, RedriveError, RedriveResults, RedriveStamp, Refused,
-    Round, Settings, SettleError, SettleResults, Settlement, Throttle, Tickets, TokenSource,
-    Verdict,
+    BatchId, Beginnings, Broker, Bucket, Command, Committed, ConsumerId, ConsumerKind, Delivery,
+    Demand, Departure, Dismissal, EnqueueResults, Enqueued, Explanation, Failure, FailureToken,
+    Judgement, KeyCursor, KeyStats, LeaseId, Load, LoadRequest, LoadedMessages, MessageStatus,
+    NewMessage, QueueSettings, QueueStats, Recovery, RedriveError, RedriveResults, RedriveStamp,
+    Refused, Round, Settings, SettleError, SettleResults, Settlement, Throttle, Tickets,
+    TokenSource, Verdict,
 };
 use fila_store::{
     Batch, Cursor, Damaged, Engine, FairnessKey, Fault, MemoryDisk, MemoryEngine, MessageId,
@@ -555,10 +555,28 @@ impl Shell {
         let demand = Demand {
             credit,
             in_flight_max: u32::MAX,
-            beginnings: Beginnings::Reported,
+            kind: ConsumerKind::Stream(Beginnings::Reported),
         };
         self.subscribe_as(queue, consumer, demand);
         consumer
+    }
+
+    /// Adds a call that takes messages once.
+    pub(crate) fn call(
+        &mut self,
+        queue: QueueId,
+        messages: u32,
+        lease_time: Option<Duration>,
+    ) -> ConsumerId {
+        self.consumers += 1;
+        let call = ConsumerId::new(self.consumers);
+        let demand = Demand {
+            credit: messages,
+            in_flight_max: messages,
+            kind: ConsumerKind::Call { lease_time },
+        };
+        self.subscribe_as(queue, call, demand);
+        call
     }
 
     pub(crate) fn subscribe_as(&mut self, queue: QueueId, consumer: ConsumerId, demand: Demand) {

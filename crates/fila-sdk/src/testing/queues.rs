@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 
 use fila_core::{
-    Answer, Beginnings, Broker, Command, Committed, ConsumerId, Delivering, Demand, Departure,
-    Dismissal, LoadRequest, LoadedMessages, QueueSettings, QueueStats, Recovery, Settings,
+    Answer, Beginnings, Broker, Command, Committed, ConsumerId, ConsumerKind, Delivering, Demand,
+    Departure, Dismissal, LoadRequest, LoadedMessages, QueueSettings, QueueStats, Recovery,
+    Settings,
 };
 use fila_proto::v1;
 use fila_proto::v1::ErrorCode;
@@ -200,17 +201,78 @@ impl Queues {
         first: &v1::WorkRequest,
         responses: &WorkResponses,
     ) -> Result<ConsumerId, Status> {
-        let queue = self.find(&first.queue)?.id;
-        self.consumers_ever += 1;
-        let consumer = ConsumerId::new(self.consumers_ever);
         let demand = Demand {
             credit: 0,
             in_flight_max: u32::MAX,
-            beginnings: match first.reports_begun {
+            kind: ConsumerKind::Stream(match first.reports_begun {
                 true => Beginnings::Reported,
                 false => Beginnings::Assumed,
-            },
+            }),
         };
+        self.add_consumer(&first.queue, demand, responses)
+    }
+
+    /// Lets a call take messages once. They come as responses of a stream, which ends when the call has all that it gets.
+    pub(super) fn receive(
+        &mut self,
+        request: &v1::ReceiveRequest,
+        responses: &WorkResponses,
+    ) -> Result<ConsumerId, Status> {
+        let lease_time = (request.lease_ms > 0).then(|| Duration::from_millis(request.lease_ms));
+        let demand = Demand {
+            credit: request.messages_max.max(1),
+            in_flight_max: u32::MAX,
+            kind: ConsumerKind::Call { lease_time },
+        };
+        self.add_consumer(&request.queue, demand, responses)
+    }
+
+    /// Lets a call wait for its first message no longer.
+    pub(super) fn drain(&mut self, consumer: ConsumerId) {
+        self.tell(Command::Drain { consumer });
+    }
+
+    /// Takes the results of a call, and returns those that were refused.
+    pub(super) fn settle(
+        &mut self,
+        name: &str,
+        request: v1::WorkRequest,
+    ) -> Result<Vec<v1::LeaseRefusal>, Status> {
+        let queue = self.find(name)?.id;
+        Ok(self.settle_as(None, queue, request).refused)
+    }
+
+    fn settle_as(
+        &mut self,
+        by: Option<ConsumerId>,
+        queue: QueueId,
+        request: v1::WorkRequest,
+    ) -> v1::WorkResponse {
+        let results = wire::settlements(request);
+        let leases: Vec<u64> = results.iter().map(|result| result.lease.get()).collect();
+        let answer = self.tell(Command::Settle {
+            queue,
+            results,
+            by,
+            ticket: (),
+        });
+        match answer {
+            Some(Answer::Settled((), Ok(results))) => {
+                wire::settled(leases.into_iter().zip(results))
+            }
+            _ => v1::WorkResponse::default(),
+        }
+    }
+
+    fn add_consumer(
+        &mut self,
+        name: &str,
+        demand: Demand,
+        responses: &WorkResponses,
+    ) -> Result<ConsumerId, Status> {
+        let queue = self.find(name)?.id;
+        self.consumers_ever += 1;
+        let consumer = ConsumerId::new(self.consumers_ever);
         let subscribed = self.core.subscribe(self.now(), queue, consumer, demand);
         subscribed.map_err(|error| refused(ErrorCode::TooManyConsumers, error.to_string()))?;
         self.streams.insert(consumer, (queue, responses.clone()));
@@ -224,17 +286,8 @@ impl Queues {
             return;
         };
         let (more, drain) = (request.credit, request.drain);
-        let results = wire::settlements(request);
-        let leases: Vec<u64> = results.iter().map(|result| result.lease.get()).collect();
-        let answer = self.tell(Command::Settle {
-            queue,
-            results,
-            by: Some(consumer),
-            ticket: (),
-        });
-        if let Some(Answer::Settled((), Ok(results))) = answer {
-            let _ = responses.send(Ok(wire::settled(leases.into_iter().zip(results))));
-        }
+        let settled = self.settle_as(Some(consumer), queue, request);
+        let _ = responses.send(Ok(settled));
         if drain {
             self.tell(Command::Drain { consumer });
         }
@@ -356,7 +409,7 @@ impl Queues {
                 continue;
             };
             let (code, text) = match dismissal {
-                Dismissal::Drained => continue,
+                Dismissal::Drained | Dismissal::Served => continue,
                 Dismissal::QueueGone => (ErrorCode::QueueDeleted, "the queue was deleted"),
                 Dismissal::StoreFailed => (ErrorCode::StoreUnavailable, "the store has failed"),
             };

@@ -1,11 +1,14 @@
-//! The test broker as a client sees it that sends and consumes: its two streams.
+//! The test broker as a client sees it that sends and consumes: its two streams, and the calls of clients without one.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use fila_core::Departure;
+use fila_core::{ConsumerId, Departure};
 use fila_proto::v1;
 use fila_proto::v1::ErrorCode;
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
@@ -112,5 +115,55 @@ impl Streams for Service {
             service.queues(|queues| queues.unsubscribe(consumer, departure));
         });
         answer(Box::pin(UnboundedReceiverStream::new(outgoing)))
+    }
+
+    async fn receive(&self, request: v1::ReceiveRequest) -> Answer<v1::ReceiveResponse> {
+        let (responses, mut incoming) = mpsc::unbounded_channel();
+        let consumer = self.queues(|queues| queues.receive(&request, &responses))?;
+        drop(responses);
+        let mut call = ReceivingCall {
+            service: self,
+            consumer,
+            departure: Departure::Closed,
+        };
+        let mut wait = pin!(sleep(Duration::from_millis(request.wait_ms)));
+        let (mut deliveries, mut is_waiting) = (Vec::new(), true);
+        loop {
+            tokio::select! {
+                response = incoming.recv() => match response {
+                    Some(response) => deliveries.append(&mut response?.deliveries),
+                    None => break,
+                },
+                () = &mut wait, if is_waiting => {
+                    is_waiting = false;
+                    self.queues(|queues| queues.drain(consumer));
+                }
+            }
+        }
+        call.departure = Departure::Answered;
+        answer(v1::ReceiveResponse { deliveries })
+    }
+
+    fn settle(
+        &self,
+        queue: &str,
+        request: v1::WorkRequest,
+    ) -> Result<Vec<v1::LeaseRefusal>, Status> {
+        self.queues(|queues| queues.settle(queue, request))
+    }
+}
+
+/// A call that takes messages. They go back if it is dropped before its answer.
+struct ReceivingCall<'a> {
+    service: &'a Service,
+    consumer: ConsumerId,
+    departure: Departure,
+}
+
+impl Drop for ReceivingCall<'_> {
+    fn drop(&mut self) {
+        let (consumer, departure) = (self.consumer, self.departure);
+        self.service
+            .queues(|queues| queues.unsubscribe(consumer, departure));
     }
 }

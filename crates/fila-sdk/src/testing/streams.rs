@@ -1,5 +1,5 @@
 //! What doubles of a server have in common: of the service for messages they know the two streams, on which a client
-//! sends and consumes, and no other call.
+//! sends and consumes, and perhaps the calls of a client that keeps no stream.
 
 use std::pin::Pin;
 
@@ -27,6 +27,20 @@ pub trait Streams: Send + Sync + 'static {
         &self,
         request: Request<Streaming<v1::WorkRequest>>,
     ) -> Answer<Responses<v1::WorkResponse>>;
+
+    /// Takes a call for messages. A double that only knows streams refuses it.
+    fn receive(
+        &self,
+        _: v1::ReceiveRequest,
+    ) -> impl Future<Output = Answer<v1::ReceiveResponse>> + Send {
+        std::future::ready(unknown())
+    }
+
+    /// Takes the results of a call for a queue, and returns those that it refuses. A double that only knows streams
+    /// refuses the call.
+    fn settle(&self, _queue: &str, _: v1::WorkRequest) -> Result<Vec<v1::LeaseRefusal>, Status> {
+        unknown().map(Response::into_inner)
+    }
 }
 
 /// Refuses a call that a double does not know.
@@ -78,19 +92,64 @@ impl<D: Streams> FilaService for StreamsOnly<D> {
         unknown()
     }
 
-    async fn ack_batch(&self, _: Request<v1::AckBatchRequest>) -> Answer<v1::AckBatchResponse> {
-        unknown()
+    async fn ack_batch(
+        &self,
+        request: Request<v1::AckBatchRequest>,
+    ) -> Answer<v1::AckBatchResponse> {
+        let v1::AckBatchRequest { queue, lease_ids } = request.into_inner();
+        let results = v1::WorkRequest {
+            acks: lease_ids,
+            ..v1::WorkRequest::default()
+        };
+        let refused = self.0.settle(&queue, results)?;
+        Ok(Response::new(v1::AckBatchResponse { refused }))
     }
 
     async fn nack(&self, _: Request<v1::NackRequest>) -> Answer<v1::NackResponse> {
         unknown()
     }
 
-    async fn nack_batch(&self, _: Request<v1::NackBatchRequest>) -> Answer<v1::NackBatchResponse> {
-        unknown()
+    async fn nack_batch(
+        &self,
+        request: Request<v1::NackBatchRequest>,
+    ) -> Answer<v1::NackBatchResponse> {
+        let v1::NackBatchRequest { queue, nacks } = request.into_inner();
+        let results = v1::WorkRequest {
+            nacks,
+            ..v1::WorkRequest::default()
+        };
+        let refused = self.0.settle(&queue, results)?;
+        Ok(Response::new(v1::NackBatchResponse { refused }))
     }
 
     async fn extend(&self, _: Request<v1::ExtendRequest>) -> Answer<v1::ExtendResponse> {
         unknown()
+    }
+
+    async fn receive(&self, request: Request<v1::ReceiveRequest>) -> Answer<v1::ReceiveResponse> {
+        self.0.receive(request.into_inner()).await
+    }
+
+    async fn release(&self, request: Request<v1::ReleaseRequest>) -> Answer<v1::ReleaseResponse> {
+        let v1::ReleaseRequest { queue, lease_ids } = request.into_inner();
+        let results = v1::WorkRequest {
+            releases: lease_ids,
+            ..v1::WorkRequest::default()
+        };
+        let refused = self.0.settle(&queue, results)?;
+        Ok(Response::new(v1::ReleaseResponse { refused }))
+    }
+
+    async fn extend_batch(
+        &self,
+        request: Request<v1::ExtendBatchRequest>,
+    ) -> Answer<v1::ExtendBatchResponse> {
+        let v1::ExtendBatchRequest { queue, extensions } = request.into_inner();
+        let results = v1::WorkRequest {
+            extensions,
+            ..v1::WorkRequest::default()
+        };
+        let refused = self.0.settle(&queue, results)?;
+        Ok(Response::new(v1::ExtendBatchResponse { refused }))
     }
 }

@@ -1,6 +1,6 @@
 //! `Consume`: a stream of deliveries, for consumers that send their results in other calls.
 
-use fila_core::{Beginnings, Dismissal, Refused};
+use fila_core::{Beginnings, ConsumerKind, Dismissal, Refused};
 use fila_proto::v1::{ConsumeRequest, ConsumeResponse, ErrorCode};
 use tonic::Status;
 
@@ -32,9 +32,8 @@ impl Consuming {
             prefetch => prefetch,
         };
         let prefetch = prefetch.min(limits.in_flight_per_consumer.get());
-        let mut consumer = handle
-            .subscribe(&queue, prefetch, Beginnings::Assumed)
-            .await?;
+        let kind = ConsumerKind::Stream(Beginnings::Assumed);
+        let mut consumer = handle.subscribe(&queue, prefetch, kind).await?;
         // Credit is unlimited, because `prefetch` bounds the leases.
         consumer.credit(u64::MAX);
         Ok(Self {
@@ -85,10 +84,10 @@ impl Drop for Consuming {
     }
 }
 
-/// Returns how the stream of a dismissed consumer ends.
+/// Returns how the stream or the call of a dismissed consumer ends.
 pub(super) fn dismissed(why: Dismissal, queue: &str) -> Result<(), Status> {
     match why {
-        Dismissal::Drained => Ok(()),
+        Dismissal::Drained | Dismissal::Served => Ok(()),
         Dismissal::QueueGone => Err(Refusal::queue_deleted(queue).into()),
         Dismissal::StoreFailed => Err(Refusal::from(Refused::StoreFailed).into()),
     }

@@ -12,6 +12,7 @@ mod explain;
 mod message;
 mod peek;
 mod produce;
+mod receive;
 mod redrive;
 mod refusal;
 mod response_body;

@@ -14,9 +14,8 @@ use crate::runtime::{Framed, InTransit};
 
 /// Counts the deliveries of a response that goes through this outbox, if it has any.
 pub(crate) fn count_deliveries(mut response: Response, outbox: Option<Outbox>) -> Response {
-    let framed = response.extensions_mut().remove::<Framed>();
-    match framed.zip(outbox) {
-        Some((framed, outbox)) => response.map(|body| {
+    match response.extensions_mut().remove::<Framed>() {
+        Some(framed) => response.map(|body| {
             Body::new(ResponseBody {
                 body,
                 framed,
@@ -30,7 +29,7 @@ pub(crate) fn count_deliveries(mut response: Response, outbox: Option<Outbox>) -
 struct ResponseBody {
     body: Body,
     framed: Framed,
-    outbox: Outbox,
+    outbox: Option<Outbox>,
 }
 
 impl http_body::Body for ResponseBody {
@@ -41,6 +40,8 @@ impl http_body::Body for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        // A connection asks for more only after it has accepted the chunk before.
+        self.framed.accepted();
         let polled = Pin::new(&mut self.body).poll_frame(context);
         // All frames that were encoded up to now are in this chunk.
         polled.map_ok(|frame| {
@@ -48,7 +49,7 @@ impl http_body::Body for ResponseBody {
                 Some(transit) => Bytes::from_owner(Chunk {
                     data,
                     _transit: transit,
-                    _waiting: self.outbox.add(),
+                    _waiting: self.outbox.as_ref().map(Outbox::add),
                 }),
                 None => data,
             })
@@ -68,7 +69,7 @@ impl http_body::Body for ResponseBody {
 struct Chunk {
     data: Bytes,
     _transit: InTransit,
-    _waiting: WaitingChunk,
+    _waiting: Option<WaitingChunk>,
 }
 
 impl AsRef<[u8]> for Chunk {

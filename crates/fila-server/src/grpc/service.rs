@@ -6,9 +6,11 @@ use fila_core::{Enqueued, Settlement, Verdict};
 use fila_proto::v1::fila_service_server::FilaService;
 use fila_proto::v1::{
     AckBatchRequest, AckBatchResponse, AckRequest, AckResponse, ConsumeRequest, ConsumeResponse,
-    EnqueueBatchRequest, EnqueueBatchResponse, EnqueueRequest, EnqueueResponse, ExtendRequest,
-    ExtendResponse, LeaseRefusal, NackBatchRequest, NackBatchResponse, NackRequest, NackResponse,
-    PeekRequest, PeekResponse, ProduceRequest, ProduceResponse, WorkRequest, WorkResponse,
+    EnqueueBatchRequest, EnqueueBatchResponse, EnqueueRequest, EnqueueResponse, ExtendBatchRequest,
+    ExtendBatchResponse, ExtendRequest, ExtendResponse, LeaseRefusal, NackBatchRequest,
+    NackBatchResponse, NackRequest, NackResponse, PeekRequest, PeekResponse, ProduceRequest,
+    ProduceResponse, ReceiveRequest, ReceiveResponse, ReleaseRequest, ReleaseResponse, WorkRequest,
+    WorkResponse,
 };
 use fila_store::{MessageId, QueueId};
 use futures_util::{Stream, stream};
@@ -21,7 +23,7 @@ use super::produce::Producing;
 use super::refusal::Refusal;
 use super::trace::{CallTrace, Tracing};
 use super::work::{Working, extend_by, nacked, settlement};
-use super::{id, peek};
+use super::{id, peek, receive};
 use crate::intake::{Receipt, Requests, Room};
 use crate::runtime::{Framed, Handle};
 
@@ -95,8 +97,8 @@ fn room<T>(request: &mut Request<T>) -> Room {
 }
 
 /// Returns a response that carries deliveries, which [`count_deliveries`](super::count_deliveries) counts.
-fn carrying<T>(framed: Framed, frames: Frames<T>) -> Response<Frames<T>> {
-    let mut response = Response::new(frames);
+fn carrying<T>(framed: Framed, carried: T) -> Response<T> {
+    let mut response = Response::new(carried);
     response.extensions_mut().insert(framed);
     response
 }
@@ -202,7 +204,7 @@ impl FilaService for Messages {
         let frames = stream::unfold(consuming, |mut consuming| async move {
             Some((consuming.next().await?, consuming))
         });
-        Ok(carrying(framed, Box::pin(frames)))
+        Ok(carrying::<Self::ConsumeStream>(framed, Box::pin(frames)))
     }
 
     type WorkStream = Frames<WorkResponse>;
@@ -217,7 +219,27 @@ impl FilaService for Messages {
         let frames = stream::unfold(working, |mut working| async move {
             Some((working.next().await?, working))
         });
-        Ok(carrying(framed, Box::pin(frames)))
+        Ok(carrying::<Self::WorkStream>(framed, Box::pin(frames)))
+    }
+
+    async fn receive(
+        &self,
+        request: Request<ReceiveRequest>,
+    ) -> Result<Response<ReceiveResponse>, Status> {
+        let request = request.into_inner();
+        let (framed, response) = receive::receive(&self.handle, self.tracing, request).await?;
+        Ok(carrying(framed, response))
+    }
+
+    async fn release(
+        &self,
+        request: Request<ReleaseRequest>,
+    ) -> Result<Response<ReleaseResponse>, Status> {
+        let ReleaseRequest { queue, lease_ids } = request.into_inner();
+        let results = lease_ids.into_iter();
+        let results = results.map(|lease| settlement(lease, Verdict::Release));
+        let refused = self.settle_all(&queue, results.collect()).await?;
+        Ok(Response::new(ReleaseResponse { refused }))
     }
 
     async fn ack(&self, request: Request<AckRequest>) -> Result<Response<AckResponse>, Status> {
@@ -267,6 +289,18 @@ impl FilaService for Messages {
         self.settle(&extend.queue, &extend.message_id, extend.lease_id, verdict)
             .await?;
         Ok(Response::new(ExtendResponse {}))
+    }
+
+    async fn extend_batch(
+        &self,
+        request: Request<ExtendBatchRequest>,
+    ) -> Result<Response<ExtendBatchResponse>, Status> {
+        let ExtendBatchRequest { queue, extensions } = request.into_inner();
+        let results = extensions.into_iter();
+        let results =
+            results.map(|extension| settlement(extension.lease_id, extend_by(extension.lease_ms)));
+        let refused = self.settle_all(&queue, results.collect()).await?;
+        Ok(Response::new(ExtendBatchResponse { refused }))
     }
 
     async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use fila_core::{Beginnings, Departure, LeaseId, SettleResults, Settlement, Verdict};
+use fila_core::{Beginnings, ConsumerKind, Departure, LeaseId, SettleResults, Settlement, Verdict};
 use fila_proto::v1::{LeaseRefusal, WorkRequest, WorkResponse};
 use fila_store::ErrorText;
 use foldhash::fast::RandomState;
@@ -198,7 +198,8 @@ impl Working {
                     true => Beginnings::Reported,
                     false => Beginnings::Assumed,
                 };
-                let consumer = self.handle.subscribe(&queue, in_flight, beginnings);
+                let kind = ConsumerKind::Stream(beginnings);
+                let consumer = self.handle.subscribe(&queue, in_flight, kind);
                 let consumer = consumer.await?;
                 self.phase = WorkPhase::Working;
                 consumer

@@ -24,3 +24,4 @@ mod shutdown;
 mod streams;
 mod throttling;
 mod unread;
+mod without_streams;

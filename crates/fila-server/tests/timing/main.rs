@@ -121,9 +121,13 @@ fn watch(handle: &Handle, messages: usize) -> (Vec<Duration>, Vec<Duration>) {
     let runtime = runtime.enable_all().build().unwrap();
     runtime.block_on(async {
         let (queue, clock) = (handle.queue("timed").unwrap(), handle.clock());
-        let mut consumer = soon(handle.subscribe(&queue, 1_000, fila_core::Beginnings::Reported))
-            .await
-            .unwrap();
+        let mut consumer = soon(handle.subscribe(
+            &queue,
+            1_000,
+            fila_core::ConsumerKind::Stream(fila_core::Beginnings::Reported),
+        ))
+        .await
+        .unwrap();
         consumer.credit(10_000);
         let (mut delays, mut leases) = (Vec::new(), Vec::new());
         let mut first_seen = HashMap::new();

@@ -1,11 +1,12 @@
 //! A consumer as its connection holds it: it receives deliveries, and unsubscribes when it is dropped.
 //!
-//! A drop means that the stream broke and the client may come back for its leases, unless it was closed before.
+//! A drop means that the stream broke and the client may come back for its leases, unless it was closed before. If a
+//! call is dropped before its answer is sent, its leases have never been.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fila_core::{Command, ConsumerId, Departure, Dismissal, LeaseId};
+use fila_core::{Command, ConsumerId, ConsumerKind, Departure, Dismissal, LeaseId};
 use tokio::sync::mpsc;
 
 use crate::runtime::calls::credit::CreditWindow;
@@ -24,8 +25,8 @@ pub enum Outgoing {
     Stopped,
 }
 
-/// A consumer of one queue. Dropping it is a [loss](Departure::Lost) unless the client has ended
-/// its stream.
+/// A consumer of one queue. Dropping it is a [loss](Departure::Lost) unless the client has ended its stream, or it is a
+/// call.
 #[derive(Debug)]
 #[must_use]
 pub struct Consumer {
@@ -42,19 +43,23 @@ pub struct Consumer {
 
 impl Consumer {
     pub(crate) fn new(
-        id: ConsumerId,
+        (id, kind): (ConsumerId, ConsumerKind),
         queue: Arc<QueueEntry>,
         inbox: Inbox,
         outgoing: mpsc::UnboundedReceiver<Outgoing>,
         permit: ConsumerPermit,
     ) -> Self {
+        let departure = match kind {
+            ConsumerKind::Stream(_) => Departure::Lost,
+            ConsumerKind::Call { .. } => Departure::Closed,
+        };
         Self {
             id,
             queue,
             inbox,
             outgoing,
             window: CreditWindow::new(),
-            departure: Departure::Lost,
+            departure,
             unsent: Vec::new(),
             _permit: permit,
         }
@@ -67,6 +72,11 @@ impl Consumer {
     /// Notes that the client has ended its stream, and did not lose it.
     pub(crate) fn close(&mut self) {
         self.departure = Departure::Closed;
+    }
+
+    /// Ends a call whose answer is sent. Its leases go on.
+    pub(crate) fn answered(mut self) {
+        self.departure = Departure::Answered;
     }
 
     /// Notes that the connection will not send these deliveries. They go back to the queue as soon as the consumer ends.
@@ -100,7 +110,8 @@ impl Consumer {
         self.grant(grant);
     }
 
-    /// Ends deliveries. The consumer is [dismissed](Outgoing::Dismissed) when all its deliveries are settled.
+    /// Ends deliveries. The consumer is [dismissed](Outgoing::Dismissed) when all its deliveries are settled; a call, when
+    /// it has what is there.
     pub fn drain(&self) {
         let consumer = self.id;
         self.inbox

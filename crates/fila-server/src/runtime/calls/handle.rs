@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fila_core::{
-    BatchId, Beginnings, Command, ConsumerId, Demand, EnqueueResults, Explanation, KeyCursor,
+    BatchId, Command, ConsumerId, ConsumerKind, Demand, EnqueueResults, Explanation, KeyCursor,
     KeyStats, NewMessage, QueueSettings, QueueStats, Refused, SettleResults, Settlement,
 };
 use fila_store::{Durability, FairnessKey, ReadError, Timestamp, Version};
@@ -217,7 +217,7 @@ impl Handle {
         self.put(queue, Lane::Calls, bytes, input).await
     }
 
-    /// Adds a consumer, without [credit](Consumer::credit) yet.
+    /// Adds a consumer. A stream begins without [credit](Consumer::credit).
     ///
     /// # Errors
     /// If the limit on consumers is reached, or the queue was deleted.
@@ -225,7 +225,7 @@ impl Handle {
         &self,
         queue: &Arc<QueueEntry>,
         in_flight_max: u32,
-        beginnings: Beginnings,
+        kind: ConsumerKind,
     ) -> Result<Consumer, CallError> {
         self.accepting()?;
         let max = self.0.limits.consumers.get();
@@ -238,9 +238,12 @@ impl Handle {
             queue: queue.id,
             consumer: id,
             demand: Demand {
-                credit: 0,
+                credit: match kind {
+                    ConsumerKind::Stream(_) => 0,
+                    ConsumerKind::Call { .. } => in_flight_max,
+                },
                 in_flight_max,
-                beginnings,
+                kind,
             },
             outlet,
             reply,
@@ -249,7 +252,7 @@ impl Handle {
         let subscribe = Input::Subscribe(subscription);
         inbox.put(Lane::Calls, 0, subscribe).await?;
         // From here on, dropping the consumer unsubscribes it.
-        let consumer = Consumer::new(id, queue.clone(), inbox, outgoing, permit);
+        let consumer = Consumer::new((id, kind), queue.clone(), inbox, outgoing, permit);
         subscribed.await.map_err(|_| self.stopped())??;
         Ok(consumer)
     }

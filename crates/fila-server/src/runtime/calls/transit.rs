@@ -6,10 +6,12 @@
 //! collects the notes in its next turn. So a socket never waits for the thread, and each turn has one note per consumer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::Sender;
 use fila_core::{ConsumerId, Delivery};
+
+use crate::runtime::calls::consumer::Consumer;
 
 /// The way of deliveries to one consumer.
 #[derive(Debug)]
@@ -99,23 +101,53 @@ impl Parcel {
     }
 }
 
-/// The bytes of frames that a stream has handed over to be encoded, and that are in no chunk of its response yet.
+/// The bytes of frames that a stream or a call has handed over to be encoded, and that are in no chunk of its response
+/// yet.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Framed(Arc<Mutex<Option<InTransit>>>);
+pub(crate) struct Framed(Arc<Mutex<FramedBytes>>);
+
+#[derive(Debug, Default)]
+struct FramedBytes {
+    transit: Option<InTransit>,
+    /// The call that the response answers. If the response is dropped before, the messages go back to their queue.
+    call: Option<Consumer>,
+}
 
 impl Framed {
     /// Adds the bytes of a frame.
     pub(crate) fn add(&self, frame: InTransit) {
-        let mut framed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *framed {
-            Some(framed) => framed.add(frame),
-            None => *framed = Some(frame),
+        let transit = &mut self.lock().transit;
+        match transit {
+            Some(transit) => transit.add(frame),
+            None => *transit = Some(frame),
         }
+    }
+
+    /// Keeps a call until its answer is sent.
+    pub(crate) fn answer(&self, call: Consumer) {
+        self.lock().call = Some(call);
     }
 
     /// Takes the bytes of all frames, for the chunk that contains them.
     pub(crate) fn take(&self) -> Option<InTransit> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.lock().transit.take()
+    }
+
+    /// Notes that the connection has accepted all chunks so far. A call whose answer is in them has ended.
+    pub(crate) fn accepted(&self) {
+        let mut framed = self.lock();
+        let call = match framed.transit {
+            Some(_) => None,
+            None => framed.call.take(),
+        };
+        drop(framed);
+        if let Some(call) = call {
+            call.answered();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FramedBytes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

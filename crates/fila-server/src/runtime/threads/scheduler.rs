@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, Sender};
 use fila_core::{
-    Answer, Command, Committed, ConsumerId, Delivery, Departure, FailureToken, Judgement, LeaseId,
-    LoadToken, LoadedMessages, Round,
+    Answer, Command, Committed, ConsumerId, Delivery, Departure, Dismissal, FailureToken,
+    Judgement, LeaseId, LoadToken, LoadedMessages, Round,
 };
 use fila_store::{QueueId, Timestamp, Writes};
 use foldhash::fast::RandomState;
@@ -393,7 +393,7 @@ impl Scheduler {
             let departure = match departure {
                 // The server has ended the stream.
                 Departure::Lost | Departure::Stopped => Departure::Stopped,
-                Departure::Closed => Departure::Closed,
+                Departure::Closed | Departure::Answered => departure,
             };
             self.part(consumer, departure, unsent);
         }
@@ -453,13 +453,7 @@ impl Scheduler {
                 let _ = outlet.sender.send(Outgoing::Deliveries(parcel));
             }
         }
-        for (consumer, why) in effects.dismissed.drain(..) {
-            if let Some(outlet) = self.outlets.remove(&consumer)
-                && self.phase.takes_inputs()
-            {
-                let _ = outlet.sender.send(Outgoing::Dismissed(why));
-            }
-        }
+        let dismissed = std::mem::take(&mut effects.dismissed);
         for load in effects.loads.drain(..) {
             let _ = self
                 .channels
@@ -479,6 +473,22 @@ impl Scheduler {
         }
         for (consumer, bytes) in dropped {
             self.taken(consumer, bytes);
+        }
+        for (consumer, why) in dismissed {
+            self.dismiss(consumer, why);
+        }
+    }
+
+    /// Tells a consumer that it gets no more.
+    fn dismiss(&mut self, consumer: ConsumerId, why: Dismissal) {
+        if let Some(outlet) = self.outlets.get(&consumer)
+            && self.phase.takes_inputs()
+        {
+            let _ = outlet.sender.send(Outgoing::Dismissed(why));
+        }
+        // A call holds its leases until its answer is sent.
+        if why != Dismissal::Served {
+            self.outlets.remove(&consumer);
         }
     }
 
