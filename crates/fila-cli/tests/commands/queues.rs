@@ -1,5 +1,8 @@
 //! `fila queue`.
 
+use std::time::Duration;
+
+use fila_sdk::{Client, PeekedState};
 use insta::assert_snapshot;
 
 use crate::rig::Server;
@@ -8,7 +11,7 @@ use crate::rig::Server;
 fn a_queue_is_created_listed_inspected_and_deleted() {
     let server = Server::start();
     assert_eq!(
-        server.ok(&["queue", "create", "orders", "--visibility-timeout", "30000"]),
+        server.ok(&["queue", "create", "orders", "--visibility-timeout", "45000"]),
         "created queue `orders`\n"
     );
     server.ok(&["queue", "create", "mails", "--ordering", "key"]);
@@ -22,6 +25,25 @@ fn a_queue_is_created_listed_inspected_and_deleted() {
     );
     let left = server.ok(&["queue", "list", "--prefix", "ord", "--json"]);
     assert_eq!(left, "");
+}
+
+#[tokio::test]
+async fn a_queue_leases_its_messages_for_the_visibility_timeout_of_its_flag() {
+    let server = Server::start();
+    // Not the default, which is 30 s.
+    server.ok(&["queue", "create", "orders", "--visibility-timeout", "45000"]);
+    server.ok(&["enqueue", "orders", "hello"]);
+    let client = Client::connect(server.address()).await.unwrap();
+    let taken = client.queue("orders").receive().run().await.unwrap();
+    let timeout = Duration::from_secs(45);
+    assert_eq!(taken[0].lease_time, timeout);
+    // The lease began after the message was stored, and before the peek.
+    let page = client.queue("orders").peek().page().await.unwrap();
+    let PeekedState::Leased { until } = page.messages[0].state else {
+        panic!("{page:?}");
+    };
+    assert!(until >= taken[0].enqueued_at + timeout, "{page:?}");
+    assert!(until <= page.now + timeout, "{page:?}");
 }
 
 #[test]
