@@ -343,7 +343,7 @@ mod tests {
 
     fn refusal(code: ErrorCode) -> Status {
         let mut status = Status::unavailable("the disk is full");
-        let name = MetadataValue::from_static(code.as_str_name());
+        let name = MetadataValue::from_static(code.name());
         status.metadata_mut().insert("fila-error", name);
         status
     }

@@ -154,7 +154,7 @@ impl Refusal {
     /// Reads the refusal of a whole call. None if the status does not come from a Fila server.
     pub(crate) fn from_status(status: &Status) -> Option<Self> {
         let name = status.metadata().get(ERROR_METADATA)?.to_str().ok()?;
-        let code = ErrorCode::from_str_name(name).unwrap_or(ErrorCode::Unspecified);
+        let code = ErrorCode::from_name(name).unwrap_or(ErrorCode::Unspecified);
         let details = status.metadata().get_bin(ERROR_DETAILS_METADATA);
         let details = details.and_then(|details| v1::Error::from_bytes(&details.to_bytes().ok()?));
         Some(Self {

@@ -180,10 +180,7 @@ impl NoiseCounts {
                 None => self.confirmed += 1,
                 Some(error) => {
                     let code = ErrorCode::try_from(error.code).unwrap_or_default();
-                    *self
-                        .refused
-                        .entry(code.as_str_name().to_owned())
-                        .or_default() += 1;
+                    *self.refused.entry(code.name().to_owned()).or_default() += 1;
                 }
             }
         }

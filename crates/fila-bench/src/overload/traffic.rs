@@ -162,7 +162,7 @@ impl Plan {
 fn code(result: &EnqueueResult) -> Option<&'static str> {
     let error = result.error.as_ref()?;
     let code = ErrorCode::try_from(error.code).unwrap_or_default();
-    Some(code.as_str_name())
+    Some(code.name())
 }
 
 /// A stream of deliveries, and the sender that keeps it open.
@@ -254,10 +254,7 @@ fn take(
         // The lease has expired: the broker delivers the message again.
         leased.remove(&refusal.lease_id);
         let code = refusal.error.map(|error| error.code()).unwrap_or_default();
-        *books
-            .refusals
-            .entry(code.as_str_name().to_owned())
-            .or_default() += 1;
+        *books.refusals.entry(code.name().to_owned()).or_default() += 1;
     }
     let mut acks = Vec::with_capacity(frame.deliveries.len());
     for delivery in &frame.deliveries {

@@ -36,7 +36,7 @@ pub(super) fn refused(code: ErrorCode, message: String) -> Status {
         ErrorCode::ConfigChanged => Status::aborted(message),
         _ => Status::failed_precondition(message),
     };
-    let name = MetadataValue::from_static(code.as_str_name());
+    let name = MetadataValue::from_static(code.name());
     status.metadata_mut().insert("fila-error", name);
     status
 }

@@ -209,7 +209,7 @@ pub(crate) fn error(code: v1::ErrorCode) -> v1::Error {
 /// A status as the server gives it to a stream that it refuses.
 pub(crate) fn refusal(code: v1::ErrorCode) -> Status {
     let mut status = Status::failed_precondition("the script says so");
-    let name = code.as_str_name().parse().unwrap();
+    let name = code.name().parse().unwrap();
     status.metadata_mut().insert("fila-error", name);
     status
 }

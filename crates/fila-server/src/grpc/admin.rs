@@ -21,6 +21,7 @@ use tonic::{Request, Response, Status};
 use super::config;
 use super::explain;
 use super::message::fairness_key;
+use super::page_token;
 use super::redrive::Redrive;
 use super::refusal::Refusal;
 use super::settings::{Detail, KeyChange, apply, delivering, key_info, key_settings, queue_info};
@@ -116,10 +117,12 @@ impl FilaAdmin for Admin {
             page_token,
         } = request.into_inner();
         let size = page_size(size);
-        let mut found = self.handle.queues(&prefix, &page_token, size + 1);
+        let after = page_token::name(&page_token)?;
+        let mut found = self.handle.queues(&prefix, &after, size + 1);
         let more = found.len() > size;
         found.truncate(size);
-        let last = found.last().map(|queue| queue.name.to_string());
+        let last = found.last();
+        let last = last.map(|queue| page_token::encode(queue.name.as_str().as_bytes()));
         let queues = found.iter().zip(self.handle.figures(&found));
         let queues = queues.map(|(queue, stats)| queue_info(queue, &stats, Detail::Summary));
         Ok(Response::new(ListQueuesResponse {
@@ -190,8 +193,8 @@ impl FilaAdmin for Admin {
         let after = match page_token.as_str() {
             "" => KeyCursor::start(),
             text => {
-                let odd = |_| Refusal::invalid("page_token is none; give it as the last page did");
-                KeyCursor::from_number(text.parse().map_err(odd)?)
+                let number = text.parse().map_err(|_| page_token::invalid())?;
+                KeyCursor::from_number(number)
             }
         };
         let (keys, next) = self.handle.keys(&queue, after, page_size(size)).await?;
@@ -268,7 +271,7 @@ impl FilaAdmin for Admin {
     ) -> Result<Response<ListConfigResponse>, Status> {
         let request = request.into_inner();
         let size = page_size(request.page_size);
-        let page = config::page(&self.handle.config(), &request, size);
+        let page = config::page(&self.handle.config(), &request, size)?;
         Ok(Response::new(page))
     }
 

@@ -9,6 +9,8 @@ use fila_proto::v1::{
 use fila_store::{Expected, Version};
 use tonic::{Request, Status};
 
+use super::page_token;
+use super::refusal::Refusal;
 use crate::http::ClientAddress;
 use crate::runtime::{CallError, Handle};
 use crate::runtime_config::{Entries, Entry};
@@ -56,19 +58,21 @@ pub(super) fn page(
     config: &Entries,
     request: &ListConfigRequest,
     size: usize,
-) -> ListConfigResponse {
+) -> Result<ListConfigResponse, Refusal> {
+    let after = page_token::name(&request.page_token)?;
     let mut page = ListConfigResponse::default();
     let mut bytes = 0;
-    for entry in config.range(&request.prefix, &request.page_token) {
+    for entry in config.range(&request.prefix, &after) {
         if page.entries.len() == size || bytes > PAGE_BYTES {
-            let last = page.entries.last().map(|last| last.key.clone());
-            page.next_page_token = last.unwrap_or_default();
+            let last = page.entries.last();
+            let token = last.map(|last| page_token::encode(last.key.as_bytes()));
+            page.next_page_token = token.unwrap_or_default();
             break;
         }
         bytes += entry.bytes();
         page.entries.push(config_entry(entry));
     }
-    page
+    Ok(page)
 }
 
 /// Removes an entry.

@@ -10,6 +10,7 @@ mod consume;
 mod delivery_buffer;
 mod explain;
 mod message;
+mod page_token;
 mod peek;
 mod produce;
 mod receive;

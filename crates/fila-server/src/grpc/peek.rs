@@ -1,17 +1,14 @@
 //! Conversions of `Peek` between the wire and the broker.
 //!
-//! A page token is the id of the last message of a page and its fairness key, in hexadecimal digits. It stays valid
-//! while messages come and go.
-
-use std::fmt::Write;
+//! A [page token](page_token) has the id of the last message of a page and its fairness key.
 
 use fila_core::MessageState;
 use fila_proto::v1::{self, PeekRequest, PeekResponse};
 use fila_store::{DeduplicationId, FairnessKey, Locator, MessageId, QueueId, Timestamp};
 
-use super::id;
 use super::message::{fairness_key, history, key_text};
 use super::refusal::Refusal;
+use super::{id, page_token};
 use crate::runtime::{PeekQuery, Peeked, PeekedMessage};
 
 /// The most messages of one page.
@@ -19,9 +16,6 @@ const PAGE_MAX: u32 = 1_000;
 
 /// Messages of one page by default.
 const PAGE: u32 = 10;
-
-/// Digits of an id.
-const ID_DIGITS: usize = 16;
 
 /// Parses a request.
 pub(super) fn parse(request: PeekRequest) -> Result<PeekQuery, Refusal> {
@@ -34,13 +28,10 @@ pub(super) fn parse(request: PeekRequest) -> Result<PeekQuery, Refusal> {
         asked => asked,
     };
     let key = request.fairness_key.map(fairness_key).transpose()?;
-    let after =
-        match request.page_token.as_str() {
-            "" => None,
-            token => Some(place(token).ok_or_else(|| {
-                Refusal::invalid("page_token is none; give it as the last page did")
-            })?),
-        };
+    let after = match request.page_token.as_str() {
+        "" => None,
+        token => Some(place(token).ok_or_else(page_token::invalid)?),
+    };
     if let (Some(key), Some(after)) = (&key, &after)
         && after.fairness_key != *key
     {
@@ -115,33 +106,17 @@ fn name(id: &DeduplicationId) -> String {
 
 /// Returns the page token of a message.
 fn token(place: &Locator) -> String {
-    let key = place.fairness_key.as_bytes();
-    let mut token = String::with_capacity(ID_DIGITS + 2 * key.len());
-    let _ = write!(token, "{:016x}", place.id.get());
-    for byte in key {
-        let _ = write!(token, "{byte:02x}");
-    }
-    token
+    let id = place.id.get().to_be_bytes();
+    page_token::encode(&[&id, place.fairness_key.as_bytes()].concat())
 }
 
 /// Returns the message of a page token. Returns `None` if it is no page token.
 fn place(token: &str) -> Option<Locator> {
-    let longest = ID_DIGITS + 2 * FairnessKey::MAX;
-    let is_sound = token.len() >= ID_DIGITS
-        && token.len() <= longest
-        && token.len().is_multiple_of(2)
-        && token.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if !is_sound {
-        return None;
-    }
-    let (id, key) = token.split_at(ID_DIGITS);
-    let key: Option<Vec<u8>> = (0..key.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&key[at..at + 2], 16).ok())
-        .collect();
+    let place = page_token::decode(token)?;
+    let (id, key) = place.split_first_chunk()?;
     Some(Locator {
-        fairness_key: FairnessKey::new(key?).ok()?,
-        id: MessageId::from_number(u64::from_str_radix(id, 16).ok()?),
+        fairness_key: FairnessKey::new(key.to_vec()).ok()?,
+        id: MessageId::from_number(u64::from_be_bytes(*id)),
     })
 }
 
@@ -161,7 +136,7 @@ mod tests {
             "0000000000000000f",
             "+000000000000000",
             "ööööööööööööööööööö",
-            &"0".repeat(ID_DIGITS + 2 * FairnessKey::MAX + 2),
+            &"0".repeat(16 + 2 * FairnessKey::MAX + 2),
         ] {
             assert_eq!(place(text), None, "{text:?}");
         }

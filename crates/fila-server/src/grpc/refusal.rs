@@ -48,7 +48,7 @@ impl Refusal {
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         let mut status = Self::new(status_code(refusal.code), refusal.text.clone());
-        let name = MetadataValue::from_static(refusal.code.as_str_name());
+        let name = MetadataValue::from_static(refusal.code.name());
         status.metadata_mut().insert(ERROR_METADATA, name);
         if refusal.quota.is_some() {
             let details = MetadataValue::from_bytes(&Error::from(refusal).to_bytes());
@@ -352,7 +352,7 @@ mod tests {
                 }
                 status.push(c.to_ascii_uppercase());
             }
-            (format!("| `{}`", code.as_str_name()), format!("`{status}`"))
+            (format!("| `{}`", code.name()), format!("`{status}`"))
         });
         let expected: Vec<(String, String)> = rows_of_code.collect();
         let expected: Vec<(&str, &str)> = expected

@@ -103,7 +103,7 @@ async fn unavailable(request: Request) -> Response {
         return not_ready("starting");
     }
     let mut status = Status::unavailable("the server is starting; try again in a moment");
-    let code = ErrorCode::ShuttingDown.as_str_name();
+    let code = ErrorCode::ShuttingDown.name();
     let code = tonic::metadata::MetadataValue::from_static(code);
     status.metadata_mut().insert(ERROR_METADATA, code);
     status.into_http::<axum::body::Body>()

@@ -77,7 +77,7 @@ fn refuse<B>(request: &Request<B>, why: NoPlace) -> Response {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response();
     }
     let mut status = Status::resource_exhausted(why.to_string());
-    let code = MetadataValue::from_static(ErrorCode::TooManyConnections.as_str_name());
+    let code = MetadataValue::from_static(ErrorCode::TooManyConnections.name());
     status.metadata_mut().insert(ERROR_METADATA, code);
     status.into_http::<Body>()
 }

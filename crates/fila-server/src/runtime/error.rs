@@ -175,6 +175,14 @@ impl CallError {
         }
     }
 
+    /// Returns the error of a name that no queue has.
+    pub(crate) fn unknown_queue(name: &str) -> Self {
+        match name {
+            "" => NameError::Empty.into(),
+            name => Self::UnknownQueue(name.to_owned()),
+        }
+    }
+
     /// Returns the error of a key that is not set. The text shows at most as much of it as a key can have.
     pub(crate) fn unknown_config(key: &str) -> Self {
         Self::UnknownConfig(key.chars().take(ConfigKey::MAX).collect())

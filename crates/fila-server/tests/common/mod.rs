@@ -213,7 +213,7 @@ pub(crate) fn batch(sequence: u64) -> BatchId {
 /// Returns what became of each message, in a word, and its id.
 pub(crate) fn outcomes(results: &[EnqueueResult]) -> Vec<(&'static str, &str)> {
     let outcome = |result: &EnqueueResult| match &result.error {
-        Some(error) => error.code().as_str_name(),
+        Some(error) => error.code().name(),
         None if result.deduplicated => "duplicate",
         None => "stored",
     };

@@ -2,13 +2,13 @@
 
 use fila_proto::v1::{
     Charge, ConsumeRequest, CreateQueueRequest, DeduplicationScope, DeleteQueueRequest,
-    HookFallback, InspectQueueRequest, ListKeysRequest, ListQueuesRequest, Ordering,
-    PauseQueueRequest, PurgeQueueRequest, QueueSettings, ResumeQueueRequest, ServerInfoRequest,
-    UpdateKeyRequest, UpdateQueueRequest,
+    HookFallback, InspectQueueRequest, ListConfigRequest, ListKeysRequest, ListQueuesRequest,
+    Ordering, PauseQueueRequest, PeekRequest, PurgeQueueRequest, QueueSettings, ResumeQueueRequest,
+    ServerInfoRequest, UpdateKeyRequest, UpdateQueueRequest,
 };
 use tonic::Code;
 
-use crate::common::{Rig, assert_refused, code, in_memory, soon};
+use crate::common::{Rig, assert_refused, code, in_memory, message, soon};
 
 fn create(name: &str) -> CreateQueueRequest {
     CreateQueueRequest {
@@ -273,13 +273,62 @@ async fn odd_requests_about_keys_are_refused() {
     soon(rig.admin.update_key(update("a", 2))).await.unwrap();
     let many = soon(rig.admin.update_key(update("b", 2))).await;
     assert_refused(many, Code::ResourceExhausted, "TOO_MANY_KEY_SETTINGS");
-    let keys = ListKeysRequest {
-        queue: "orders".to_owned(),
-        page_token: "certainly not".to_owned(),
-        page_size: 0,
-    };
-    let refused = soon(rig.admin.list_keys(keys)).await;
-    assert_refused(refused, Code::InvalidArgument, "INVALID_ARGUMENT");
+}
+
+#[tokio::test]
+async fn every_list_refuses_a_page_token_that_it_did_not_give() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    for page_token in ["certainly not", "orders", "\u{7f}", "ff"] {
+        let page_token = page_token.to_owned();
+        let queues = soon(rig.admin.list_queues(ListQueuesRequest {
+            page_token: page_token.clone(),
+            ..ListQueuesRequest::default()
+        }));
+        let mut refusals = vec![queues.await.unwrap_err()];
+        let config = soon(rig.admin.list_config(ListConfigRequest {
+            page_token: page_token.clone(),
+            ..ListConfigRequest::default()
+        }));
+        refusals.push(config.await.unwrap_err());
+        let keys = soon(rig.admin.list_keys(ListKeysRequest {
+            queue: "orders".to_owned(),
+            page_token: page_token.clone(),
+            page_size: 0,
+        }));
+        refusals.push(keys.await.unwrap_err());
+        let messages = soon(rig.messages.peek(PeekRequest {
+            queue: "orders".to_owned(),
+            page_token,
+            ..PeekRequest::default()
+        }));
+        refusals.push(messages.await.unwrap_err());
+        for refusal in refusals {
+            let text = "page_token is none; give it as the last page did";
+            assert_eq!(refusal.message(), text);
+            assert_refused::<()>(Err(refusal), Code::InvalidArgument, "INVALID_ARGUMENT");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_names_no_queue_is_told_so() {
+    let mut rig = Rig::start().await;
+    let enqueued = rig.send("", message("a", "x")).await.unwrap_err();
+    let consumed = soon(rig.messages.consume(ConsumeRequest::default())).await;
+    let inspected = soon(rig.admin.inspect_queue(InspectQueueRequest::default())).await;
+    let paused = soon(rig.admin.pause_queue(PauseQueueRequest::default())).await;
+    let created = soon(rig.admin.create_queue(CreateQueueRequest::default())).await;
+    for refused in [
+        enqueued,
+        consumed.unwrap_err(),
+        inspected.unwrap_err(),
+        paused.unwrap_err(),
+        created.unwrap_err(),
+    ] {
+        assert!(refused.message().contains("is empty"), "{refused}");
+        assert_refused::<()>(Err(refused), Code::InvalidArgument, "INVALID_QUEUE_NAME");
+    }
 }
 
 #[tokio::test]

@@ -294,12 +294,7 @@ async fn dead_letters_belong_to_their_queue() {
     assert!(window.window > 0);
     let answer = soon(answers.message()).await.unwrap().unwrap();
     assert_eq!(
-        answer.results[0]
-            .error
-            .as_ref()
-            .unwrap()
-            .code()
-            .as_str_name(),
+        answer.results[0].error.as_ref().unwrap().code().name(),
         "INVALID_ARGUMENT"
     );
     let delete = |name: &str| DeleteQueueRequest {
@@ -470,7 +465,7 @@ async fn a_stream_into_dead_letters_is_refused_whatever_script_they_have() {
     let answer = soon(answers.message()).await.unwrap().unwrap();
     assert_eq!(answer.frame_id, 7);
     let error = answer.results[0].error.as_ref().unwrap();
-    assert_eq!(error.code().as_str_name(), "INVALID_ARGUMENT");
+    assert_eq!(error.code().name(), "INVALID_ARGUMENT");
     assert_eq!(rig.inspect("orders.dlq").await.hooks[0].calls_total, 0);
 }
 

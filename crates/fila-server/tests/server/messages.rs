@@ -204,7 +204,7 @@ async fn results_in_batches_name_only_those_that_were_refused() {
     let refused = refused.into_inner().refused;
     assert_eq!(refused.len(), 1);
     assert_eq!(
-        refused[0].error.as_ref().unwrap().code().as_str_name(),
+        refused[0].error.as_ref().unwrap().code().name(),
         "LEASE_NOT_FOUND"
     );
     let stats = rig.stats("orders").await;

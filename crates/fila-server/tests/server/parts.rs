@@ -22,7 +22,7 @@ fn quota(refused: Status) -> Quota {
     let details = details.unwrap().to_bytes().unwrap();
     let error = Error::from_bytes(&details).unwrap();
     assert_eq!(error.message, refused.message());
-    assert_eq!(error.code().as_str_name(), "QUOTA_EXCEEDED");
+    assert_eq!(error.code().name(), "QUOTA_EXCEEDED");
     let quota = error.quota.unwrap();
     assert_refused::<()>(Err(refused), Code::ResourceExhausted, "QUOTA_EXCEEDED");
     assert!((100..=60_000).contains(&quota.retry_after_ms), "{quota:?}");
@@ -73,7 +73,7 @@ async fn a_tenant_holds_its_part_of_the_depth_also_after_a_restart() {
     let both = vec![message("greedy", "x"), message("silent", "x")];
     let results = rig.enqueue_batch(batch(1), "orders", both).await.unwrap();
     let error = results[0].error.as_ref().unwrap();
-    assert_eq!(error.code().as_str_name(), "QUOTA_EXCEEDED");
+    assert_eq!(error.code().name(), "QUOTA_EXCEEDED");
     assert_eq!(error.quota, Some(refused));
     assert_eq!(results[1].error, None);
     // What departs makes room.

@@ -30,7 +30,7 @@ async fn everything_that_was_accepted_is_answered_and_kept() {
                 for result in results {
                     match &result.error {
                         None => stored += 1,
-                        Some(error) => assert_eq!(error.code().as_str_name(), "SHUTTING_DOWN"),
+                        Some(error) => assert_eq!(error.code().name(), "SHUTTING_DOWN"),
                     }
                 }
             }

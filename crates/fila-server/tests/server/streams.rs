@@ -14,7 +14,7 @@ use crate::common::{Rig, assert_refused, in_memory, message, soon};
 fn codes(answer: &ProduceResponse) -> Vec<&'static str> {
     let code = |result: &fila_proto::v1::EnqueueResult| match &result.error {
         None => "stored",
-        Some(error) => error.code().as_str_name(),
+        Some(error) => error.code().name(),
     };
     answer.results.iter().map(code).collect()
 }
@@ -201,7 +201,7 @@ async fn all_kinds_of_results_go_up_the_work_stream() {
     assert_eq!(confirmed, expected);
     assert_eq!(refused[0].lease_id, 4711);
     assert_eq!(
-        refused[0].error.as_ref().unwrap().code().as_str_name(),
+        refused[0].error.as_ref().unwrap().code().name(),
         "LEASE_NOT_FOUND"
     );
     // What failed counts as an attempt, what was released does not.
@@ -303,7 +303,8 @@ async fn a_work_stream_that_cannot_begin_says_why() {
     let mut lost = Worker::open(&rig, "nowhere", 1).await;
     assert_refused(lost.end().await, Code::NotFound, "QUEUE_NOT_FOUND");
     let mut unnamed = Worker::open(&rig, "", 1).await;
-    assert_refused(unnamed.end().await, Code::NotFound, "QUEUE_NOT_FOUND");
+    let ended = unnamed.end().await;
+    assert_refused(ended, Code::InvalidArgument, "INVALID_QUEUE_NAME");
     let mut moving = Worker::open(&rig, "orders", 1).await;
     moving
         .send(WorkRequest {

@@ -73,7 +73,7 @@ fn payloads(deliveries: &[Delivery]) -> Vec<&str> {
 fn codes(refused: &[LeaseRefusal]) -> BTreeMap<u64, &'static str> {
     let refused = refused.iter();
     refused
-        .map(|it| (it.lease_id, it.error.as_ref().unwrap().code().as_str_name()))
+        .map(|it| (it.lease_id, it.error.as_ref().unwrap().code().name()))
         .collect()
 }
 

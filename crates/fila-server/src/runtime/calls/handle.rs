@@ -106,7 +106,7 @@ impl Handle {
     pub fn queue(&self, name: &str) -> Result<Arc<QueueEntry>, CallError> {
         self.accepting()?;
         let queue = self.0.registry.find(name);
-        queue.ok_or_else(|| CallError::UnknownQueue(name.to_owned()))
+        queue.ok_or_else(|| CallError::unknown_queue(name))
     }
 
     /// Returns up to `limit` queues whose names begin with `prefix` and come after `after`, in the order of their

@@ -156,7 +156,7 @@ impl QueueManager {
 
     fn find(&self, name: &str) -> Result<Arc<QueueEntry>, CallError> {
         let found = self.opener.registry.find(name);
-        found.ok_or_else(|| CallError::UnknownQueue(name.to_owned()))
+        found.ok_or_else(|| CallError::unknown_queue(name))
     }
 
     fn create_in_store(

@@ -26,7 +26,10 @@ pub(crate) fn dead_letters_of(name: &QueueName) -> Option<QueueName> {
 /// Why a name was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It has no characters, or too many.
+    /// It has no characters.
+    #[error("the name of the queue is empty; give it 1 to {} bytes", LONGEST)]
+    Empty,
+    /// It has too many characters.
     #[error("the queue's name has {found} bytes; 1 to {} are allowed", LONGEST)]
     Length {
         /// How many it has.
@@ -53,6 +56,9 @@ impl QueueNameRule {
     /// # Errors
     /// If it breaks the rule.
     pub fn parse(text: &str) -> Result<QueueName, NameError> {
+        if text.is_empty() {
+            return Err(NameError::Empty);
+        }
         let length = NameError::Length { found: text.len() };
         let name = QueueName::parse(text).ok();
         let name = name.filter(|_| text.len() <= LONGEST).ok_or(length)?;
@@ -93,7 +99,7 @@ mod tests {
     #[test]
     fn anything_else_is_refused_with_what_is_wrong() {
         let cases = [
-            ("", NameError::Length { found: 0 }),
+            ("", NameError::Empty),
             (&"q".repeat(252), NameError::Length { found: 252 }),
             ("a b", NameError::Character { found: ' ' }),
             ("größe", NameError::Character { found: 'ö' }),

@@ -90,7 +90,7 @@ impl Ledger {
     pub(crate) fn status(&mut self, status: &Status) {
         let code = status.metadata().get("fila-error");
         let code = code.and_then(|code| code.to_str().ok());
-        let known = code.and_then(ErrorCode::from_str_name);
+        let known = code.and_then(ErrorCode::from_name);
         let known = known.unwrap_or_else(|| panic!("a refusal without a code: {status:?}"));
         self.count(known, status.message());
     }
@@ -105,7 +105,7 @@ impl Ledger {
                 | ErrorCode::ShuttingDown
         );
         assert!(!is_ours, "{code:?}: {text}");
-        *self.refused.entry(code.as_str_name()).or_default() += 1;
+        *self.refused.entry(code.name()).or_default() += 1;
     }
 
     /// Returns the lease that a number stands for.
