@@ -193,12 +193,16 @@ impl ExecTally {
 
 /// Explains why the first Ctrl-C has not ended the run yet.
 fn say_waiting(commands: usize) {
-    let commands = match commands {
-        0 => return,
-        1 => "1 running command".to_owned(),
-        more => format!("{} running commands", count(more as u64)),
-    };
-    output::note(format!("waiting for {commands}; a second Ctrl-C ends them"));
+    match commands {
+        0 => {}
+        1 => output::note("waiting for 1 running command; a second Ctrl-C ends it"),
+        more => {
+            let more = count(more as u64);
+            output::note(format!(
+                "waiting for {more} running commands; a second Ctrl-C ends them"
+            ));
+        }
+    }
 }
 
 /// Returns the process group of a command, which has the number of its first process.
