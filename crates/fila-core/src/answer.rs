@@ -222,6 +222,16 @@ pub enum EnqueueError {
         /// The limit.
         max: Duration,
     },
+    /// The message would expire before it could be delivered.
+    #[error(
+        "the message expires after {ttl:?}, and its delay is {delay:?}: it would never be delivered; give it a longer time to live, or a shorter delay"
+    )]
+    ExpiresTooEarly {
+        /// Its time to live, its own or the queue's.
+        ttl: Duration,
+        /// Its delay.
+        delay: Duration,
+    },
     /// The weight is larger than the engine supports.
     #[error("weight {found} is out of range; 1 to {max} are allowed")]
     InvalidWeight {

@@ -279,7 +279,8 @@ impl Life {
             let now = self.shell.now;
             let mut expires = None;
             if self.chance.one_in(6) {
-                let time = Duration::from_millis(1 + self.chance.below(4_000));
+                // The broker refuses a message that would expire before its time.
+                let time = Duration::from_millis(1 + self.chance.below(4_000)) + message.delay;
                 message.ttl = Ttl::For(time);
                 expires = Some(now.saturating_add(time));
             }

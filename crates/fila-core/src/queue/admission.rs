@@ -140,6 +140,13 @@ impl Queue {
             let error = error.clone();
             return Err(EnqueueError::HookFailed { error });
         }
+        let delay = message.delay;
+        if let Some(ttl) = self.ttl_of(&message)
+            && ttl <= delay
+            && !delay.is_zero()
+        {
+            return Err(EnqueueError::ExpiresTooEarly { ttl, delay });
+        }
         if context.is_storage_full {
             return Err(EnqueueError::StorageFull);
         }
@@ -177,14 +184,19 @@ impl Queue {
         self.duplicates.find_id(scope, key, id, now)
     }
 
-    /// Puts a message that is accepted into the batch.
-    #[inline]
-    fn put(&mut self, now: Timestamp, number: u32, id: MessageId, message: NewMessage) {
-        let ttl = match message.ttl {
+    /// Returns how long a message lives.
+    fn ttl_of(&self, message: &NewMessage) -> Option<Duration> {
+        match message.ttl {
             Ttl::Queue => self.definition.message_ttl,
             Ttl::Forever => None,
             Ttl::For(time) => Some(time),
-        };
+        }
+    }
+
+    /// Puts a message that is accepted into the batch.
+    #[inline]
+    fn put(&mut self, now: Timestamp, number: u32, id: MessageId, message: NewMessage) {
+        let ttl = self.ttl_of(&message);
         let is_delayed = !message.delay.is_zero();
         if is_delayed {
             self.index.delayed_uncommitted += 1;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fila_core::{Command, QueueSettings, Settings, Ttl, Verdict};
+use fila_core::{Command, EnqueueError, Enqueued, QueueSettings, Settings, Ttl, Verdict};
+use fila_store::{DeduplicationId, QueueId};
 
 use crate::support::{MILLISECOND, SECOND, Shell, key, message, nack, queue};
 
@@ -37,7 +38,7 @@ fn messages_are_not_delivered_after_their_time_to_live() {
     short.ttl = Ttl::For(SECOND);
     shell.enqueue(queue, short.clone());
     let mut delayed = short;
-    delayed.delay = 2 * SECOND;
+    delayed.delay = SECOND - MILLISECOND;
     shell.enqueue(queue, delayed);
     shell.enqueue(queue, message("a", "for ever"));
     shell.advance(SECOND);
@@ -177,4 +178,49 @@ fn a_message_without_a_time_to_live_has_its_queues() {
     shell.run();
     let stats = shell.stats(queue);
     assert_eq!((stats.depth(), stats.totals.expired), (1, 1));
+}
+
+#[test]
+fn a_message_that_would_expire_before_its_delay_is_over_is_refused() {
+    let mut definition = QueueSettings::default();
+    definition.message_ttl = Some(2 * SECOND);
+    let (mut shell, queue) = Shell::with_queue(definition);
+    let delayed = |delay, ttl| {
+        let mut message = message("a", "late");
+        (message.delay, message.ttl) = (delay, ttl);
+        message
+    };
+    let results = shell.enqueue_all(
+        queue,
+        vec![
+            delayed(SECOND, Ttl::For(SECOND)),
+            delayed(2 * SECOND, Ttl::Queue),
+            delayed(SECOND, Ttl::For(SECOND + MILLISECOND)),
+            delayed(SECOND, Ttl::Queue),
+            delayed(3 * SECOND, Ttl::Forever),
+        ],
+    );
+    let refused = |ttl, delay| Err(EnqueueError::ExpiresTooEarly { ttl, delay });
+    assert_eq!(results[0], refused(SECOND, SECOND));
+    assert_eq!(results[1], refused(2 * SECOND, 2 * SECOND));
+    assert!(results[2..].iter().all(Result::is_ok), "{results:?}");
+    // A message that is stored already is a duplicate, whatever the queue says by now.
+    let mut known = delayed(SECOND, Ttl::Queue);
+    known.deduplication_id = Some(DeduplicationId::new("once").unwrap());
+    shell.enqueue(queue, known.clone());
+    definition_with_ttl(&mut shell, queue, SECOND);
+    let again = shell.enqueue_all(queue, vec![known]);
+    assert!(matches!(again[0], Ok(Enqueued::Duplicate(_))), "{again:?}");
+    shell.subscribe(queue, 100);
+    for _ in 0..4 {
+        shell.run();
+        shell.advance(SECOND);
+    }
+    assert_eq!(shell.deliveries.len(), 4, "none expired before its time");
+}
+
+fn definition_with_ttl(shell: &mut Shell, queue: QueueId, ttl: Duration) {
+    let mut definition = QueueSettings::default();
+    definition.message_ttl = Some(ttl);
+    shell.update(queue, definition);
 }

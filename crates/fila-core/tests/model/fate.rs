@@ -81,17 +81,21 @@ impl Simulation {
                 2..4 => Ttl::Forever,
                 _ => Ttl::Queue,
             };
+            let ttl = match new.ttl {
+                Ttl::For(time) => Some(time),
+                Ttl::Queue => self.definition.message_ttl,
+                Ttl::Forever => None,
+            };
+            if ttl.is_some_and(|ttl| ttl <= new.delay) {
+                // The broker refuses it otherwise.
+                new.delay = Duration::ZERO;
+            }
             new.deduplication_id.clone_from(&shape.deduplication_id);
             sent.push(Sent {
                 body: self.bodies,
                 key: key(name),
                 due: due(now, new.delay),
-                expires: match new.ttl {
-                    Ttl::For(time) => Some(time),
-                    Ttl::Queue => self.definition.message_ttl,
-                    Ttl::Forever => None,
-                }
-                .map(|time| now.saturating_add(time)),
+                expires: ttl.map(|time| now.saturating_add(time)),
                 fate: self.decide(name, batch.map(|(id, _)| (id, place)), shape),
                 is_purged: false,
             });

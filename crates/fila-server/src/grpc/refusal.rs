@@ -201,6 +201,7 @@ impl From<EnqueueError> for Refusal {
             EnqueueError::FairnessKeyTooLong { .. } => ErrorCode::FairnessKeyTooLong,
             EnqueueError::TooManyThrottleKeys { .. } => ErrorCode::InvalidThrottleKey,
             EnqueueError::DelayTooLong { .. } => ErrorCode::DelayTooLong,
+            EnqueueError::ExpiresTooEarly { .. } => ErrorCode::InvalidArgument,
             EnqueueError::InvalidWeight { .. } => ErrorCode::InvalidWeight,
             EnqueueError::QueueFull { .. } => ErrorCode::QueueFull,
             EnqueueError::KeyFull { .. } => ErrorCode::KeyFull,
