@@ -80,6 +80,16 @@ pub(crate) enum Program {
     Broken(Arc<str>),
 }
 
+impl Program {
+    /// Returns whether the script defines this hook. A broken script counts as one with `on_enqueue`.
+    pub(crate) fn defines(&self, hook: Hook) -> bool {
+        match self {
+            Self::Loaded(loaded) => loaded.script.defines(hook),
+            Self::Broken(_) => hook == Hook::OnEnqueue,
+        }
+    }
+}
+
 /// A script that can run.
 #[derive(Debug)]
 pub(crate) struct Loaded {
@@ -217,10 +227,7 @@ impl QueueHooks {
 
     /// Returns whether the script defines this hook. A broken script counts as one with `on_enqueue`.
     pub(crate) fn defines(&self, hook: Hook) -> bool {
-        match &self.program {
-            Program::Loaded(loaded) => loaded.script.defines(hook),
-            Program::Broken(_) => hook == Hook::OnEnqueue,
-        }
+        self.program.defines(hook)
     }
 
     pub(super) fn loaded(&self) -> Option<&Arc<Loaded>> {

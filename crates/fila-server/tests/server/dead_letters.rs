@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use fila_proto::v1::{
-    DeathReason, DeleteQueueRequest, EnqueueRequest, ListQueuesRequest, Message, NackRequest,
-    PauseQueueRequest, PeekRequest, PeekedMessage, ProduceRequest, PurgeQueueRequest,
-    QueueSettings, RedriveRequest, RedriveResponse, UpdateKeyRequest, UpdateQueueRequest,
+    DeathReason, DeduplicationScope, DeleteQueueRequest, EnqueueRequest, HookFallback,
+    ListQueuesRequest, Message, NackRequest, PauseQueueRequest, PeekRequest, PeekedMessage,
+    ProduceRequest, PurgeQueueRequest, QueueSettings, RedriveRequest, RedriveResponse,
+    UpdateKeyRequest, UpdateQueueRequest,
 };
 use fila_server::runtime::Stopped;
 use fila_store::{DiskOptions, Engine, QueueName};
@@ -446,7 +447,7 @@ async fn a_stream_into_dead_letters_is_refused_whatever_script_they_have() {
     let request = UpdateQueueRequest {
         name: "orders.dlq".to_owned(),
         settings: Some(QueueSettings {
-            script: Some("function on_enqueue(msg) return {} end".to_owned()),
+            script: Some("function on_failure(msg) return {} end".to_owned()),
             ..QueueSettings::default()
         }),
         version: None,
@@ -674,4 +675,58 @@ async fn a_message_keeps_its_id_and_its_history_among_the_dead_letters_and_back(
     let delivery = rig.consume("orders", 1).await.next().await;
     assert_eq!((&delivery.message_id, delivery.attempt), (&id, 1));
     rig.ack("orders", &delivery).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_of_dead_letters_refuses_settings_that_would_do_nothing() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    let inert = [
+        QueueSettings {
+            deduplication_window_ms: Some(1),
+            ..QueueSettings::default()
+        },
+        QueueSettings {
+            deduplication_scope: Some(DeduplicationScope::Queue.into()),
+            ..QueueSettings::default()
+        },
+        QueueSettings {
+            hook_fallback: Some(HookFallback::Refuse.into()),
+            ..QueueSettings::default()
+        },
+        QueueSettings {
+            script: Some("function on_enqueue(msg) return {} end".to_owned()),
+            ..QueueSettings::default()
+        },
+        QueueSettings {
+            retry_attempts_max: Some(3),
+            ..QueueSettings::default()
+        },
+    ];
+    for settings in inert {
+        for (name, is_refused) in [("orders.dlq", true), ("orders", false)] {
+            let request = UpdateQueueRequest {
+                name: name.to_owned(),
+                settings: Some(settings.clone()),
+                version: None,
+            };
+            let updated = soon(rig.admin.update_queue(request)).await;
+            assert_eq!(updated.is_err(), is_refused, "{settings:?}");
+            if let Err(refused) = updated {
+                assert_eq!(refused.code(), Code::InvalidArgument);
+                assert!(refused.message().contains("set it for queue `orders`"));
+            }
+        }
+    }
+    // `on_failure` says when a dead letter is tried again.
+    let request = UpdateQueueRequest {
+        name: "orders.dlq".to_owned(),
+        settings: Some(QueueSettings {
+            script: Some("function on_failure(msg) return { action = 'retry' } end".to_owned()),
+            retry_backoff_ms: Some(5),
+            ..QueueSettings::default()
+        }),
+        version: None,
+    };
+    soon(rig.admin.update_queue(request)).await.unwrap();
 }

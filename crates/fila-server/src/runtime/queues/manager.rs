@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fila_core::{Command, QueueSettings};
+use fila_lua::Hook;
 use fila_store::{EngineError, Expected, Queue, QueueName, Version};
 use tracing::{error, info};
 
@@ -93,6 +94,9 @@ impl QueueManager {
         let program = QueueHooks::program_of(&mut definition, with_definition, settings)?;
         if definition == *entry.definition {
             return Ok(entry);
+        }
+        if entry.dead_letters_of().is_some() {
+            check_dead_letters(&entry, &definition, program.as_ref())?;
         }
         let seen = Expected::Version(entry.version);
         let store = &self.opener.store;
@@ -204,5 +208,54 @@ impl QueueManager {
             self.status.fail("the store takes no more writes");
         }
         CallError::of_catalogue(name, failure)
+    }
+}
+
+/// Refuses settings that do nothing in a queue of dead letters: no producer sends to it, and no other queue takes what fails
+/// in it.
+fn check_dead_letters(
+    entry: &QueueEntry,
+    definition: &QueueSettings,
+    program: Option<&Program>,
+) -> Result<(), CallError> {
+    let before = &entry.definition;
+    let sends = "no producer sends to it";
+    let inert = [
+        (
+            before.deduplication_window != definition.deduplication_window,
+            "deduplication_window",
+            sends,
+        ),
+        (
+            before.deduplication_scope != definition.deduplication_scope,
+            "deduplication_scope",
+            sends,
+        ),
+        (
+            before.hook_fallback != definition.hook_fallback,
+            "hook_fallback",
+            sends,
+        ),
+        (
+            before.script != definition.script
+                && program.is_some_and(|program| program.defines(Hook::OnEnqueue)),
+            "on_enqueue",
+            sends,
+        ),
+        (
+            before.retry.attempts_max != definition.retry.attempts_max,
+            "retry_attempts_max",
+            "it tries dead letters without limit",
+        ),
+    ];
+    match inert.into_iter().find(|(is_changed, ..)| *is_changed) {
+        None => Ok(()),
+        Some((_, setting, why)) => {
+            let (name, of) = (&entry.name, entry.dead_letters_of().unwrap_or_default());
+            let text = format!(
+                "`{setting}` does nothing for queue `{name}`, because {why}; set it for queue `{of}`"
+            );
+            Err(CallError::Invalid(text))
+        }
     }
 }
