@@ -29,6 +29,20 @@ fn they_go_first_for_a_round_of_everyones_share() {
 }
 
 #[test]
+fn a_new_key_begins_without_credit_and_without_debt() {
+    for quantum in [1, 10, 64] {
+        let mut engine = engine(quantum);
+        let [old] = settled(&mut engine, [1], quantum);
+        let new = awake(&mut engine, 1);
+        assert_eq!(engine.debt(new), Ok(0));
+        // Its first turn is one quantum. Credit from before would make it longer, debt shorter.
+        let turn = quantum as usize;
+        assert_eq!(serve(&mut engine, turn, 1), vec![new; turn]);
+        assert_eq!(engine.next_key(), Some(old));
+    }
+}
+
+#[test]
 fn one_that_comes_as_the_ring_is_due_still_goes_first() {
     // Two pieces move the clock to the ring's visit, to the tick; a third newcomer comes just then.
     let mut engine = engine(10);
