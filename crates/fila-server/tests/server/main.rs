@@ -20,6 +20,7 @@ mod parts;
 mod peek;
 mod receiving;
 mod restart;
+mod settings;
 mod shutdown;
 mod streams;
 mod throttling;
