@@ -134,7 +134,7 @@ impl CountedOutput {
         // Not by `Stdout`, whose buffer hides how much has left it.
         let output = io::stdout().as_fd().try_clone_to_owned().map(File::from);
         let written = output.and_then(|mut output| self.write_to(&mut output));
-        self.failed = self.failed.take().or(written.err());
+        self.failed = self.failed.take().or_else(|| written.err());
         self.buffer.clear();
     }
 

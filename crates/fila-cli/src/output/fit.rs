@@ -16,7 +16,7 @@ pub(crate) enum LeftOut {
 
 impl LeftOut {
     /// Chooses the part without which most of these names can still be told apart.
-    pub(crate) fn of<'a>(names: impl Iterator<Item = &'a str> + Clone, width: usize) -> Self {
+    pub(crate) fn of<'a>(names: &(impl Iterator<Item = &'a str> + Clone), width: usize) -> Self {
         let apart = |left_out: Self| {
             let short = names.clone().map(|name| left_out.shorten(name, width));
             short.collect::<HashSet<String>>().len()
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn names_lose_the_part_that_tells_nothing() {
-        let of = |names: [&str; 2]| LeftOut::of(names.into_iter(), 12);
+        let of = |names: [&str; 2]| LeftOut::of(&names.into_iter(), 12);
         assert_eq!(of(["customer-000001", "customer-000002"]), LeftOut::Middle);
         assert_eq!(
             of(["tenant-1-of-a-reseller", "tenant-2-of-a-reseller"]),

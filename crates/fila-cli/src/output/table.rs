@@ -117,7 +117,7 @@ impl Table {
     /// Returns the part of names that a column leaves out.
     fn left_out(&self, at: usize, width: usize) -> LeftOut {
         match self.columns[at].1 {
-            Align::Name => LeftOut::of(self.rows.iter().map(|row| &*row[at]), width),
+            Align::Name => LeftOut::of(&self.rows.iter().map(|row| &*row[at]), width),
             Align::Left | Align::Right | Align::Text => LeftOut::End,
         }
     }

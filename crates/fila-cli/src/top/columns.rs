@@ -84,7 +84,7 @@ impl<const N: usize> Columns<N> {
         }
         let name = room(&shown);
         TopLayout {
-            left_out: LeftOut::of(rows.iter().map(|row| &*row[0]), name),
+            left_out: LeftOut::of(&rows.iter().map(|row| &*row[0]), name),
             name,
             shown,
         }

@@ -56,7 +56,9 @@ impl Admin {
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let admin = FilaAdminClient::new(self.client.channel());
-        self.client.call(call(admin, Request::new(request))).await
+        // The future of a call with settings is large, and callers nest it.
+        let made = Box::pin(call(admin, Request::new(request)));
+        self.client.call(made).await
     }
 
     /// Makes a call that changes nothing, and repeats it if the connection breaks.
