@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fila_core::{
-    ConsumerId, Delivering, Delivery, EnqueueError, Enqueued, Ordering, Refused, SettleError,
+    ConsumerId, ConsumerKind, Delivering, Delivery, Dismissal, EnqueueError, Enqueued, Ordering,
+    Refused, SettleError,
 };
 use fila_store::{Cursor, FairnessKey, MessageId, QueueId, Shard, StoredMessage, Timestamp};
 
@@ -33,9 +34,17 @@ impl Simulation {
                 self.check_delivery(consumer, &delivery);
             }
         }
-        for (consumer, _) in std::mem::take(&mut self.shell.dismissed) {
-            let is_there = self.consumers.contains_key(&consumer);
-            assert!(!is_there, "{consumer:?} was dismissed too early");
+        for (consumer, why) in std::mem::take(&mut self.shell.dismissed) {
+            let known = self.consumers.get_mut(&consumer);
+            match (why, known) {
+                (_, None) => {}
+                (Dismissal::Served, Some(call)) => {
+                    assert!(matches!(call.kind, ConsumerKind::Call { .. }));
+                    // From now on it gets nothing.
+                    call.credit = Some(0);
+                }
+                (_, Some(_)) => panic!("{consumer:?} was dismissed too early: {why:?}"),
+            }
         }
     }
 

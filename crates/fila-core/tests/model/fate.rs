@@ -264,27 +264,37 @@ impl Simulation {
             let credit = self.chance.below(6) as u32;
             let credit = self.chance.one_in(2).then_some(credit);
             let in_flight_max = 1 + self.chance.below(8) as u32;
-            self.subscribe_with(credit, in_flight_max);
+            if self.chance.one_in(3) {
+                let lease_time = None;
+                let call = ConsumerKind::Call { lease_time };
+                self.subscribe_as(call, Some(in_flight_max), in_flight_max);
+            } else {
+                self.subscribe_with(credit, in_flight_max);
+            }
         }
     }
 
     pub(super) fn subscribe_with(&mut self, credit: Option<u32>, in_flight_max: u32) {
-        let ticket = self.shell.ticket();
-        let consumer = ConsumerId::new(ticket);
         let beginnings = match self.chance.one_in(2) {
             true => Beginnings::Reported,
             false => Beginnings::Assumed,
         };
+        self.subscribe_as(ConsumerKind::Stream(beginnings), credit, in_flight_max);
+    }
+
+    fn subscribe_as(&mut self, kind: ConsumerKind, credit: Option<u32>, in_flight_max: u32) {
+        let ticket = self.shell.ticket();
+        let consumer = ConsumerId::new(ticket);
         let demand = Demand {
             credit: credit.unwrap_or(u32::MAX),
             in_flight_max,
-            kind: ConsumerKind::Stream(beginnings),
+            kind,
         };
         self.shell.subscribe_as(self.queue, consumer, demand);
         let subscriber = Subscriber {
             credit,
             in_flight_max: in_flight_max as usize,
-            beginnings,
+            kind,
             took_over: false,
             is_draining: false,
         };
@@ -298,7 +308,9 @@ impl Simulation {
     }
 
     fn credit(&mut self) {
-        if let Some(consumer) = self.some_consumer() {
+        if let Some(consumer) = self.some_consumer()
+            && let ConsumerKind::Stream(_) = self.consumers[&consumer].kind
+        {
             let more = self.chance.below(5) as u32;
             let known = self.consumers.get_mut(&consumer).unwrap();
             known.credit = known.credit.map(|credit| credit + more);
@@ -308,7 +320,9 @@ impl Simulation {
 
     fn drain(&mut self) {
         if let Some(consumer) = self.some_consumer() {
-            self.consumers.get_mut(&consumer).unwrap().is_draining = true;
+            let known = self.consumers.get_mut(&consumer).unwrap();
+            // A call waits no longer, and stays until it is answered.
+            known.is_draining = matches!(known.kind, ConsumerKind::Stream(_));
             self.dismiss_if_done(Some(consumer));
             self.shell.tell(Command::Drain { consumer });
         }
@@ -318,11 +332,12 @@ impl Simulation {
         let Some(consumer) = self.some_consumer() else {
             return;
         };
-        let departure = match self.chance.one_in(3) {
-            true => Departure::Closed,
-            false => Departure::Lost,
-        };
         let subscriber = self.consumers.remove(&consumer).unwrap();
+        let departure = match (subscriber.kind, self.chance.one_in(3)) {
+            (_, true) => Departure::Closed,
+            (ConsumerKind::Stream(_), false) => Departure::Lost,
+            (ConsumerKind::Call { .. }, false) => Departure::Answered,
+        };
         let now = self.shell.now;
         let (mut unsent, mut oldest) = (Vec::new(), None);
         for (id, known) in &mut self.messages {
@@ -340,7 +355,8 @@ impl Simulation {
                 oldest = Some((held.number, *id));
             }
         }
-        let assumed = oldest.filter(|_| subscriber.beginnings == Beginnings::Assumed);
+        let assumes = ConsumerKind::Stream(Beginnings::Assumed);
+        let assumed = oldest.filter(|_| subscriber.kind == assumes);
         for (id, known) in &mut self.messages {
             let Life::Leased(held) = &mut known.life else {
                 continue;
@@ -352,6 +368,8 @@ impl Simulation {
             if departure == Departure::Closed && !held.is_begun {
                 self.ended.push(held.lease);
                 known.life = Life::Waiting;
+            } else if departure == Departure::Answered {
+                held.consumer = None;
             } else {
                 held.consumer = None;
                 held.is_lost = true;

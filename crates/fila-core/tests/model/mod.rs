@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, Beginnings, Charge, ConsumerId, DeduplicationScope, Delivering, Failure, LeaseId,
+    BatchId, Charge, ConsumerId, ConsumerKind, DeduplicationScope, Delivering, Failure, LeaseId,
     Ordering, QueueSettings, Settings,
 };
 use fila_store::{DeduplicationId, FairnessKey, MessageId, QueueId, Timestamp};
@@ -99,7 +99,7 @@ struct Subscriber {
     /// None for any amount.
     credit: Option<u32>,
     in_flight_max: usize,
-    beginnings: Beginnings,
+    kind: ConsumerKind,
     /// It has extended leases of others.
     took_over: bool,
     is_draining: bool,
