@@ -6,6 +6,7 @@ mod config;
 mod consuming;
 mod dropping;
 mod leases;
+mod receiving;
 mod script;
 mod sending;
 mod working;
