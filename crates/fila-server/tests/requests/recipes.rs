@@ -2,12 +2,12 @@
 
 use fila_proto::v1::{
     AckBatchRequest, AckRequest, BatchId, ConsumeRequest, CreateQueueRequest, DeleteConfigRequest,
-    DeleteQueueRequest, EnqueueBatchRequest, EnqueueRequest, ExplainKeyRequest, ExtendRequest,
-    GetConfigRequest, InspectQueueRequest, LeaseExtension, LeaseNack, ListConfigRequest,
-    ListKeysRequest, ListQueuesRequest, Message, NackBatchRequest, NackRequest, PauseQueueRequest,
-    PeekRequest, ProduceRequest, PurgeQueueRequest, QueueSettings, RedriveRequest,
-    ResumeQueueRequest, ServerInfoRequest, SetConfigRequest, UpdateKeyRequest, UpdateQueueRequest,
-    WorkRequest,
+    DeleteQueueRequest, EnqueueBatchRequest, EnqueueRequest, ExplainKeyRequest, ExtendBatchRequest,
+    ExtendRequest, GetConfigRequest, InspectQueueRequest, LeaseExtension, LeaseNack,
+    ListConfigRequest, ListKeysRequest, ListQueuesRequest, Message, NackBatchRequest, NackRequest,
+    PauseQueueRequest, PeekRequest, ProduceRequest, PurgeQueueRequest, QueueSettings,
+    ReceiveRequest, RedriveRequest, ReleaseRequest, ResumeQueueRequest, ServerInfoRequest,
+    SetConfigRequest, UpdateKeyRequest, UpdateQueueRequest, WorkRequest,
 };
 
 /// An input that is being written.
@@ -80,6 +80,7 @@ pub(crate) fn recipes() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>)> {
         recipe("empty", Recipe::default(), &[]),
         recipe("worked", worked(), &["LEASE_NOT_FOUND"]),
         recipe("consumed", consumed(), &["LEASE_NOT_FOUND"]),
+        recipe("received", received(), &["LEASE_NOT_FOUND"]),
         recipe("dead-letters", dead_letters(), &[]),
         recipe("batches", batches(), &["INVALID_ARGUMENT"]),
         recipe("settings", settings(), &["QUEUE_CHANGED"]),
@@ -178,6 +179,34 @@ fn consumed() -> Recipe {
     }
     let recipe = recipe.ask(4, &consume).listen().ask(6, &ack).ask(8, &nack);
     recipe.ask(10, &extend).ask(9, &nack_all).ask(7, &ack_all)
+}
+
+fn received() -> Recipe {
+    let receive = ReceiveRequest {
+        queue: q(),
+        messages_max: 10,
+        ..ReceiveRequest::default()
+    };
+    let release = ReleaseRequest {
+        queue: q(),
+        lease_ids: vec![0, 63],
+    };
+    let extension = |lease_id| LeaseExtension {
+        lease_id,
+        lease_ms: 60_000,
+    };
+    let extend = ExtendBatchRequest {
+        queue: q(),
+        extensions: [1, 63].map(extension).to_vec(),
+    };
+    let ack = AckBatchRequest {
+        queue: q(),
+        lease_ids: vec![1, 2],
+    };
+    let recipe = Recipe::default().queue(QueueSettings::default());
+    let recipe = recipe.produce(1, ["a", "b", "c"].map(message).to_vec());
+    let recipe = recipe.ask(35, &receive).ask(36, &release);
+    recipe.ask(37, &extend).ask(7, &ack).ask(35, &receive)
 }
 
 fn dead_letters() -> Recipe {

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use fila_proto::v1::{
     AckBatchRequest, AckBatchResponse, AckRequest, ConsumeRequest, ConsumeResponse,
     CreateQueueRequest, EnqueueBatchRequest, EnqueueBatchResponse, EnqueueRequest, EnqueueResponse,
-    ExtendRequest, ListConfigRequest, ListConfigResponse, ListKeysRequest, ListKeysResponse,
-    ListQueuesRequest, ListQueuesResponse, NackBatchRequest, NackBatchResponse, NackRequest,
-    PeekRequest, PeekResponse, ProduceRequest, ProduceResponse, WorkRequest, WorkResponse,
+    ExtendBatchRequest, ExtendBatchResponse, ExtendRequest, ListConfigRequest, ListConfigResponse,
+    ListKeysRequest, ListKeysResponse, ListQueuesRequest, ListQueuesResponse, NackBatchRequest,
+    NackBatchResponse, NackRequest, PeekRequest, PeekResponse, ProduceRequest, ProduceResponse,
+    ReceiveRequest, ReceiveResponse, ReleaseRequest, ReleaseResponse, WorkRequest, WorkResponse,
 };
 use futures_util::FutureExt;
 use prost::Message;
@@ -121,6 +122,16 @@ impl Calls {
             "FilaService/NackBatch" => {
                 ledger.lease_refusals(&read::<NackBatchResponse>(&answer).refused);
             }
+            "FilaService/Release" => {
+                ledger.lease_refusals(&read::<ReleaseResponse>(&answer).refused);
+            }
+            "FilaService/ExtendBatch" => {
+                ledger.lease_refusals(&read::<ExtendBatchResponse>(&answer).refused);
+            }
+            "FilaService/Receive" => {
+                let (asked, said): (ReceiveRequest, ReceiveResponse) = both(&request, &answer);
+                ledger.delivered(&asked.queue, &said.deliveries);
+            }
             "FilaService/Peek" => {
                 self.page_token = read::<PeekResponse>(&answer).next_page_token;
             }
@@ -164,6 +175,22 @@ impl Calls {
             "FilaService/NackBatch" => changed(request, |it: &mut NackBatchRequest| {
                 for nack in &mut it.nacks {
                     nack.lease_id = ledger.lease(nack.lease_id);
+                }
+            }),
+            "FilaService/Release" => changed(request, |it: &mut ReleaseRequest| {
+                for lease in &mut it.lease_ids {
+                    *lease = ledger.lease(*lease);
+                }
+            }),
+            "FilaService/ExtendBatch" => changed(request, |it: &mut ExtendBatchRequest| {
+                for extension in &mut it.extensions {
+                    extension.lease_id = ledger.lease(extension.lease_id);
+                }
+            }),
+            // A wait that is allowed would hold the input up.
+            "FilaService/Receive" => changed(request, |it: &mut ReceiveRequest| {
+                if it.wait_ms <= 60_000 {
+                    it.wait_ms = it.wait_ms.min(1);
                 }
             }),
             "FilaService/Peek" => changed(request, |it: &mut PeekRequest| {

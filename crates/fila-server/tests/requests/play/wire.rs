@@ -27,7 +27,7 @@ pub(crate) enum Stream {
     Work,
 }
 
-pub(crate) const STEPS: [Step; 34] = [
+pub(crate) const STEPS: [Step; 37] = [
     Step::Call("FilaService/Enqueue"),
     Step::Call("FilaService/EnqueueBatch"),
     Step::Produce,
@@ -62,6 +62,9 @@ pub(crate) const STEPS: [Step; 34] = [
     Step::Finish(Stream::Produce),
     Step::Finish(Stream::Work),
     Step::Listen,
+    Step::Call("FilaService/Receive"),
+    Step::Call("FilaService/Release"),
+    Step::Call("FilaService/ExtendBatch"),
 ];
 
 /// Takes an input apart: it is a message of protobuf, whose fields are requests, and whose numbers say what for. So
