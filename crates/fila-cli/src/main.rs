@@ -90,7 +90,7 @@ enum FilaCommand {
     Config(config::ConfigArguments),
     /// Test the hooks of a queue, without a server
     Hook(hook::HookArguments),
-    /// Repair the directory of a server that does not run
+    /// Repair or copy the directory of a server that does not run
     Store(store::StoreArguments),
     /// Send messages to a queue
     Enqueue(enqueue::EnqueueArguments),

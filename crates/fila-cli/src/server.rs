@@ -39,6 +39,10 @@ pub(crate) struct ServerArguments {
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<String>,
 
+    /// The storage engine: lsm, memory, or rocksdb in a build with it (storage.engine)
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+
     /// When the server confirms a message: after fsync, os or memory (storage.durability)
     #[arg(long, value_name = "LEVEL")]
     durability: Option<String>,
@@ -157,6 +161,7 @@ impl ServerArguments {
         let flags = [
             ("--address", "server.address", self.address),
             ("--data", "storage.path", self.data),
+            ("--engine", "storage.engine", self.engine),
             ("--durability", "storage.durability", self.durability),
             (
                 "--memory-budget",

@@ -268,3 +268,47 @@ fn a_directory_without_a_store_is_not_repaired() {
     );
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_copy_is_a_store_and_a_used_directory_is_none() {
+    let desk = Desk::stopped();
+    let copy = desk.place.path().join("copy");
+    let run = |to: &Path, engine: &str| {
+        let mut command = fila();
+        command.args(["store", "copy"]).arg(desk.data()).arg(to);
+        command.args(["--engine", engine]).output().unwrap()
+    };
+    let copied = run(&copy, "lsm");
+    assert!(copied.status.success(), "{copied:?}");
+    let said = String::from_utf8(copied.stdout).unwrap();
+    // The queue, and that of its dead letters.
+    assert!(
+        said.starts_with("copied and compared 2 queues, 100 messages"),
+        "{said}"
+    );
+    let again = run(&copy, "lsm");
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    assert!(last_line(&again).contains("is not empty"), "{again:?}");
+    fs::remove_dir_all(desk.data()).unwrap();
+    fs::rename(&copy, desk.data()).unwrap();
+    assert_eq!(desk.ready(), 100);
+}
+
+#[test]
+#[cfg(not(feature = "rocksdb"))]
+fn a_build_without_rocksdb_answers_with_the_command_that_builds_one() {
+    let place = TempDir::new().unwrap();
+    let command = "`cargo build --release -p fila-cli --features rocksdb`";
+    let server = ["server", "--engine", "rocksdb"];
+    let copy = ["store", "copy", "from", "to", "--engine", "rocksdb"];
+    for arguments in [&server[..], &copy[..]] {
+        let output = fila()
+            .current_dir(place.path())
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(command), "{said}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Damaged files of a store at rest, and what comes of them.
+//! Damaged files of a store of the default engine at rest, and what comes of them.
 //!
 //! The run records one *work* on a real store, and makes many copies of its directory: as it is after an orderly stop, or as
 //! a kill at a random moment leaves it. In each copy it damages one file or folder, and opens the store. All confirmed data is there,

@@ -1,6 +1,7 @@
 //! Files of a store that are removed, emptied, cut or changed at rest: no loss is silent, and the store can be repaired.
 //!
 //! `scripts/store-damage` makes a thousand cases. A seed is set with `FILA_FAULTS_SEED`.
+#![cfg(not(feature = "rocksdb"))] // it knows the files of the default engine
 #![cfg(test)] // helpers may unwrap, as tests do
 
 use fila_faults::damage::{self, CASES_PER_WORK, DamageOutcome, DamageTally};

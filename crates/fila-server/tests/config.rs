@@ -246,8 +246,8 @@ fn an_engine_that_was_not_built_in_is_refused_as_such() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "--set storage.engine: this build has no engine `rocksdb`; choose `lsm` or `memory`, \
-         or build with the feature `rocksdb`"
+        "--set storage.engine: this build has no engine `rocksdb`; build one that has it with \
+         `cargo build --release -p fila-cli --features rocksdb`, or choose `lsm` or `memory`"
     );
 }
 

@@ -44,6 +44,26 @@ fn realm(queue: QueueId, generation: Generation) -> [u8; REALM] {
     bytes
 }
 
+/// Tells whether a row of the catalogue describes the log, which only the default engine has.
+pub(crate) fn is_of_log(key: &[u8]) -> bool {
+    key == FLUSHED_SEGMENT || key == FLUSHED_SEQUENCE || parse_blob(key).is_some()
+}
+
+/// Tells whether a row of the catalogue is a queue.
+pub(crate) fn is_queue(key: &[u8]) -> bool {
+    key.first() == Some(&QUEUE)
+}
+
+/// Tells whether a row of the catalogue is an entry of the runtime configuration.
+pub(crate) fn is_config(key: &[u8]) -> bool {
+    key.first() == Some(&CONFIG)
+}
+
+/// Tells whether a row is a deduplication id, and not the note of its expiry.
+pub(crate) fn is_remembered(key: &[u8]) -> bool {
+    key.first() == Some(&REMEMBERED)
+}
+
 /// Returns the key of the row that lists a blob segment.
 pub(crate) fn blob(number: u64) -> Vec<u8> {
     [&[BLOB][..], &number.to_be_bytes()].concat()

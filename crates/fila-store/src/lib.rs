@@ -16,6 +16,7 @@
 //! [`Engine`] and [`Shard`] itself. All engines pass the same conformance suite.
 
 mod batch;
+mod copy;
 mod damage;
 mod directory;
 mod durability;
@@ -45,6 +46,7 @@ pub mod rows;
 #[cfg(feature = "rocksdb")]
 pub use crate::rocksdb::{RocksEngine, RocksRows, RocksView};
 pub use batch::{Batch, Origin, Remembered};
+pub use copy::{CopiedRows, CopyError, DiskEngine};
 pub use damage::{DamagedPart, StoreDamage, TornLog};
 pub use durability::{Durability, UnknownDurability};
 pub use embedded::{Embedded, EmbeddedShard};

@@ -32,6 +32,7 @@ fn every_command_has_help() {
         "hook test",
         "store",
         "store repair",
+        "store copy",
         "enqueue",
         "consume",
         "peek",

@@ -10,10 +10,14 @@ pub(crate) struct Running {
     pub(crate) address: String,
 }
 
-/// Returns the command `fila`, in an empty environment.
+/// Returns the command `fila`, in an empty environment. Servers use the engine of `FILA_TEST_ENGINE`, if it is set, unless
+/// their arguments name another.
 pub(crate) fn fila() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fila"));
     command.env_clear();
+    if let Ok(engine) = std::env::var("FILA_TEST_ENGINE") {
+        command.env("FILA_STORAGE__ENGINE", engine);
+    }
     command
 }
 

@@ -7,12 +7,17 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use fila_store::{
-    ConfigKey, Cursor, DiskOptions, Durability, Engine, Limit, Locator, LsmEngine, MessageId,
-    OpenError, Queue, QueueName, RememberedName, Shard, StoredMessage, Timestamp, Version,
+    ConfigKey, Cursor, DiskOptions, Durability, Engine, Limit, Locator, MessageId, OpenError,
+    Queue, QueueName, RememberedName, Shard, StoredMessage, Timestamp, Version,
 };
 
-/// The store under test. To test another one, change this and [`open`].
-pub type Store = LsmEngine;
+#[cfg(not(feature = "rocksdb"))]
+use fila_store::LsmEngine as EngineUnderTest;
+#[cfg(feature = "rocksdb")]
+use fila_store::RocksEngine as EngineUnderTest;
+
+/// The store under test: the default engine, or RocksDB with the feature `rocksdb`.
+pub type Store = EngineUnderTest;
 
 /// The store's side of one queue.
 pub type StoreShard = <Store as Engine>::Shard;
@@ -22,7 +27,11 @@ pub type StoreShard = <Store as Engine>::Shard;
 /// # Errors
 /// If the store is not opened.
 pub fn open(path: &Path) -> Result<Store, OpenError> {
-    options(path).open()
+    let options = options(path);
+    #[cfg(feature = "rocksdb")]
+    return options.open_rocksdb();
+    #[cfg(not(feature = "rocksdb"))]
+    options.open()
 }
 
 /// Returns how [`open`] opens the store.

@@ -230,8 +230,8 @@ pub(super) fn path() -> Kind<PathBuf> {
 pub(super) fn engine() -> Kind<StorageEngine> {
     words(StorageEngine::ALL, |word, engines| match word {
         "rocksdb" => format!(
-            "this build has no engine `rocksdb`; choose {engines}, \
-             or build with the feature `rocksdb`"
+            "this build has no engine `rocksdb`; build one that has it with \
+             `cargo build --release -p fila-cli --features rocksdb`, or choose {engines}"
         ),
         word => format!("`{word}` is no engine; choose {engines}"),
     })

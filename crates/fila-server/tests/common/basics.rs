@@ -33,10 +33,22 @@ pub(crate) fn in_memory() -> Config {
     config
 }
 
+/// The engine on disk under test: that of `FILA_TEST_ENGINE`, which `scripts/rocksdb` sets.
+fn disk_engine() -> StorageEngine {
+    match std::env::var("FILA_TEST_ENGINE") {
+        Err(_) => StorageEngine::Lsm,
+        Ok(name) => {
+            let mut engines = StorageEngine::ALL.iter();
+            let engine = engines.find(|engine| engine.name() == name);
+            *engine.unwrap_or_else(|| panic!("this build has no engine `{name}`"))
+        }
+    }
+}
+
 /// A configuration on disk.
 pub(crate) fn on_disk(path: &Path) -> Config {
     let mut config = in_memory();
-    config.storage.engine = StorageEngine::Lsm;
+    config.storage.engine = disk_engine();
     config.storage.path = path.to_owned();
     config
 }

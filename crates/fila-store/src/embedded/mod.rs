@@ -125,6 +125,11 @@ const EPOCHS_SKIPPED: u32 = 1_000;
 const NUMBERS_SKIPPED: u64 = 1_000_000;
 
 impl<R: Rows> Embedded<R> {
+    /// Returns the rows themselves.
+    pub(crate) fn rows(&self) -> &R {
+        &self.0.rows
+    }
+
     /// Leaves numbers out that lost commits may have given: rows of theirs may be in the tables nevertheless, and clients may
     /// know ids of lost messages. Takes effect at the next opening.
     pub(crate) fn skip_numbers(&self) -> Result<(), OpenError> {
