@@ -36,8 +36,9 @@ pub(super) struct Scene {
     pub(super) restarts: bool,
     name: &'static str,
     directory: TempDir,
-    /// The consumer of the leased messages.
-    holder: Option<(Deliveries, Vec<Delivery>)>,
+    /// The consumer of the leased messages, and what it holds. The leases outlive it, and a planned stop.
+    holder: Option<Deliveries>,
+    held: Vec<Delivery>,
 }
 
 impl Scene {
@@ -73,7 +74,8 @@ impl Scene {
             restarts,
             name,
             directory,
-            holder: Some((deliveries, held)),
+            holder: Some(deliveries),
+            held,
         }
     }
 
@@ -112,25 +114,25 @@ impl Scene {
         let each = EACH as u64;
         assert_eq!(found, (2 * each, each, each), "{}", self.name);
         if self.restarts {
-            self.holder = None;
             let between = Rig::start().await;
             let before = std::mem::replace(&mut self.rig, between);
             assert_eq!(soon(before.server.shutdown()).await, Stopped::Complete);
+            self.holder = None;
             self.rig = Rig::with(on_disk(self.directory.path())).await;
         }
     }
 
-    /// Lets all messages become ready. The leases end as failures, or with the restart; returns how many have failed.
+    /// Lets all messages become ready. The leases end as failures; returns how many have failed.
     pub(super) async fn release(&mut self, delay_ms: Option<u64>) -> usize {
         let request = DeleteConfigRequest {
             key: "throttle:gate:rate".to_owned(),
             version: None,
         };
         soon(self.rig.admin.delete_config(request)).await.unwrap();
-        let Some((deliveries, held)) = self.holder.take() else {
-            return 0;
-        };
-        drop(deliveries);
+        // A stream that is still open would get other messages for those that fail.
+        self.holder = None;
+        self.until(QUEUE, |stats| stats.consumers == 0).await;
+        let held = std::mem::take(&mut self.held);
         for delivery in &held {
             self.nack(delivery, delay_ms).await;
         }
