@@ -80,6 +80,8 @@ struct Place {
 /// A message that is not settled for good.
 #[derive(Clone, Debug)]
 struct Known {
+    /// The id that users see. It stays through death and redrive, where the place in the queue changes.
+    id: MessageId,
     body: Vec<u8>,
     place: usize,
     tenant: &'static str,
@@ -96,7 +98,7 @@ struct Life {
     shell: Shell,
     places: Vec<Place>,
     plain: BTreeMap<&'static str, Plain>,
-    /// By their place and their ids.
+    /// By their queue and their place in it.
     leased: BTreeMap<Name, (Known, Delivery)>,
     waiting: BTreeMap<Name, Known>,
     /// By what they carry.
@@ -287,6 +289,7 @@ impl Life {
             let due = now.saturating_add(message.delay);
             let id = self.shell.enqueue(self.places[place].queue, message);
             let known = Known {
+                id,
                 body,
                 place,
                 tenant,
@@ -547,10 +550,11 @@ impl Life {
                 .places
                 .iter()
                 .position(|it| it.consumer == Some(consumer));
-            let id = (place.expect("the consumer is there"), delivery.message);
+            let place = place.expect("the consumer is there");
+            let id = self.name_of(place, delivery.payload.body());
             self.check_order(id);
             let known = self.waiting.remove(&id).expect("it waits");
-            assert_eq!(known.body, delivery.payload.body()[..]);
+            assert_eq!(known.id, delivery.message);
             assert_eq!(delivery.attempt, known.attempts + 1);
             for bucket in &known.keys {
                 if let Some(plain) = self.plain.get_mut(bucket) {
@@ -567,11 +571,16 @@ impl Life {
         }
     }
 
+    /// Returns the name of a waiting message by its body, which no other has.
+    fn name_of(&self, place: usize, body: &[u8]) -> Name {
+        let mut waiting = self.waiting.iter();
+        let found = waiting.find(|(name, known)| name.0 == place && known.body == body);
+        *found.expect("it waits").0
+    }
+
     /// Fails if another message should have been delivered before this one.
     fn check_order(&self, id: Name) {
-        let Some(known) = self.waiting.get(&id) else {
-            panic!("{id:?} does not wait");
-        };
+        let known = &self.waiting[&id];
         let now = self.shell.now;
         assert!(known.due <= now, "{id:?} is not due");
         let definition = &self.places[known.place].definition;

@@ -187,7 +187,7 @@ fn many_retries_and_deaths_later_the_first_moment_is_still_right() {
         let delay = Duration::from_millis(50 + chance.below(5000));
         new.delay = delay;
         if chance.below(2) == 0 {
-            let ttl = Duration::from_millis(1 + chance.below(100));
+            let ttl = delay + Duration::from_millis(1 + chance.below(100));
             new.ttl = fila_core::Ttl::For(ttl);
             ends.insert(step, shell.now.saturating_add(ttl));
         }
