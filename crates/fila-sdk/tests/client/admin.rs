@@ -155,9 +155,10 @@ async fn dead_letters_have_a_history_and_come_back() {
     let redrive = admin.redrive("orders.dlq").count(2).key("acme");
     let done = soon(redrive.run()).await.unwrap();
     assert_eq!((done.redriven, done.total), (2, 3));
-    for _ in 0..2 {
+    for letter in &page.messages[..2] {
         let order = soon(consumer.next()).await.unwrap().unwrap();
-        assert_eq!((order.attempt, &order.history), (1, &None));
+        assert_eq!((order.attempt, &order.id), (1, &letter.id));
+        assert_eq!(order.history, letter.history, "it is not forgotten");
         soon(order.ack()).await.unwrap();
     }
     let error = soon(admin.redrive("orders").run()).await.unwrap_err();
