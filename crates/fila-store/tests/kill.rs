@@ -10,8 +10,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 
 use fila_store::{
-    Batch, Cursor, Durability, Engine, FairnessKey, Loaded, Locator, MessageId, Meta, Origin,
-    Payload, QueueName, Shard, StoredMessage, Timestamp,
+    Batch, Cursor, Durability, Engine, FairnessKey, Loaded, Locator, MessageId, Meta, OpenError,
+    Origin, Payload, QueueName, Shard, StoredMessage, Timestamp,
 };
 use places::OnDisk;
 
@@ -68,8 +68,15 @@ killed! { rocks: crate::places::InRocks }
 type Messages = BTreeSet<MessageId>;
 
 /// Small memtables, so that the writer is killed while tables are flushed and merged, too.
+///
+/// A process that another test starts meanwhile holds the lock of a store, too, until it runs its program.
 fn open<P: OnDisk>(path: &Path, durability: Durability) -> P::Engine {
-    P::open(path, durability, 1 << 20).unwrap()
+    loop {
+        match P::open(path, durability, 1 << 20) {
+            Err(OpenError::Locked(_)) => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 fn claim<E: Engine>(engine: &E) -> E::Shard {
