@@ -7,7 +7,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use crate::slot::{Flag, NIL, Place};
-use crate::{Cost, Drr, Group, Key, Quantum, Standing, Weight};
+use crate::{Cost, Drr, Group, Key, Quantum, Standing, State, Weight};
 
 /// One step of a random history.
 #[derive(Clone, Debug)]
@@ -45,6 +45,14 @@ enum Step {
     Forget(usize),
     Disband(usize),
     Readmit(usize),
+    Enclose {
+        key: usize,
+        weight: u64,
+    },
+    Transfer {
+        key: usize,
+        to: usize,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -65,7 +73,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (at.clone(), cost.clone(), cost)
             .prop_map(|(key, charged, actual)| Settle { key, charged, actual }),
         2 => (at.clone(), weight.clone()).prop_map(|(key, weight)| SetWeight { key, weight }),
-        1 => (at.clone(), weight).prop_map(|(group, weight)| SetGroupWeight { group, weight }),
+        1 => (at.clone(), weight.clone()).prop_map(|(group, weight)| SetGroupWeight { group, weight }),
+        1 => (at.clone(), weight).prop_map(|(key, weight)| Enclose { key, weight }),
+        1 => (at.clone(), at.clone()).prop_map(|(key, to)| Transfer { key, to }),
         2 => at.clone().prop_map(Forget),
         1 => at.clone().prop_map(Disband),
         1 => at.prop_map(Readmit),
@@ -217,6 +227,30 @@ impl Model {
                     }
                 }
             }
+            Step::Enclose { key, weight: value } => {
+                if let Some(at) = pick(self.keys.len(), key) {
+                    let (key, parent) = self.keys[at];
+                    let debt = self.engine.debt(key).unwrap();
+                    let is_serving = self.engine.state(key) == Ok(State::Serving);
+                    let weight = weight(value);
+                    let is_same = self.engine.weight(key) == Ok(weight);
+                    let group = self.engine.enclose(key, weight).unwrap();
+                    if is_same && !is_serving {
+                        assert_eq!(self.engine.debt(group), Ok(debt));
+                    }
+                    assert_eq!(self.engine.debt(key), Ok(0));
+                    self.groups.push((group, parent));
+                    self.keys[at].1 = Some(group);
+                }
+            }
+            Step::Transfer { key, to } => {
+                if let Some(at) = pick(self.keys.len(), key) {
+                    let to = pick(self.groups.len() + 1, to).and_then(|at| self.groups.get(at));
+                    let to = to.map(|&(group, _)| group);
+                    self.engine.transfer(self.keys[at].0, to).unwrap();
+                    self.keys[at].1 = to;
+                }
+            }
             Step::Readmit(at) => {
                 if let Some(at) = pick(self.standings.len(), at) {
                     let standing = self.standings.swap_remove(at);
@@ -258,7 +292,11 @@ impl Model {
         let engine = &self.engine;
         assert_eq!(engine.len(), self.keys.len() + self.groups.len());
         engine.calendars[0].audit(&engine.slots, &self.children(None));
-        for &(group, _) in &self.groups {
+        for &(key, parent) in &self.keys {
+            assert_eq!(engine.parent(key), Ok(parent));
+        }
+        for &(group, parent) in &self.groups {
+            assert_eq!(engine.parent(group), Ok(parent));
             let calendar = engine.kin[group.index()].calendar as usize;
             let children = self.children(Some(group));
             engine.calendars[calendar].audit(&engine.slots, &children);

@@ -11,11 +11,14 @@
 //!   bucket; so no occupied bucket of a level is 64 or more ahead of it, and none means two times at once.
 //! - `occupied` and the rows' words say exactly which buckets have members.
 //! - The open bucket, as long as it has members, begins at the hand.
+//! - A slot that is filed alone needs no row: it is kept as the *lone* one, with the place and the tick that it would
+//!   have in its bucket, and goes there when a second slot is filed. So a group with one member that may run takes no
+//!   memory here. While there is a lone slot, all buckets are empty.
 
 use alloc::vec::Vec;
 
 use crate::calendar::Work;
-use crate::slot::{List, Place, Slots};
+use crate::slot::{List, NIL, Place, Slots};
 
 /// The furthest ahead a visit is filed, in ticks.
 pub(crate) const SPAN: i64 = 1 << 61;
@@ -32,10 +35,15 @@ const UNUSED: u8 = u8::MAX;
 /// A bucket that is always empty.
 const NO_BUCKET: usize = 0;
 
+/// The bit of `occupied` that stands for the lone slot.
+const LONE: u32 = 1 << 31;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets {
-    /// Which rows have an occupied bucket.
+    /// Which rows have an occupied bucket; or [`LONE`].
     occupied: u32,
+    /// The lone slot, if `occupied` says that there is one.
+    lone: u32,
     /// The bucket at the hand that is served until it is empty, or [`NO_BUCKET`].
     open: usize,
     /// The row of each level.
@@ -57,6 +65,7 @@ impl Buckets {
     pub(crate) fn new() -> Self {
         Self {
             occupied: 0,
+            lone: NIL,
             open: NO_BUCKET,
             row_of: [UNUSED; LEVELS],
             rows: Vec::new(),
@@ -87,7 +96,30 @@ impl Buckets {
         let slot = &mut slots[index as usize];
         let level = ((lead | 8).ilog2() - 3) / 2;
         slot.place = Place::ring(level);
-        let due = slot.due;
+        if self.occupied & !LONE == 0 && !self.make_room(slots, index) {
+            return;
+        }
+        let due = slots[index as usize].due;
+        self.link(slots, index, level, due);
+    }
+
+    /// Keeps a slot as the lone one, if it is, and returns false; or else files the one that was alone until now.
+    #[cold]
+    fn make_room<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) -> bool {
+        if self.occupied == 0 {
+            self.occupied = LONE;
+            self.lone = index;
+            return false;
+        }
+        self.occupied = 0;
+        let lone = &slots[self.lone as usize];
+        let (level, due) = (lone.place.level(), lone.due);
+        self.link(slots, self.lone, level, due);
+        true
+    }
+
+    #[inline(always)]
+    fn link<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32, level: u32, due: u64) {
         let mut bucket = self.bucket(level, due);
         if bucket >= self.lists.len() {
             self.add_row(level as usize);
@@ -103,6 +135,10 @@ impl Buckets {
 
     /// Takes a slot out, wherever it is filed.
     pub(crate) fn remove<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
+        if self.occupied == LONE {
+            self.occupied = 0;
+            return;
+        }
         let slot = &slots[index as usize];
         let bucket = self.bucket(slot.place.level(), slot.due);
         self.lists[bucket].unlink(slots, index);
@@ -125,15 +161,35 @@ impl Buckets {
         Some(index)
     }
 
-    /// Opens the earliest occupied bucket, and returns its first tick, to which the caller moves the hand.
-    pub(crate) fn open_earliest(&mut self, hand: u64, work: &mut Work) -> Option<u64> {
-        let (bucket, start) = self.earliest(hand, work)?;
+    /// Opens the earliest occupied bucket. Returns its first tick, to which the caller moves the hand, and its first slot.
+    pub(crate) fn pop_earliest<S: Slots + ?Sized>(
+        &mut self,
+        slots: &S,
+        hand: u64,
+        work: &mut Work,
+    ) -> Option<(u64, u32)> {
+        let (bucket, start) = self.earliest(slots, hand, work)?;
         self.open = bucket;
-        Some(start)
+        if self.occupied == LONE {
+            self.occupied = 0;
+            return Some((start, self.lone));
+        }
+        self.pop_open(slots).map(|index| (start, index))
     }
 
     /// Returns the earliest occupied bucket and its first tick.
-    pub(crate) fn earliest(&self, hand: u64, work: &mut Work) -> Option<(usize, u64)> {
+    pub(crate) fn earliest<S: Slots + ?Sized>(
+        &self,
+        slots: &S,
+        hand: u64,
+        work: &mut Work,
+    ) -> Option<(usize, u64)> {
+        if self.occupied == LONE {
+            work.probes += 1;
+            let slot = &slots[self.lone as usize];
+            let width = 2 * slot.place.level();
+            return Some((NO_BUCKET, slot.due >> width << width));
+        }
         if !self.lists[self.open].is_empty() {
             return Some((self.open, hand));
         }
@@ -220,6 +276,14 @@ impl Buckets {
             }
             filed.extend(found);
         }
+        if self.occupied == LONE {
+            assert!(filed.is_empty(), "the lone slot is not alone");
+            let slot = &slots[self.lone as usize];
+            let width = 2 * slot.place.level();
+            let ahead = (slot.due >> width << width).wrapping_sub(hand);
+            assert!(ahead.cast_signed() >= 0, "the hand has passed it");
+            return Vec::from([self.lone]);
+        }
         for (row, Row { occupied, .. }) in self.rows.iter().enumerate() {
             assert_eq!(self.occupied >> row & 1 == 1, *occupied != 0);
         }
@@ -251,8 +315,11 @@ mod tests {
             while let Some(index) = buckets.pop_open(slots) {
                 order.push(index);
             }
-            match buckets.open_earliest(hand, &mut Work::default()) {
-                Some(tick) => hand = tick,
+            match buckets.pop_earliest(slots, hand, &mut Work::default()) {
+                Some((tick, index)) => {
+                    hand = tick;
+                    order.push(index);
+                }
                 None => return order,
             }
         }
@@ -270,5 +337,27 @@ mod tests {
         // The first was filed from afar, into a bucket from 64 to 67; the second from nearby, at 64.
         let (mut buckets, slots) = filed(&[(0, 66), (40, 64)]);
         assert_eq!(order(&mut buckets, &slots, 40), [1, 0]);
+    }
+
+    #[test]
+    fn a_slot_alone_needs_no_row_and_joins_its_bucket_when_a_second_comes() {
+        let mut buckets = Buckets::new();
+        let mut slots = Vec::from([Slot::FREE, Slot::FREE]);
+        for round in 0..3 {
+            slots[0].due = 70_000 * (round + 1);
+            buckets.insert(&mut slots[..], 0, 70_000);
+            assert!(!buckets.is_empty());
+            assert_eq!(order(&mut buckets, &slots, 70_000 * round), [0]);
+        }
+        assert_eq!(buckets.rows.len(), 0);
+        buckets.insert(&mut slots[..], 0, 70_000);
+        buckets.remove(&mut slots[..], 0);
+        assert!(buckets.is_empty());
+        buckets.insert(&mut slots[..], 0, 70_000);
+        slots[1].due = 140_100;
+        buckets.insert(&mut slots[..], 1, 100);
+        assert_eq!(buckets.rows.len(), 2);
+        buckets.audit(&slots, 140_000);
+        assert_eq!(order(&mut buckets, &slots, 140_000), [1, 0]);
     }
 }

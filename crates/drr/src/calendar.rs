@@ -367,6 +367,33 @@ impl Calendar {
         }
     }
 
+    /// Returns the scaled cost that the others get at most while this child gets `needed`, from its next turn on.
+    ///
+    /// That is their share beside it and what B1 adds: `8/7 · (Tᵢ/wᵢ + Tⱼ/wⱼ)` per unit of weight, and a quantum if it
+    /// has yet to join.
+    pub(crate) fn beside(
+        &self,
+        slots: &[Slot],
+        index: u32,
+        needed: u128,
+        reach: u64,
+        scale: &Scale,
+    ) -> u128 {
+        let (others, weight) = self.others(slots, index);
+        let slot = &slots[index as usize];
+        let own = u128::from(slot.weight.value());
+        let (others, weight, reach) = (u128::from(others), u128::from(weight), u128::from(reach));
+        let share = needed.saturating_mul(weight).div_ceil(own);
+        let apart = 8 * (others * reach + (weight * reach).div_ceil(own)).div_ceil(7);
+        let joining = match slot.place {
+            Place::AWAY | Place::FRESH | Place::GUEST => {
+                weight * u128::from(scale.visits(Weight::ONE).grant.unsigned_abs())
+            }
+            _ => 0,
+        };
+        share.saturating_add(apart + joining)
+    }
+
     /// Returns how many others are in the ring, and their weight.
     fn others(&self, slots: &[Slot], index: u32) -> (u32, u64) {
         let slot = &slots[index as usize];
@@ -452,6 +479,12 @@ impl Calendar {
         let slot = &mut slots[index as usize];
         slot.due = due;
         slot.credit = scale.visits(slot.weight).grant;
+        self.remember(slot);
+    }
+
+    /// Gives a child that is away its place in time: its next visit comes so many ticks from now.
+    pub(crate) fn place(&self, slot: &mut Slot, lead: i64) {
+        slot.due = self.clock.wrapping_add(lead.cast_unsigned());
         self.remember(slot);
     }
 
@@ -586,9 +619,10 @@ impl Calendar {
     fn pop_earliest<S: Slots + ?Sized>(&mut self, slots: &mut S, work: &mut Work) -> Option<u32> {
         let open = self.buckets.pop_open(slots);
         open.or_else(|| {
-            self.hand = self.buckets.open_earliest(self.hand, work)?;
+            let (hand, index) = self.buckets.pop_earliest(slots, self.hand, work)?;
+            self.hand = hand;
             self.clock_forward(self.hand.wrapping_sub(self.clock).cast_signed());
-            self.buckets.pop_open(slots)
+            Some(index)
         })
     }
 
@@ -599,7 +633,7 @@ impl Calendar {
         } else if !self.late.is_empty() {
             slots[self.late.head() as usize].due
         } else {
-            self.buckets.earliest(self.hand, work)?.1
+            self.buckets.earliest(slots, self.hand, work)?.1
         };
         Some(start.wrapping_sub(self.clock).cast_signed())
     }

@@ -131,6 +131,57 @@ impl Drr {
         Ok(self.found(handle))
     }
 
+    /// Makes a group of this weight in the place of a key, which becomes its only member.
+    ///
+    /// The group takes over what the key owes among its siblings. Inside the group the key owes nothing, since it has
+    /// no siblings yet. The key keeps its handle, its weight and its work.
+    ///
+    /// # Errors
+    /// If the key was forgotten.
+    ///
+    /// # Panics
+    /// As [`register`](Self::register).
+    pub fn enclose(&mut self, key: Key, weight: Weight) -> Result<Group, Unknown> {
+        let index = self.resolve(key.0)?;
+        let was_in_ring = self.pause(index);
+        let handle = self.occupy(self.slots[index as usize].weight, self.home(index));
+        let Slot {
+            due, next, credit, ..
+        } = self.slots[index as usize];
+        let slot = &mut self.slots[handle.index as usize];
+        (slot.due, slot.next, slot.credit) = (due, next, credit);
+        let group = self.found(handle);
+        self.set_weight(group, weight)?;
+        self.rehome(index, Some(group));
+        let calendar = self.calendar_of(index) as usize;
+        self.calendars[calendar].welcome(&mut self.slots, index, &self.scale);
+        if was_in_ring {
+            self.join(index);
+        }
+        Ok(group)
+    }
+
+    /// Moves a key to another group, or out of all groups, with what it owes.
+    ///
+    /// # Errors
+    /// If the key or the group was forgotten.
+    pub fn transfer(&mut self, key: Key, to: Option<Group>) -> Result<(), Unknown> {
+        let index = self.resolve(key.0)?;
+        let calendar = self.calendar_within(to)? as usize;
+        let before = self.calendar_of(index) as usize;
+        if calendar == before {
+            return Ok(());
+        }
+        let was_in_ring = self.pause(index);
+        let lead = self.calendars[before].lead_away(&self.slots[index as usize]);
+        self.rehome(index, to);
+        self.calendars[calendar].place(&mut self.slots[index as usize], lead.max(0));
+        if was_in_ring {
+            self.join(index);
+        }
+        Ok(())
+    }
+
     /// Says that the key has work: unless it is parked, it joins the ring at once.
     ///
     /// A key that sat out at least one pass is served once ahead of the ring. Waking a key that is awake
@@ -269,7 +320,7 @@ impl Drr {
             let calendar = self.calendar_of(index) as usize;
             self.slots[index as usize].refund(charged - actual);
             self.calendars[calendar].refile(&mut self.slots, index, &self.scale);
-            index = self.parent(index);
+            index = self.parent_of(index);
         }
         Ok(())
     }
@@ -349,16 +400,27 @@ impl Drr {
         self.calendars[calendar as usize].lead_away(&ghost) <= 0
     }
 
-    /// Returns whether [`forget`](Self::forget) would leave no standing.
+    /// Returns whether nothing would be lost if a key or group were forgotten.
     ///
-    /// This holds for a key that is idle or parked, owes nothing, and whose next visit has come.
+    /// This holds for one that is idle or parked, owes nothing, and whose next visit has come. It also holds in a group
+    /// without anything to run that is settled itself: what its members owe each other is not paid while none of them
+    /// is served, and the group has paid the same to its own siblings by then.
     ///
     /// # Errors
     /// If the key or group was forgotten.
     pub fn is_settled(&self, node: impl Into<Node>) -> Result<bool, Unknown> {
-        let index = self.resolve(node.into().0)?;
-        let is_away = self.slots[index as usize].place == Place::AWAY;
-        Ok(is_away && self.is_clear_of_debt(index))
+        let mut index = self.resolve(node.into().0)?;
+        while index != NIL && self.slots[index as usize].place == Place::AWAY {
+            if self.is_clear_of_debt(index) {
+                return Ok(true);
+            }
+            let calendar = self.calendar_of(index) as usize;
+            if self.calendars[calendar].runnable() > 0 {
+                break;
+            }
+            index = self.parent_of(index);
+        }
+        Ok(false)
     }
 
     /// Returns the state of a key or group.
@@ -418,15 +480,45 @@ impl Drr {
     ) -> Result<u64, Unknown> {
         let index = self.resolve(node.into().0)?;
         let calendar = &self.calendars[self.calendar_of(index) as usize];
+        let (turn, reach) = self.turn_and_reach(largest, costs);
+        let bound = calendar.bound(&self.slots, index, turn, reach, &self.scale);
+        Ok(self.scale.cost_below(bound))
+    }
+
+    /// Returns the scaled cost of the longest turn, and how far one reaches that begins with a quantum.
+    fn turn_and_reach(&self, largest: Cost, costs: Costs) -> (u64, u64) {
         let (quantum, piece) = (self.quantum().value(), largest.value());
         let turn = match costs {
             Costs::Equal => quantum.div_ceil(piece) * piece,
             Costs::Mixed => quantum + piece - 1,
         };
-        let (turn, reach) = (Cost::new(turn), Cost::new(quantum + piece));
-        let scaled = |cost| self.scale.credit(cost).unsigned_abs();
-        let bound = calendar.bound(&self.slots, index, scaled(turn), scaled(reach), &self.scale);
-        Ok(self.scale.cost_below(bound))
+        let scaled = |cost| self.scale.credit(Cost::new(cost)).unsigned_abs();
+        (scaled(turn), scaled(quantum + piece))
+    }
+
+    /// Returns an upper bound on the cost that all others are served before this key, in its group and outside of it.
+    ///
+    /// [`bound`](Self::bound) concerns one level. On the way up, each group has to hand out what the levels below
+    /// it wait for; meanwhile the siblings of the group get their shares beside it, and one turn more (B1). For a key
+    /// without a group the two bounds are the same.
+    ///
+    /// # Errors
+    /// If the key was forgotten.
+    pub fn bound_on_path(&self, key: Key, largest: Cost, costs: Costs) -> Result<u64, Unknown> {
+        let mut index = self.resolve(key.0)?;
+        let (turn, reach) = self.turn_and_reach(largest, costs);
+        let mut others: u128 = 0;
+        while index != NIL {
+            let calendar = &self.calendars[self.calendar_of(index) as usize];
+            let first = calendar.bound(&self.slots, index, turn, reach, &self.scale);
+            let beside = match others {
+                0 => 0,
+                needed => calendar.beside(&self.slots, index, needed, reach, &self.scale),
+            };
+            others = others.saturating_add(first).saturating_add(beside);
+            index = self.parent_of(index);
+        }
+        Ok(self.scale.cost_below(others))
     }
 
     /// Returns a forecast of the coming choices. The engine does not change.
@@ -469,6 +561,42 @@ impl Drr {
     #[must_use]
     pub fn runnable_weight(&self) -> u64 {
         self.calendars[TOP as usize].weight()
+    }
+
+    /// Returns the group that a key or group is in.
+    ///
+    /// # Errors
+    /// If the key or group was forgotten.
+    pub fn parent(&self, node: impl Into<Node>) -> Result<Option<Group>, Unknown> {
+        let index = self.resolve(node.into().0)?;
+        Ok(self.home(index))
+    }
+
+    /// Returns how many keys and groups are directly in a group.
+    ///
+    /// # Errors
+    /// If the group was disbanded.
+    pub fn members(&self, group: Group) -> Result<u32, Unknown> {
+        let index = self.resolve(group.0)?;
+        Ok(self.kin[index as usize].children)
+    }
+
+    /// Returns how many of them may run, as [`runnable`](Self::runnable) does for those without a parent.
+    ///
+    /// # Errors
+    /// If the group was disbanded.
+    pub fn runnable_in(&self, group: Group) -> Result<usize, Unknown> {
+        let calendar = self.calendar_within(Some(group))?;
+        Ok(self.calendars[calendar as usize].runnable() as usize)
+    }
+
+    /// Returns the sum of the weights of those that may run. A member's share of its group is its weight divided by this.
+    ///
+    /// # Errors
+    /// If the group was disbanded.
+    pub fn runnable_weight_in(&self, group: Group) -> Result<u64, Unknown> {
+        let calendar = self.calendar_within(Some(group))?;
+        Ok(self.calendars[calendar as usize].weight())
     }
 
     /// Returns how many steps the engine has taken so far.
@@ -518,6 +646,32 @@ impl Drr {
         handle
     }
 
+    /// Takes a slot out of its ring for a while; tells whether it was in it.
+    fn pause(&mut self, index: u32) -> bool {
+        let was_in_ring = self.slots[index as usize].place != Place::AWAY;
+        if was_in_ring {
+            self.leave(index);
+        }
+        was_in_ring
+    }
+
+    /// Gives a slot that is away another parent. Its place in time is still that among its old siblings.
+    fn rehome(&mut self, index: u32, to: Option<Group>) {
+        let before = self.parent_of(index);
+        if before != NIL {
+            self.kin[before as usize].children -= 1;
+        }
+        let slot = &mut self.slots[index as usize];
+        match to {
+            Some(group) => {
+                slot.set(Flag::Nested);
+                self.kin_mut(index).parent = group.0.index;
+                self.kin_mut(group.0.index).children += 1;
+            }
+            None => slot.clear(Flag::Nested),
+        }
+    }
+
     /// Makes a fresh slot a group.
     fn found(&mut self, handle: Handle) -> Group {
         let calendar = self.free_calendars.pop().unwrap_or_else(|| {
@@ -533,15 +687,10 @@ impl Drr {
         if self.slots[index as usize].place != Place::AWAY {
             self.leave(index);
         }
-        let parent = self.parent(index);
+        let parent = self.parent_of(index);
         let slot = &self.slots[index as usize];
         let standing = (!self.is_clear_of_debt(index)).then(|| Standing {
-            home: (parent != NIL).then(|| {
-                Group(Handle {
-                    index: parent,
-                    generation: self.slots[parent as usize].generation,
-                })
-            }),
+            home: self.home(index),
             due: slot.due,
             epoch: slot.next,
             owed: self.scale.visits(slot.weight).grant - slot.credit,
@@ -597,7 +746,7 @@ impl Drr {
                     &mut self.work,
                 );
             }
-            index = self.parent(index);
+            index = self.parent_of(index);
             if index == NIL {
                 return;
             }
@@ -611,7 +760,7 @@ impl Drr {
         loop {
             let calendar = self.calendar_of(index) as usize;
             self.calendars[calendar].join(&mut self.slots, index, &self.scale);
-            index = self.parent(index);
+            index = self.parent_of(index);
             if index == NIL || self.slots[index as usize].has(Flag::HasWork) {
                 return;
             }
@@ -628,7 +777,7 @@ impl Drr {
         loop {
             let calendar = self.calendar_of(index) as usize;
             self.calendars[calendar].leave(&mut self.slots[..], index, &self.scale);
-            index = self.parent(index);
+            index = self.parent_of(index);
             if index == NIL || self.calendars[calendar].runnable() > 0 {
                 return;
             }
@@ -639,7 +788,18 @@ impl Drr {
         }
     }
 
-    pub(crate) fn parent(&self, index: u32) -> u32 {
+    fn home(&self, index: u32) -> Option<Group> {
+        let parent = self.parent_of(index);
+        (parent != NIL).then(|| {
+            Group(Handle {
+                index: parent,
+                generation: self.slots[parent as usize].generation,
+            })
+        })
+    }
+
+    /// Returns the slot of the parent, or [`NIL`].
+    pub(crate) fn parent_of(&self, index: u32) -> u32 {
         if self.slots[index as usize].has(Flag::Nested) {
             self.kin[index as usize].parent
         } else {
@@ -649,7 +809,7 @@ impl Drr {
 
     /// Returns the calendar that a slot is in.
     pub(crate) fn calendar_of(&self, index: u32) -> u32 {
-        match self.parent(index) {
+        match self.parent_of(index) {
             NIL => TOP,
             parent => self.kin[parent as usize].calendar,
         }

@@ -87,7 +87,7 @@ impl<'a> Forecast<'a> {
                 );
                 calendar.guest_served(&self.slots, amount, &self.engine.scale, &mut self.work);
             }
-            index = self.engine.parent(index);
+            index = self.engine.parent_of(index);
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl<'a> Forecast<'a> {
             if calendar.runnable() > 0 {
                 break;
             }
-            index = self.engine.parent(index);
+            index = self.engine.parent_of(index);
         }
         Ok(())
     }

@@ -18,7 +18,8 @@ use core::ops::{Index, IndexMut};
 use hashbrown::HashTable;
 
 use crate::engine::Drr;
-use crate::handle::{Handle, Key, State, Unknown};
+use crate::groups::{Groups, Nesting, no_group};
+use crate::handle::{Group, Handle, Key, State, Unknown};
 use crate::units::{Cost, Costs, Quantum, Weight};
 
 /// Idle lanes that one call of [`Keyed::tidy`] looks at.
@@ -89,11 +90,17 @@ const SHRINK_FROM: usize = 1024;
 /// with the answer to "would anything but debt be lost with it?". Repeating either costs a comparison. A
 /// caller that limits the number of names compares [`busy`](Self::busy) with the limit, and makes room for a
 /// new name with [`forget_oldest`](Self::forget_oldest).
+///
+/// # Groups
+/// A caller whose names nest adds lanes with [`find_or_insert_within`](Self::find_or_insert_within). A lane is then in the
+/// [group](Groups) that its name says, and groups have numbers, names and values, as lanes have. A lane that bears the
+/// name of a group has its weight from there: `set_weight` and `weight` concern the group.
 #[derive(Clone)]
-pub struct Keyed<K, V, S> {
+pub struct Keyed<K, V, S, G = ()> {
     engine: Drr,
     lanes: Vec<Option<Lane<K, V>>>,
     names: HashTable<u32>,
+    groups: Groups<K, G, S>,
     hasher: S,
     /// Idle lanes, those idle for longest first.
     idle: VecDeque<u32>,
@@ -115,7 +122,7 @@ struct Lane<K, V> {
     was_used: bool,
 }
 
-impl<K, V, S> Keyed<K, V, S> {
+impl<K, V, S: Clone, G> Keyed<K, V, S, G> {
     /// Returns an engine without lanes, which finds names with `hasher`.
     ///
     /// It forgets idle lanes as soon as they owe nothing, and remembers all debts.
@@ -124,6 +131,7 @@ impl<K, V, S> Keyed<K, V, S> {
             engine: Drr::new(quantum),
             lanes: Vec::new(),
             names: HashTable::new(),
+            groups: Groups::new(hasher.clone()),
             hasher,
             idle: VecDeque::new(),
             busy: 0,
@@ -131,7 +139,9 @@ impl<K, V, S> Keyed<K, V, S> {
             debts_kept: usize::MAX,
         }
     }
+}
 
+impl<K, V, S, G> Keyed<K, V, S, G> {
     /// Keeps this many idle lanes in any case, so that names that come and go need no new lanes.
     #[must_use]
     pub fn keep_idle(self, lanes: usize) -> Self {
@@ -141,25 +151,26 @@ impl<K, V, S> Keyed<K, V, S> {
         }
     }
 
-    /// Keeps at most about this many idle lanes, and forgets more of them with their debts.
+    /// Keeps at most about this many idle lanes and as many empty groups, and forgets more of them with their debts.
     #[must_use]
     pub fn keep_debts(self, lanes: usize) -> Self {
         Self {
             debts_kept: lanes,
+            groups: self.groups.keep_debts(lanes),
             ..self
         }
     }
 
     /// Returns how many lanes there are, busy and idle.
     #[must_use]
-    pub const fn len(&self) -> usize {
-        self.engine.len()
+    pub fn len(&self) -> usize {
+        self.names.len()
     }
 
     /// Returns whether there is no lane.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.engine.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
     }
 
     /// Returns how many lanes are busy.
@@ -170,7 +181,7 @@ impl<K, V, S> Keyed<K, V, S> {
 
     /// Returns how many lanes are idle.
     #[must_use]
-    pub const fn idle(&self) -> usize {
+    pub fn idle(&self) -> usize {
         self.len() - self.busy
     }
 
@@ -298,20 +309,6 @@ impl<K, V, S> Keyed<K, V, S> {
         registered(self.engine.unpark(key));
     }
 
-    /// Changes the share of a lane, from its next visit on.
-    #[track_caller]
-    pub fn set_weight(&mut self, lane: u32, weight: Weight) {
-        let key = self.key(lane);
-        registered(self.engine.set_weight(key, weight));
-    }
-
-    /// Returns the weight of a lane.
-    #[must_use]
-    #[track_caller]
-    pub fn weight(&self, lane: u32) -> Weight {
-        registered(self.engine.weight(self.key(lane)))
-    }
-
     /// Returns the state of a lane in the ring.
     #[must_use]
     #[track_caller]
@@ -355,11 +352,7 @@ impl<K, V, S> Keyed<K, V, S> {
         if !matches!(self.lanes.get(lane as usize), Some(Some(_))) {
             no_lane(lane);
         }
-        let generation = self.engine.slots[lane as usize].generation;
-        Key(Handle {
-            index: lane,
-            generation,
-        })
+        key_of(&self.engine, lane)
     }
 
     #[inline]
@@ -381,7 +374,100 @@ impl<K, V, S> Keyed<K, V, S> {
     }
 }
 
-impl<K: Hash + Eq, V, S: BuildHasher> Keyed<K, V, S> {
+/// Groups.
+impl<K, V, S, G> Keyed<K, V, S, G> {
+    /// Returns the groups.
+    #[inline]
+    #[must_use]
+    pub const fn groups(&self) -> &Groups<K, G, S> {
+        &self.groups
+    }
+
+    /// Returns the number of the group that a lane is in.
+    #[inline]
+    #[must_use]
+    #[track_caller]
+    pub fn group_of(&self, lane: u32) -> Option<u32> {
+        self.groups.around(&self.engine, self.key(lane))
+    }
+
+    /// Returns the number of the group that a group is in.
+    #[must_use]
+    #[track_caller]
+    pub fn group_around(&self, group: u32) -> Option<u32> {
+        self.groups.around(&self.engine, self.groups.handle(group))
+    }
+
+    /// Returns the value of a group.
+    #[must_use]
+    #[track_caller]
+    pub fn group(&self, group: u32) -> &G {
+        match self.groups.get(group) {
+            Some(value) => value,
+            None => no_group(group),
+        }
+    }
+
+    /// Returns the value of a group, to be changed.
+    #[must_use]
+    #[track_caller]
+    pub fn group_mut(&mut self, group: u32) -> &mut G {
+        match self.groups.get_mut(group) {
+            Some(value) => value,
+            None => no_group(group),
+        }
+    }
+
+    /// Says that nothing in a group may run for now.
+    #[track_caller]
+    pub fn park_group(&mut self, group: u32) {
+        let group = self.groups.handle(group);
+        registered(self.engine.park(group));
+    }
+
+    /// Ends [`park_group`](Self::park_group).
+    #[track_caller]
+    pub fn unpark_group(&mut self, group: u32) {
+        let group = self.groups.handle(group);
+        registered(self.engine.unpark(group));
+    }
+
+    /// Changes the share of a group among its siblings.
+    #[track_caller]
+    pub fn set_group_weight(&mut self, group: u32, weight: Weight) {
+        let group = self.groups.handle(group);
+        registered(self.engine.set_weight(group, weight));
+    }
+}
+
+impl<K: Hash + Eq, V, S: BuildHasher, G> Keyed<K, V, S, G> {
+    /// Changes the share of a lane, or of the group that bears its name, from its next visit on.
+    #[track_caller]
+    pub fn set_weight(&mut self, lane: u32, weight: Weight) {
+        match self.group_of_name(lane) {
+            Some(group) => registered(self.engine.set_weight(group, weight)),
+            None => registered(self.engine.set_weight(self.key(lane), weight)),
+        }
+    }
+
+    /// Returns the weight of a lane, or of the group that bears its name.
+    #[must_use]
+    #[track_caller]
+    pub fn weight(&self, lane: u32) -> Weight {
+        registered(match self.group_of_name(lane) {
+            Some(group) => self.engine.weight(group),
+            None => self.engine.weight(self.key(lane)),
+        })
+    }
+
+    /// Returns the group that bears the name of a lane, if there is one.
+    #[track_caller]
+    fn group_of_name(&self, lane: u32) -> Option<Group> {
+        let group = registered(self.engine.parent(self.key(lane)))?;
+        let number = self.groups.around(&self.engine, self.key(lane))?;
+        (self.groups.name(number) == self.name(lane)).then_some(group)
+    }
+
     /// Returns the lane of this name, if there is one.
     #[inline]
     #[must_use]
@@ -390,20 +476,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Keyed<K, V, S> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find_hashed(self.hasher.hash_one(name), name)
-    }
-
-    #[inline]
-    fn find_hashed<Q>(&self, hash: u64, name: &Q) -> Option<u32>
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let is_its = |&number: &u32| match &self.lanes[number as usize] {
-            Some(lane) => lane.name.borrow() == name,
-            None => false,
-        };
-        self.names.find(hash, is_its).copied()
+        find_hashed(&self.names, &self.lanes, self.hasher.hash_one(name), name)
     }
 
     /// Returns the lane of this name; if there is none, adds the one that `new` makes, without work and busy.
@@ -424,15 +497,97 @@ impl<K: Hash + Eq, V, S: BuildHasher> Keyed<K, V, S> {
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hasher.hash_one(name);
-        match self.find_hashed(hash, name) {
+        match find_hashed(&self.names, &self.lanes, hash, name) {
             Some(number) => number,
-            None => self.insert(hash, weight, new()),
+            None => {
+                self.tidy();
+                self.insert(hash, weight, None, new())
+            }
         }
     }
 
-    fn insert(&mut self, hash: u64, weight: Weight, (name, value): (K, V)) -> u32 {
+    /// Does the same for a name that may be in a group: adds the lane there, and the groups that are missing.
+    ///
+    /// A lane that bears the name of a group gives the group its weight.
+    ///
+    /// # Panics
+    /// As [`find_or_insert_with`](Self::find_or_insert_with); groups count as lanes.
+    #[inline]
+    pub fn find_or_insert_within<Q>(
+        &mut self,
+        name: &Q,
+        weight: Weight,
+        nesting: &impl Nesting<Q, Name = K, Value = G>,
+        new: impl FnOnce() -> (K, V),
+    ) -> u32
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hasher.hash_one(name);
+        if let Some(number) = find_hashed(&self.names, &self.lanes, hash, name) {
+            return number;
+        }
         self.tidy();
-        let number = self.engine.register(weight).0.index;
+        let Some(home) = self.home(name, nesting) else {
+            return self.insert(hash, weight, None, new());
+        };
+        let number = self.insert(hash, weight, Some(home), new());
+        if self.group_of_name(number).is_some() {
+            registered(self.engine.set_weight(self.key(number), Weight::ONE));
+            self.set_weight(number, weight);
+        }
+        number
+    }
+
+    /// Returns the group in which a lane of this name belongs.
+    fn home<Q>(&mut self, name: &Q, nesting: &impl Nesting<Q, Name = K, Value = G>) -> Option<Group>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let (lanes, names, hasher) = (&self.lanes, &self.names, &self.hasher);
+        let own = |engine: &Drr, name: &Q| {
+            let number = find_hashed(names, lanes, hasher.hash_one(name), name)?;
+            Some(key_of(engine, number))
+        };
+        self.groups.home(&mut self.engine, name, nesting, own)
+    }
+
+    /// Puts all lanes into the groups that another nesting says. All groups are made anew, and what they owed is
+    /// forgotten; what the lanes owe is not. Takes time in proportion to the lanes.
+    pub fn renest<Q>(&mut self, nesting: &impl Nesting<Q, Name = K, Value = G>)
+    where
+        K: Borrow<Q> + Clone,
+        Q: Hash + Eq + ?Sized,
+    {
+        let numbers: Vec<u32> = self.iter().map(|(number, _, _)| number).collect();
+        for &number in &numbers {
+            let weight = self.weight(number);
+            registered(self.engine.transfer(self.key(number), None));
+            self.set_weight(number, weight);
+        }
+        self.groups.clear(&mut self.engine);
+        for &number in &numbers {
+            let name = self.name(number).clone();
+            if let Some(home) = self.home(name.borrow(), nesting) {
+                registered(self.engine.transfer(self.key(number), Some(home)));
+            }
+        }
+    }
+
+    fn insert(
+        &mut self,
+        hash: u64,
+        weight: Weight,
+        home: Option<Group>,
+        (name, value): (K, V),
+    ) -> u32 {
+        let key = match home {
+            Some(home) => registered(self.engine.register_in(home, weight)),
+            None => self.engine.register(weight),
+        };
+        let number = key.0.index;
         let lane = Lane {
             name,
             value,
@@ -449,7 +604,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Keyed<K, V, S> {
         self.names
             .insert_unique(hash, number, |&number| rehash(lanes, hasher, number));
         self.busy += 1;
-        self.idle.reserve(self.engine.len() - self.idle.len());
+        self.idle
+            .reserve(self.names.len().saturating_sub(self.idle.len()));
         number
     }
 
@@ -463,6 +619,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Keyed<K, V, S> {
         if self.idle() > self.idle_kept {
             self.forget_some();
         }
+        self.groups.tidy(&mut self.engine);
     }
 
     fn forget_some(&mut self) {
@@ -509,8 +666,12 @@ impl<K: Hash + Eq, V, S: BuildHasher> Keyed<K, V, S> {
         self.remove(lane)
     }
 
-    /// Forgets all lanes and gives their memory back.
-    pub fn clear(&mut self) {
+    /// Forgets all lanes and groups, and gives their memory back.
+    pub fn clear(&mut self)
+    where
+        S: Clone,
+    {
+        self.groups = Groups::new(self.hasher.clone()).keep_debts(self.debts_kept);
         self.engine = Drr::new(self.engine.quantum());
         self.lanes = Vec::new();
         self.names = HashTable::new();
@@ -526,7 +687,11 @@ impl<K: Hash + Eq, V, S: BuildHasher> Keyed<K, V, S> {
             entry.remove();
         }
         // A debt may be lost with its standing: the caller has chosen to bound how many are kept.
+        let home = registered(self.engine.parent(self.key(number)));
         let _standing = registered(self.engine.forget(self.key(number)));
+        if let Some(home) = home {
+            self.groups.left(&mut self.engine, home);
+        }
         let Some(lane) = self.lanes[number as usize].take() else {
             no_lane(number);
         };
@@ -547,7 +712,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Keyed<K, V, S> {
     }
 }
 
-impl<K, V, S> Index<u32> for Keyed<K, V, S> {
+impl<K, V, S, G> Index<u32> for Keyed<K, V, S, G> {
     type Output = V;
 
     #[inline]
@@ -557,7 +722,7 @@ impl<K, V, S> Index<u32> for Keyed<K, V, S> {
     }
 }
 
-impl<K, V, S> IndexMut<u32> for Keyed<K, V, S> {
+impl<K, V, S, G> IndexMut<u32> for Keyed<K, V, S, G> {
     #[inline]
     #[track_caller]
     fn index_mut(&mut self, lane: u32) -> &mut V {
@@ -565,12 +730,40 @@ impl<K, V, S> IndexMut<u32> for Keyed<K, V, S> {
     }
 }
 
-impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for Keyed<K, V, S> {
+impl<K: fmt::Debug, V: fmt::Debug, S, G> fmt::Debug for Keyed<K, V, S, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()
             .entries(self.iter().map(|(_, name, value)| (name, value)))
             .finish()
     }
+}
+
+/// Returns the key of a lane that exists.
+#[inline]
+fn key_of(engine: &Drr, lane: u32) -> Key {
+    let generation = engine.slots[lane as usize].generation;
+    Key(Handle {
+        index: lane,
+        generation,
+    })
+}
+
+#[inline]
+fn find_hashed<K, V, Q>(
+    names: &HashTable<u32>,
+    lanes: &[Option<Lane<K, V>>],
+    hash: u64,
+    name: &Q,
+) -> Option<u32>
+where
+    K: Borrow<Q>,
+    Q: Eq + ?Sized,
+{
+    let is_its = |&number: &u32| match &lanes[number as usize] {
+        Some(lane) => lane.name.borrow() == name,
+        None => false,
+    };
+    names.find(hash, is_its).copied()
 }
 
 fn rehash<K: Hash, V, S: BuildHasher>(

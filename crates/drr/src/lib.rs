@@ -95,7 +95,8 @@
 //!
 //! **Trees.** A [`Group`] is a key among its siblings, and its members share what it gets by the same rules,
 //! in a calendar of its own; every charge is paid by the key and each group above it. All bounds hold on
-//! each level, and add up along a path. Splitting into many keys inside a group buys nothing outside it.
+//! each level, and add up along a path: [`Drr::bound_on_path`] says to what. Splitting into many keys inside a group buys
+//! nothing outside it. [`Groups`] finds groups by name, and a [`Keyed`] puts its lanes into them.
 //!
 //! **Limits.** Weights reach from 1 to 65,536, costs and the quantum from 1 to 2⁴⁴; larger numbers count as the
 //! largest. Debt is remembered up to 2⁴⁵ of cost or more. Nothing overflows: virtual time wraps, and starts
@@ -116,6 +117,7 @@ mod buckets;
 mod calendar;
 mod engine;
 mod forecast;
+mod groups;
 mod handle;
 mod keyed;
 mod pool;
@@ -125,6 +127,7 @@ mod units;
 pub use calendar::Work;
 pub use engine::Drr;
 pub use forecast::Forecast;
+pub use groups::{Groups, Nesting};
 pub use handle::{DisbandError, Group, Key, Node, Standing, State, Unknown};
 pub use keyed::Keyed;
 pub use pool::Pool;
