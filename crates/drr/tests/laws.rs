@@ -20,3 +20,11 @@ mod steps {
 mod trees {
     fairness_laws::conformance! { trees: super::Bare::new }
 }
+
+mod tree_settle {
+    fairness_laws::conformance! { tree_settle: super::Bare::new }
+}
+
+mod tree_steps {
+    fairness_laws::conformance! { tree_steps: super::Bare::new }
+}

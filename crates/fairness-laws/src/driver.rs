@@ -45,9 +45,43 @@ pub trait Driver {
 }
 
 /// A scheduler whose keys can live in groups that compete as one.
+///
+/// A law names a group before it names what is in it. Whether the scheduler makes the group then, or with its first
+/// work, is its own affair: where keys are paths, [`Paths`](crate::Paths) keeps the names.
 pub trait TreeDriver: Driver {
-    /// Puts a key that has no work yet into a group of this weight.
-    fn adopt(&mut self, key: u32, group: u32, group_weight: u32);
+    /// Names a group of this weight, in its parent or at the top.
+    fn found(&mut self, group: u32, parent: Option<u32>, weight: u32);
+
+    /// Puts a key that had no work yet into a group.
+    fn adopt(&mut self, key: u32, group: u32);
+
+    /// Gives a key that had no work yet the name of a group: its work is the group's own, beside that of the members.
+    ///
+    /// The weight with which it is enqueued is the group's among its siblings. Laws neither park such a key nor change
+    /// its weight: that would mean the whole group.
+    fn own(&mut self, key: u32, group: u32);
+
+    /// Keeps all that is in a group from running.
+    fn park_group(&mut self, group: u32);
+
+    /// Lets a group run again.
+    fn unpark_group(&mut self, group: u32);
+
+    /// Changes the weight of a group among its siblings.
+    fn set_group_weight(&mut self, group: u32, weight: u32);
+}
+
+/// A scheduler that can limit how much of a group's work runs at a time.
+pub trait CapDriver: TreeDriver {
+    /// Lets at most so many pieces of work of a group be dispatched and not finished, with `None` any number.
+    fn set_group_cap(&mut self, group: u32, in_flight: Option<u32>);
+}
+
+/// A scheduler that can say how long a key waits at most.
+pub trait BoundDriver: TreeDriver {
+    /// Returns how much cost others get at most before this key is served, where no piece of work costs more than
+    /// `largest`, no key joins, and no weight changes.
+    fn bound(&mut self, key: u32, largest: u64) -> u64;
 }
 
 /// A scheduler that counts its steps.

@@ -15,7 +15,16 @@
 //! | `core` | extremes | the largest numbers do no harm |
 //! | `settle` | B3 | shares of *true* cost are fair, with many in flight |
 //! | `steps` | B5 | constant work per dispatch, counted |
-//! | `trees` | B8 | splitting into many keys buys nothing; bounds add per level |
+//! | `trees` | B8 | splitting into many keys buys nothing; bounds and waits add per level |
+//! | `trees` | own work | a group with work of its own name gets one share, with members and without |
+//! | `trees` | pauses | a paused group stops its members and no others, and gains nothing by it |
+//! | `trees` | debts | a group cannot shed its debt by new names, and is fresh once, as a group |
+//! | `tree_caps` | caps | a capped group runs no more than its cap, and stops no others |
+//! | `tree_bounds` | B2 | what a scheduler says of the longest wait holds, on every path |
+//! | `tree_settle` | B3 | true cost is paid on every level |
+//! | `tree_steps` | B5 | constant work per level and dispatch, counted |
+//!
+//! The sets of trees are for a [`TreeDriver`]; `tree_caps` needs a [`CapDriver`], `tree_bounds` a [`BoundDriver`].
 //!
 //! A law fails with the smallest world that breaks it. `PROPTEST_CASES` sets how many worlds are tried, and
 //! `FAIRNESS_SEED` which ones; without it they are the same in every run.
@@ -25,11 +34,15 @@
 pub mod fluid;
 pub mod laws;
 pub mod trace;
+pub mod trees;
 
 mod driver;
+mod paths;
 mod run;
+mod tree_run;
 
-pub use driver::{CountingDriver, Dispatched, Driver, Slack, TreeDriver};
+pub use driver::{BoundDriver, CapDriver, CountingDriver, Dispatched, Driver, Slack, TreeDriver};
+pub use paths::Paths;
 
 /// Makes one test for every law of the named sets, for the scheduler that `$make` returns for a quantum.
 #[macro_export]
@@ -79,10 +92,56 @@ macro_rules! conformance {
         }
     };
     (trees: $make:expr) => {
-        $crate::conformance! { @tests (1) $make =>
+        $crate::conformance! { @trees (1) $make }
+    };
+    (trees, one world in $n:literal: $make:expr) => {
+        $crate::conformance! { @trees ($n) $make }
+    };
+    (@trees ($n:literal) $make:expr) => {
+        $crate::conformance! { @tests ($n) $make =>
             tree: splitting_into_many_keys_buys_nothing,
+            tree: splitting_in_any_way_buys_nothing,
             tree: bounds_add_per_level,
+            tree: service_stays_close_to_the_fluid_tree,
             tree: an_empty_group_leaves_its_share_to_the_others,
+            tree: a_new_weight_of_a_group_acts_on_the_backlog,
+            tree: a_group_with_work_of_its_own_gets_one_share,
+            tree: a_wait_adds_up_along_the_path,
+            tree: a_paused_group_stops_its_members_and_no_others,
+            tree: parking_a_group_buys_nothing,
+            tree: new_names_do_not_shed_the_debt_of_a_group,
+            tree: names_that_come_and_go_get_one_share,
+            tree: new_names_earn_no_second_boost,
+            tree: a_group_that_returns_is_fresh_once,
+        }
+    };
+    (tree_caps: $make:expr) => {
+        $crate::conformance! { @tree_caps (1) $make }
+    };
+    (tree_caps, one world in $n:literal: $make:expr) => {
+        $crate::conformance! { @tree_caps ($n) $make }
+    };
+    (@tree_caps ($n:literal) $make:expr) => {
+        $crate::conformance! { @tests ($n) $make =>
+            tree: a_capped_group_runs_no_more_than_its_cap_and_stops_no_others,
+        }
+    };
+    (tree_bounds: $make:expr) => {
+        $crate::conformance! { @tests (1) $make =>
+            tree: no_wait_is_longer_than_the_bound_on_its_path,
+        }
+    };
+    (tree_settle: $make:expr) => {
+        $crate::conformance! { @tests (1) $make =>
+            tree: members_and_groups_get_equal_time,
+            tree: overestimates_are_given_back_in_groups,
+        }
+    };
+    (tree_steps: $make:expr) => {
+        $crate::conformance! { @tests (1) $make =>
+            tree: a_dispatch_takes_two_steps_on_each_level,
+            tree: parked_groups_cost_nothing,
+            tree: settlement_adds_no_walks_in_groups,
         }
     };
     (@tests ($n:literal) $make:expr => $($module:ident: $law:ident,)*) => {
