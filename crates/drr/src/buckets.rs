@@ -90,32 +90,35 @@ impl Buckets {
         self.open = NO_BUCKET;
     }
 
-    /// Files a slot whose visit is `lead` ticks ahead of the hand.
+    /// Returns whether no bucket is occupied: there is a lone slot, or none.
+    #[inline]
+    pub(crate) const fn are_vacant(&self) -> bool {
+        self.occupied & !LONE == 0
+    }
+
+    /// Keeps the only slot, whose visit is `lead` ticks ahead of the hand.
+    pub(crate) fn keep_lone<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32, lead: u64) {
+        slots[index as usize].place = Place::ring(level_of(lead));
+        self.occupied = LONE;
+        self.lone = index;
+    }
+
+    /// Files the lone slot in its bucket, because a second one comes.
+    pub(crate) fn file_lone<S: Slots + ?Sized>(&mut self, slots: &mut S) {
+        self.occupied = 0;
+        let slot = &slots[self.lone as usize];
+        let (level, due) = (slot.place.level(), slot.due);
+        self.link(slots, self.lone, level, due);
+    }
+
+    /// Files a slot whose visit is `lead` ticks ahead of the hand. There is no lone slot.
     #[inline(always)]
     pub(crate) fn insert<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32, lead: u64) {
         let slot = &mut slots[index as usize];
-        let level = ((lead | 8).ilog2() - 3) / 2;
+        let level = level_of(lead);
         slot.place = Place::ring(level);
-        if self.occupied & !LONE == 0 && !self.make_room(slots, index) {
-            return;
-        }
-        let due = slots[index as usize].due;
+        let due = slot.due;
         self.link(slots, index, level, due);
-    }
-
-    /// Keeps a slot as the lone one, if it is, and returns false; or else files the one that was alone until now.
-    #[cold]
-    fn make_room<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) -> bool {
-        if self.occupied == 0 {
-            self.occupied = LONE;
-            self.lone = index;
-            return false;
-        }
-        self.occupied = 0;
-        let lone = &slots[self.lone as usize];
-        let (level, due) = (lone.place.level(), lone.due);
-        self.link(slots, self.lone, level, due);
-        true
     }
 
     #[inline(always)]
@@ -244,6 +247,12 @@ impl Buckets {
     }
 }
 
+/// Returns the level of a visit that is so many ticks ahead.
+#[inline(always)]
+const fn level_of(lead: u64) -> u32 {
+    ((lead | 8).ilog2() - 3) / 2
+}
+
 #[cfg(test)]
 use crate::slot::Slot;
 
@@ -345,16 +354,19 @@ mod tests {
         let mut slots = Vec::from([Slot::FREE, Slot::FREE]);
         for round in 0..3 {
             slots[0].due = 70_000 * (round + 1);
-            buckets.insert(&mut slots[..], 0, 70_000);
+            buckets.keep_lone(&mut slots[..], 0, 70_000);
             assert!(!buckets.is_empty());
             assert_eq!(order(&mut buckets, &slots, 70_000 * round), [0]);
         }
         assert_eq!(buckets.rows.len(), 0);
-        buckets.insert(&mut slots[..], 0, 70_000);
+        buckets.keep_lone(&mut slots[..], 0, 70_000);
         buckets.remove(&mut slots[..], 0);
-        assert!(buckets.is_empty());
-        buckets.insert(&mut slots[..], 0, 70_000);
+        assert!(buckets.is_empty() && buckets.are_vacant());
+        buckets.keep_lone(&mut slots[..], 0, 70_000);
+        assert!(!buckets.is_empty() && buckets.are_vacant());
         slots[1].due = 140_100;
+        buckets.file_lone(&mut slots[..]);
+        assert!(!buckets.are_vacant());
         buckets.insert(&mut slots[..], 1, 100);
         assert_eq!(buckets.rows.len(), 2);
         buckets.audit(&slots, 140_000);

@@ -532,22 +532,44 @@ impl Calendar {
 
     #[inline(always)]
     fn file_inline<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
-        if self.buckets.is_empty() {
-            let now = self.ring_lead(slots).cast_unsigned();
-            self.hand = self.clock.wrapping_add(now);
-            self.buckets.reset();
+        if self.buckets.are_vacant() && self.file_alone(slots, index) {
+            return;
         }
+        if let Some(lead) = self.lead_to_file(slots, index) {
+            self.buckets.insert(slots, index, lead);
+        }
+    }
+
+    /// Files a child that is the only one, and returns true; if there is a lone one, makes room for both.
+    #[cold]
+    fn file_alone<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) -> bool {
+        if !self.buckets.is_empty() {
+            self.buckets.file_lone(slots);
+            return false;
+        }
+        let now = self.ring_lead(slots).cast_unsigned();
+        self.hand = self.clock.wrapping_add(now);
+        self.buckets.reset();
+        if let Some(lead) = self.lead_to_file(slots, index) {
+            self.buckets.keep_lone(slots, index, lead);
+        }
+        true
+    }
+
+    /// Returns how many ticks a child's visit is ahead of the hand. A child that is late goes to the others that are.
+    #[inline(always)]
+    fn lead_to_file<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) -> Option<u64> {
         let slot = &mut slots[index as usize];
-        let mut lead = slot.due.wrapping_sub(self.hand);
-        if lead > SPAN.unsigned_abs() {
-            if lead.cast_signed() < 0 {
-                self.file_late(slots, index);
-                return;
-            }
-            lead = SPAN.unsigned_abs();
-            slot.due = self.hand.wrapping_add(lead);
+        let lead = slot.due.wrapping_sub(self.hand);
+        if lead <= SPAN.unsigned_abs() {
+            return Some(lead);
         }
-        self.buckets.insert(slots, index, lead);
+        if lead.cast_signed() < 0 {
+            self.file_late(slots, index);
+            return None;
+        }
+        slot.due = self.hand.wrapping_add(SPAN.unsigned_abs());
+        Some(SPAN.unsigned_abs())
     }
 
     /// Returns how far the ring is behind the clock: the ticks, never positive, from the clock to a tick
