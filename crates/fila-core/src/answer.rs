@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fila_store::MessageId;
 
-use crate::{Sequence, Tickets};
+use crate::{KeyPathError, Sequence, Tickets};
 
 /// An answer to a command, with the ticket of that command. The result is an error if the broker refused the whole
 /// command.
@@ -206,6 +206,9 @@ pub enum EnqueueError {
         /// The limit.
         max: usize,
     },
+    /// The fairness key is no path under the queue's separator.
+    #[error(transparent)]
+    InvalidPath(KeyPathError),
     /// There are too many throttle keys.
     #[error("the message names {found} throttle keys, {max} are allowed")]
     TooManyThrottleKeys {

@@ -34,6 +34,7 @@ mod command;
 mod effects;
 mod explanation;
 mod ids;
+mod key_path;
 mod lease_ids;
 mod limits;
 mod memory;
@@ -47,7 +48,7 @@ mod throttle;
 mod transit;
 mod wheel;
 
-pub use fila_store::Schedule;
+pub use fila_store::{GroupWeights, Schedule};
 
 pub use answer::{
     Answer, EnqueueError, EnqueueResults, Enqueued, RedriveError, RedriveResults, RedriveStamp,
@@ -65,6 +66,7 @@ pub use effects::{
 };
 pub use explanation::{Basis, Estimate, Explanation, Position, Recent, Waiting};
 pub use ids::{ConsumerId, LeaseId, Source};
+pub use key_path::{DEPTH_MAX, KeyPathError, KeySeparator, NoSeparator};
 pub use lease_ids::LeaseKey;
 pub use limits::{Limits, Settings};
 pub use recovery::Recovery;
@@ -73,6 +75,6 @@ pub use settings::{
     Charge, DeduplicationScope, Delivering, HookFallback, KeySettings, Ordering, QueueSettings,
     QueueSettingsError,
 };
-pub use stats::{KeyCursor, KeyStats, QueueStats, Totals};
+pub use stats::{GroupStats, KeyCursor, KeyStats, QueueStats, Totals};
 pub use status::{MessageState, MessageStatus};
 pub use throttle::{Bucket, SharedBucket, Throttle, TokenSource, Tokens};

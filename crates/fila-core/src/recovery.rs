@@ -6,8 +6,8 @@
 use std::num::NonZeroU32;
 
 use fila_store::{
-    Epoch, FairnessKey, Generation, MessageId, QueueId, QueueName, Remembered, StoredMessage,
-    Timestamp,
+    Epoch, FairnessKey, Generation, GroupWeights, MessageId, QueueId, QueueName, Remembered,
+    StoredMessage, Timestamp,
 };
 
 use crate::QueueSettings;
@@ -41,6 +41,10 @@ pub(crate) struct DeadLetterQueue {
 pub(crate) struct RecoveredKey {
     pub(crate) key: FairnessKey,
     pub(crate) weight: NonZeroU32,
+    /// The last weights of its groups that messages of the key name.
+    pub(crate) group_weights: GroupWeights,
+    /// The last message of the key that names any. Of two keys in a group the later message decides.
+    pub(crate) groups_weighed: Option<MessageId>,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     /// All messages of the key up to this one are in memory, or gone.
@@ -87,9 +91,13 @@ impl Recovery {
             return self.kept.messages.push(entry.clone());
         }
         let bytes = meta.sizes.total();
+        let group_weights = meta.schedule.group_weights;
+        let groups_weighed = (!group_weights.is_empty()).then_some(entry.id);
         match self.keys.last_mut() {
             Some(known) if known.key == meta.schedule.fairness_key => {
                 known.weight = meta.schedule.weight;
+                known.group_weights.follow(&group_weights);
+                known.groups_weighed = groups_weighed.or(known.groups_weighed);
                 known.messages += 1;
                 known.bytes += bytes;
                 known.last = entry.id;
@@ -97,6 +105,8 @@ impl Recovery {
             _ => self.keys.push(RecoveredKey {
                 key: meta.schedule.fairness_key.clone(),
                 weight: meta.schedule.weight,
+                group_weights,
+                groups_weighed,
                 messages: 1,
                 bytes,
                 after,
@@ -124,5 +134,54 @@ impl Recovery {
     pub fn messages(&self) -> u64 {
         let stored: u64 = self.keys.iter().map(|key| key.messages).sum();
         stored + self.kept.messages.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fila_store::Meta;
+
+    use super::*;
+
+    fn entry(key: &'static str, number: u64, weights: [u32; 3]) -> StoredMessage {
+        let key = FairnessKey::new(key).unwrap();
+        let mut meta = Meta::new(key, Timestamp::from_millis(number));
+        for (level, weight) in weights.into_iter().enumerate() {
+            if let Some(weight) = NonZeroU32::new(weight) {
+                meta.schedule.group_weights.set(level, weight);
+            }
+        }
+        StoredMessage {
+            id: MessageId::from_number(number),
+            meta,
+            payload: None,
+        }
+    }
+
+    #[test]
+    fn the_last_weights_that_a_key_has_named_for_its_groups_are_found_again() {
+        let mut recovery = Recovery::new(
+            QueueId::new(1),
+            Epoch::FIRST,
+            Generation::new(0),
+            QueueSettings::default(),
+        );
+        for entry in [
+            entry("a/b/c", 1, [3, 0, 0]),
+            entry("a/b/c", 4, [5, 2, 0]),
+            entry("a/b/c", 5, [0, 7, 0]),
+            entry("a/b/c", 6, [0, 0, 0]),
+            entry("flat", 2, [0, 0, 0]),
+        ] {
+            recovery.message(&entry);
+        }
+        let [nested, flat] = &recovery.keys[..] else {
+            panic!("{:?}", recovery.keys)
+        };
+        let weights: Vec<_> = nested.group_weights.iter().collect();
+        let number = |number| NonZeroU32::new(number).unwrap();
+        assert_eq!(weights, [(0, number(5)), (1, number(7))]);
+        assert_eq!(nested.groups_weighed, Some(MessageId::from_number(5)));
+        assert!(flat.group_weights.is_empty() && flat.groups_weighed.is_none());
     }
 }

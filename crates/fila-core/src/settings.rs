@@ -13,7 +13,7 @@ use fila_store::FairnessKey;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::RetryPolicy;
+use crate::{KeySeparator, RetryPolicy};
 
 /// The settings of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +38,9 @@ pub struct QueueSettings {
     pub depth_max: Option<u64>,
     /// The most messages of one fairness key, if less than the broker's limit. Without it a key may hold its part.
     pub key_depth_max: Option<u64>,
+    /// The character that makes a fairness key a path: see [`KeySeparator`]. Without one, every key is one name.
+    #[serde(default)]
+    pub key_separator: Option<KeySeparator>,
     /// The time to live of messages that are sent without one.
     #[serde(rename = "message_ttl_ms", with = "some_millis")]
     pub message_ttl: Option<Duration>,
@@ -67,6 +70,7 @@ impl Default for QueueSettings {
             deduplication_scope: DeduplicationScope::Key,
             depth_max: None,
             key_depth_max: None,
+            key_separator: Some(KeySeparator::default()),
             message_ttl: None,
             delivery: Delivering::Running,
             keys: BTreeMap::new(),
@@ -137,7 +141,7 @@ pub enum HookFallback {
     Refuse,
 }
 
-/// The settings of one fairness key, from an operator.
+/// The settings of one fairness key or of a group of keys, from an operator. Those of a group bind its members together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeySettings {
@@ -150,6 +154,9 @@ pub struct KeySettings {
     /// The most leases of its messages at once, instead of the queue's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<NonZeroU32>,
+    /// The most messages of the key, or of the whole group. For a key it is in place of the queue's setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth_max: Option<u64>,
 }
 
 impl KeySettings {
@@ -160,7 +167,7 @@ impl KeySettings {
 }
 
 /// The layout of stored settings. Raised when earlier versions would misread them.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -307,6 +314,7 @@ mod tests {
             delivery: Delivering::Paused,
             weight: NonZeroU32::new(7),
             concurrency: None,
+            depth_max: Some(u64::MAX),
         };
         QueueSettings {
             visibility_timeout: Duration::from_millis(1234),
@@ -315,6 +323,7 @@ mod tests {
             charge: Charge::Time,
             deduplication_scope: DeduplicationScope::Queue,
             depth_max: Some(10),
+            key_separator: KeySeparator::new('|').ok(),
             message_ttl: Some(Duration::from_secs(9)),
             delivery: Delivering::Paused,
             keys: [(FairnessKey::new(vec![0, 255, b'a']).unwrap(), settings)].into(),
@@ -332,7 +341,11 @@ mod tests {
 
     #[test]
     fn settings_are_read_back_as_written() {
-        for definition in [QueueSettings::default(), full()] {
+        let flat = QueueSettings {
+            key_separator: None,
+            ..full()
+        };
+        for definition in [QueueSettings::default(), full(), flat] {
             assert_eq!(
                 QueueSettings::decode(&definition.encode()).unwrap(),
                 definition
@@ -344,7 +357,7 @@ mod tests {
     fn settings_of_format_3_have_no_scope_and_get_that_of_the_key() {
         let text = String::from_utf8(QueueSettings::default().encode().to_vec()).unwrap();
         let before = text
-            .replace("\"version\":4", "\"version\":3")
+            .replace("\"version\":5", "\"version\":3")
             .replace("\"deduplication_scope\":\"key\",", "");
         assert_eq!(before.len() + 28, text.len(), "{text}");
         let decoded = QueueSettings::decode(before.as_bytes()).unwrap();
@@ -352,10 +365,27 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_format_4_have_no_separator_and_their_keys_stay_flat() {
+        let text = String::from_utf8(QueueSettings::default().encode().to_vec()).unwrap();
+        let before = text
+            .replace("\"version\":5", "\"version\":4")
+            .replace("\"key_separator\":\"/\",", "");
+        assert_eq!(before.len() + 20, text.len(), "{text}");
+        let decoded = QueueSettings::decode(before.as_bytes()).unwrap();
+        let flat = QueueSettings {
+            key_separator: None,
+            ..QueueSettings::default()
+        };
+        assert_eq!(decoded, flat);
+        // What is off stays off, once it is written in the present format.
+        assert_eq!(QueueSettings::decode(&decoded.encode()).unwrap(), flat);
+    }
+
+    #[test]
     fn a_later_format_is_refused_by_its_number() {
-        let newer = br#"{"version": 5, "settings": {"surprise": true}}"#;
+        let newer = br#"{"version": 6, "settings": {"surprise": true}}"#;
         let refused = QueueSettings::decode(newer).unwrap_err();
-        assert!(matches!(refused, QueueSettingsError::Newer { found: 5 }));
+        assert!(matches!(refused, QueueSettingsError::Newer { found: 6 }));
     }
 
     #[test]
@@ -366,6 +396,9 @@ mod tests {
             text.replace("00ff61", "00ff6"),
             text.replace("00ff61", "00fg61"),
             text.replace("\"charge\":\"time\",", ""),
+            text.replace("\"key_separator\":\"|\"", "\"key_separator\":\"a\""),
+            text.replace("\"key_separator\":\"|\"", "\"key_separator\":\"||\""),
+            text.replace("\"key_separator\":\"|\"", "\"key_separator\":\"\""),
             text.replace("\"charge\"", "\"charged\""),
             text.replace("\"backoff_ms\"", "\"backoff\""),
             "[]".to_owned(),

@@ -114,6 +114,29 @@ pub struct KeyStats {
     pub head_waiting: Option<Duration>,
 }
 
+/// The statistics of a group of fairness keys: of all its members together, on every level below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStats {
+    /// Its path.
+    pub path: FairnessKey,
+    /// The weight in force, among its siblings.
+    pub weight: u32,
+    /// Whether an operator has paused it.
+    pub is_paused: bool,
+    /// The most leases of its members at once, if an operator has set it.
+    pub concurrency: Option<u32>,
+    /// Keys and groups directly in it. Messages of a key with the path of the group are one of them.
+    pub members: u32,
+    /// Messages that may be delivered now, or when the key may run.
+    pub ready: u64,
+    /// Messages that wait for their time.
+    pub delayed: u64,
+    /// Messages that consumers hold.
+    pub leased: u64,
+    /// Deliveries since the group came into memory. The queue forgets a group some time after its last member.
+    pub delivered: u64,
+}
+
 /// A place among the keys of a queue. Listing all keys by pages may miss keys that come and go; it shows none twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyCursor(pub(crate) u32);

@@ -360,6 +360,7 @@ impl Life {
                     delivery: delivery(chance),
                     weight: NonZeroU32::new(chance.below(4) as u32),
                     concurrency: NonZeroU32::new(chance.below(3) as u32),
+                    depth_max: None,
                 };
                 let tenant = TENANTS[chance.below(3) as usize];
                 definition.keys = [(key(tenant), settings)].into_iter().collect();

@@ -38,7 +38,7 @@ fn check_record(key: &[u8], bytes: &Bytes) -> Result<Record, DecodeError> {
         );
     }
     let decoded = record::decode(key, bytes)?;
-    // There is one version of each kind, and no two ways to write it.
+    // The fields decide about the version, and there are no two ways to write them.
     let encoded = record::encode(key, &decoded);
     assert_eq!(encoded, bytes, "{decoded:?} is written otherwise");
     assert_eq!(record::decode(key, &encoded).as_ref(), Ok(&decoded));

@@ -23,6 +23,7 @@ mod durability;
 mod embedded;
 mod engine;
 mod error;
+mod group_weights;
 mod history;
 mod ids;
 mod keys;
@@ -55,6 +56,7 @@ pub use engine::{
     Loaded, Page, Queue, Shard, Swept, Writes,
 };
 pub use error::{CommitError, EngineError, Fault, OpenError, ReadError, Rejected};
+pub use group_weights::GroupWeights;
 pub use history::{Death, DeathReason, ErrorText, History};
 pub use ids::{Epoch, Generation, MessageId, QueueId, Version};
 pub use log::{FlushTarget, Logged, LoggedView};

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::names::within;
-use crate::{DeduplicationId, FairnessKey, History, MessageId, OutOfRange, ThrottleKey, Timestamp};
+use crate::{
+    DeduplicationId, FairnessKey, GroupWeights, History, MessageId, OutOfRange, ThrottleKey,
+    Timestamp,
+};
 
 /// The position of a message in its queue. It includes the fairness key because the rows of a key are one range.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +47,8 @@ pub struct Schedule {
     pub fairness_key: FairnessKey,
     /// The share of that key. It applies to all messages of the key from now on.
     pub weight: NonZeroU32,
+    /// The weights of the groups that the key is in, if the hook names any. They apply to the groups from now on.
+    pub group_weights: GroupWeights,
     /// The token buckets that each delivery takes from, all or none of them; at most
     /// [`THROTTLE_KEYS_MAX`](Self::THROTTLE_KEYS_MAX).
     pub throttle_keys: Box<[ThrottleKey]>,
@@ -60,6 +65,7 @@ impl From<FairnessKey> for Schedule {
         Self {
             fairness_key,
             weight: NonZeroU32::MIN,
+            group_weights: GroupWeights::NONE,
             throttle_keys: Box::default(),
         }
     }

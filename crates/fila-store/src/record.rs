@@ -13,9 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    Death, DeathReason, DeduplicationId, ErrorText, FairnessKey, History, MessageId, Meta,
-    OutOfRange, Payload, PayloadError, QueueName, Schedule, Sizes, ThrottleKey, Timestamp, Version,
-    keys,
+    Death, DeathReason, DeduplicationId, ErrorText, FairnessKey, GroupWeights, History, MessageId,
+    Meta, OutOfRange, Payload, PayloadError, QueueName, Schedule, Sizes, ThrottleKey, Timestamp,
+    Version, keys,
 };
 
 /// Kind and version.
@@ -23,15 +23,20 @@ const HEAD: usize = 2;
 /// The checksum.
 const TAIL: usize = 4;
 
-/// The version of every kind so far.
+/// The first version of every kind, and the only one of most.
 const VERSION: u8 = 1;
+/// The version of a message with weights of groups. A message without them has version 1, so that earlier programs read it.
+const VERSION_OF_GROUPS: u8 = 2;
 
 const DELIVER_AFTER: u8 = 1 << 0;
 const EXPIRES_AT: u8 = 1 << 1;
 const DEDUPLICATION_ID: u8 = 1 << 2;
 const THROTTLE_KEYS: u8 = 1 << 3;
 const HISTORY: u8 = 1 << 4;
-const FLAGS: u8 = DELIVER_AFTER | EXPIRES_AT | DEDUPLICATION_ID | THROTTLE_KEYS | HISTORY;
+/// Set in version 2, and only there.
+const GROUP_WEIGHTS: u8 = 1 << 5;
+const FLAGS: u8 =
+    DELIVER_AFTER | EXPIRES_AT | DEDUPLICATION_ID | THROTTLE_KEYS | HISTORY | GROUP_WEIGHTS;
 
 /// Why a record cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,6 +108,19 @@ impl Kind {
         Self::Remembered,
         Self::ValuePointer,
     ];
+
+    /// Returns the latest version of the kind.
+    pub(crate) const fn newest(self) -> u8 {
+        match self {
+            Self::Meta => VERSION_OF_GROUPS,
+            Self::Number
+            | Self::Queue
+            | Self::Config
+            | Self::Payload
+            | Self::Remembered
+            | Self::ValuePointer => VERSION,
+        }
+    }
 }
 
 /// A decoded record.
@@ -309,16 +327,23 @@ pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
     let Schedule {
         fairness_key: _, // It is in the key of the row.
         weight,
+        group_weights,
         throttle_keys,
     } = &meta.schedule;
     let throttled: usize = throttle_keys.iter().map(|key| 2 + key.as_str().len()).sum();
-    let mut writer = Writer::new(Kind::Meta, 25 + 16 + named + 1 + throttled);
+    let (version, grouped) = if group_weights.is_empty() {
+        (VERSION, 0)
+    } else {
+        (VERSION_OF_GROUPS, GROUP_WEIGHTS)
+    };
+    let mut writer = Writer::of_version(Kind::Meta, version, 25 + 16 + named + 1 + throttled);
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     writer.u8(flag(meta.deliver_after.is_some(), DELIVER_AFTER)
         | flag(meta.expires_at.is_some(), EXPIRES_AT)
         | flag(deduplication_id.is_some(), DEDUPLICATION_ID)
         | flag(!throttle_keys.is_empty(), THROTTLE_KEYS)
-        | flag(meta.history.is_some(), HISTORY));
+        | flag(meta.history.is_some(), HISTORY)
+        | grouped);
     writer.u32(weight.get());
     writer.u64(meta.enqueued_at.as_millis());
     writer.u32(meta.attempts);
@@ -342,7 +367,17 @@ pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
     if let Some(history) = &meta.history {
         encode_history(&mut writer, history);
     }
+    if !group_weights.is_empty() {
+        encode_group_weights(&mut writer, group_weights);
+    }
     writer.seal(key)
+}
+
+fn encode_group_weights(writer: &mut Writer, weights: &GroupWeights) {
+    writer.u8(weights.iter().fold(0, |set, (level, _)| set | 1 << level));
+    for (_, weight) in weights.iter() {
+        writer.u32(weight.get());
+    }
 }
 
 fn encode_history(writer: &mut Writer, history: &History) {
@@ -370,7 +405,8 @@ pub(crate) fn decode_meta(
 ) -> Result<Meta, DecodeError> {
     let mut reader = Reader::open(Kind::Meta, key, record)?;
     let flags = reader.u8()?;
-    if flags & !FLAGS != 0 {
+    let is_grouped = flags & GROUP_WEIGHTS != 0;
+    if flags & !FLAGS != 0 || is_grouped != (reader.version == VERSION_OF_GROUPS) {
         return Err(DecodeError::OutOfRange("flags of a message"));
     }
     let weight = NonZeroU32::new(reader.u32()?);
@@ -404,10 +440,16 @@ pub(crate) fn decode_meta(
     } else {
         Some(Arc::new(decode_history(&mut reader)?))
     };
+    let group_weights = if is_grouped {
+        decode_group_weights(&mut reader)?
+    } else {
+        GroupWeights::NONE
+    };
     reader.end(Meta {
         schedule: Schedule {
             fairness_key,
             weight,
+            group_weights,
             throttle_keys,
         },
         enqueued_at,
@@ -418,6 +460,20 @@ pub(crate) fn decode_meta(
         history,
         sizes,
     })
+}
+
+fn decode_group_weights(reader: &mut Reader) -> Result<GroupWeights, DecodeError> {
+    let set = reader.u8()?;
+    if set == 0 || set >= 1 << GroupWeights::LEVELS {
+        return Err(DecodeError::OutOfRange("levels of groups"));
+    }
+    let mut weights = GroupWeights::NONE;
+    for level in (0..GroupWeights::LEVELS).filter(|level| set & 1 << level != 0) {
+        let weight = NonZeroU32::new(reader.u32()?);
+        let weight = weight.ok_or(DecodeError::OutOfRange("weight of a group"))?;
+        weights.set(level, weight);
+    }
+    Ok(weights)
 }
 
 fn decode_history(reader: &mut Reader) -> Result<History, DecodeError> {
@@ -525,8 +581,12 @@ struct Writer(Vec<u8>);
 
 impl Writer {
     fn new(kind: Kind, fields: usize) -> Self {
+        Self::of_version(kind, VERSION, fields)
+    }
+
+    fn of_version(kind: Kind, version: u8, fields: usize) -> Self {
         let mut bytes = Vec::with_capacity(HEAD + fields + TAIL);
-        bytes.extend_from_slice(&[kind as u8, VERSION]);
+        bytes.extend_from_slice(&[kind as u8, version]);
         Self(bytes)
     }
 
@@ -565,6 +625,7 @@ impl Writer {
 
 /// Reads the fields of a record whose frame has been checked.
 struct Reader {
+    version: u8,
     fields: Bytes,
 }
 
@@ -591,13 +652,14 @@ impl Reader {
                 found: framed[0],
             });
         }
-        if framed[1] != VERSION {
+        if !(VERSION..=kind.newest()).contains(&framed[1]) {
             return Err(DecodeError::UnknownVersion {
                 kind: framed[0],
                 version: framed[1],
             });
         }
         Ok(Self {
+            version: framed[1],
             fields: record.slice(HEAD..end),
         })
     }

@@ -109,7 +109,7 @@ fn visits(active: usize, paused: usize) -> u64 {
     let settings = KeySettings {
         delivery: Delivering::Paused,
         weight: NonZeroU32::new(3),
-        concurrency: None,
+        ..KeySettings::default()
     };
     definition.keys = (0..paused).map(|number| (key(number), settings)).collect();
     let mut broker = open(Settings::default(), &Buckets::default(), definition);

@@ -140,6 +140,10 @@ impl Queue {
             let error = error.clone();
             return Err(EnqueueError::HookFailed { error });
         }
+        if let Some(separator) = self.definition.key_separator {
+            let key = message.schedule.fairness_key.as_bytes();
+            separator.check(key).map_err(EnqueueError::InvalidPath)?;
+        }
         let delay = message.delay;
         if let Some(ttl) = self.ttl_of(&message)
             && ttl <= delay
@@ -341,6 +345,9 @@ fn check(limits: &Limits, message: &NewMessage) -> Result<Weight, EnqueueError> 
             found: longest,
             max: limits.delay,
         });
+    }
+    for (_, found) in message.schedule.group_weights.iter() {
+        weight(found.get())?;
     }
     weight(message.schedule.weight.get())
 }

@@ -11,6 +11,7 @@ mod lost;
 mod memory;
 mod ordering;
 mod parts;
+mod paths;
 mod queues;
 mod reading;
 mod rounds;

@@ -499,6 +499,7 @@ impl Simulation {
                     },
                     weight: NonZeroU32::new(self.chance.below(4) as u32),
                     concurrency: NonZeroU32::new(self.chance.below(3) as u32),
+                    depth_max: None,
                 };
                 let name = self.some_key();
                 self.definition.keys.insert(key(name), settings);

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use fila_core::{BatchId, Delivery, Enqueued, NewMessage, ProducerId, Sequence, Source, Ttl};
 use fila_proto::v1::{self, EnqueueResult, ErrorCode};
 use fila_store::{
-    DeathReason, DeduplicationId, FairnessKey, History, Payload, PayloadError, QueueId, Schedule,
-    ThrottleKey,
+    DeathReason, DeduplicationId, FairnessKey, GroupWeights, History, Payload, PayloadError,
+    QueueId, Schedule, ThrottleKey,
 };
 
 use tonic::Request;
@@ -48,6 +48,7 @@ fn schedule(
     Ok(Schedule {
         weight: NonZeroU32::new(weight.unwrap_or(1)).ok_or_else(zero)?,
         fairness_key: fairness_key(key)?,
+        group_weights: GroupWeights::NONE,
         throttle_keys: throttle_keys
             .iter()
             .map(|text| ThrottleKey::parse(text))

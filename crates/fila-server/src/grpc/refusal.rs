@@ -76,6 +76,7 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::InvalidQueueName
         | ErrorCode::InvalidWeight
         | ErrorCode::FairnessKeyTooLong
+        | ErrorCode::InvalidFairnessKey
         | ErrorCode::PayloadTooLarge
         | ErrorCode::HeadersTooLarge
         | ErrorCode::DelayTooLong
@@ -199,6 +200,7 @@ impl From<EnqueueError> for Refusal {
                 ErrorCode::HeadersTooLarge
             }
             EnqueueError::FairnessKeyTooLong { .. } => ErrorCode::FairnessKeyTooLong,
+            EnqueueError::InvalidPath(_) => ErrorCode::InvalidFairnessKey,
             EnqueueError::TooManyThrottleKeys { .. } => ErrorCode::InvalidThrottleKey,
             EnqueueError::DelayTooLong { .. } => ErrorCode::DelayTooLong,
             EnqueueError::ExpiresTooEarly { .. } => ErrorCode::InvalidArgument,

@@ -14,7 +14,7 @@ use fila_core::{HookFallback, Judgement};
 use fila_lua::{
     AnswerPart, EnqueueInput, FailureAction, FailureInput, Hook, HookError, Sandbox, Scheduling,
 };
-use fila_store::{DeathReason, FairnessKey, Schedule, ThrottleKey};
+use fila_store::{DeathReason, FairnessKey, GroupWeights, Schedule, ThrottleKey};
 use tracing::{info, warn};
 
 use super::queue_hooks::{Program, QueueHooks};
@@ -85,6 +85,7 @@ impl QueueHooks {
         let schedule = Schedule {
             fairness_key: fairness_key(answer.fairness_key),
             weight: weight(answer.weight),
+            group_weights: GroupWeights::NONE,
             throttle_keys: throttle_keys(&answer.throttle_keys),
         };
         self.records.last_good.remember(message.headers, &schedule);

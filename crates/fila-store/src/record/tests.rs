@@ -33,6 +33,16 @@ fn throttled_meta() -> Meta {
     meta
 }
 
+/// A message whose hook has named the weights of two of three groups.
+fn grouped_meta() -> Meta {
+    let mut meta = throttled_meta();
+    for (level, weight) in [(0, 3), (2, 65_536)] {
+        let weight = NonZeroU32::new(weight).unwrap();
+        meta.schedule.group_weights.set(level, weight);
+    }
+    meta
+}
+
 /// A message that has failed, and one that has died of it.
 fn failed_metas() -> [Meta; 2] {
     let alive = History {
@@ -123,6 +133,11 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
         ),
         (
             row(),
+            encode_meta(&row(), &grouped_meta()),
+            Record::Meta(grouped_meta()),
+        ),
+        (
+            row(),
             encode_payload(&row(), &payload()),
             Record::Payload(payload()),
         ),
@@ -161,7 +176,7 @@ fn the_bytes_of_every_kind_are_these() {
     assert_eq!(bytes, GOLDEN);
 }
 
-const GOLDEN: [&str; 10] = [
+const GOLDEN: [&str; 11] = [
     "0101000000000000002ad7078153",
     "02010000000000000009066f72646572737b7d29d134b9",
     "030100000000000000093130fccc6952",
@@ -169,10 +184,25 @@ const GOLDEN: [&str; 10] = [
     "04010f000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e636502000361706900066170693a65753b106596",
     "040117000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e6365000000000000000e000000000000000f00086e6f20726f757465002895bfa0",
     "040117000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e6365000000000000000e000000000000000f00086e6f20726f7574650200000100000000030000000400000000000000100000000000000011066f726465727300bbf81d",
+    "04022f000000050000000000000a0b000000030000000800000004000000000000000c000000000000000d046f6e636502000361706900066170693a65750500000003000100001f88bd6e",
     "050100010000000474797065000000046d61696c626f64794f631899",
     "06010000010000000002000000000000004dd13b95bd",
     "070100000000000000030000007000000410c0477f47",
 ];
+
+/// A program that does not know groups reads all messages but those.
+#[test]
+fn only_a_message_with_weights_of_groups_has_the_second_version() {
+    for (_, record, expected) in one_of_each() {
+        let is_grouped = expected == Record::Meta(grouped_meta());
+        let version = if is_grouped {
+            VERSION_OF_GROUPS
+        } else {
+            VERSION
+        };
+        assert_eq!(record[1], version, "{expected:?}");
+    }
+}
 
 #[test]
 fn any_flipped_bit_is_noticed() {
@@ -227,12 +257,13 @@ fn a_record_that_goes_on_is_refused() {
 fn a_version_from_the_future_is_named() {
     for (key, record, _) in one_of_each() {
         let mut framed = record[..record.len() - TAIL].to_vec();
-        framed[1] = 2;
+        let version = if framed[0] == Kind::Meta as u8 { 3 } else { 2 };
+        framed[1] = version;
         assert_eq!(
             decode(&key, &sealed(&key, &framed)),
             Err(DecodeError::UnknownVersion {
                 kind: framed[0],
-                version: 2
+                version
             })
         );
     }
@@ -278,6 +309,21 @@ fn values_that_are_never_written_are_refused() {
         decode(&row, &sealed(&row, &no_keys)),
         Err(DecodeError::OutOfRange("number of throttle keys"))
     );
+    let grouped = encode_meta(&row, &grouped_meta());
+    let grouped = &grouped[..grouped.len() - TAIL];
+    let levels = grouped.len() - 9;
+    for (at, byte, mistake) in [
+        (1, VERSION, "flags of a message"),
+        (HEAD, grouped[HEAD] & !GROUP_WEIGHTS, "flags of a message"),
+        (levels, 0, "levels of groups"),
+        (levels, 0b1101, "levels of groups"),
+        (levels + 4, 0, "weight of a group"),
+    ] {
+        let mut odd = grouped.to_vec();
+        odd[at] = byte;
+        let refused = decode(&row, &sealed(&row, &odd));
+        assert_eq!(refused, Err(DecodeError::OutOfRange(mistake)), "byte {at}");
+    }
     let [alive, dead] = failed_metas().map(|meta| encode_meta(&row, &meta));
     let mut endless = alive[..alive.len() - TAIL].to_vec();
     let length = endless.len() - 1 - "no route".len() - 2;
@@ -322,16 +368,17 @@ proptest! {
     #[test]
     fn no_fields_break_the_decoder(
         kind in 0_u8..8,
+        version in VERSION..=VERSION_OF_GROUPS,
         fields in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let row = row();
-        let framed = [&[kind, VERSION][..], &fields].concat();
+        let framed = [&[kind, version][..], &fields].concat();
         let _ = decode(&row, &sealed(&row, &framed));
     }
 
     #[test]
     fn no_change_of_a_record_breaks_the_decoder(
-        which in 0..9_usize,
+        which in 0..11_usize,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         keep in any::<prop::sample::Index>(),
     ) {

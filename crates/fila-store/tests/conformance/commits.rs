@@ -17,6 +17,7 @@ pub(crate) fn a_confirmed_message_is_there_after_reopening<P: Place>() {
     let message = id(&shard, 7);
     let mut known = Meta::new(key("tenant"), at(1));
     known.schedule.weight = 5.try_into().unwrap();
+    known.schedule.group_weights.set(1, 6.try_into().unwrap());
     known.deliver_after = Some(at(2));
     known.expires_at = Some(at(3));
     known.attempts = 4;

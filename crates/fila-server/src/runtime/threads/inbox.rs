@@ -363,11 +363,10 @@ impl InboxReceiver {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
     use std::task::Poll;
 
     use fila_core::NewMessage;
-    use fila_store::{Payload, Schedule};
+    use fila_store::Payload;
     use tokio::task::unconstrained;
 
     use super::*;
@@ -439,12 +438,8 @@ mod tests {
     fn enqueue(key: &str, bytes: usize) -> Input {
         let (ticket, _) = Ticket::call();
         let payload = Payload::new(Vec::new(), vec![0; bytes]).unwrap();
-        let schedule = Schedule {
-            fairness_key: FairnessKey::new(key.to_owned()).unwrap(),
-            weight: NonZeroU32::MIN,
-            throttle_keys: Box::default(),
-        };
-        let message = NewMessage::new(schedule, payload);
+        let key = FairnessKey::new(key.to_owned()).unwrap();
+        let message = NewMessage::new(key, payload);
         Input::Command(Command::Enqueue {
             queue: QueueId::new(1),
             messages: vec![message],

@@ -14,6 +14,7 @@ pub(super) fn rows() -> Vec<Row> {
         delivery: _,
         weight: _,
         concurrency: _,
+        depth_max: _,
     } = KeySettings::default();
     let _ = |ThrottleSetting { rate: _, burst: _ }: ThrottleSetting| {};
     let row = |name, acts_on, play| Row {
