@@ -404,11 +404,7 @@ pub(crate) fn decode_meta(
     fairness_key: FairnessKey,
 ) -> Result<Meta, DecodeError> {
     let mut reader = Reader::open(Kind::Meta, key, record)?;
-    let flags = reader.u8()?;
-    let is_grouped = flags & GROUP_WEIGHTS != 0;
-    if flags & !FLAGS != 0 || is_grouped != (reader.version == VERSION_OF_GROUPS) {
-        return Err(DecodeError::OutOfRange("flags of a message"));
-    }
+    let flags = decode_flags(&mut reader)?;
     let weight = NonZeroU32::new(reader.u32()?);
     let weight = weight.ok_or(DecodeError::OutOfRange("weight of a message"))?;
     let enqueued_at = Timestamp::from_millis(reader.u64()?);
@@ -440,10 +436,10 @@ pub(crate) fn decode_meta(
     } else {
         Some(Arc::new(decode_history(&mut reader)?))
     };
-    let group_weights = if is_grouped {
-        decode_group_weights(&mut reader)?
-    } else {
+    let group_weights = if flags & GROUP_WEIGHTS == 0 {
         GroupWeights::NONE
+    } else {
+        decode_group_weights(&mut reader)?
     };
     reader.end(Meta {
         schedule: Schedule {
@@ -460,6 +456,15 @@ pub(crate) fn decode_meta(
         history,
         sizes,
     })
+}
+
+fn decode_flags(reader: &mut Reader) -> Result<u8, DecodeError> {
+    let flags = reader.u8()?;
+    let is_grouped = flags & GROUP_WEIGHTS != 0;
+    if flags & !FLAGS != 0 || is_grouped != (reader.version == VERSION_OF_GROUPS) {
+        return Err(DecodeError::OutOfRange("flags of a message"));
+    }
+    Ok(flags)
 }
 
 fn decode_group_weights(reader: &mut Reader) -> Result<GroupWeights, DecodeError> {
