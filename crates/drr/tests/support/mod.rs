@@ -1,9 +1,13 @@
 //! The engine as a scheduler: a queue of costs per key, and nothing else.
 
+mod named;
+
 use std::collections::{HashMap, VecDeque};
 
-use drr::{Cost, Drr, Group, Key, Quantum, Standing, Weight};
-use fairness_laws::{CountingDriver, Dispatched, Driver, TreeDriver};
+use drr::{Cost, Costs, Drr, Group, Key, Quantum, Standing, Weight};
+use fairness_laws::{BoundDriver, CountingDriver, Dispatched, Driver, TreeDriver};
+
+pub(crate) use named::Named;
 
 #[derive(Debug)]
 pub(crate) struct Bare {
@@ -21,6 +25,8 @@ pub(crate) struct Bare {
 #[derive(Debug)]
 struct Lane {
     key: Key,
+    /// The group that it is in.
+    group: Option<u32>,
     queue: VecDeque<u64>,
     taken: u64,
 }
@@ -29,6 +35,8 @@ struct Lane {
 #[derive(Debug)]
 struct House {
     parent: Option<u32>,
+    /// The key of its own name. Without members, the group is this key and nothing else.
+    own: Option<u32>,
     weight: Weight,
     is_parked: bool,
     members: u32,
@@ -40,14 +48,6 @@ struct House {
 enum Home {
     In(u32),
     Is(u32),
-}
-
-impl Home {
-    const fn group(self) -> u32 {
-        match self {
-            Self::In(group) | Self::Is(group) => group,
-        }
-    }
 }
 
 impl Bare {
@@ -72,16 +72,22 @@ impl Bare {
 
     /// Registers a key, in its group and with the debt with which it left.
     fn admit(&mut self, name: u32) {
-        let group = self.homes.get(&name).map(|home| home.group());
-        let group = group.map(|group| self.enter(group));
-        let standing = self.departed.remove(&name);
-        let key = standing.and_then(|standing| self.engine.readmit(standing, Weight::ONE).ok());
-        let key = key.unwrap_or_else(|| match group {
+        let group = match self.homes.get(&name) {
+            None => None,
+            Some(&Home::In(group)) => Some(group),
+            Some(&Home::Is(group)) => match self.groups[&group].handle {
+                Some(_) => Some(group),
+                None => self.groups[&group].parent,
+            },
+        };
+        let home = group.map(|group| self.enter(group));
+        let key = self.readmitted(name).unwrap_or_else(|| match home {
             Some(group) => self.engine.register_in(group, Weight::ONE).unwrap(),
             None => self.engine.register(Weight::ONE),
         });
         let lane = Lane {
             key,
+            group,
             queue: VecDeque::new(),
             taken: self.taken.remove(&name).unwrap_or(0),
         };
@@ -89,6 +95,18 @@ impl Bare {
         self.names
             .resize(self.names.len().max(key.index() + 1), u32::MAX);
         self.names[key.index()] = name;
+    }
+
+    /// Registers a key that left in debt, if its home still exists. A key alone owes what the group of its name owed.
+    fn readmitted(&mut self, name: u32) -> Option<Key> {
+        let mut standing = self.departed.remove(&name);
+        if let Some(Home::Is(group)) = self.homes.get(&name) {
+            let house = self.groups.get_mut(group).unwrap();
+            if house.handle.is_none() {
+                standing = house.departed.take().or(standing);
+            }
+        }
+        self.engine.readmit(standing?, Weight::ONE).ok()
     }
 
     /// Counts one more member of a group, which is made for the first.
@@ -99,19 +117,41 @@ impl Bare {
             return handle;
         }
         let (parent, weight, is_parked) = (house.parent, house.weight, house.is_parked);
-        let standing = house.departed.take();
-        let parent = parent.map(|parent| self.enter(parent));
-        let engine = &mut self.engine;
-        let handle = standing.and_then(|standing| engine.readmit_group(standing, weight).ok());
-        let handle = handle.unwrap_or_else(|| match parent {
-            Some(parent) => engine.register_group_in(parent, weight).unwrap(),
-            None => engine.register_group(weight),
-        });
+        let own = house.own;
+        let handle = match own.and_then(|own| self.lanes.get_mut(&own)) {
+            Some(lane) => {
+                lane.group = Some(group);
+                house.members += 1;
+                let handle = self.engine.enclose(lane.key, weight).unwrap();
+                self.engine.set_weight(lane.key, Weight::ONE).unwrap();
+                handle
+            }
+            None => {
+                let standing = house.departed.take();
+                let standing = standing.or_else(|| self.departed.remove(&own?));
+                let parent = parent.map(|parent| self.enter(parent));
+                self.found_in(parent, standing, weight)
+            }
+        };
         if is_parked {
-            engine.park(handle).unwrap();
+            self.engine.park(handle).unwrap();
         }
         self.groups.get_mut(&group).unwrap().handle = Some(handle);
         handle
+    }
+
+    fn found_in(
+        &mut self,
+        parent: Option<Group>,
+        standing: Option<Standing>,
+        weight: Weight,
+    ) -> Group {
+        let engine = &mut self.engine;
+        let handle = standing.and_then(|standing| engine.readmit_group(standing, weight).ok());
+        handle.unwrap_or_else(|| match parent {
+            Some(parent) => engine.register_group_in(parent, weight).unwrap(),
+            None => engine.register_group(weight),
+        })
     }
 
     /// Counts one member of a group less. Without members it is disbanded, and leaves its debt.
@@ -156,7 +196,9 @@ impl Driver for Bare {
         let mut weight = weighing(weight);
         if let Some(&Home::Is(group)) = self.homes.get(&name) {
             self.change(group, |house| house.weight = weight);
-            weight = Weight::ONE; // among the members
+            if self.groups[&group].handle.is_some() {
+                weight = Weight::ONE; // among the members
+            }
         }
         if self.engine.weight(key) != Ok(weight) {
             self.engine.set_weight(key, weight).unwrap();
@@ -217,8 +259,8 @@ impl Driver for Bare {
         }
         // The order of a key's work is counted on across its absence.
         self.taken.insert(name, lane.taken);
-        if let Some(home) = self.homes.get(&name) {
-            self.quit(home.group());
+        if let Some(group) = lane.group {
+            self.quit(group);
         }
     }
 }
@@ -227,6 +269,7 @@ impl TreeDriver for Bare {
     fn found(&mut self, group: u32, parent: Option<u32>, weight: u32) {
         let house = House {
             parent,
+            own: None,
             weight: weighing(weight),
             is_parked: false,
             members: 0,
@@ -242,6 +285,7 @@ impl TreeDriver for Bare {
 
     fn own(&mut self, name: u32, group: u32) {
         self.homes.insert(name, Home::Is(group));
+        self.groups.get_mut(&group).unwrap().own = Some(name);
     }
 
     fn park_group(&mut self, group: u32) {
@@ -260,5 +304,15 @@ impl TreeDriver for Bare {
 impl CountingDriver for Bare {
     fn steps(&self) -> u64 {
         self.engine.work().visits
+    }
+}
+
+impl BoundDriver for Bare {
+    fn bound(&mut self, name: u32, largest: u64) -> u64 {
+        let key = self.lane(name).key;
+        let largest = Cost::new(largest);
+        self.engine
+            .bound_on_path(key, largest, Costs::Mixed)
+            .unwrap()
     }
 }
