@@ -5,7 +5,10 @@
 //! The floor is `pop_front` + `push_back` of the same items. Machines are shared and noisy, so the two are
 //! measured in alternating samples, the best sample of each counts, and what is reported is their ratio.
 //!
-//! `cargo bench -p drr` prints the table; `-- --quick` takes a tenth of the time.
+//! `cargo bench -p drr` prints this table and that of [groups]; `-- --quick` takes a tenth of the time.
+
+#[path = "dispatch/groups.rs"]
+mod groups;
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -79,10 +82,32 @@ impl Load {
     }
 }
 
+/// How long to measure.
+#[derive(Clone, Copy)]
+struct Effort {
+    samples: usize,
+    dispatches: usize,
+}
+
 fn main() {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let (samples, dispatches) = if quick { (3, 200_000) } else { (25, 1_000_000) };
     println!("ns per dispatch, best of {samples} alternating samples of {dispatches} dispatches\n");
+    let effort = Effort {
+        samples,
+        dispatches,
+    };
+    flat(effort);
+    groups::table(effort);
+}
+
+/// Prints the table of flat keys.
+fn flat(
+    Effort {
+        samples,
+        dispatches,
+    }: Effort,
+) {
     println!("| keys | load | VecDeque | drr | ratio | visits | levels probed |");
     println!("|---:|---|---:|---:|---:|---:|---:|");
     for keys in SIZES {
