@@ -101,6 +101,14 @@ pub enum Refused {
     /// The queue has been purged four thousand million times.
     #[error("the queue has been purged too often; delete it and create it again")]
     PurgesExhausted,
+    /// The queue has too many fairness keys to be copied for a prediction.
+    #[error("the queue has {found} fairness keys; a prediction takes at most {max}")]
+    TooManyKeysToCopy {
+        /// How many it has.
+        found: usize,
+        /// How many a prediction takes.
+        max: usize,
+    },
     /// The producer sent the batch before, with more or fewer messages.
     #[error(
         "the batch was sent before with {before} messages and now has {now}; send it as it was, or as another batch"

@@ -46,6 +46,7 @@ mod stats;
 mod status;
 mod throttle;
 mod transit;
+mod whatif;
 mod wheel;
 
 pub use fila_store::{GroupWeights, Schedule};
@@ -78,3 +79,7 @@ pub use settings::{
 pub use stats::{GroupStats, KeyCursor, KeyStats, QueueStats, Totals};
 pub use status::{MessageState, MessageStatus};
 pub use throttle::{Bucket, SharedBucket, Throttle, TokenSource, Tokens};
+pub use whatif::{
+    Cancelled, Comparison, Drained, Outlook, PaceBasis, PolicyRow, RowKind, SNAPSHOT_KEYS_MAX,
+    Snapshot, Span, WhatIfQuery,
+};

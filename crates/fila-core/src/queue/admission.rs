@@ -246,6 +246,9 @@ impl Queue {
         index.delayed_uncommitted -= u64::from(is_delayed);
         let lane = index.lane_mut(number);
         lane.delayed_uncommitted -= u32::from(is_delayed);
+        if from == Stage::Uncommitted {
+            lane.totals.arrivals.count(context.now);
+        }
         let is_early = meta.deliver_after.is_some_and(|due| due > context.now);
         let is_first = lane.counts.durable() == 0;
         let has_room = is_early

@@ -181,6 +181,17 @@ impl Consumers {
         self.ready.front().is_some_and(is_ready)
     }
 
+    /// Returns how many messages the consumers could take now.
+    pub(super) fn room(&self) -> u64 {
+        let ready = self.all.iter().filter(|(_, consumer)| consumer.is_ready());
+        let room = ready.map(|(_, consumer)| {
+            let held = consumer.leased.len() as u64 + u64::from(consumer.reserved);
+            let most = u64::from(consumer.in_flight_max).saturating_sub(held);
+            most.min(consumer.credit.into())
+        });
+        room.sum()
+    }
+
     /// Reserves a delivery for the consumer whose turn it is, and returns its id.
     pub(super) fn reserve(&mut self, slot: u32, expected: usize) -> ConsumerId {
         debug_assert_eq!(self.ready.front(), Some(&slot));

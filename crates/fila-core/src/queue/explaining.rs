@@ -239,7 +239,8 @@ impl Queue {
         let lanes = &self.index.lanes;
         let (largest, costs) = match self.definition.charge {
             Charge::Message => (Cost::new(MESSAGE), Costs::Equal),
-            Charge::Bytes | Charge::Time => {
+            Charge::Bytes => (lanes.pace.largest().max(Cost::new(MESSAGE)), Costs::Mixed),
+            Charge::Time => {
                 let largest = lanes.pace.largest().max(Cost::new(MESSAGE));
                 (largest.max(lanes.get(number).expected), Costs::Mixed)
             }

@@ -26,7 +26,7 @@ use super::counts::{Counts, Stage};
 use super::dispatch::MESSAGE;
 use super::line::{Join, Line};
 use super::message::{Handle, Message, State, carried, ready_since};
-use super::pace::Share;
+use super::pace::{Arrivals, Share};
 use super::throttle_sets::ThrottleSets;
 use crate::{ConsumerId, Delivering, KeySettings, Ordering, Source};
 
@@ -56,7 +56,8 @@ pub(super) struct Lane {
     pub(super) owed: VecDeque<OwedDelivery>,
     /// A message of it failed when as many messages were delayed as may be. It delivers nothing until there is room.
     pub(super) is_suspended: bool,
-    /// Where deliveries are charged by time: a mean of the last ones.
+    /// How long consumers have held its last messages, in microseconds: a mean. Where deliveries are charged by time, that
+    /// is what the next one costs.
     pub(super) expected: Cost,
     /// Its deliveries of the last minute.
     pub(super) share: Share,
@@ -85,6 +86,7 @@ pub(super) struct LaneTotals {
     pub(super) waited: Duration,
     pub(super) acked: u64,
     pub(super) nacked: u64,
+    pub(super) arrivals: Arrivals,
 }
 
 /// The values that the [table](super::lane_table) derives from a lane, and refreshes after each change of the lane.
@@ -307,6 +309,16 @@ impl Lane {
 
     pub(super) fn owed(&self) -> u64 {
         self.owed.len() as u64
+    }
+
+    /// Notes for how long a consumer has held a message of it, where this is not what deliveries cost.
+    pub(super) fn observe_hold(&mut self, held: Duration) {
+        let micros = u64::try_from(held.as_micros()).unwrap_or(u64::MAX);
+        let before = self.expected.value();
+        self.expected = Cost::new(match self.totals.acked {
+            0 => micros,
+            _ => before - before / 16 + micros / 16,
+        });
     }
 
     /// Returns how much would be lost with it.

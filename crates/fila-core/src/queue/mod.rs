@@ -50,6 +50,7 @@ mod peeking;
 mod redriving;
 mod row_name;
 mod settling;
+mod snapshot;
 mod throttle_sets;
 
 use drr::Weight;

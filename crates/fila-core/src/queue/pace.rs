@@ -122,6 +122,11 @@ impl Pace {
         self.slots.iter().map(|slot| slot.deliveries).sum()
     }
 
+    /// Returns when counting began.
+    pub(super) fn since(&self) -> Timestamp {
+        self.since
+    }
+
     pub(super) fn largest(&self) -> Cost {
         self.largest
     }
@@ -219,6 +224,13 @@ impl Share {
         (units << UNIT) + u64::from(self.served_rest)
     }
 
+    /// Returns what is left of that at the present moment of the pace. Nothing changes.
+    pub(super) fn served_at(&self, pace: &Pace) -> u64 {
+        let passed = (pace.slot - self.slot).min(SLOTS);
+        let left = (passed..SLOTS).map(|back| self.served[place(pace.slot.saturating_sub(back))]);
+        left.map(|units| u64::from(units) << UNIT).sum()
+    }
+
     /// Returns its fair share.
     pub(super) fn ideal(&self) -> u64 {
         let units: u64 = self.ideal.iter().map(|&units| u64::from(units)).sum();
@@ -229,6 +241,50 @@ impl Share {
     /// meaningless if there was no delivery.
     pub(super) fn since_delivery(&self, pace: &Pace) -> u64 {
         pace.virtual_time.wrapping_sub(self.delivered) >> FRACTION
+    }
+}
+
+/// The messages that came to a lane in the last half minute to minute.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Arrivals {
+    /// The number of the last half minute in which one came.
+    half: u32,
+    /// How many came then, and in the half minute before.
+    latest: u32,
+    before: u32,
+}
+
+/// Half a minute, in slots.
+const HALF: u32 = SLOTS / 2;
+
+impl Arrivals {
+    /// Counts a message.
+    #[inline]
+    pub(super) fn count(&mut self, now: Timestamp) {
+        let half = slot_at(now) / HALF;
+        if half != self.half {
+            self.before = if half == self.half + 1 {
+                self.latest
+            } else {
+                0
+            };
+            self.latest = 0;
+            self.half = half;
+        }
+        self.latest = self.latest.saturating_add(1);
+    }
+
+    /// Returns how many come in a second, in a queue that has counted since then.
+    pub(super) fn rate(&self, now: Timestamp, since: Timestamp) -> f64 {
+        let half = slot_at(now) / HALF;
+        let count = match half.saturating_sub(self.half) {
+            0 => u64::from(self.latest) + u64::from(self.before),
+            1 => self.latest.into(),
+            _ => 0,
+        };
+        let first = u64::from(half.saturating_sub(1) * HALF) * SLOT;
+        let covered = now.since(Timestamp::from_millis(first).max(since));
+        count as f64 / covered.as_secs_f64().max(1.0)
     }
 }
 
@@ -243,6 +299,10 @@ const fn place(slot: u32) -> usize {
 }
 
 const _: () = assert!(size_of::<Share>() == 80, "there may be a million of them");
+const _: () = assert!(
+    size_of::<Arrivals>() == 12,
+    "there may be a million of them"
+);
 
 #[cfg(test)]
 mod tests {

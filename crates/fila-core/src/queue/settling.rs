@@ -12,6 +12,8 @@
 //! because it stops, the lease is as if a call had extended it: it lasts until it runs out. So do the leases of a call that
 //! took messages and was answered.
 
+use std::time::Duration;
+
 use drr::Cost;
 
 use super::failing::Cause;
@@ -91,9 +93,13 @@ impl Queue {
     }
 
     fn acknowledge<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
-        self.end_lease(context, slot);
+        let held = self.end_lease(context, slot);
         let lane = self.index.messages[slot as usize].lane;
-        self.index.lanes.get_unmarked(lane).totals.acked += 1;
+        let lane = self.index.lanes.get_unmarked(lane);
+        if self.definition.charge != Charge::Time {
+            lane.observe_hold(held);
+        }
+        lane.totals.acked += 1;
         self.depart(context, slot);
     }
 
@@ -112,8 +118,8 @@ impl Queue {
         }
     }
 
-    /// Takes a message from its consumer. The caller moves it to its next state.
-    pub(super) fn end_lease<T>(&mut self, context: &mut Context<'_, T>, slot: u32) {
+    /// Takes a message from its consumer, and returns how long it was there. The caller moves it to its next state.
+    pub(super) fn end_lease<T>(&mut self, context: &mut Context<'_, T>, slot: u32) -> Duration {
         let message = &mut self.index.messages[slot as usize];
         let State::Leased {
             lease,
@@ -130,8 +136,9 @@ impl Queue {
             self.index.wheel.stop(timer);
         }
         self.index.leases.remove(&lease);
+        let held = context.now.since(since);
         if self.definition.charge == Charge::Time {
-            let micros = context.now.since(since).as_micros();
+            let micros = held.as_micros();
             let actual = Cost::new(u64::try_from(micros).unwrap_or(u64::MAX));
             let expected = &mut self.index.lanes.get_unmarked(lane).expected;
             let before = expected.value();
@@ -139,6 +146,7 @@ impl Queue {
             self.index.lanes.settle_charge(lane, charged, actual);
         }
         self.detach(context, holder);
+        held
     }
 
     /// Takes a message out of the list of its consumer, which is dismissed if it is draining and this was its last one.

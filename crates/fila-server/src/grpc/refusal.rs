@@ -184,6 +184,7 @@ impl From<Refused> for Refusal {
             Refused::OutcomeUnknown => ErrorCode::OutcomeUnknown,
             Refused::PurgesExhausted => ErrorCode::PurgesExhausted,
             Refused::TooManyConsumers { .. } => ErrorCode::TooManyConsumers,
+            Refused::TooManyKeysToCopy { .. } => ErrorCode::TooManyKeys,
             Refused::BatchChanged { .. } | Refused::BatchAnswered { .. } => {
                 ErrorCode::InvalidArgument
             }
