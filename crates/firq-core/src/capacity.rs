@@ -33,6 +33,11 @@ pub(crate) enum Room {
         /// The lane.
         lane: u32,
     },
+    /// In a group of tenants.
+    Group {
+        /// Its number.
+        group: u32,
+    },
 }
 
 /// Why there is no room.
@@ -60,7 +65,8 @@ pub(crate) struct Capacity {
 #[derive(Debug, Default)]
 struct Seats {
     global: WaitQueue,
-    tenants: HashMap<(u32, u32), WaitQueue>,
+    /// For room in lanes and groups.
+    tenants: HashMap<Room, WaitQueue>,
     tickets: Ticket,
 }
 
@@ -159,10 +165,11 @@ impl Capacity {
         Some(ticket)
     }
 
-    /// Waits for room in a lane. The caller holds the lock of its shard and sets the lane's flag.
+    /// Waits for room in a lane or a group. The caller holds the lock of the shard or the ring, and sets the flag of the
+    /// lane or the group.
     pub(crate) fn wait_for_tenant(
         &self,
-        (shard, lane): (u32, u32),
+        room: Room,
         ticket: Option<Ticket>,
         waker: Waker,
     ) -> Option<Ticket> {
@@ -171,7 +178,7 @@ impl Capacity {
             return None;
         }
         let ticket = seats.ticket(ticket);
-        let queue = seats.tenants.entry((shard, lane)).or_default();
+        let queue = seats.tenants.entry(room).or_default();
         queue.join(ticket, waker);
         Some(ticket)
     }
@@ -185,16 +192,11 @@ impl Capacity {
                 self.forget_waiters_if_none(&seats.global);
                 waker
             }
-            Room::Tenant { shard, lane } => {
+            Room::Tenant { .. } | Room::Group { .. } => {
                 let tenants = &mut seats.tenants;
-                let waker = tenants
-                    .get_mut(&(shard, lane))
-                    .and_then(|queue| queue.leave(ticket));
-                if tenants
-                    .get(&(shard, lane))
-                    .is_some_and(|queue| queue.waiting() == 0)
-                {
-                    tenants.remove(&(shard, lane));
+                let waker = tenants.get_mut(&room).and_then(|queue| queue.leave(ticket));
+                if tenants.get(&room).is_some_and(|queue| queue.waiting() == 0) {
+                    tenants.remove(&room);
                 }
                 waker
             }
@@ -213,23 +215,23 @@ impl Capacity {
                 self.forget_waiters_if_none(&seats.global);
                 waker
             }
-            Room::Tenant { shard, lane } => self.next_for_tenant(shard, lane).0,
+            Room::Tenant { .. } | Room::Group { .. } => self.next_for(room).0,
         };
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// Returns the waker of the first caller that waits for room in a lane, and whether more wait.
-    pub(crate) fn next_for_tenant(&self, shard: u32, lane: u32) -> (Option<Waker>, bool) {
+    /// Returns the waker of the first caller that waits for room in a lane or a group, and whether more wait.
+    pub(crate) fn next_for(&self, room: Room) -> (Option<Waker>, bool) {
         let mut seats = lock(&self.seats);
-        let Some(queue) = seats.tenants.get_mut(&(shard, lane)) else {
+        let Some(queue) = seats.tenants.get_mut(&room) else {
             return (None, false);
         };
         let waker = queue.pop();
         let more = queue.waiting() > 0;
         if !more {
-            seats.tenants.remove(&(shard, lane));
+            seats.tenants.remove(&room);
         }
         (waker, more)
     }
@@ -298,13 +300,14 @@ mod tests {
     #[test]
     fn waiters_of_a_tenant_are_woken_for_that_tenant() {
         let capacity = Capacity::new(1);
-        let ticket = capacity
-            .wait_for_tenant((0, 1), None, Waker::noop().clone())
-            .unwrap();
-        assert!(capacity.next_for_tenant(0, 2).0.is_none());
-        let (waker, more) = capacity.next_for_tenant(0, 1);
-        assert!(waker.is_some() && !more);
         let room = Room::Tenant { shard: 0, lane: 1 };
+        let ticket = capacity
+            .wait_for_tenant(room, None, Waker::noop().clone())
+            .unwrap();
+        let other = Room::Tenant { shard: 0, lane: 2 };
+        assert!(capacity.next_for(other).0.is_none());
+        let (waker, more) = capacity.next_for(room);
+        assert!(waker.is_some() && !more);
         assert!(!capacity.leave(room, ticket));
         assert!(lock(&capacity.seats).tenants.is_empty());
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
+use crate::nesting::{GroupOf, Levels};
 use crate::outcome::Dropped;
 use crate::task::TenantKey;
 
@@ -73,6 +74,9 @@ pub struct SchedulerConfig<T, K = TenantKey> {
     pub max_global: usize,
     /// The most tasks that one tenant has queued at any time.
     pub max_per_tenant: usize,
+    /// The most tasks that the members of a [group](Self::with_groups) have queued together; `None` for as many as
+    /// `max_per_tenant`, so that a tenant gains no room by splitting into many.
+    pub max_per_group: Option<usize>,
     /// The cost that a tenant may use in a turn, and the measure of its share: a tenant of twice this quantum
     /// gets twice as much.
     pub quantum: u64,
@@ -85,6 +89,8 @@ pub struct SchedulerConfig<T, K = TenantKey> {
     pub tenant_backpressure: HashMap<K, BackpressurePolicy>,
     /// How many of the busiest tenants [`stats`](crate::Scheduler::stats) names; 0 spares it the search.
     pub top_tenants_capacity: usize,
+    /// How tenants nest, if they do; see [`with_groups`](Self::with_groups).
+    pub group_of: Option<GroupOf<K>>,
     /// About how many tenants without work and without debt are kept in memory, because they may be back.
     pub idle_tenants_max: usize,
     /// Receives the tasks that expire or are evicted. It is called by whichever thread finds them, holding
@@ -100,11 +106,13 @@ impl<T, K> Default for SchedulerConfig<T, K> {
             shards: 4,
             max_global: 1 << 16,
             max_per_tenant: 1 << 12,
+            max_per_group: None,
             quantum: 1,
             tenant_quanta: HashMap::new(),
             backpressure: BackpressurePolicy::Reject,
             tenant_backpressure: HashMap::new(),
             top_tenants_capacity: 16,
+            group_of: None,
             idle_tenants_max: 1 << 12,
             on_drop: None,
             clock: Arc::new(SystemClock),
@@ -151,6 +159,55 @@ impl<T, K: Hash + Eq> SchedulerConfig<T, K> {
         self
     }
 
+    /// Lets tenants nest: `group_of` returns the group that a tenant or a group is in, or `None` if it is in none.
+    ///
+    /// The members of a group get together what one tenant gets, and share it among themselves. A tenant that may
+    /// choose its keys then gains nothing by choosing many:
+    ///
+    /// ```
+    /// use firq_core::{Scheduler, SchedulerConfig, Task, TenantPath};
+    ///
+    /// let config = SchedulerConfig::fair().with_groups(TenantPath::parent);
+    /// let scheduler = Scheduler::new(config)?;
+    /// for user in 0..100 {
+    ///     let path = TenantPath::parse(&format!("acme/user-{user}"))?;
+    ///     assert!(scheduler.submit(path, Task::new("of a hundred users")).is_ok());
+    /// }
+    /// for number in 0..10 {
+    ///     assert!(scheduler.submit(TenantPath::parse("globex")?, Task::new("of one")).is_ok());
+    /// }
+    /// let mut first = Vec::new();
+    /// scheduler.dequeue_batch(20, &mut first);
+    /// let globex = first.iter().filter(|(tenant, _)| tenant.as_str() == "globex");
+    /// assert_eq!(globex.count(), 10, "every other task");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Use [`TenantPath::parent`](crate::TenantPath::parent) for paths such as `acme/alice`,
+    /// [`group_by_first`](crate::group_by_first) for pairs such as `("acme", "/search")`, and a closure for a type of your
+    /// own.
+    ///
+    /// - **A group is named by a key**, and the settings of that key are the group's:
+    ///   [quantum](crate::Scheduler::set_tenant_quantum) and [pause](crate::Scheduler::pause_tenant). A tenant of that name
+    ///   may have tasks of its own; it is then one member of the group, with the base quantum.
+    /// - **Costs** count on every level, also those that are [settled](crate::Scheduler::settle) later.
+    /// - **Room**: the members of a group have at most `max_per_group` tasks queued, which is `max_per_tenant` unless it
+    ///   is set. Under [`ShedFair`](BackpressurePolicy::ShedFair) the group furthest above its share of the buffer gives
+    ///   way, and in it the member furthest above its share.
+    /// - **Levels**: three groups above a tenant at most. Of more, the outermost count.
+    /// - **Speed**: each level costs one more choice per task, and enqueueing takes the lock of the order of service every
+    ///   time. Without groups nothing changes.
+    ///
+    /// `group_of` must always return the same answer for the same key. It is asked without any lock being held.
+    #[must_use]
+    pub fn with_groups(
+        mut self,
+        group_of: impl Fn(&K) -> Option<K> + Send + Sync + 'static,
+    ) -> Self {
+        self.group_of = Some(Arc::new(group_of));
+        self
+    }
+
     /// Sets where time comes from.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
@@ -191,6 +248,12 @@ impl<T, K> SchedulerConfig<T, K> {
         check("max_global", self.max_global, 1, TASKS_MAX)?;
         check("max_per_tenant", self.max_per_tenant, 1, usize::MAX)?;
         check(
+            "max_per_group",
+            self.max_per_group.unwrap_or(1),
+            1,
+            usize::MAX,
+        )?;
+        check(
             "top_tenants_capacity",
             self.top_tenants_capacity,
             0,
@@ -213,6 +276,16 @@ impl<T, K> SchedulerConfig<T, K> {
         Ok(())
     }
 
+    /// Takes out how tenants nest.
+    pub(crate) fn take_levels(&mut self) -> Option<Levels<K>> {
+        let max = self.max_per_group.unwrap_or(self.max_per_tenant);
+        let group_of = self.group_of.take()?;
+        Some(Levels::new(
+            group_of,
+            u32::try_from(max).unwrap_or(u32::MAX),
+        ))
+    }
+
     /// Returns whether any tenant sheds the tasks of others.
     pub(crate) fn sheds(&self) -> bool {
         self.backpressure == BackpressurePolicy::ShedFair
@@ -229,6 +302,8 @@ impl<T, K: fmt::Debug> fmt::Debug for SchedulerConfig<T, K> {
             .field("shards", &self.shards)
             .field("max_global", &self.max_global)
             .field("max_per_tenant", &self.max_per_tenant)
+            .field("max_per_group", &self.max_per_group)
+            .field("group_of", &self.group_of.is_some())
             .field("quantum", &self.quantum)
             .field("tenant_quanta", &self.tenant_quanta)
             .field("backpressure", &self.backpressure)
@@ -283,6 +358,7 @@ mod tests {
         assert!(refused(|config| config.max_global = 0).contains("`max_global` is 0"));
         assert!(refused(|config| config.max_global = usize::MAX).contains("`max_global`"));
         assert!(refused(|config| config.max_per_tenant = 0).contains("`max_per_tenant`"));
+        assert!(refused(|config| config.max_per_group = Some(0)).contains("`max_per_group`"));
         assert!(refused(|config| config.quantum = 0).contains("`quantum`"));
         assert!(refused(|config| config.top_tenants_capacity = 1 << 20).contains("`top_tenants"));
         let no_share = |config: &mut SchedulerConfig<()>| {

@@ -6,7 +6,7 @@
 
 use std::task::Waker;
 
-use crate::capacity::Capacity;
+use crate::capacity::{Capacity, Room};
 use crate::lane::Lane;
 use crate::node::Node;
 use crate::outcome::DropReason;
@@ -47,7 +47,7 @@ pub(crate) struct Rare<T, K> {
 enum Garbage<T, K> {
     Nodes(Vec<Node<T>>),
     Lanes(Vec<Lane<K>>),
-    Ring(Box<Ring>),
+    Ring(Box<Ring<K>>),
 }
 
 impl<'a, T, K> Effects<'a, T, K> {
@@ -70,7 +70,17 @@ impl<'a, T, K> Effects<'a, T, K> {
     /// Notes that there is room in a lane that producers wait for. Returns whether more of them wait.
     #[cold]
     pub(crate) fn tenant_has_room(&mut self, shard: u32, lane: u32) -> bool {
-        let (waker, more) = self.capacity.next_for_tenant(shard, lane);
+        self.has_room(Room::Tenant { shard, lane })
+    }
+
+    /// Notes that there is room in a group that producers wait for. Returns whether more of them wait.
+    #[cold]
+    pub(crate) fn group_has_room(&mut self, group: u32) -> bool {
+        self.has_room(Room::Group { group })
+    }
+
+    fn has_room(&mut self, room: Room) -> bool {
+        let (waker, more) = self.capacity.next_for(room);
         self.rare().wakers.extend(waker);
         more
     }
@@ -88,7 +98,7 @@ impl<'a, T, K> Effects<'a, T, K> {
         }
     }
 
-    pub(crate) fn retire_ring(&mut self, retired: Option<Box<Ring>>) {
+    pub(crate) fn retire_ring(&mut self, retired: Option<Box<Ring<K>>>) {
         if let Some(ring) = retired {
             self.retire(Garbage::Ring(ring));
         }

@@ -12,7 +12,7 @@ use crate::slab::NIL;
 /// Bits of a relative length: 32 of a length, and 16 that the weight may scale it by.
 const BITS: u32 = 48;
 const CLASSES: usize = classes(BITS);
-const WORDS: usize = CLASSES.div_ceil(64);
+pub(crate) const WORDS: usize = CLASSES.div_ceil(64);
 
 #[derive(Debug)]
 pub(crate) struct Lengths {
@@ -36,6 +36,20 @@ const UNLINKED: Link = Link {
     class: 0,
 };
 
+/// Returns the class of a length, relative to the weight; 0 for no tasks and for nothing else.
+pub(crate) fn relative(len: u32, weight: Weight) -> u32 {
+    match len {
+        0 => 0,
+        len => class_of((u64::from(len) << 16) / u64::from(weight.value())) as u32,
+    }
+}
+
+/// Returns the highest class that is occupied, or 0.
+pub(crate) fn highest(occupied: &[u64; WORDS]) -> u32 {
+    let word = occupied.iter().rposition(|&word| word != 0);
+    word.map_or(0, |word| word as u32 * 64 + occupied[word].ilog2())
+}
+
 impl Lengths {
     pub(crate) fn new() -> Self {
         Self {
@@ -47,10 +61,7 @@ impl Lengths {
 
     /// Moves a lane to where its length belongs.
     pub(crate) fn update(&mut self, lane: u32, len: u32, weight: Weight) {
-        let class = match len {
-            0 => 0,
-            len => class_of((u64::from(len) << 16) / u64::from(weight.value())) as u32,
-        };
+        let class = relative(len, weight);
         if self.links.len() <= lane as usize {
             self.links.resize(lane as usize + 1, UNLINKED);
         }
@@ -62,8 +73,7 @@ impl Lengths {
 
     /// Returns the class of the longest lanes; 0 if all are empty.
     pub(crate) fn longest_class(&self) -> u32 {
-        let word = self.occupied.iter().rposition(|&word| word != 0);
-        word.map_or(0, |word| word as u32 * 64 + self.occupied[word].ilog2())
+        highest(&self.occupied)
     }
 
     /// Returns a lane of the longest class, if any lane has tasks.

@@ -23,9 +23,11 @@ mod histogram;
 mod lane;
 mod lengths;
 mod log_linear;
+mod nesting;
 mod node;
 mod outcome;
 mod parker;
+mod path;
 #[cfg(feature = "prometheus")]
 mod prometheus;
 mod quanta;
@@ -38,6 +40,8 @@ mod stats;
 mod sync;
 mod task;
 mod topology;
+mod tree;
+mod tree_lengths;
 mod wait_queue;
 mod waiter;
 
@@ -45,12 +49,14 @@ pub mod guide;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use config::{BackpressurePolicy, ConfigError, DropObserver, SchedulerConfig};
+pub use nesting::{GroupOf, group_by_first};
 pub use outcome::{
     CancelResult, CloseMode, DequeueResult, DropReason, Dropped, EnqueueRejectReason,
     EnqueueResult, EnqueueWithHandleResult, Rejected,
 };
+pub use path::{PathError, TenantPath};
 pub use quanta::QuantumProvider;
 pub use scheduler::Scheduler;
-pub use stats::{QueueTime, SchedulerStats, TopTenant};
+pub use stats::{GroupStats, QueueTime, SchedulerStats, TopTenant};
 pub use task::{Priority, Task, TaskHandle, TenantKey};
 pub use waiter::Waiter;

@@ -1,7 +1,7 @@
 //! Statistics in the text format that Prometheus scrapes.
 //!
-//! Names are constants, and times are in seconds. The only label with values from outside is the tenant; there are
-//! at most `top_tenants_capacity` of them. Written by hand, because `prometheus-client` writes OpenMetrics only: it
+//! Names are constants, and times are in seconds. The only labels with values from outside are the tenant and the group;
+//! there are at most `top_tenants_capacity` of each. Written by hand, because `prometheus-client` writes OpenMetrics only: it
 //! ends the text with `# EOF`, so that it could not be joined with the metrics of others.
 
 use std::fmt::{self, Display, Write};
@@ -61,6 +61,22 @@ const TOP_LEN: Metric = Metric(
     "Tasks that the busiest tenants have queued.",
 );
 
+const GROUPS: Metric = Metric(
+    "firq_groups",
+    "gauge",
+    "Groups of tenants that are kept in memory.",
+);
+const GROUP_ENQUEUED: Metric = Metric(
+    "firq_top_group_enqueued",
+    "gauge",
+    "Tasks accepted of the members of the busiest groups, since the groups were made.",
+);
+const GROUP_LEN: Metric = Metric(
+    "firq_top_group_queue_length",
+    "gauge",
+    "Tasks that the members of the busiest groups have queued.",
+);
+
 /// Upper ends of the buckets that queue times are shown in, in microseconds.
 const BUCKETS: [u64; 14] = [
     10, 50, 100, 500, 1_000, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000,
@@ -118,7 +134,13 @@ impl<K: Display> SchedulerStats<K> {
         let enqueued = top.clone().map(|top| (&top.tenant, top.enqueued));
         family(text, TOP_ENQUEUED, "tenant", enqueued)?;
         let lengths = top.map(|top| (&top.tenant, top.queue_len));
-        family(text, TOP_LEN, "tenant", lengths)
+        family(text, TOP_LEN, "tenant", lengths)?;
+        single(text, GROUPS, self.groups.count)?;
+        let top = self.groups.top.iter();
+        let enqueued = top.clone().map(|top| (&top.tenant, top.enqueued));
+        family(text, GROUP_ENQUEUED, "group", enqueued)?;
+        let lengths = top.map(|top| (&top.tenant, top.queue_len));
+        family(text, GROUP_LEN, "group", lengths)
     }
 
     fn render_queue_time(&self, text: &mut String) -> fmt::Result {

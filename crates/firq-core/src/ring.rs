@@ -7,7 +7,12 @@
 //! weighed: an engine per shard, served in the order of their clocks, has to look at every shard for every
 //! task and is only as fair as the clocks are close; visiting shards in turn is not fair at all.
 
+use std::hash::Hash;
+
 use drr::{Cost, Drr, Key, Quantum, Weight};
+
+use crate::nesting::Newcomer;
+use crate::tree::Tree;
 
 /// Where a key's lane is.
 #[derive(Clone, Copy, Debug)]
@@ -20,17 +25,25 @@ pub(crate) struct Location {
 const RENEW_FROM: usize = 4096;
 
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub(crate) struct Ring<K> {
     engine: Drr,
     locations: Vec<Location>,
+    /// The groups, if tenants nest.
+    tree: Option<Box<Tree<K>>>,
 }
 
-impl Ring {
-    pub(crate) fn new(quantum: u64) -> Self {
+const NOWHERE: Location = Location {
+    shard: u32::MAX,
+    lane: u32::MAX,
+};
+
+impl<K> Ring<K> {
+    pub(crate) fn new(quantum: u64, tree: Option<Tree<K>>) -> Self {
         let quantum = Quantum::new(quantum).expect("the configuration's checks refuse zero");
         Self {
             engine: Drr::new(quantum),
             locations: Vec::new(),
+            tree: tree.map(Box::new),
         }
     }
 
@@ -42,6 +55,21 @@ impl Ring {
             self.locations[key.index()] = location;
         }
         key
+    }
+
+    /// Returns the groups, if tenants nest.
+    pub(crate) fn tree(&self) -> Option<(&Tree<K>, &Drr)> {
+        Some((self.tree.as_deref()?, &self.engine))
+    }
+
+    /// Returns the groups to be changed, if tenants nest.
+    pub(crate) fn tree_mut(&mut self) -> Option<(&mut Tree<K>, &mut Drr)> {
+        Some((self.tree.as_deref_mut()?, &mut self.engine))
+    }
+
+    /// Returns where the lane of a key is.
+    pub(crate) fn location(&self, slot: usize) -> Location {
+        self.locations[slot]
     }
 
     /// Returns the key that is next, and the location of its lane.
@@ -97,23 +125,43 @@ impl Ring {
     pub(crate) const fn visits(&self) -> u64 {
         self.engine.work().visits
     }
+}
 
-    /// Removes a key. If it was the last of many, returns their memory, to be dropped without a lock.
-    pub(crate) fn forget(&mut self, key: Key) -> Option<Box<Self>> {
-        registered(self.engine.forget(key));
+impl<K: Hash + Eq + Clone> Ring<K> {
+    /// Adds a tenant, in its groups if tenants nest.
+    pub(crate) fn introduce(&mut self, newcomer: &Newcomer<'_, K>, location: Location) -> Key {
+        let Some((tree, engine)) = self.tree_mut() else {
+            return self.register(newcomer.weight, location);
+        };
+        let key = tree.register(engine, newcomer);
+        // Groups have slots, too.
+        if self.locations.len() <= key.index() {
+            self.locations.resize(key.index() + 1, NOWHERE);
+        }
+        self.locations[key.index()] = location;
+        key
+    }
+
+    /// Removes a tenant. If it was the last of many, returns their memory, to be dropped without a lock.
+    pub(crate) fn forget(&mut self, key: Key, tenant: &K) -> Option<Box<Self>> {
+        match self.tree_mut() {
+            Some((tree, engine)) => tree.forget(engine, key, tenant),
+            None => drop(registered(self.engine.forget(key))),
+        }
         if !self.engine.is_empty() || self.locations.len() < RENEW_FROM {
             return None;
         }
         let fresh = Self {
             engine: Drr::new(self.engine.quantum()),
             locations: Vec::new(),
+            tree: self.tree.as_ref().map(|tree| Box::new(tree.fresh())),
         };
         Some(Box::new(std::mem::replace(self, fresh)))
     }
 }
 
-/// Unwraps the engine's answer about a key that a lane holds.
+/// Unwraps the engine's answer about a key that a lane holds, or a group of it.
 #[inline]
-fn registered<R>(result: Result<R, drr::Unknown>) -> R {
+pub(crate) fn registered<R>(result: Result<R, drr::Unknown>) -> R {
     result.expect("a lane's key is forgotten only together with the lane")
 }

@@ -17,6 +17,7 @@ use crate::expiry::{Turned, Wheel};
 use crate::histogram::Histogram;
 use crate::lane::{Flag, Lane};
 use crate::lengths::Lengths;
+use crate::nesting::Newcomer;
 use crate::node::{NEVER, Nanos, Node};
 use crate::outcome::DropReason;
 use crate::ring::{Location, Ring};
@@ -57,6 +58,8 @@ pub(crate) struct Common {
     pub(crate) epoch: Instant,
     pub(crate) hasher: RandomState,
     pub(crate) sheds: bool,
+    /// Whether tenants nest.
+    pub(crate) nests: bool,
     /// Whether dropped tasks carry their tenant, for the observer.
     pub(crate) observes: bool,
     /// How many tenants without work a shard keeps.
@@ -73,6 +76,8 @@ pub(crate) struct Shard<T, K> {
     table: HashTable<u32>,
     wheel: Wheel,
     lengths: Option<Lengths>,
+    /// Whether an index follows the lengths of lanes, here or in the ring.
+    is_indexed: bool,
     pub(crate) counters: Counters,
     pub(crate) waits: Histogram,
     /// Lanes that have tasks.
@@ -95,7 +100,9 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             lanes: Slab::new(),
             table: HashTable::new(),
             wheel: Wheel::new(),
-            lengths: common.sheds.then(Lengths::new),
+            // With groups, the ring knows the lengths.
+            lengths: (common.sheds && !common.nests).then(Lengths::new),
+            is_indexed: common.sheds || common.nests,
             counters: Counters::default(),
             waits: Histogram::new(),
             busy: 0,
@@ -159,7 +166,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     #[inline(always)]
     pub(crate) fn serve(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut Ring<K>,
         (key, lane): (Key, u32),
         now: Nanos,
         budget: &mut usize,
@@ -169,12 +176,14 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             let owner = &mut self.lanes[lane];
             let Some(index) = owner.first() else {
                 *budget = budget.saturating_sub(1);
+                self.count(ring, lane, effects);
                 self.leave_ring(ring, lane, effects);
                 return None;
             };
             let node = &mut self.nodes[index];
             if node.is_expired(now) {
                 if *budget == 0 {
+                    self.count(ring, lane, effects);
                     return None;
                 }
                 *budget -= 1;
@@ -186,8 +195,9 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             owner.pop(priority, node.next);
             let is_empty = owner.len == 0;
             let tenant = owner.tenant.clone().expect(LIVES);
-            if deadline != NEVER || owner.has(Flag::Awaited) || self.lengths.is_some() {
+            if deadline != NEVER || owner.has(Flag::Awaited) || self.is_indexed {
                 self.note_taken(index, lane, effects);
+                self.count(ring, lane, effects);
             }
             effects.freed += 1;
             self.counters.dequeued += 1;
@@ -250,7 +260,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     /// Drops tasks that have expired, and takes the lanes that they leave empty out of the ring.
     pub(crate) fn expire(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut Ring<K>,
         now: Nanos,
         effects: &mut Effects<'_, T, K>,
     ) -> Turned {
@@ -270,11 +280,18 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         turned
     }
 
+    /// Returns whether the ring does not know yet that a lane has tasks, or that it has none.
+    #[inline]
+    pub(crate) fn is_news(&self, lane: u32) -> bool {
+        let owner = &self.lanes[lane];
+        owner.has(Flag::InRing) != (owner.len > 0)
+    }
+
     /// Makes the ring know a lane exactly if it has tasks.
     #[inline]
     pub(crate) fn reconcile(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut Ring<K>,
         lane: u32,
         effects: &mut Effects<'_, T, K>,
     ) {
@@ -283,13 +300,17 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         let Some(owner) = owner.filter(|owner| owner.tenant.is_some()) else {
             return;
         };
-        if owner.len == 0 {
-            if owner.has(Flag::InRing) {
+        let (len, is_in_ring) = (owner.len, owner.has(Flag::InRing));
+        if self.common.nests {
+            self.count(ring, lane, effects);
+        }
+        if len == 0 {
+            if is_in_ring {
                 self.leave_ring(ring, lane, effects);
             }
-        } else if !owner.has(Flag::InRing) {
-            if !owner.has(Flag::Paused) {
-                effects.announced += u64::from(owner.len);
+        } else if !is_in_ring {
+            if self.may_run(ring, lane) {
+                effects.announced += u64::from(len);
             }
             self.lanes[lane].set(Flag::InRing, true);
             let key = self.enter(ring, lane);
@@ -299,7 +320,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     }
 
     /// Returns a lane's key in the ring, which it gets if it has none.
-    pub(crate) fn enter(&mut self, ring: &mut Ring, lane: u32) -> Key {
+    pub(crate) fn enter(&mut self, ring: &mut Ring<K>, lane: u32) -> Key {
         let owner = &mut self.lanes[lane];
         if let Some(key) = owner.key {
             return key;
@@ -313,8 +334,44 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         key
     }
 
+    /// Gives a new lane its key in the ring, in the groups of its tenant.
+    pub(crate) fn introduce(
+        &mut self,
+        ring: &mut Ring<K>,
+        hash: u64,
+        newcomer: &Newcomer<'_, K>,
+    ) -> u32 {
+        let lane = self.add(hash, newcomer.tenant.clone(), newcomer.weight);
+        if self.common.nests {
+            let shard = self.number;
+            let key = ring.introduce(newcomer, Location { shard, lane });
+            self.lanes[lane].key = Some(key);
+        }
+        lane
+    }
+
+    /// Returns whether the tasks of a lane are handed out, as far as pauses say.
+    pub(crate) fn may_run(&self, ring: &Ring<K>, lane: u32) -> bool {
+        let owner = &self.lanes[lane];
+        let is_free_above = match (ring.tree(), owner.key) {
+            (Some((tree, engine)), Some(key)) => tree.is_free_above(engine, key),
+            _ => true,
+        };
+        is_free_above && !owner.has(Flag::Paused)
+    }
+
+    /// Tells the groups of a lane how many tasks it has, if tenants nest.
+    pub(crate) fn count(&self, ring: &mut Ring<K>, lane: u32, effects: &mut Effects<'_, T, K>) {
+        let owner = &self.lanes[lane];
+        if let (Some((tree, engine)), Some(key)) = (ring.tree_mut(), owner.key) {
+            tree.count(engine, key, owner.len, &mut |group| {
+                effects.group_has_room(group)
+            });
+        }
+    }
+
     #[inline]
-    fn leave_ring(&mut self, ring: &mut Ring, lane: u32, effects: &mut Effects<'_, T, K>) {
+    fn leave_ring(&mut self, ring: &mut Ring<K>, lane: u32, effects: &mut Effects<'_, T, K>) {
         let owner = &mut self.lanes[lane];
         owner.set(Flag::InRing, false);
         if let Some(key) = owner.key {
@@ -324,12 +381,15 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     }
 
     /// Changes a tenant's share.
-    pub(crate) fn set_weight(&mut self, ring: &mut Ring, lane: u32, weight: Weight) {
+    pub(crate) fn set_weight(&mut self, ring: &mut Ring<K>, lane: u32, weight: Weight) {
         let owner = &mut self.lanes[lane];
         if owner.weight == weight {
             return;
         }
         owner.weight = weight;
+        if self.common.nests {
+            return; // the ring has it by the tenant's name
+        }
         if let Some(key) = owner.key {
             ring.set_weight(key, weight);
         }
@@ -345,14 +405,14 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
 
     /// Moves the eviction hand on if there are too many tenants without work.
     #[inline]
-    fn sweep(&mut self, ring: &mut Ring, effects: &mut Effects<'_, T, K>) {
+    fn sweep(&mut self, ring: &mut Ring<K>, effects: &mut Effects<'_, T, K>) {
         if self.lanes.len() - self.busy > self.common.idle_max {
             self.sweep_some(ring, effects);
         }
     }
 
     #[cold]
-    fn sweep_some(&mut self, ring: &mut Ring, effects: &mut Effects<'_, T, K>) {
+    fn sweep_some(&mut self, ring: &mut Ring<K>, effects: &mut Effects<'_, T, K>) {
         // Debt is remembered, but only of a bounded number of tenants.
         let idle = self.lanes.len() - self.busy;
         let forgives = idle > self.common.idle_max.saturating_mul(16).max(1 << 16);
@@ -367,7 +427,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
                 self.hand = self.hand.next_multiple_of(512);
                 continue;
             };
-            if owner.tenant.is_none() || !owner.is_idle() {
+            if owner.tenant.is_none() || !owner.is_idle() || self.is_awaited(ring, lane) {
                 continue;
             }
             if owner.has(Flag::Used) {
@@ -381,17 +441,25 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     }
 
     /// Returns whether forgetting a tenant that has no work would clear no debt and earn no second boost.
-    pub(crate) fn owes_nothing(&self, ring: &Ring, lane: u32) -> bool {
+    pub(crate) fn owes_nothing(&self, ring: &Ring<K>, lane: u32) -> bool {
         let key = self.lanes[lane].key;
         key.is_none_or(|key| ring.is_settled(key))
     }
 
+    /// Returns whether a producer waits for room in a group of a lane, which must not be disbanded then.
+    pub(crate) fn is_awaited(&self, ring: &Ring<K>, lane: u32) -> bool {
+        match (ring.tree(), self.lanes[lane].key) {
+            (Some((tree, engine)), Some(key)) => tree.is_awaited(engine, key),
+            _ => false,
+        }
+    }
+
     /// Forgets a tenant that has no work.
-    pub(crate) fn evict(&mut self, ring: &mut Ring, lane: u32, effects: &mut Effects<'_, T, K>) {
+    pub(crate) fn evict(&mut self, ring: &mut Ring<K>, lane: u32, effects: &mut Effects<'_, T, K>) {
         let owner = &mut self.lanes[lane];
         let tenant = owner.tenant.take().expect(LIVES);
         if let Some(key) = owner.key.take() {
-            effects.retire_ring(ring.forget(key));
+            effects.retire_ring(ring.forget(key, &tenant));
         }
         let hash = self.common.hasher.hash_one(&tenant);
         if let Ok(entry) = self.table.find_entry(hash, |&other| other == lane) {
@@ -414,7 +482,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     /// Keeps a lane from running, or lets it.
     pub(crate) fn set_paused(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut Ring<K>,
         lane: u32,
         paused: bool,
         effects: &mut Effects<'_, T, K>,
@@ -425,6 +493,12 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             return;
         }
         owner.set(Flag::Paused, paused);
+        if let Some((tree, engine)) = ring.tree_mut() {
+            let tenant = owner.tenant.as_ref().expect(LIVES);
+            let tasks = tree.set_parked(engine, tenant, key, paused);
+            effects.announced += if paused { 0 } else { u64::from(tasks) };
+            return;
+        }
         if paused {
             ring.park(key);
         } else {
@@ -449,7 +523,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
     /// Drops the tasks in the `count` slots from `start` on. Returns where the next ones start, if any do.
     pub(crate) fn discard_from(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut Ring<K>,
         start: u32,
         count: usize,
         reason: DropReason,

@@ -50,6 +50,8 @@ pub struct SchedulerStats<K = TenantKey> {
     pub queue_time: QueueTime,
     /// The tenants with the most tasks accepted, busiest first; at most `top_tenants_capacity`.
     pub top_tenants: Vec<TopTenant<K>>,
+    /// The groups of tenants, where tenants [nest](crate::SchedulerConfig::with_groups).
+    pub groups: GroupStats<K>,
     pub(crate) waits: Histogram,
 }
 
@@ -73,13 +75,24 @@ pub struct QueueTime {
     pub max: Duration,
 }
 
-/// One of the busiest tenants.
+/// The groups of tenants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupStats<K = TenantKey> {
+    /// How many there are, on all levels.
+    pub count: usize,
+    /// The groups with the most tasks accepted of all their members, busiest first; at most `top_tenants_capacity`.
+    pub top: Vec<TopTenant<K>>,
+}
+
+/// One of the busiest tenants, or of the busiest groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopTenant<K = TenantKey> {
-    /// The tenant.
+    /// The tenant, or the name of the group.
     pub tenant: K,
-    /// Tasks accepted since the tenant was last without work for long; stops at four billion.
+    /// Tasks accepted since the tenant was last without work for long; stops at four billion. For a group, since its
+    /// first member came.
     pub enqueued: u64,
     /// Tasks it has queued.
     pub queue_len: usize,
@@ -106,6 +119,10 @@ impl<K> SchedulerStats<K> {
             wakeups: 0,
             queue_time: QueueTime::default(),
             top_tenants: Vec::new(),
+            groups: GroupStats {
+                count: 0,
+                top: Vec::new(),
+            },
             waits: Histogram::new(),
         }
     }
@@ -139,13 +156,12 @@ impl<K> SchedulerStats<K> {
 
     /// Adds a candidate to the `max` busiest tenants.
     pub(crate) fn offer_top(&mut self, candidate: TopTenant<K>, max: usize) {
-        let at = self
-            .top_tenants
-            .partition_point(|other| other.enqueued >= candidate.enqueued);
-        if at < max {
-            self.top_tenants.truncate(max - 1);
-            self.top_tenants.insert(at, candidate);
-        }
+        offer(&mut self.top_tenants, candidate, max);
+    }
+
+    /// Adds a candidate to the `max` busiest groups.
+    pub(crate) fn offer_top_group(&mut self, candidate: TopTenant<K>, max: usize) {
+        offer(&mut self.groups.top, candidate, max);
     }
 
     /// Fills in the derived figures.
@@ -163,6 +179,14 @@ impl<K> SchedulerStats<K> {
             p999: quantile(999),
             max: Duration::from_nanos(self.waits.longest()),
         };
+    }
+}
+
+fn offer<K>(top: &mut Vec<TopTenant<K>>, candidate: TopTenant<K>, max: usize) {
+    let at = top.partition_point(|other| other.enqueued >= candidate.enqueued);
+    if at < max {
+        top.truncate(max - 1);
+        top.insert(at, candidate);
     }
 }
 

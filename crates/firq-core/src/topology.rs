@@ -20,19 +20,19 @@ pub(crate) enum Topology<T, K> {
     /// One shard: nothing is gained by two locks.
     Solo(Box<Padded<Mutex<Solo<T, K>>>>),
     Sharded {
-        ring: Box<Padded<Mutex<Ring>>>,
+        ring: Box<Padded<Mutex<Ring<K>>>>,
         shards: Box<[Part<T, K>]>,
     },
 }
 
 #[derive(Debug)]
 pub(crate) struct Solo<T, K> {
-    pub(crate) ring: Ring,
+    pub(crate) ring: Ring<K>,
     pub(crate) shard: Shard<T, K>,
 }
 
 impl<T, K> Topology<T, K> {
-    pub(crate) fn new(ring: Ring, mut shards: Vec<Shard<T, K>>) -> Self {
+    pub(crate) fn new(ring: Ring<K>, mut shards: Vec<Shard<T, K>>) -> Self {
         match (shards.pop(), shards.is_empty()) {
             (Some(shard), true) => Self::Solo(Box::new(Padded(Mutex::new(Solo { ring, shard })))),
             (last, _) => {
@@ -55,7 +55,7 @@ impl<T, K> Topology<T, K> {
     }
 
     /// Does something in the ring.
-    pub(crate) fn with_ring<R>(&self, f: impl FnOnce(&mut Ring) -> R) -> R {
+    pub(crate) fn with_ring<R>(&self, f: impl FnOnce(&mut Ring<K>) -> R) -> R {
         match self {
             Self::Solo(solo) => f(&mut lock(&solo.0).ring),
             Self::Sharded { ring, .. } => f(&mut lock(&ring.0)),
@@ -67,7 +67,7 @@ impl<T, K> Topology<T, K> {
     pub(crate) fn with_both<R>(
         &self,
         number: u32,
-        f: impl FnOnce(&mut Ring, &mut Shard<T, K>) -> R,
+        f: impl FnOnce(&mut Ring<K>, &mut Shard<T, K>) -> R,
     ) -> R {
         match self {
             Self::Solo(solo) => {
@@ -77,6 +77,26 @@ impl<T, K> Topology<T, K> {
             Self::Sharded { ring, shards } => {
                 let mut ring = lock(&ring.0);
                 f(&mut ring, &mut lock(&shards[number as usize].0))
+            }
+        }
+    }
+
+    /// Does something in the shard that a look at the ring chooses, if it does.
+    pub(crate) fn with_chosen<C, R>(
+        &self,
+        choose: impl FnOnce(&mut Ring<K>) -> Option<(u32, C)>,
+        f: impl FnOnce(&mut Ring<K>, &mut Shard<T, K>, C) -> R,
+    ) -> Option<R> {
+        match self {
+            Self::Solo(solo) => {
+                let Solo { ring, shard } = &mut *lock(&solo.0);
+                let (_, chosen) = choose(ring)?;
+                Some(f(ring, shard, chosen))
+            }
+            Self::Sharded { ring, shards } => {
+                let mut ring = lock(&ring.0);
+                let (number, chosen) = choose(&mut ring)?;
+                Some(f(&mut ring, &mut lock(&shards[number as usize].0), chosen))
             }
         }
     }

@@ -4,14 +4,32 @@
 use allocation_counter::{AllocationInfo, measure};
 use firq_core::{DequeueResult, EnqueueResult, Scheduler, SchedulerConfig, Task, TenantKey};
 
-fn scheduler(idle_tenants_max: usize) -> Scheduler<u64> {
-    let config = SchedulerConfig {
+fn config(idle_tenants_max: usize) -> SchedulerConfig<u64> {
+    SchedulerConfig {
         max_global: 1 << 21,
         max_per_tenant: 1 << 21,
         idle_tenants_max,
         ..SchedulerConfig::default()
+    }
+}
+
+fn scheduler(idle_tenants_max: usize) -> Scheduler<u64> {
+    Scheduler::new(config(idle_tenants_max)).expect("the configuration is valid")
+}
+
+/// Tenants nest: the low half of a tenant's number is its group, the high half counts the members from 1.
+fn nested(idle_tenants_max: usize) -> Scheduler<u64> {
+    let group_of = |tenant: &TenantKey| {
+        let (member, group) = (tenant.as_u64() >> 32, tenant.as_u64() & 0xffff_ffff);
+        (member > 0).then(|| TenantKey::from(group))
     };
-    Scheduler::new(config).expect("the configuration is valid")
+    let nested = config(idle_tenants_max).with_groups(group_of);
+    Scheduler::new(nested).expect("the configuration is valid")
+}
+
+/// Returns the number of a member of a group.
+const fn member(group: u64, number: u64) -> u64 {
+    (number + 1) << 32 | group
 }
 
 fn enqueue(scheduler: &Scheduler<u64>, tenant: u64) {
@@ -58,6 +76,76 @@ fn an_idle_tenant_takes_160_bytes() {
             "{tenants} tenants take {bytes:.1} bytes each"
         );
     }
+}
+
+#[test]
+fn an_idle_tenant_in_a_group_takes_240_bytes_and_its_group_460() {
+    for tenants in [10_000, 100_000, 1_000_000] {
+        let scheduler = nested(usize::MAX);
+        let of_one_group = each(tenants, || {
+            for tenant in 0..tenants {
+                enqueue(&scheduler, member(0, tenant));
+                drain(&scheduler);
+            }
+        });
+        assert_eq!(
+            (scheduler.tenants() as u64, scheduler.groups()),
+            (tenants, 1)
+        );
+        assert!(
+            of_one_group <= 240.0,
+            "{tenants} members take {of_one_group:.1} bytes each"
+        );
+        let scheduler = nested(usize::MAX);
+        let alone = each(tenants, || {
+            for tenant in 0..tenants {
+                enqueue(&scheduler, member(tenant, 0));
+                drain(&scheduler);
+            }
+        });
+        assert_eq!(scheduler.groups() as u64, tenants);
+        assert!(
+            alone <= 700.0,
+            "{tenants} groups of one member take {alone:.1} bytes each"
+        );
+    }
+}
+
+#[test]
+fn groups_that_come_once_leave_nothing_behind() {
+    let mut made = None;
+    let before = measure(|| {
+        let scheduler = made.insert(nested(1 << 12));
+        (0..5_000).for_each(|tenant| enqueue(scheduler, member(tenant, tenant)));
+        drain(scheduler);
+    });
+    let scheduler = made.expect("just made");
+    let since = measure(|| {
+        for tenant in 10_000..210_000 {
+            enqueue(&scheduler, member(tenant, tenant));
+            drain(&scheduler);
+        }
+    });
+    assert!(
+        since.bytes_current <= before.bytes_current / 2,
+        "{} bytes before, {} more after",
+        before.bytes_current,
+        since.bytes_current
+    );
+}
+
+#[test]
+fn steady_traffic_in_groups_allocates_nothing() {
+    let scheduler = nested(1 << 13); // all of them are kept
+    let round = || {
+        for tenant in 0..5_000 {
+            enqueue(&scheduler, member(tenant % 100, tenant));
+        }
+        drain(&scheduler);
+    };
+    (0..100).for_each(|_| round());
+    let steady = measure(|| (0..100).for_each(|_| round()));
+    assert_eq!(steady.count_total, 0);
 }
 
 /// Queues one task for each of the tenants that stay.

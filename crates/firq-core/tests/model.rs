@@ -3,7 +3,7 @@
 //! The model knows what is queued, in which order for each tenant, and what must be refused. It does not
 //! know whose turn it is: that is the laws' business.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use firq_core::{
@@ -14,6 +14,7 @@ use proptest::prelude::*;
 
 const MAX_GLOBAL: usize = 12;
 const MAX_PER_TENANT: usize = 5;
+const MAX_PER_GROUP: usize = 7;
 
 #[derive(Clone, Debug)]
 enum Verb {
@@ -31,6 +32,8 @@ enum Verb {
         quantum: u64,
     },
     Forget(u64),
+    Pause(u64),
+    Resume(u64),
     Settle {
         tenant: u64,
         actual: u64,
@@ -49,6 +52,8 @@ fn verbs() -> impl Strategy<Value = Vec<Verb>> {
         2 => (0..1_500_u64).prop_map(Verb::Pass),
         1 => (0..6_u64, 1..200_u64).prop_map(|(tenant, quantum)| Verb::Weigh { tenant, quantum }),
         1 => (0..6_u64).prop_map(Verb::Forget),
+        1 => (0..6_u64).prop_map(Verb::Pause),
+        2 => (0..6_u64).prop_map(Verb::Resume),
         1 => (0..6_u64, 0..50_u64).prop_map(|(tenant, actual)| Verb::Settle { tenant, actual }),
         1 => Just(Verb::Stats),
     ];
@@ -67,6 +72,13 @@ struct Queued {
 struct Model {
     queued: BTreeMap<u64, Queued>,
     expired: u64,
+    paused: BTreeSet<u64>,
+    nests: bool,
+}
+
+/// The group of a tenant, where tenants nest: 3 and 5 are in 1, which is in none, and 4 is in 2, which is in 0.
+fn group_of(tenant: u64) -> Option<u64> {
+    [None, None, Some(0), Some(1), Some(2), Some(1)][tenant as usize]
 }
 
 impl Model {
@@ -75,6 +87,35 @@ impl Model {
         self.queued
             .retain(|_, task| task.deadline.is_none_or(|deadline| deadline >= now));
         self.expired += (before - self.queued.len()) as u64;
+    }
+
+    /// The tenant and the groups that it is in, the innermost first.
+    fn path(&self, tenant: u64) -> impl Iterator<Item = u64> {
+        let nests = self.nests;
+        std::iter::successors(Some(tenant), move |&name| group_of(name).filter(|_| nests))
+    }
+
+    /// How many tasks a tenant and all that are in it have.
+    fn within(&self, name: u64) -> usize {
+        let tenants = self.queued.values().map(|task| task.tenant);
+        tenants
+            .filter(|&tenant| self.path(tenant).any(|above| above == name))
+            .count()
+    }
+
+    /// Whether a tenant is the name of a group with members.
+    fn is_group(&self, name: u64) -> bool {
+        self.within(name) > self.of(name).count()
+    }
+
+    fn is_paused(&self, tenant: u64) -> bool {
+        self.path(tenant).any(|name| self.paused.contains(&name))
+    }
+
+    /// How many tasks may be handed out.
+    fn runnable(&self) -> usize {
+        let tenants = self.queued.values().map(|task| task.tenant);
+        tenants.filter(|&tenant| !self.is_paused(tenant)).count()
     }
 
     fn of(&self, tenant: u64) -> impl Iterator<Item = (u64, Priority)> {
@@ -112,20 +153,33 @@ impl Model {
     }
 }
 
-fn check(shards: usize, policy: BackpressurePolicy, verbs: Vec<Verb>) -> Result<(), TestCaseError> {
+fn check(
+    shards: usize,
+    policy: BackpressurePolicy,
+    nests: bool,
+    verbs: Vec<Verb>,
+) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
-    let config = SchedulerConfig {
+    let mut config = SchedulerConfig {
         shards,
         max_global: MAX_GLOBAL,
         max_per_tenant: MAX_PER_TENANT,
+        max_per_group: Some(MAX_PER_GROUP),
         quantum: 10,
         backpressure: policy,
         idle_tenants_max: 1,
         ..SchedulerConfig::default()
     };
+    if nests {
+        config =
+            config.with_groups(|tenant: &TenantKey| group_of(tenant.as_u64()).map(TenantKey::from));
+    }
     let scheduler: Scheduler<u64> =
         Scheduler::new(config.with_clock(clock.clone())).expect("the configuration is valid");
-    let mut model = Model::default();
+    let mut model = Model {
+        nests,
+        ..Model::default()
+    };
     let mut handles: Vec<(u64, TaskHandle)> = Vec::new();
     let mut counts: HashMap<&str, u64> = HashMap::new();
     for (number, verb) in (0..).zip(verbs) {
@@ -141,8 +195,13 @@ fn check(shards: usize, policy: BackpressurePolicy, verbs: Vec<Verb>) -> Result<
                     deadline,
                     ..Task::new(number).with_priority(priority)
                 };
+                let groups_full = model.path(tenant).any(|name| {
+                    let is_group = model.is_group(name) || name != tenant;
+                    is_group && model.within(name) >= MAX_PER_GROUP
+                });
                 let full = match (model.of(tenant).count(), model.queued.len()) {
                     (MAX_PER_TENANT, _) => Some(EnqueueRejectReason::TenantFull),
+                    _ if groups_full => Some(EnqueueRejectReason::TenantFull),
                     (_, MAX_GLOBAL) => Some(EnqueueRejectReason::GlobalFull),
                     _ => None,
                 };
@@ -188,11 +247,12 @@ fn check(shards: usize, policy: BackpressurePolicy, verbs: Vec<Verb>) -> Result<
                 model.expire(clock.now());
                 match scheduler.try_dequeue() {
                     DequeueResult::Task { tenant, task } => {
+                        prop_assert!(!model.is_paused(tenant.as_u64()));
                         prop_assert_eq!(Some(task.payload), model.first_of(tenant.as_u64()));
                         model.queued.remove(&task.payload);
                         *counts.entry("dequeued").or_default() += 1;
                     }
-                    DequeueResult::Empty => prop_assert!(model.queued.is_empty()),
+                    DequeueResult::Empty => prop_assert_eq!(model.runnable(), 0),
                     DequeueResult::Closed => prop_assert!(false, "it is open"),
                 }
             }
@@ -200,7 +260,7 @@ fn check(shards: usize, policy: BackpressurePolicy, verbs: Vec<Verb>) -> Result<
                 model.expire(clock.now());
                 let mut tasks = Vec::new();
                 let got = scheduler.dequeue_batch(max, &mut tasks);
-                prop_assert_eq!(got, max.min(model.queued.len()));
+                prop_assert_eq!(got, max.min(model.runnable()));
                 for (tenant, task) in tasks {
                     prop_assert_eq!(Some(task.payload), model.first_of(tenant.as_u64()));
                     model.queued.remove(&task.payload);
@@ -229,6 +289,14 @@ fn check(shards: usize, policy: BackpressurePolicy, verbs: Vec<Verb>) -> Result<
             Verb::Forget(tenant) => {
                 scheduler.forget_tenant(&TenantKey::from(tenant));
             }
+            Verb::Pause(tenant) => {
+                scheduler.pause_tenant(&TenantKey::from(tenant));
+                model.paused.insert(tenant);
+            }
+            Verb::Resume(tenant) => {
+                scheduler.resume_tenant(&TenantKey::from(tenant));
+                model.paused.remove(&tenant);
+            }
             Verb::Settle { tenant, actual } => {
                 scheduler.settle(&TenantKey::from(tenant), 10, actual);
             }
@@ -237,6 +305,10 @@ fn check(shards: usize, policy: BackpressurePolicy, verbs: Vec<Verb>) -> Result<
                 let stats = scheduler.stats();
                 prop_assert_eq!(stats.queue_len_estimate, model.queued.len());
                 prop_assert_eq!(stats.expired, model.expired);
+                for tenant in 0..6 {
+                    let len = scheduler.tenant_len(&TenantKey::from(tenant));
+                    prop_assert_eq!(len, model.within(tenant), "of {}", tenant);
+                }
                 for (what, counted) in [
                     ("enqueued", stats.enqueued),
                     ("dequeued", stats.dequeued),
@@ -260,12 +332,13 @@ proptest! {
     fn the_scheduler_does_what_the_model_does(
         verbs in verbs(),
         shards in prop::sample::select(vec![1_usize, 4]),
+        nests in any::<bool>(),
         policy in prop::sample::select(vec![
             BackpressurePolicy::Reject,
             BackpressurePolicy::DropOldestPerTenant,
             BackpressurePolicy::DropNewestPerTenant,
         ]),
     ) {
-        check(shards, policy, verbs)?;
+        check(shards, policy, nests, verbs)?;
     }
 }

@@ -95,16 +95,13 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             return None;
         }
         let mut effects = self.effects();
-        let task =
-            self.topology
-                .with_shard_then_ring(handle.shard, &mut effects, |shard, effects| {
-                    let Some(index) = shard.resolve(handle) else {
-                        return (None, None);
-                    };
-                    let (task, lane) = shard.cancel(index, effects);
-                    let emptied = (shard.lanes[lane].len == 0).then_some(lane);
-                    (Some(task), emptied)
-                });
+        let task = self.change_lane(handle.shard, &mut effects, |shard, effects| {
+            let Some(index) = shard.resolve(handle) else {
+                return (None, None);
+            };
+            let (task, lane) = shard.cancel(index, effects);
+            (Some(task), Some(lane))
+        });
         self.apply(effects);
         task
     }
@@ -157,10 +154,10 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 /// Lets `serve` take a task from the lane whose turn it is, until there are enough or no more.
 #[inline]
 fn take_turns<T, K>(
-    ring: &mut Ring,
+    ring: &mut Ring<K>,
     wanted: usize,
     sink: &mut impl FnMut(K, Task<T>),
-    mut serve: impl FnMut(&mut Ring, (Key, u32), u32, &mut usize) -> Option<(K, Task<T>)>,
+    mut serve: impl FnMut(&mut Ring<K>, (Key, u32), u32, &mut usize) -> Option<(K, Task<T>)>,
 ) -> Halt {
     let mut budget = CHUNK;
     let mut wanted = wanted;

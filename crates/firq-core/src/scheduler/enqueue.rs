@@ -27,11 +27,11 @@ const SHED_TRIES: usize = 4;
 
 /// A submission with its tenant, its shard and the time.
 pub(super) struct Request<'a, T, K> {
-    tenant: &'a K,
-    hash: u64,
-    shard: u32,
-    now: Nanos,
-    submission: &'a mut Submission<T>,
+    pub(super) tenant: &'a K,
+    pub(super) hash: u64,
+    pub(super) shard: u32,
+    pub(super) now: Nanos,
+    pub(super) submission: &'a mut Submission<T>,
 }
 
 /// A task until it is accepted, and its handle from then on.
@@ -39,7 +39,7 @@ pub(super) struct Request<'a, T, K> {
 /// Passed by reference all the way, because moving it costs as much as queueing it.
 pub(super) struct Submission<T> {
     task: Option<Task<T>>,
-    handle: TaskHandle,
+    pub(super) handle: TaskHandle,
 }
 
 impl<T> Submission<T> {
@@ -65,7 +65,7 @@ impl<T> Submission<T> {
     }
 
     #[inline]
-    fn take(&mut self) -> Task<T> {
+    pub(super) fn take(&mut self) -> Task<T> {
         self.task
             .take()
             .expect("a submission has its task until it is accepted")
@@ -74,7 +74,7 @@ impl<T> Submission<T> {
 
 /// Whether room for the task has been reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reserved {
+pub(super) enum Reserved {
     No,
     Yes,
 }
@@ -84,8 +84,21 @@ enum Reserved {
 pub(super) enum Admission {
     Accepted,
     TenantFull,
+    /// A group of the tenant is full.
+    GroupFull {
+        group: u32,
+    },
     GlobalFull,
     Closed,
+}
+
+impl Admission {
+    const fn is_full(self) -> bool {
+        match self {
+            Self::TenantFull | Self::GroupFull { .. } | Self::GlobalFull => true,
+            Self::Accepted | Self::Closed => false,
+        }
+    }
 }
 
 impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
@@ -182,9 +195,8 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         submission: Submission<T>,
         admission: Admission,
     ) -> Result<TaskHandle, Rejected<T>> {
-        let full = matches!(admission, Admission::TenantFull | Admission::GlobalFull);
         match self.backpressure_for(tenant) {
-            BackpressurePolicy::Timeout { wait } if full => {
+            BackpressurePolicy::Timeout { wait } if admission.is_full() => {
                 let until = self.clock.now().checked_add(wait);
                 self.submit_waiting(tenant, submission.into_task(), until)
             }
@@ -200,7 +212,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     ) -> Result<TaskHandle, Rejected<T>> {
         let reason = match admission {
             Admission::Accepted => return Ok(submission.handle),
-            Admission::TenantFull => EnqueueRejectReason::TenantFull,
+            Admission::TenantFull | Admission::GroupFull { .. } => EnqueueRejectReason::TenantFull,
             Admission::GlobalFull => EnqueueRejectReason::GlobalFull,
             Admission::Closed => {
                 return Err(Rejected::Closed {
@@ -251,10 +263,12 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         }
         match self.admit(&mut request, Reserved::No) {
             Admission::TenantFull if self.expire_all(shard, now) > 0 => self.retry_submit(request),
-            Admission::GlobalFull if self.reclaim(now) => self.retry_submit(request),
-            admission @ (Admission::TenantFull | Admission::GlobalFull) => {
-                self.make_room(request, admission)
+            Admission::GlobalFull | Admission::GroupFull { .. } if self.reclaim(now) => {
+                self.retry_submit(request)
             }
+            admission @ (Admission::TenantFull
+            | Admission::GroupFull { .. }
+            | Admission::GlobalFull) => self.make_room(request, admission),
             admission @ (Admission::Accepted | Admission::Closed) => admission,
         }
     }
@@ -264,8 +278,11 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     fn retry_submit(&self, mut request: Request<'_, T, K>) -> Admission {
         loop {
             match self.admit(&mut request, Reserved::No) {
-                Admission::GlobalFull if self.reclaim(request.now) => {}
-                admission @ (Admission::TenantFull | Admission::GlobalFull) => {
+                Admission::GlobalFull | Admission::GroupFull { .. }
+                    if self.reclaim(request.now) => {}
+                admission @ (Admission::TenantFull
+                | Admission::GroupFull { .. }
+                | Admission::GlobalFull) => {
                     return self.make_room(request, admission);
                 }
                 admission @ (Admission::Accepted | Admission::Closed) => return admission,
@@ -287,8 +304,13 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             BackpressurePolicy::DropNewestPerTenant => self
                 .displace(&mut request, Age::Newest)
                 .unwrap_or(admission),
-            BackpressurePolicy::ShedFair if admission == Admission::GlobalFull => {
-                if !self.shed(&request) {
+            BackpressurePolicy::ShedFair => {
+                let has_room = match admission {
+                    Admission::GlobalFull => self.shed(&request, None),
+                    Admission::GroupFull { group } => self.shed(&request, Some(group)),
+                    Admission::TenantFull | Admission::Accepted | Admission::Closed => false,
+                };
+                if !has_room {
                     return admission;
                 }
                 let admission = self.admit(&mut request, Reserved::Yes);
@@ -297,13 +319,15 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                 }
                 admission
             }
-            BackpressurePolicy::ShedFair => admission,
         }
     }
 
     /// Admits a task if there is room.
     #[inline]
     fn admit(&self, request: &mut Request<'_, T, K>, reserved: Reserved) -> Admission {
+        if let Some(levels) = &self.levels {
+            return self.admit_nested(levels, request, reserved);
+        }
         let version = self.quanta.version();
         let weight = self.quanta.are_equal().then(|| self.quanta.neutral());
         self.admit_weighed(request, reserved, weight, version)
@@ -379,38 +403,38 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     /// Puts a task into the place of another one of its tenant, if there is one that gives way.
     fn displace(&self, request: &mut Request<'_, T, K>, age: Age) -> Option<Admission> {
         let mut effects = self.effects();
-        let admission =
-            self.topology
-                .with_shard_then_ring(request.shard, &mut effects, |shard, effects| {
-                    if shard.is_closed || self.capacity.is_closed() {
-                        return (Some(Admission::Closed), None);
-                    }
-                    let priority = request
-                        .submission
-                        .task
-                        .as_ref()
-                        .map_or_else(Default::default, |task| task.priority);
-                    let victim = shard
-                        .find(request.hash, request.tenant)
-                        .and_then(|lane| Some((lane, shard.lanes[lane].victim(priority, age)?)));
-                    let Some((lane, victim)) = victim else {
-                        return (None, None);
-                    };
-                    shard.discard(victim, DropReason::Evicted, effects);
-                    effects.freed -= 1; // its room is the new task's
-                    let task = request.submission.take();
-                    request.submission.handle = shard.push(lane, task, request.now);
-                    // Consumers have been called for the old task, and now they find this one.
-                    let entering = (!shard.lanes[lane].has(Flag::InRing)).then_some(lane);
-                    (Some(Admission::Accepted), entering)
-                });
+        let admission = self.change_lane(request.shard, &mut effects, |shard, effects| {
+            if shard.is_closed || self.capacity.is_closed() {
+                return (Some(Admission::Closed), None);
+            }
+            let priority = request
+                .submission
+                .task
+                .as_ref()
+                .map_or_else(Default::default, |task| task.priority);
+            let victim = shard
+                .find(request.hash, request.tenant)
+                .and_then(|lane| Some((lane, shard.lanes[lane].victim(priority, age)?)));
+            let Some((lane, victim)) = victim else {
+                return (None, None);
+            };
+            shard.discard(victim, DropReason::Evicted, effects);
+            effects.freed -= 1; // its room is the new task's
+            let task = request.submission.take();
+            request.submission.handle = shard.push(lane, task, request.now);
+            // Consumers have been called for the old task, and now they find this one.
+            (Some(Admission::Accepted), Some(lane))
+        });
         self.apply(effects);
         admission
     }
 
-    /// Evicts the newest task of the tenant that is furthest above its share of the buffer, if this tenant
-    /// would be below that one's share with one more task. The room stays reserved.
-    fn shed(&self, request: &Request<'_, T, K>) -> bool {
+    /// Evicts the newest task of the tenant that is furthest above its share of the buffer, or of a group's part of it,
+    /// if this tenant would be below that one's share with one more task. The room stays reserved.
+    fn shed(&self, request: &Request<'_, T, K>, group: Option<u32>) -> bool {
+        if self.levels.is_some() {
+            return self.shed_nested(request, group);
+        }
         let own = self.topology.with_shard(request.shard, |shard| {
             let lane = shard.find(request.hash, request.tenant)?;
             let owner = &shard.lanes[lane];

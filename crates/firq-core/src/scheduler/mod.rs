@@ -3,6 +3,7 @@
 mod close;
 mod dequeue;
 mod enqueue;
+mod groups;
 mod statistics;
 mod tenants;
 mod waiting;
@@ -21,6 +22,7 @@ use crate::config::{BackpressurePolicy, ConfigError, DropObserver, SchedulerConf
 use crate::consumers::Consumers;
 use crate::effects::{DroppedTask, Effects, Rare};
 use crate::expiry::Turned;
+use crate::nesting::Levels;
 use crate::node::{NEVER, Nanos};
 use crate::outcome::{Dropped, EnqueueRejectReason};
 use crate::quanta::Quanta;
@@ -29,6 +31,7 @@ use crate::shard::{Common, Shard, ShardHints, nanos};
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::task::TenantKey;
 use crate::topology::Topology;
+use crate::tree::Tree;
 
 /// Takes work tagged with a tenant and hands it back so that no tenant starves another, however fast it
 /// submits.
@@ -41,6 +44,7 @@ pub struct Scheduler<T, K = TenantKey> {
     capacity: Arc<Capacity>,
     consumers: Arc<Consumers>,
     quanta: Quanta<K>,
+    levels: Option<Levels<K>>,
     hasher: RandomState,
     clock: Arc<dyn Clock>,
     epoch: Instant,
@@ -69,9 +73,10 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     ///
     /// # Errors
     /// If a field of the configuration is out of range; the error names it.
-    pub fn new(config: SchedulerConfig<T, K>) -> Result<Self, ConfigError> {
+    pub fn new(mut config: SchedulerConfig<T, K>) -> Result<Self, ConfigError> {
         config.validate()?;
         let sheds = config.sheds();
+        let levels = config.take_levels();
         let hasher = hasher();
         let epoch = config.clock.now();
         let quanta = Quanta::new(config.quantum, config.tenant_quanta);
@@ -81,9 +86,14 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             epoch,
             hasher: hasher.clone(),
             sheds,
+            nests: levels.is_some(),
             observes: config.on_drop.is_some(),
             idle_max: config.idle_tenants_max.div_ceil(config.shards),
         };
+        let debts_kept = config.idle_tenants_max.saturating_mul(16).max(1 << 16);
+        let tree = levels
+            .is_some()
+            .then(|| Tree::new(hasher.clone(), sheds, debts_kept));
         let shards: Vec<Shard<T, K>> = (0..config.shards)
             .map(|number| Shard::new(number as u32, common.clone()))
             .collect();
@@ -92,10 +102,11 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                 .iter()
                 .map(|shard| Arc::clone(&shard.hints))
                 .collect(),
-            topology: Topology::new(Ring::new(config.quantum), shards),
+            topology: Topology::new(Ring::new(config.quantum, tree), shards),
             capacity: Arc::new(Capacity::new(config.max_global)),
             consumers: Arc::new(Consumers::new()),
             quanta,
+            levels,
             hasher,
             clock: config.clock,
             epoch,
@@ -124,14 +135,17 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         self.len() == 0
     }
 
-    /// Returns the policy for tasks of this tenant when there is no room.
+    /// Returns the policy for tasks of this tenant when there is no room: its own, or else that of the innermost
+    /// [group](SchedulerConfig::with_groups) that has one, or else that of all.
     #[must_use]
     pub fn backpressure_for(&self, tenant: &K) -> BackpressurePolicy {
         if self.tenant_backpressure.is_empty() {
             return self.backpressure;
         }
-        let own = self.tenant_backpressure.get(tenant);
-        own.copied().unwrap_or(self.backpressure)
+        let set = |name: &K| self.tenant_backpressure.get(name).copied();
+        set(tenant)
+            .or_else(|| self.groups_of(tenant).iter().find_map(set))
+            .unwrap_or(self.backpressure)
     }
 
     /// Returns the clock that deadlines and waits are measured by.

@@ -24,6 +24,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             });
             self.find_top_tenants(shard, &mut stats);
         }
+        self.find_top_groups(&mut stats);
         let [tenant_full, global_full, timeout] = &self.rejections;
         stats.rejected_tenant_full = tenant_full.load(Ordering::Relaxed);
         stats.rejected_global_full = global_full.load(Ordering::Relaxed);
@@ -59,6 +60,30 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                 }
                 next
             });
+        }
+    }
+
+    fn find_top_groups(&self, stats: &mut SchedulerStats<K>) {
+        if self.levels.is_none() {
+            return;
+        }
+        stats.groups.count = self.groups();
+        let max = self.top_tenants_capacity;
+        let mut from = (max > 0).then_some(0);
+        while let Some(start) = from {
+            let (groups, next) = self.topology.with_ring(|ring| match ring.tree() {
+                Some((tree, _)) => tree.groups_from(start, CHUNK),
+                None => (Vec::new(), None),
+            });
+            for (tenant, enqueued, queue_len) in groups {
+                let candidate = TopTenant {
+                    tenant,
+                    enqueued,
+                    queue_len: queue_len as usize,
+                };
+                stats.offer_top_group(candidate, max);
+            }
+            from = next;
         }
     }
 }

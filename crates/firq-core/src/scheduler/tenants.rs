@@ -6,6 +6,7 @@ use std::sync::Arc;
 use drr::{Cost, Weight};
 
 use super::Scheduler;
+use crate::nesting::Newcomer;
 use crate::quanta::Found;
 use crate::shard::CHUNK;
 
@@ -83,6 +84,20 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                 from = next;
             }
         }
+        self.reweigh_groups();
+    }
+
+    /// Lets every group have the weight that the quantum of its name says.
+    fn reweigh_groups(&self) {
+        let mut from = self.levels.is_some().then_some(0);
+        while let Some(start) = from {
+            let (groups, next) = self.topology.with_ring(|ring| match ring.tree() {
+                Some((tree, _)) => tree.groups_from(start, CHUNK),
+                None => (Vec::new(), None),
+            });
+            groups.iter().for_each(|(group, ..)| self.reweigh(group));
+            from = next;
+        }
     }
 
     /// Reports the true cost of a finished task, where that is known only afterwards.
@@ -104,33 +119,35 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     pub fn settle(&self, tenant: &K, charged: u64, actual: u64) {
         let (hash, number) = self.locate(tenant);
         let (charged, actual) = (Cost::new(charged), Cost::new(actual));
-        let weight = if actual > charged {
-            Some(self.weight(tenant))
-        } else {
-            // A forgotten tenant owes nothing, and credit is not saved up.
-            None
+        let settle = |newcomer: Option<&Newcomer<'_, K>>| {
+            self.topology.with_both(number, |ring, shard| {
+                let lane = shard.find(hash, tenant);
+                let introduced = || Some(shard.introduce(ring, hash, newcomer?));
+                let lane = lane.or_else(introduced);
+                if let Some(lane) = lane {
+                    let key = shard.enter(ring, lane);
+                    ring.settle(key, charged, actual);
+                }
+                lane.is_some()
+            })
         };
-        self.topology.with_both(number, |ring, shard| {
-            let lane = shard.find(hash, tenant);
-            let lane = lane.or_else(|| Some(shard.add(hash, tenant.clone(), weight?)));
-            if let Some(lane) = lane {
-                let key = shard.enter(ring, lane);
-                ring.settle(key, charged, actual);
-            }
-        });
+        // A forgotten tenant owes nothing, and credit is not saved up.
+        if !settle(None) && actual > charged {
+            settle(Some(&self.newcomer(tenant)));
+        }
     }
 
     /// Pauses a tenant: none of its tasks is handed out until it is resumed. Its tasks still expire.
     pub fn pause_tenant(&self, tenant: &K) {
         let (hash, number) = self.locate(tenant);
-        let weight = self.weight(tenant);
+        let newcomer = self.newcomer(tenant);
         let mut effects = self.effects();
         self.topology.with_both(number, |ring, shard| {
             if self.capacity.is_closed() {
                 return; // queued tasks are to be done
             }
             let lane = shard.find(hash, tenant);
-            let lane = lane.unwrap_or_else(|| shard.add(hash, tenant.clone(), weight));
+            let lane = lane.unwrap_or_else(|| shard.introduce(ring, hash, &newcomer));
             shard.set_paused(ring, lane, true, &mut effects);
         });
         self.apply(effects);
@@ -170,7 +187,9 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             let Some(lane) = shard.find(hash, tenant) else {
                 return true;
             };
-            let may = shard.lanes[lane].is_idle() && shard.owes_nothing(ring, lane);
+            let may = shard.lanes[lane].is_idle()
+                && shard.owes_nothing(ring, lane)
+                && !shard.is_awaited(ring, lane);
             if may {
                 shard.evict(ring, lane, &mut effects);
             }
@@ -188,9 +207,17 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             .sum()
     }
 
-    /// Returns how many tasks a tenant has queued.
+    /// Returns how many tasks a tenant has queued; for the name of a [group](crate::SchedulerConfig::with_groups), how many
+    /// all its members have.
     #[must_use]
     pub fn tenant_len(&self, tenant: &K) -> usize {
+        if self.levels.is_some()
+            && let Some(len) = self
+                .topology
+                .with_ring(|ring| ring.tree()?.0.group_len(tenant))
+        {
+            return len as usize;
+        }
         let (hash, number) = self.locate(tenant);
         self.topology.with_shard(number, |shard| {
             let lane = shard.find(hash, tenant);
@@ -206,6 +233,9 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             let weight = self.weight(tenant);
             let is_current = self.topology.with_both(number, |ring, shard| {
                 let is_current = self.quanta.version() == version;
+                if let Some((tree, engine)) = ring.tree_mut().filter(|_| is_current) {
+                    tree.set_weight(engine, tenant, weight, self.quanta.neutral());
+                }
                 if let Some(lane) = shard.find(hash, tenant).filter(|_| is_current) {
                     shard.set_weight(ring, lane, weight);
                 }

@@ -130,6 +130,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                     ticket.map(|ticket| (Room::Global, ticket))
                 }
                 Admission::TenantFull => self.wait_in_lane(context, tenant, kept),
+                Admission::GroupFull { group } => self.wait_in_group(context, group, kept),
             };
             let Some((room, ticket)) = seat else { continue };
             waiter.sit_for_room(&self.capacity, room, ticket);
@@ -160,9 +161,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                 shard: number,
                 lane,
             };
-            let ticket = self
-                .capacity
-                .wait_for_tenant((number, lane), kept(room), waker)?;
+            let ticket = self.capacity.wait_for_tenant(room, kept(room), waker)?;
             shard.lanes[lane].set(Flag::Awaited, true);
             Some((room, ticket))
         })

@@ -1,5 +1,9 @@
 //! The scheduler as the laws of fairness see it.
 
+mod nested;
+
+pub(crate) use nested::Nested;
+
 use std::collections::HashMap;
 
 use fairness_laws::{Dispatched, Driver};
