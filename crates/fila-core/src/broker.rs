@@ -120,6 +120,7 @@ impl<T: Tickets> Broker<T> {
         if self.numbers.contains_key(&id) {
             return;
         }
+        let group_weights = recovery.group_weights();
         let kept = std::mem::take(&mut recovery.kept);
         let number = self.queues.insert(Entry {
             queue: Queue::open(self.now, &self.settings, recovery),
@@ -130,7 +131,11 @@ impl<T: Tickets> Broker<T> {
             alarm: None,
         });
         self.numbers.insert(id, number);
-        self.with_queue(number, |queue, context| queue.restore(context, kept));
+        self.with_queue(number, |queue, context| {
+            queue.restore(context, kept);
+            queue.recover_group_weights(&group_weights);
+        });
+        self.share_separator(number);
     }
 
     /// Stores live leases, so that they are valid after the next start. Returns how many.
@@ -501,6 +506,18 @@ impl<T: Tickets> Broker<T> {
         if let Ok(number) = self.find(id) {
             self.queues[number].queue.update(definition);
             self.touch(number);
+            self.share_separator(number);
+        }
+    }
+
+    /// Lets the queue of a queue's dead letters separate keys as the queue does.
+    fn share_separator(&mut self, number: usize) {
+        let shared = self.queues[number].queue.separator_of_dead_letters();
+        if let Some((id, separator)) = shared
+            && let Some(&dead_letters) = self.numbers.get(&id)
+        {
+            self.queues[dead_letters].queue.follow_separator(separator);
+            self.touch(dead_letters);
         }
     }
 

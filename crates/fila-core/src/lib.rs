@@ -76,7 +76,7 @@ pub use settings::{
     Charge, DeduplicationScope, Delivering, HookFallback, KeySettings, Ordering, QueueSettings,
     QueueSettingsError,
 };
-pub use stats::{GroupStats, KeyCursor, KeyStats, QueueStats, Totals};
+pub use stats::{GroupStats, KeyCursor, KeyStats, QueueStats, RecentShare, Totals};
 pub use status::{MessageState, MessageStatus};
 pub use throttle::{Bucket, SharedBucket, Throttle, TokenSource, Tokens};
 pub use whatif::{

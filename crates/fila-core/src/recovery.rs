@@ -125,6 +125,30 @@ impl Recovery {
         }
     }
 
+    /// Returns the weights of groups that messages name, in the order in which the messages came.
+    pub(crate) fn group_weights(&self) -> Vec<(FairnessKey, GroupWeights)> {
+        let stored = self.keys.iter().filter_map(|found| {
+            let message = found.groups_weighed?;
+            Some((message, found.key.clone(), found.group_weights))
+        });
+        let kept = self.kept.messages.iter().filter_map(|message| {
+            let schedule = &message.meta.schedule;
+            let is_named = !schedule.group_weights.is_empty();
+            is_named.then(|| {
+                (
+                    message.id,
+                    schedule.fairness_key.clone(),
+                    schedule.group_weights,
+                )
+            })
+        });
+        let mut all: Vec<_> = stored.chain(kept).collect();
+        all.sort_by_key(|(message, ..)| *message);
+        all.into_iter()
+            .map(|(_, key, weights)| (key, weights))
+            .collect()
+    }
+
     /// Counts records that cannot be read.
     pub fn damaged(&mut self, records: usize) {
         self.damaged += records as u64;

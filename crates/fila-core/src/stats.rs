@@ -112,37 +112,57 @@ pub struct KeyStats {
     /// For messages that are in the store only, the queue knows when the first of them or its predecessor was accepted. The
     /// value may then be too large.
     pub head_waiting: Option<Duration>,
+    /// The deliveries of the last minute, among those of its group if it is in one.
+    pub recent: RecentShare,
 }
 
 /// The statistics of a group of fairness keys: of all its members together, on every level below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStats {
-    /// Its path.
+    /// Its path. Messages of its own, if it has any, are those of the key of this name.
     pub path: FairnessKey,
     /// The weight in force, among its siblings.
     pub weight: u32,
-    /// Whether an operator has paused it.
+    /// Whether an operator has paused it. Then no key in it delivers messages.
     pub is_paused: bool,
     /// The most leases of its members at once, if an operator has set it.
     pub concurrency: Option<u32>,
+    /// The most messages of its members, if an operator has set it.
+    pub depth_max: Option<u64>,
     /// Keys and groups directly in it. Messages of a key with the path of the group are one of them.
     pub members: u32,
+    /// Keys in it that have messages, on every level.
+    pub active_keys: u64,
     /// Messages that may be delivered now, or when the key may run.
     pub ready: u64,
+    /// The ready messages that wait for a token. Messages in the store only are not counted.
+    pub throttled: u64,
     /// Messages that wait for their time.
     pub delayed: u64,
     /// Messages that consumers hold.
     pub leased: u64,
     /// Deliveries since the group came into memory. The queue forgets a group some time after its last member.
     pub delivered: u64,
+    /// The deliveries of the last minute, among those of the group around it if there is one.
+    pub recent: RecentShare,
 }
 
-/// A place among the keys of a queue. Listing all keys by pages may miss keys that come and go; it shows none twice.
+/// The deliveries of the last minute to a key or a group, by their cost, in thousandths of a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecentShare {
+    /// The cost delivered.
+    pub served: u64,
+    /// The fair share of it. See [`Recent::ideal`](crate::Recent::ideal).
+    pub ideal: u64,
+}
+
+/// A place among the keys or the groups of a queue. Listing all of them by pages may miss some that come and go; it shows
+/// none twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyCursor(pub(crate) u32);
 
 impl KeyCursor {
-    /// Returns the place before all keys.
+    /// Returns the place before all of them.
     pub const fn start() -> Self {
         Self(0)
     }

@@ -71,6 +71,13 @@ impl Default for FairnessKey {
     }
 }
 
+/// So that a table of keys finds one by its bytes, or by a part of another.
+impl Borrow<[u8]> for FairnessKey {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl fmt::Debug for FairnessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FairnessKey({:?})", self.0)

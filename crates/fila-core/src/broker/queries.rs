@@ -4,7 +4,8 @@ use fila_store::{FairnessKey, QueueId, StoredMessage, Timestamp};
 
 use super::Broker;
 use crate::{
-    Explanation, KeyCursor, KeyStats, MessageStatus, QueueStats, Refused, Snapshot, Tickets,
+    Explanation, GroupStats, KeyCursor, KeyStats, MessageStatus, QueueStats, Refused, Snapshot,
+    Tickets,
 };
 
 impl<T: Tickets> Broker<T> {
@@ -31,6 +32,23 @@ impl<T: Tickets> Broker<T> {
         self.advance(now);
         let number = self.find(queue)?;
         Ok(self.queues[number].queue.keys(self.now, after, limit))
+    }
+
+    /// Returns the groups of fairness keys that have messages among the next `limit` places, and the cursor for the next
+    /// page. A group comes before or after those around it.
+    ///
+    /// # Errors
+    /// If there is no such queue.
+    pub fn groups(
+        &mut self,
+        now: Timestamp,
+        queue: QueueId,
+        after: KeyCursor,
+        limit: usize,
+    ) -> Result<(Vec<GroupStats>, Option<KeyCursor>), Refused> {
+        self.advance(now);
+        let number = self.find(queue)?;
+        Ok(self.queues[number].queue.groups(self.now, after, limit))
     }
 
     /// Returns why a fairness key waits. A key without messages has an explanation, too.

@@ -160,6 +160,7 @@ impl Queue {
         }
         let newcomer = Newcomer {
             key: &message.schedule.fairness_key,
+            group_weights: message.schedule.group_weights,
             is_delayed: !message.delay.is_zero(),
             source: message.source,
         };
@@ -204,7 +205,7 @@ impl Queue {
         let is_delayed = !message.delay.is_zero();
         if is_delayed {
             self.index.delayed_uncommitted += 1;
-            self.index.lane_mut(number).delayed_uncommitted += 1;
+            self.index.lanes.count_delayed_uncommitted(number, 1, 0);
         }
         let mut meta = Meta::new(message.schedule, now);
         meta.deliver_after = is_delayed.then(|| now.saturating_add(message.delay));
@@ -243,9 +244,11 @@ impl Queue {
             index.add_bytes(carried(meta));
         }
         let is_delayed = meta.deliver_after.is_some();
-        index.delayed_uncommitted -= u64::from(is_delayed);
+        if is_delayed {
+            index.delayed_uncommitted -= 1;
+            index.lanes.count_delayed_uncommitted(number, 0, 1);
+        }
         let lane = index.lane_mut(number);
-        lane.delayed_uncommitted -= u32::from(is_delayed);
         if from == Stage::Uncommitted {
             lane.totals.arrivals.count(context.now);
         }

@@ -5,8 +5,12 @@
 pub(super) enum BlockReason {
     /// It has no durable message that waits.
     Empty,
+    /// An operator has paused a group that it is in.
+    GroupPaused,
     /// An operator has paused the key.
     Paused,
+    /// As many messages of a group that it is in are leased as may be at once.
+    GroupAtCap,
     /// As many of its messages are leased as may be at once.
     AtCap,
     /// One of its messages failed while too many of the queue's messages were delayed.
@@ -24,9 +28,11 @@ pub(super) enum BlockReason {
 }
 
 impl BlockReason {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Empty,
+        Self::GroupPaused,
         Self::Paused,
+        Self::GroupAtCap,
         Self::AtCap,
         Self::TooManyDelayed,
         Self::NotDue,

@@ -35,6 +35,13 @@ impl Counts {
         }
     }
 
+    /// Counts the messages of a lane that has joined.
+    pub(super) fn add(&mut self, more: &Self) {
+        for (count, more) in self.0.iter_mut().zip(more.0) {
+            *count += more;
+        }
+    }
+
     /// Returns how many are ready, wherever they are and whether or not they lack a token.
     pub(super) fn ready(&self) -> u64 {
         self[Stage::Ready] + self[Stage::Throttled] + self[Stage::Stored]

@@ -313,7 +313,7 @@ impl Queue {
         let lease_time = self.consumers.lease_time(owed.consumer);
         let lease_time = lease_time.unwrap_or(self.definition.visibility_timeout);
         let index = &mut self.index;
-        let weight = index.lane(number).weight_in_force().value();
+        let weight = index.lanes.weight_of(number).value();
         let message = &mut index.messages[head.slot as usize];
         let payload = message
             .payload
@@ -361,8 +361,8 @@ impl Queue {
 
     /// Counts a delivery; `waited` is how long the message has waited for its first.
     fn count_delivery(&mut self, number: u32, waited: Option<Duration>) {
+        self.index.lanes.count_delivery(number);
         let of_lane = &mut self.index.lanes.get_unmarked(number).totals;
-        of_lane.delivered += 1;
         self.totals.delivered += 1;
         if let Some(waited) = waited {
             of_lane.first_delivered += 1;

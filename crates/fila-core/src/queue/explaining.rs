@@ -7,6 +7,7 @@
 //! Beyond [`FORESEEN`], the queue's virtual time tells about how far it is to the next turn.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use drr::{Cost, Costs, State as Engine};
@@ -68,7 +69,7 @@ impl Queue {
             now,
             estimate: self.estimate(now, &waiting, recent),
             waiting,
-            weight: lane.weight_in_force().value(),
+            weight: self.index.lanes.weight_of(number).value(),
             ready: lane.counts.ready(),
             delayed: lane.counts[Stage::Delayed],
             leased: lane.counts[Stage::Leased],
@@ -115,7 +116,10 @@ impl Queue {
         Some(match reason {
             BlockReason::Empty if lane.counts.uncommitted() > 0 => Waiting::Storing,
             BlockReason::Empty => Waiting::Empty,
-            BlockReason::Paused => Waiting::KeyPaused,
+            BlockReason::GroupPaused | BlockReason::Paused => Waiting::KeyPaused,
+            BlockReason::GroupAtCap => Waiting::AtCap {
+                cap: self.group_cap(number)?,
+            },
             BlockReason::AtCap => Waiting::AtCap {
                 cap: lane.cap(self.definition.key_concurrency),
             },
@@ -128,6 +132,17 @@ impl Queue {
             },
             BlockReason::Owing => Waiting::Reading,
         })
+    }
+
+    /// Returns the least cap of the groups above a lane that are at theirs.
+    fn group_cap(&self, number: u32) -> Option<u32> {
+        let lanes = &self.index.lanes;
+        let above = lanes.groups_above(number).map(|group| lanes.group(group));
+        let at_cap = above.filter(|group| group.is_at_cap(u64::from(group.use_of_members.owed)));
+        at_cap
+            .filter_map(|group| group.cap())
+            .min()
+            .map(NonZeroU32::get)
     }
 
     /// Returns when the messages of a lane are due, or that it is being decided what becomes of them.
@@ -229,7 +244,7 @@ impl Queue {
         }
         let weight = u64::from(lane.weight_in_force().value());
         let round = engine.quantum().value().max(mean) / weight;
-        let left = round.saturating_sub(lane.share.since_delivery(pace));
+        let left = round.saturating_sub(lane.share.since_delivery(&pace.time));
         let left = u128::from(left) * u128::from(engine.runnable_weight());
         u64::try_from(left / u128::from(mean)).unwrap_or(u64::MAX)
     }

@@ -3,7 +3,7 @@
 //!
 //! # One place each
 //! - [`QueueIndex::set_state`] alone moves a message between states. With it the message joins or leaves its line.
-//! - [`QueueIndex::count`] alone changes the counts of a lane and of the queue, always both.
+//! - [`LaneTable::count`] alone changes the counts of a lane, of its groups and, with [`QueueIndex`], of the queue.
 //! - [`LaneTable`] alone tells the engine which lanes may run, see there.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,6 +15,7 @@ use slab::Slab;
 
 use super::blocked::Blocked;
 use super::counts::{Counts, Stage};
+use super::groups::Paths;
 use super::lane::{Lane, Loading};
 use super::lane_table::LaneTable;
 use super::line::Join;
@@ -99,6 +100,12 @@ impl QueueIndex {
         &self.counts
     }
 
+    /// Lets all lanes go into the groups that other paths say.
+    pub(super) fn renest(&mut self, paths: Paths<'_>) {
+        self.lanes.refresh(&self.messages);
+        self.lanes.renest(paths);
+    }
+
     /// Returns the queue's gauges. The totals are the queue's.
     pub(super) fn stats(&mut self) -> QueueStats {
         let (active, _) = self.lanes.active_and_busy(&self.messages);
@@ -127,9 +134,7 @@ impl QueueIndex {
 
     /// Returns why a lane that owes `owed` deliveries delivers nothing more.
     pub(super) fn blocked(&mut self, number: u32, owed: u64) -> Blocked {
-        let key_concurrency = self.lanes.key_concurrency;
-        let lane = self.lanes.get_unmarked(number);
-        lane.blocked(key_concurrency, &self.messages, owed)
+        self.lanes.blocked(number, &self.messages, owed)
     }
 
     /// Moves messages of a lane from one stage to another; `None` is outside of the queue.
@@ -141,8 +146,9 @@ impl QueueIndex {
         to: impl Into<Option<Stage>>,
     ) {
         let (from, to) = (from.into(), to.into());
-        let lane = self.lanes.get_mut(number);
-        shift(&mut self.counts, lane, count, from, to);
+        self.counts.shift(count, from, to);
+        self.lanes.count(number, count, from, to);
+        let lane = self.lanes.get_unmarked(number);
         if from == Some(Stage::Stored)
             && lane.counts[Stage::Stored] == 0
             && let Some(backlog) = lane.backlog.take()
@@ -209,7 +215,8 @@ impl QueueIndex {
             }
             (true, true) | (false, false) => {}
         }
-        shift(&mut self.counts, lane, 1, Some(from), Some(to));
+        self.counts.shift(1, Some(from), Some(to));
+        self.lanes.count(number, 1, Some(from), Some(to));
     }
 
     /// Drops a message from memory and from the queue.
@@ -477,10 +484,4 @@ impl QueueIndex {
     pub(super) fn charge(&mut self, now: Timestamp, number: u32, cost: Cost) {
         self.lanes.charge(now, number, cost);
     }
-}
-
-/// Counts messages that move from one stage to another: of their lane, and of the queue.
-fn shift(queue: &mut Counts, lane: &mut Lane, count: u64, from: Option<Stage>, to: Option<Stage>) {
-    queue.shift(count, from, to);
-    lane.counts.shift(count, from, to);
 }

@@ -20,12 +20,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use drr::{Cost, Weight};
+use drr::Cost;
 use fila_store::{
-    Epoch, FairnessKey, MessageId, Meta, Remembered, RememberedName, StoredMessage, Timestamp,
+    Epoch, FairnessKey, GroupWeights, MessageId, Meta, Remembered, RememberedName, StoredMessage,
+    Timestamp,
 };
 use foldhash::fast::RandomState;
 
+use super::groups::weight_of;
 use super::message::{Holder, State, carried};
 use super::parts::Newcomer;
 use super::{Context, Queue};
@@ -255,10 +257,10 @@ impl Queue {
         {
             return number;
         }
-        let weight = u64::from(meta.schedule.weight.get());
-        let weight = Weight::new(weight).unwrap_or(Weight::MAX);
+        let weight = weight_of(meta.schedule.weight);
         let newcomer = Newcomer {
             key,
+            group_weights: GroupWeights::NONE,
             is_delayed: false,
             source: None,
         };

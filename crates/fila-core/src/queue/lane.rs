@@ -24,11 +24,12 @@ use slab::Slab;
 use super::blocked::{BlockReason, Blocked};
 use super::counts::{Counts, Stage};
 use super::dispatch::MESSAGE;
+use super::groups::{NodeSettings, Usage, weight_of};
 use super::line::{Join, Line};
 use super::message::{Handle, Message, State, carried, ready_since};
 use super::pace::{Arrivals, Share};
 use super::throttle_sets::ThrottleSets;
-use crate::{ConsumerId, Delivering, KeySettings, Ordering, Source};
+use crate::{ConsumerId, Delivering, Ordering, Source};
 
 /// How many stale entries a lane's list of delayed messages may hold, beside as many as there are live ones.
 const DELAYS_SLACK: usize = 16;
@@ -40,7 +41,7 @@ pub(super) struct Lane {
     pub(super) ordering: Ordering,
     /// The weight that the last message named.
     pub(super) weight: Weight,
-    pub(super) settings: KeySettings,
+    pub(super) settings: NodeSettings,
     pub(super) line: Line,
     /// Messages that name throttle keys; `None` if there are none.
     pub(super) sets: Option<Box<ThrottleSets>>,
@@ -64,8 +65,20 @@ pub(super) struct Lane {
     pub(super) totals: LaneTotals,
     /// The client that has brought the key, if that is known.
     pub(super) source: Option<Source>,
+    pub(super) home: Home,
     /// The values that the table derived from it at the last refresh.
     pub(super) known: KnownLane,
+}
+
+/// Where a lane is in the tree of groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// In no group.
+    Top,
+    /// In the group that its path says.
+    Member,
+    /// In the group of its own name, among whose members its weight is 1.
+    Own,
 }
 
 /// Deletions that are not durable yet, and that the lane waits for.
@@ -99,6 +112,8 @@ pub(super) struct KnownLane {
     pub(super) activity: Activity,
     /// The client that it counts for, if it is not idle.
     pub(super) source: Option<Source>,
+    /// What its groups count for it, if it is in any.
+    pub(super) used: Usage,
 }
 
 /// How much would be lost with a lane.
@@ -180,7 +195,7 @@ impl Backlog {
 }
 
 impl Lane {
-    pub(super) fn new(ordering: Ordering, weight: Weight, settings: KeySettings) -> Self {
+    pub(super) fn new(ordering: Ordering, weight: Weight, settings: NodeSettings) -> Self {
         Self {
             ordering,
             weight,
@@ -199,11 +214,13 @@ impl Lane {
             share: Share::default(),
             totals: LaneTotals::default(),
             source: None,
+            home: Home::Top,
             known: KnownLane {
                 is_changed: false,
                 is_runnable: false,
                 activity: Activity::Idle,
                 source: None,
+                used: Usage::default(),
             },
         }
     }
@@ -218,12 +235,18 @@ impl Lane {
         self.unpark_backlog();
     }
 
-    /// Returns the weight in force.
+    /// Returns the weight in force of its key. For a lane in the group of its own name, the group has the last word; see
+    /// [`LaneTable::weight_of`](super::lane_table::LaneTable::weight_of).
     pub(super) fn weight_in_force(&self) -> Weight {
-        self.settings
-            .weight
-            .and_then(|fixed| Weight::new(u64::from(fixed.get())))
-            .unwrap_or(self.weight)
+        self.settings.weight.map_or(self.weight, weight_of)
+    }
+
+    /// Returns the weight of the lane among its siblings in the engine.
+    pub(super) fn weight_among_siblings(&self) -> Weight {
+        match self.home {
+            Home::Top | Home::Member => self.weight_in_force(),
+            Home::Own => Weight::ONE,
+        }
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -334,6 +357,16 @@ impl Lane {
             Activity::Busy
         } else {
             Activity::Idle
+        }
+    }
+
+    /// Returns what its groups count for it, as of the last refresh.
+    pub(super) fn usage(&self) -> Usage {
+        Usage {
+            owed: u32::try_from(self.owed.len()).unwrap_or(u32::MAX),
+            settling: self.deletions.strict,
+            busy: u32::from(self.known.activity != Activity::Idle),
+            active: u32::from(self.known.activity == Activity::Active),
         }
     }
 
@@ -459,3 +492,6 @@ impl Lane {
         }
     }
 }
+
+// Beside its key, in a multiple of 64 bytes.
+const _: () = assert!(size_of::<Lane>() <= 472, "there may be a million of them");

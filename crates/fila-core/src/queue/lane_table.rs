@@ -5,7 +5,13 @@
 //! what is in the lane. [`LaneTable::get_mut`] marks a lane as changed, and the methods that read the engine or those
 //! figures [refresh](LaneTable::refresh) the marked lanes first. So a caller cannot forget to.
 //!
-//! Nothing here walks over keys.
+//! # Groups
+//! A lane whose key is a path is in a group, and [`grouping`] keeps the groups in step with it. A lane without one pays a
+//! comparison for that.
+//!
+//! Nothing here walks over keys, but for a change of the separator.
+
+mod grouping;
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -15,14 +21,16 @@ use fila_store::{FairnessKey, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
+use super::counts::Stage;
 use super::fifo::Fifo;
-use super::lane::{Activity, Lane};
+use super::groups::{LaneGroup, NodeSettings, Paths};
+use super::lane::{Activity, Home, Lane};
 use super::message::Message;
 use super::pace::Pace;
-use crate::{KeySettings, Ordering, Source};
+use crate::{Ordering, Source};
 
-/// Lanes by fairness key, over the engine.
-type Lanes = Keyed<FairnessKey, Lane, RandomState>;
+/// Lanes by fairness key and their groups, over the engine.
+type Lanes = Keyed<FairnessKey, Lane, RandomState, LaneGroup>;
 
 #[derive(Debug)]
 pub(super) struct LaneTable {
@@ -120,25 +128,49 @@ impl LaneTable {
         self.lanes.extent()
     }
 
-    /// Adds the lane of a key that has none. Lanes must be refreshed; if there are `max` already, one is forgotten.
+    /// Adds the lane of a key that has none, in the groups of its path. Lanes must be refreshed; if there are `max`
+    /// already, one is forgotten.
     pub(super) fn add(
         &mut self,
         key: &FairnessKey,
         weight: Weight,
-        settings: KeySettings,
+        paths: Paths<'_>,
         max: usize,
     ) -> u32 {
         debug_assert!(self.changed.is_empty());
         if self.lanes.len() >= max {
             self.lanes.forget_oldest();
         }
+        let settings = paths.settings_of(key.as_bytes());
         let lane = Lane::new(self.ordering, weight, settings);
         let weight = lane.weight_in_force();
         let new = || (key.clone(), lane);
-        let number = self.lanes.find_or_insert_with(key, weight, new);
+        let number = if self.fifo.is_on() {
+            self.lanes.find_or_insert_with(key, weight, new)
+        } else {
+            let name = key.as_bytes();
+            self.lanes.find_or_insert_within(name, weight, &paths, new)
+        };
+        self.settle_in(number);
         // It is idle until something is counted.
         self.get_mut(number);
         number
+    }
+
+    /// Moves messages of a lane from one stage to another; `None` is outside of the queue.
+    #[inline]
+    pub(super) fn count(
+        &mut self,
+        number: u32,
+        count: u64,
+        from: Option<Stage>,
+        to: Option<Stage>,
+    ) {
+        let lane = self.get_mut(number);
+        lane.counts.shift(count, from, to);
+        if lane.home != Home::Top {
+            self.change_above(number, |group| group.counts.shift(count, from, to));
+        }
     }
 
     /// Changes a lane's weight or settings, and the weight that the engine goes by.
@@ -146,16 +178,21 @@ impl LaneTable {
         &mut self,
         number: u32,
         weight: Option<Weight>,
-        settings: Option<KeySettings>,
+        settings: Option<NodeSettings>,
     ) {
         let lane = &mut self.lanes[number];
         let before = lane.weight_in_force();
-        lane.weight = weight.unwrap_or(lane.weight);
+        let named = lane.weight;
+        lane.weight = weight.unwrap_or(named);
         lane.settings = settings.unwrap_or(lane.settings);
         let after = lane.weight_in_force();
-        if before != after {
+        if lane.home == Home::Own {
+            if named != lane.weight {
+                self.reweigh_own(number);
+            }
+        } else if before != after {
             if lane.known.is_runnable {
-                lane.share.settle(&self.pace, before);
+                self.settle_share(number, before);
             }
             self.lanes.set_weight(number, after);
         }
@@ -198,20 +235,26 @@ impl LaneTable {
             }
             return;
         }
+        let is_nested = lane.home != Home::Top;
         if is_runnable != lane.known.is_runnable {
             lane.known.is_runnable = is_runnable;
-            if is_runnable {
-                lane.share.join(&self.pace);
+            if is_nested {
+                self.follow_member(number);
+            } else if is_runnable {
+                lane.share.join(&self.pace.time);
                 self.lanes.wake(number);
             } else {
                 let weight = lane.weight_in_force();
-                lane.share.settle(&self.pace, weight);
+                lane.share.settle(&self.pace.time, weight);
                 self.lanes.sleep(number);
             }
         }
         match activity {
             Activity::Idle => self.lanes.set_idle(number),
             Activity::Busy | Activity::Active => self.lanes.set_busy(number),
+        }
+        if is_nested {
+            self.refresh_above(number);
         }
     }
 
@@ -244,7 +287,21 @@ impl LaneTable {
         self.lanes.charge(number, cost);
         let weight = self.lanes.engine().runnable_weight();
         self.pace.charge(now, cost, weight);
-        self.lanes[number].share.charge(&self.pace, cost);
+        let lane = &mut self.lanes[number];
+        if lane.home == Home::Top {
+            lane.share.charge(&self.pace.time, cost);
+        } else {
+            self.charge_shares(number, cost);
+        }
+    }
+
+    /// Counts a delivery to a lane and to the groups above it.
+    pub(super) fn count_delivery(&mut self, number: u32) {
+        let lane = &mut self.lanes[number];
+        lane.totals.delivered += 1;
+        if lane.home != Home::Top {
+            self.change_above(number, |group| group.delivered += 1);
+        }
     }
 
     /// Corrects a charge.
@@ -254,16 +311,17 @@ impl LaneTable {
         }
     }
 
-    /// Returns the cost delivered to a lane in the last minute, and its fair share.
+    /// Returns the cost delivered to a lane in the last minute, and its fair share of what its group got.
     pub(super) fn recent(&mut self, number: u32) -> (u64, u64) {
-        let lane = &mut self.lanes[number];
+        let lane = &self.lanes[number];
         if lane.known.is_runnable {
-            let weight = lane.weight_in_force();
-            lane.share.settle(&self.pace, weight);
+            self.settle_share(number, lane.weight_among_siblings());
         } else {
-            lane.share.advance(&self.pace);
+            let time = self.time_around(number);
+            self.lanes[number].share.advance(&time);
         }
-        (lane.share.served(), lane.share.ideal())
+        let share = &self.lanes[number].share;
+        (share.served(), share.ideal())
     }
 }
 

@@ -37,6 +37,7 @@ mod duplicates;
 mod explaining;
 mod failing;
 mod fifo;
+mod groups;
 mod index;
 mod kept_leases;
 mod lane;
@@ -54,7 +55,7 @@ mod snapshot;
 mod throttle_sets;
 
 use drr::Weight;
-use fila_store::{Batch, Epoch, FairnessKey, Generation, QueueId, Timestamp};
+use fila_store::{Batch, Epoch, FairnessKey, Generation, GroupWeights, QueueId, Timestamp};
 
 use self::consumers::Consumers;
 use self::counts::Stage;
@@ -62,6 +63,7 @@ use self::counts::Stage;
 pub(crate) use self::dispatch::TURNED_AWAY_MAX;
 pub(crate) use self::duplicates::Duplicates;
 pub(crate) use self::failing::DeadLetter;
+use self::groups::{NodeSettings, Paths, weight_of};
 use self::index::QueueIndex;
 pub(crate) use self::kept_leases::KeptLeases;
 use self::lane::Backlog;
@@ -74,8 +76,8 @@ use crate::memory::Memory;
 use crate::recovery::{DeadLetterQueue, RecoveredKey};
 use crate::throttle::{Offer, Throttles, Waiter};
 use crate::{
-    ConsumerId, Demand, Dismissal, Effects, KeySettings, Ordering, QueueSettings, QueueStats,
-    Recovery, Refused, Settings, Totals,
+    ConsumerId, Demand, Dismissal, Effects, KeySeparator, KeySettings, Ordering, QueueSettings,
+    QueueStats, Recovery, Refused, Settings, Totals,
 };
 
 /// The parts of the broker that a queue works with.
@@ -110,6 +112,8 @@ pub(crate) struct Queue {
     duplicates: Duplicates,
     index: Box<QueueIndex>,
     dead_letter_queue: Option<DeadLetterQueue>,
+    /// Whether it holds the dead letters of another queue.
+    has_dead_letters: bool,
     /// How many messages were redriven out of a backlog, that is without being read first.
     redrives: u64,
     totals: Totals,
@@ -155,6 +159,7 @@ impl Queue {
             duplicates: recovery.duplicates,
             index: Box::new(index),
             dead_letter_queue: recovery.dead_letter_queue,
+            has_dead_letters: false,
             redrives: 0,
             totals: Totals {
                 damaged: recovery.damaged,
@@ -176,9 +181,10 @@ impl Queue {
 
     /// Adds the messages of a key that were found in the store. They stay there until their turn comes.
     fn recover_key(&mut self, found: &RecoveredKey) {
-        let weight = Weight::new(u64::from(found.weight.get())).unwrap_or(Weight::MAX);
+        let weight = weight_of(found.weight);
         let newcomer = Newcomer {
             key: &found.key,
+            group_weights: GroupWeights::NONE,
             is_delayed: false,
             source: None,
         };
@@ -195,11 +201,20 @@ impl Queue {
         self.index.add_bytes(found.bytes);
     }
 
+    /// Follows the weights of groups that messages in the store name, in the order in which the messages came.
+    pub(crate) fn recover_group_weights(&mut self, named: &[(FairnessKey, GroupWeights)]) {
+        for (key, weights) in named {
+            if let Some(number) = self.index.lanes.find(key) {
+                self.index.lanes.name_weights(number, weights);
+            }
+        }
+    }
+
     fn settings_of(&self, key: &FairnessKey) -> KeySettings {
         self.definition.keys.get(key).copied().unwrap_or_default()
     }
 
-    /// Returns the lane for a message, with the weight that it names; made if there is none.
+    /// Returns the lane for a message, with the weights that it names; made if there is none.
     fn enter_lane(
         &mut self,
         keys_max: usize,
@@ -214,12 +229,12 @@ impl Queue {
                 number
             }
             None => {
-                let settings = self.definition.keys.get(newcomer.key);
-                let settings = settings.copied().unwrap_or_default();
+                let paths = paths(&self.definition);
                 lanes.refresh(&self.index.messages);
-                lanes.add(newcomer.key, weight, settings, keys_max)
+                lanes.add(newcomer.key, weight, paths, keys_max)
             }
         };
+        lanes.name_weights(number, &newcomer.group_weights);
         lanes.bring(number, newcomer.source);
         number
     }
@@ -270,6 +285,9 @@ impl Queue {
     /// Follows a changed definition.
     pub(crate) fn update(&mut self, definition: QueueSettings) {
         let before = std::mem::replace(&mut self.definition, definition);
+        if self.has_dead_letters {
+            self.definition.key_separator = before.key_separator;
+        }
         if before.ordering != self.definition.ordering {
             self.reorder();
         }
@@ -278,11 +296,29 @@ impl Queue {
             self.resynced = Some(0);
         }
         for key in before.keys.keys().chain(self.definition.keys.keys()) {
+            let settings = NodeSettings::from(self.settings_of(key));
             if let Some(number) = self.index.lanes.find(key) {
-                let settings = self.settings_of(key);
                 self.index.lanes.reweigh(number, None, Some(settings));
             }
+            self.index.lanes.follow_group_settings(key, settings);
         }
+        if before.key_separator != self.definition.key_separator {
+            self.index.renest(paths(&self.definition));
+        }
+    }
+
+    /// Follows the separator of the queue whose dead letters it holds, in place of its own.
+    pub(crate) fn follow_separator(&mut self, separator: Option<KeySeparator>) {
+        self.has_dead_letters = true;
+        if std::mem::replace(&mut self.definition.key_separator, separator) != separator {
+            self.index.renest(paths(&self.definition));
+        }
+    }
+
+    /// Returns the queue of its dead letters, and the separator that both of them have.
+    pub(crate) fn separator_of_dead_letters(&self) -> Option<(QueueId, Option<KeySeparator>)> {
+        let dead_letters = self.dead_letter_queue.as_ref()?;
+        Some((dead_letters.to, self.definition.key_separator))
     }
 
     /// Lets all lanes follow a changed ordering. Takes time in proportion to the messages in memory.
@@ -424,5 +460,13 @@ impl Queue {
     pub(crate) fn leave(&self, memory: &mut Memory) {
         self.index.leave(memory);
         self.consumers.leave_all(&mut memory.transit);
+    }
+}
+
+/// Returns how the keys of a queue nest.
+const fn paths(definition: &QueueSettings) -> Paths<'_> {
+    Paths {
+        separator: definition.key_separator,
+        keys: &definition.keys,
     }
 }

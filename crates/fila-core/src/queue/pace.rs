@@ -10,10 +10,16 @@
 //! when it is explained. (Weighted fair queueing uses the same idea: [Parekh and Gallager, *A Generalized Processor Sharing
 //! Approach to Flow Control*, 1993](https://doi.org/10.1109/90.234856).)
 //!
+//! # Levels
+//! Every group has a virtual time of its own: that of its members. A delivery advances the time of each group above its
+//! lane, and that of the queue. So the fair share of a member is its part of what its group got, and a group has a share
+//! among its siblings as a lane has.
+//!
 //! # What always holds
 //! - Virtual time is exact but for its last bit: the remainder of a division is carried on.
-//! - The sum of the fair shares is the cost delivered while any lane was in the ring.
-//! - A delivery takes constant time for any number of lanes, and allocates nothing. A lane takes 80 bytes for this.
+//! - The sum of the fair shares of a level is the cost delivered there while any of its members was in the ring.
+//! - A delivery takes constant time per level for any number of lanes, and allocates nothing. A lane takes 80 bytes for
+//!   this, and a group 152.
 
 use std::time::Duration;
 
@@ -35,13 +41,9 @@ const UNIT: u32 = 3;
 pub(super) struct Pace {
     /// When counting began.
     since: Timestamp,
-    /// The number of the present slot, counted from 1970; the numbers last until the year 3300.
-    slot: u32,
     slots: [Slot; SLOTS as usize],
-    /// Wraps.
-    virtual_time: u64,
-    /// The remainder of the last division, for a ring of this weight.
-    carry: u64,
+    /// The time of the lanes and groups without a parent.
+    pub(super) time: LevelTime,
     /// The largest cost of a delivery so far.
     largest: Cost,
 }
@@ -53,8 +55,39 @@ struct Slot {
     deliveries: u64,
     /// The time of the first one.
     first: Timestamp,
-    /// The virtual time at which it began.
-    began: u64,
+}
+
+/// The virtual time of one level: of the lanes and groups without a parent, or of the members of one group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LevelTime {
+    /// The number of the present slot, counted from 1970; the numbers last until the year 3300.
+    slot: u32,
+    /// Wraps.
+    now: u64,
+    /// The remainder of the last division, for a ring of this weight.
+    carry: u64,
+    /// The virtual time at which each slot began.
+    began: [u64; SLOTS as usize],
+}
+
+impl LevelTime {
+    /// Moves on by a delivery on this level, whose members in the ring have this weight together.
+    pub(super) fn charge(&mut self, cost: Cost, weight: u64) {
+        let weight = weight.max(1);
+        // If the weight has changed since, the carried remainder is slightly wrong.
+        let moved = (cost.value() << FRACTION).saturating_add(self.carry % weight);
+        self.now = self.now.wrapping_add(moved / weight);
+        self.carry = moved % weight;
+    }
+
+    /// Moves on to the slot of the queue.
+    pub(super) fn advance(&mut self, slot: u32) {
+        let passed = slot.saturating_sub(self.slot);
+        for number in 0..passed.min(SLOTS) {
+            self.began[place(slot - number)] = self.now;
+        }
+        self.slot = self.slot.max(slot);
+    }
 }
 
 impl Pace {
@@ -63,53 +96,53 @@ impl Pace {
             cost: 0,
             deliveries: 0,
             first: now,
-            began: 0,
         };
         Self {
             since: now,
-            slot: slot_at(now),
             slots: [nothing; SLOTS as usize],
-            virtual_time: 0,
-            carry: 0,
+            time: LevelTime {
+                slot: slot_at(now),
+                ..LevelTime::default()
+            },
             largest: Cost::ONE,
         }
     }
 
-    /// Counts a delivery to a lane of a ring whose lanes have this weight together.
+    /// Counts a delivery. The lanes and groups in the ring that have no parent have this weight together.
     pub(super) fn charge(&mut self, now: Timestamp, cost: Cost, weight: u64) {
         self.advance(now);
-        let slot = &mut self.slots[place(self.slot)];
+        let slot = &mut self.slots[place(self.time.slot)];
         if slot.deliveries == 0 {
             slot.first = now;
         }
         slot.deliveries += 1;
         slot.cost += cost.value();
-        let weight = weight.max(1);
-        // If the weight has changed since, the carried remainder is slightly wrong.
-        let moved = (cost.value() << FRACTION).saturating_add(self.carry % weight);
-        self.virtual_time = self.virtual_time.wrapping_add(moved / weight);
-        self.carry = moved % weight;
+        self.time.charge(cost, weight);
         self.largest = self.largest.max(cost);
     }
 
     /// Moves on to the slot of this moment.
     pub(super) fn advance(&mut self, now: Timestamp) {
         let slot = slot_at(now);
-        let passed = slot.saturating_sub(self.slot);
+        let passed = slot.saturating_sub(self.time.slot);
         for number in 0..passed.min(SLOTS) {
             self.slots[place(slot - number)] = Slot {
                 cost: 0,
                 deliveries: 0,
                 first: now,
-                began: self.virtual_time,
             };
         }
-        self.slot = self.slot.max(slot);
+        self.time.advance(slot);
+    }
+
+    /// Returns the number of the present slot.
+    pub(super) const fn slot(&self) -> u32 {
+        self.time.slot
     }
 
     /// Returns the time that the slots cover.
     pub(super) fn reach(&self, now: Timestamp) -> Duration {
-        let first = u64::from((self.slot + 1).saturating_sub(SLOTS)) * SLOT;
+        let first = u64::from((self.time.slot + 1).saturating_sub(SLOTS)) * SLOT;
         now.since(Timestamp::from_millis(first).max(self.since))
     }
 
@@ -140,7 +173,7 @@ impl Pace {
 
     fn interval_over(&self, now: Timestamp, slots: u32) -> Option<Duration> {
         let slots = (0..slots).map(|back| {
-            let slot = self.slot.saturating_sub(back);
+            let slot = self.time.slot.saturating_sub(back);
             &self.slots[place(slot)]
         });
         let slots: Vec<&Slot> = slots.filter(|slot| slot.deliveries > 0).collect();
@@ -154,10 +187,10 @@ impl Pace {
     }
 }
 
-/// The deliveries and the fair share of one lane.
+/// The deliveries and the fair share of one lane or group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Share {
-    /// The last slot of the queue to which the lane has added something.
+    /// The last slot of the queue to which it has added something.
     slot: u32,
     /// In units.
     served: [u32; SLOTS as usize],
@@ -172,30 +205,30 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Counts a delivery that the queue's pace has counted.
-    pub(super) fn charge(&mut self, pace: &Pace, cost: Cost) {
-        self.advance(pace);
+    /// Counts a delivery, by which the time of its level has moved on already.
+    pub(super) fn charge(&mut self, time: &LevelTime, cost: Cost) {
+        self.advance(time);
         let cost = cost.value() + u64::from(self.served_rest);
         let served = &mut self.served[place(self.slot)];
         *served = served.saturating_add(u32::try_from(cost >> UNIT).unwrap_or(u32::MAX));
         self.served_rest = (cost & ((1 << UNIT) - 1)) as u32;
-        self.delivered = pace.virtual_time;
+        self.delivered = time.now;
     }
 
-    /// Begins to count the fair share of a lane that has joined the ring.
-    pub(super) fn join(&mut self, pace: &Pace) {
-        self.settled = pace.virtual_time;
+    /// Begins to count the fair share of a lane or group that has joined the ring.
+    pub(super) fn join(&mut self, time: &LevelTime) {
+        self.settled = time.now;
     }
 
-    /// Counts the fair share, up to now, of a lane in the ring.
-    pub(super) fn settle(&mut self, pace: &Pace, weight: Weight) {
-        self.advance(pace);
+    /// Counts the fair share, up to now, of a lane or group in the ring.
+    pub(super) fn settle(&mut self, time: &LevelTime, weight: Weight) {
+        self.advance(time);
         // Ages in virtual time; only the last minute counts.
-        let ago = |moment: u64| pace.virtual_time.wrapping_sub(moment);
+        let ago = |moment: u64| time.now.wrapping_sub(moment);
         let mut end = 0;
         for back in 0..SLOTS {
             let number = place(self.slot.saturating_sub(back));
-            let began = ago(pace.slots[number].began);
+            let began = ago(time.began[number]);
             let length = began.min(ago(self.settled)).saturating_sub(end);
             end = began;
             let earned = u128::from(length) * u128::from(weight.value());
@@ -204,18 +237,18 @@ impl Share {
             self.ideal[number] = self.ideal[number].saturating_add(units);
             self.ideal_rest = (earned & ((1 << (FRACTION + UNIT)) - 1)) as u32;
         }
-        self.settled = pace.virtual_time;
+        self.settled = time.now;
     }
 
     /// Forgets slots that are more than a minute old.
-    pub(super) fn advance(&mut self, pace: &Pace) {
-        let passed = (pace.slot - self.slot).min(SLOTS);
+    pub(super) fn advance(&mut self, time: &LevelTime) {
+        let passed = time.slot.saturating_sub(self.slot).min(SLOTS);
         for number in 0..passed {
-            let number = place(pace.slot - number);
+            let number = place(time.slot - number);
             self.served[number] = 0;
             self.ideal[number] = 0;
         }
-        self.slot = pace.slot;
+        self.slot = time.slot;
     }
 
     /// Returns the cost delivered to it, in thousandths of a message.
@@ -226,8 +259,8 @@ impl Share {
 
     /// Returns what is left of that at the present moment of the pace. Nothing changes.
     pub(super) fn served_at(&self, pace: &Pace) -> u64 {
-        let passed = (pace.slot - self.slot).min(SLOTS);
-        let left = (passed..SLOTS).map(|back| self.served[place(pace.slot.saturating_sub(back))]);
+        let passed = (pace.slot() - self.slot).min(SLOTS);
+        let left = (passed..SLOTS).map(|back| self.served[place(pace.slot().saturating_sub(back))]);
         left.map(|units| u64::from(units) << UNIT).sum()
     }
 
@@ -239,8 +272,8 @@ impl Share {
 
     /// Returns the virtual time since its last delivery, in thousandths of a message for a weight of one. The value is
     /// meaningless if there was no delivery.
-    pub(super) fn since_delivery(&self, pace: &Pace) -> u64 {
-        pace.virtual_time.wrapping_sub(self.delivered) >> FRACTION
+    pub(super) fn since_delivery(&self, time: &LevelTime) -> u64 {
+        time.now.wrapping_sub(self.delivered) >> FRACTION
     }
 }
 
@@ -303,6 +336,10 @@ const _: () = assert!(
     size_of::<Arrivals>() == 12,
     "there may be a million of them"
 );
+const _: () = assert!(
+    size_of::<LevelTime>() == 72,
+    "there may be a million of them"
+);
 
 #[cfg(test)]
 mod tests {
@@ -323,12 +360,12 @@ mod tests {
         let mut pace = Pace::new(at(0));
         let weights = [1, 3, 7, 1000].map(weight);
         let mut shares = weights.map(|_| Share::default());
-        shares.iter_mut().for_each(|share| share.join(&pace));
+        shares.iter_mut().for_each(|share| share.join(&pace.time));
         for millis in 0..50_000 {
             pace.charge(at(millis), Cost::new(1 + millis % 977), 1011);
         }
         for (share, weight) in shares.iter_mut().zip(weights) {
-            share.settle(&pace, weight);
+            share.settle(&pace.time, weight);
             let ideal = pace.total() * u64::from(weight.value()) / 1011;
             assert!(share.ideal().abs_diff(ideal) <= 16, "{weight:?}");
         }
@@ -339,14 +376,14 @@ mod tests {
         let mut pace = Pace::new(at(0));
         let mut share = Share::default();
         pace.charge(at(0), Cost::new(8000), 1);
-        share.join(&pace);
+        share.join(&pace.time);
         pace.charge(at(1), Cost::new(8000), 2);
-        share.settle(&pace, weight(1));
+        share.settle(&pace.time, weight(1));
         assert_eq!(share.ideal(), 4000);
         pace.charge(at(2), Cost::new(8000), 1);
-        share.join(&pace);
+        share.join(&pace.time);
         pace.charge(at(3), Cost::new(8000), 4);
-        share.settle(&pace, weight(3));
+        share.settle(&pace.time, weight(3));
         assert_eq!(share.ideal(), 4000 + 6000);
     }
 
@@ -354,22 +391,22 @@ mod tests {
     fn a_slot_is_forgotten_after_a_minute_and_not_before() {
         let mut pace = Pace::new(at(0));
         let mut share = Share::default();
-        share.join(&pace);
+        share.join(&pace.time);
         for slot in 0..6 {
             pace.charge(at(slot * 10_000), Cost::new(16), 2);
-            share.charge(&pace, Cost::new(16));
+            share.charge(&pace.time, Cost::new(16));
         }
-        share.settle(&pace, weight(1));
+        share.settle(&pace.time, weight(1));
         assert_eq!((pace.total(), pace.deliveries()), (96, 6));
         assert_eq!((share.served(), share.ideal()), (96, 48));
         assert_eq!(pace.reach(at(55_000)), Duration::from_secs(55));
         pace.advance(at(60_000));
-        share.advance(&pace);
+        share.advance(&pace.time);
         assert_eq!((pace.total(), pace.deliveries()), (80, 5));
         assert_eq!((share.served(), share.ideal()), (80, 40));
         assert_eq!(pace.reach(at(63_000)), Duration::from_secs(53));
         pace.advance(at(1_000_000));
-        share.advance(&pace);
+        share.advance(&pace.time);
         assert_eq!((pace.total(), pace.deliveries()), (0, 0));
         assert_eq!((share.served(), share.ideal()), (0, 0));
         assert_eq!(pace.interval(at(1_000_000)), None);
@@ -379,16 +416,16 @@ mod tests {
     fn a_lane_that_is_looked_at_once_a_minute_is_settled_slot_by_slot() {
         let mut pace = Pace::new(at(0));
         let mut share = Share::default();
-        share.join(&pace);
+        share.join(&pace.time);
         for second in 0..60 {
             pace.charge(at(second * 1000), Cost::new(800), 10);
         }
-        share.settle(&pace, weight(5));
+        share.settle(&pace.time, weight(5));
         assert_eq!(share.ideal(), 24_000);
         // Ten seconds go in every slot, not all in the last one.
         for slots in 1..=6 {
             pace.advance(at(59_999 + slots * 10_000));
-            share.advance(&pace);
+            share.advance(&pace.time);
             assert_eq!(share.ideal(), 24_000 - slots * 4000);
         }
     }
@@ -397,15 +434,15 @@ mod tests {
     fn costs_below_a_unit_are_not_lost() {
         let mut pace = Pace::new(at(0));
         let mut share = Share::default();
-        share.join(&pace);
+        share.join(&pace.time);
         for _ in 0..1000 {
             pace.charge(at(0), Cost::new(3), 1_000_000);
-            share.charge(&pace, Cost::new(3));
+            share.charge(&pace.time, Cost::new(3));
         }
         assert_eq!(share.served(), 3000);
         for _ in 0..1000 {
             pace.charge(at(0), Cost::new(999), 1_000_000);
-            share.settle(&pace, weight(65_536));
+            share.settle(&pace.time, weight(65_536));
         }
         let ideal = 1_002_000 * 65_536 / 1_000_000;
         assert!(share.ideal().abs_diff(ideal) <= 8, "{}", share.ideal());
@@ -414,16 +451,16 @@ mod tests {
     #[test]
     fn virtual_time_may_wrap() {
         let mut pace = Pace::new(at(0));
-        pace.virtual_time = u64::MAX - 5;
+        pace.time.now = u64::MAX - 5;
         pace.advance(at(10_000));
         let mut share = Share::default();
-        share.join(&pace);
+        share.join(&pace.time);
         pace.charge(at(10_000), Cost::new(800), 2);
-        share.settle(&pace, weight(1));
+        share.settle(&pace.time, weight(1));
         assert_eq!(share.ideal(), 400);
-        share.charge(&pace, Cost::ONE);
+        share.charge(&pace.time, Cost::ONE);
         pace.charge(at(10_000), Cost::new(1000), 2);
-        assert_eq!(share.since_delivery(&pace), 500);
+        assert_eq!(share.since_delivery(&pace.time), 500);
     }
 
     #[test]

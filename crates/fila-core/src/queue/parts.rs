@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use drr::Pool;
-use fila_store::{FairnessKey, Timestamp};
+use fila_store::{FairnessKey, GroupWeights, Timestamp};
 
 use super::Queue;
 use super::counts::Stage;
@@ -24,6 +24,8 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Newcomer<'a> {
     pub(super) key: &'a FairnessKey,
+    /// The weights that it names for the groups of its key.
+    pub(super) group_weights: GroupWeights,
     pub(super) is_delayed: bool,
     /// The client that sends it, if that is known.
     pub(super) source: Option<Source>,

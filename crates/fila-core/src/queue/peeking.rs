@@ -1,14 +1,14 @@
 //! How a queue shows its keys and its messages, without changing anything.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use fila_store::{FairnessKey, Meta, StoredMessage, Timestamp};
+use fila_store::{Meta, StoredMessage, Timestamp};
 
 use super::Queue;
 use super::counts::Stage;
-use super::lane::Lane;
 use super::message::{Message, State};
-use crate::{KeyCursor, KeyStats, MessageState, MessageStatus};
+use crate::{GroupStats, KeyCursor, KeyStats, MessageState, MessageStatus, RecentShare};
 
 impl Queue {
     /// Returns the keys that have messages among the next `limit` places.
@@ -18,20 +18,81 @@ impl Queue {
         after: KeyCursor,
         limit: usize,
     ) -> (Vec<KeyStats>, Option<KeyCursor>) {
-        let places = self.index.lanes.places();
-        let from = (after.get() as usize).min(places);
-        let to = from.saturating_add(limit).min(places);
+        let (from, to, next) = page(after, limit, self.index.lanes.places());
+        self.index.lanes.pace.advance(now);
         let mut keys = Vec::new();
-        for number in from as u32..to as u32 {
+        for number in from..to {
             let lane = self.index.lanes.try_get(number);
             if lane.is_some_and(|lane| lane.counts.durable() + lane.counts[Stage::Moving] > 0) {
-                let head_waiting = self.head_waiting(now, number);
-                let key = self.index.lanes.key(number).clone();
-                keys.push(key_stats(key, self.index.lane(number), head_waiting));
+                keys.push(self.key_stats(now, number));
             }
         }
-        let next = (to < places).then(|| KeyCursor::from_number(to as u32));
         (keys, next)
+    }
+
+    fn key_stats(&mut self, now: Timestamp, number: u32) -> KeyStats {
+        let head_waiting = self.head_waiting(now, number);
+        let lanes = &mut self.index.lanes;
+        let (served, ideal) = lanes.recent(number);
+        let lane = lanes.get(number);
+        KeyStats {
+            fairness_key: lanes.key(number).clone(),
+            weight: lanes.weight_of(number).value(),
+            is_paused: lane.is_paused(),
+            ready: lane.counts.shown_ready(),
+            throttled: lane.counts[Stage::Throttled],
+            delayed: lane.counts[Stage::Delayed],
+            leased: lane.counts[Stage::Leased],
+            delivered: lane.totals.delivered,
+            first_delivered: lane.totals.first_delivered,
+            waited: lane.totals.waited,
+            acked: lane.totals.acked,
+            nacked: lane.totals.nacked,
+            head_waiting,
+            recent: RecentShare { served, ideal },
+        }
+    }
+
+    /// Returns the groups with messages among the next `limit` places.
+    pub(crate) fn groups(
+        &mut self,
+        now: Timestamp,
+        after: KeyCursor,
+        limit: usize,
+    ) -> (Vec<GroupStats>, Option<KeyCursor>) {
+        let index = &mut self.index;
+        index.lanes.refresh(&index.messages);
+        index.lanes.pace.advance(now);
+        let (from, to, next) = page(after, limit, index.lanes.group_places());
+        let mut groups = Vec::new();
+        for number in from..to {
+            let group = self.index.lanes.try_group(number);
+            if group.is_some_and(|group| group.counts.durable() + group.counts[Stage::Moving] > 0) {
+                groups.push(self.group_stats(number));
+            }
+        }
+        (groups, next)
+    }
+
+    fn group_stats(&mut self, number: u32) -> GroupStats {
+        let lanes = &mut self.index.lanes;
+        let (served, ideal) = lanes.recent_of_group(number);
+        let (path, group) = (lanes.group_path(number), lanes.group(number));
+        GroupStats {
+            path: path.clone(),
+            weight: group.weight_in_force().value(),
+            is_paused: group.is_paused(),
+            concurrency: group.cap().map(NonZeroU32::get),
+            depth_max: self.definition.keys.get(path).and_then(|it| it.depth_max),
+            members: lanes.members(number),
+            active_keys: u64::from(group.use_of_members.active),
+            ready: group.counts.shown_ready(),
+            throttled: group.counts[Stage::Throttled],
+            delayed: group.counts[Stage::Delayed],
+            leased: group.counts[Stage::Leased],
+            delivered: group.delivered,
+            recent: RecentShare { served, ideal },
+        }
     }
 
     /// Returns for how long the first message of a lane that is ready has been so, as far as that is known without
@@ -67,7 +128,7 @@ impl Queue {
         Some(MessageStatus {
             state,
             attempts,
-            weight: lane.weight_in_force().value(),
+            weight: self.index.lanes.weight_of(number).value(),
         })
     }
 
@@ -101,20 +162,10 @@ fn waiting(now: Timestamp, meta: &Meta) -> Option<MessageState> {
     })
 }
 
-fn key_stats(fairness_key: FairnessKey, lane: &Lane, head_waiting: Option<Duration>) -> KeyStats {
-    KeyStats {
-        fairness_key,
-        weight: lane.weight_in_force().value(),
-        is_paused: lane.is_paused(),
-        ready: lane.counts.shown_ready(),
-        throttled: lane.counts[Stage::Throttled],
-        delayed: lane.counts[Stage::Delayed],
-        leased: lane.counts[Stage::Leased],
-        delivered: lane.totals.delivered,
-        first_delivered: lane.totals.first_delivered,
-        waited: lane.totals.waited,
-        acked: lane.totals.acked,
-        nacked: lane.totals.nacked,
-        head_waiting,
-    }
+/// Returns the first place of a page, the one behind its last, and the cursor for the next page.
+fn page(after: KeyCursor, limit: usize, places: usize) -> (u32, u32, Option<KeyCursor>) {
+    let from = (after.get() as usize).min(places);
+    let to = from.saturating_add(limit).min(places);
+    let next = (to < places).then(|| KeyCursor::from_number(to as u32));
+    (from as u32, to as u32, next)
 }

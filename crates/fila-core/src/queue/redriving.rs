@@ -56,6 +56,7 @@ impl Queue {
         let weight = super::admission::weight(meta.schedule.weight.get())?;
         let newcomer = Newcomer {
             key: &meta.schedule.fairness_key,
+            group_weights: meta.schedule.group_weights,
             is_delayed: false,
             source: None,
         };

@@ -5,6 +5,7 @@
 mod calls;
 mod consumers;
 mod deduplication;
+mod groups;
 mod leases;
 mod limits;
 mod lost;
