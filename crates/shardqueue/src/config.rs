@@ -8,6 +8,7 @@ use crate::core::{KeyLimit, Limits};
 use crate::error::ConfigError;
 use crate::failure::JobFailure;
 use crate::hooks::{DeadJob, DeadJobHook, ErrorHandler, Hooks};
+use crate::path::Separator;
 use crate::retry::{ExponentialBackoff, RetryPolicy};
 
 /// The most shards an executor can have.
@@ -56,7 +57,20 @@ pub struct Config {
     ///
     /// So one key gets three quarters of `queue_size`, and the rest is left to other keys. With the value of `queue_size`
     /// there is no limit per key: one key can then fill its shard, and the jobs of all other keys in it are refused.
+    ///
+    /// With a `key_separator` this is how many jobs a tenant may have: all keys of a group together. One of them may have
+    /// three times as many as its group has room for at that moment.
     pub key_queue_size: usize,
+    /// The character between the parts of a key that is a path, such as `/`. Default: none, so that a key is one name,
+    /// whatever characters it has.
+    ///
+    /// With `/`, the key `acme/alice` is alice in the group `acme`: all keys that begin with `acme/` share what one key
+    /// gets, and share it fairly among themselves. Order is kept per whole key. A key has at most four parts, and none is
+    /// empty; others are [refused](crate::KeyError). It must be printable ASCII, and no letter, digit or space.
+    ///
+    /// It is off by default because keys were free text before there were paths: a URL as a key would be refused or
+    /// share with others.
+    pub key_separator: Option<char>,
     /// How many jobs of a shard may back off, or be queued behind a job that backs off, without using up the room of
     /// `queue_size`. Default 1,024.
     ///
@@ -95,6 +109,7 @@ impl Default for Config {
             concurrency: 8,
             queue_size: 128,
             key_queue_size: 0,
+            key_separator: None,
             backoff_size: 1024,
             urgent_in_a_row: 4,
             enqueue_timeout: Duration::from_millis(100),
@@ -150,6 +165,9 @@ impl Config {
             name if is_metric_name(&name) => name,
             name => return Err(ConfigError::Namespace(name)),
         };
+        let separator = self
+            .key_separator
+            .map(|character| Separator::new(character).ok_or(ConfigError::Separator(character)));
         let retry = self.retry_policy.unwrap_or_else(|| {
             let exponential = ExponentialBackoff::new(
                 or(self.base_backoff, default.base_backoff),
@@ -170,6 +188,7 @@ impl Config {
                 concurrency,
                 urgent_max: or(self.urgent_in_a_row, default.urgent_in_a_row),
             },
+            separator: separator.transpose()?,
             enqueue_timeout: or(self.enqueue_timeout, default.enqueue_timeout),
             namespace,
             hooks: Hooks {
@@ -186,6 +205,7 @@ impl Config {
 pub(crate) struct Settings {
     pub(crate) shards: usize,
     pub(crate) limits: Limits,
+    pub(crate) separator: Option<Separator>,
     pub(crate) enqueue_timeout: Duration,
     pub(crate) namespace: String,
     pub(crate) hooks: Hooks,
@@ -219,6 +239,7 @@ impl fmt::Debug for Config {
             .field("concurrency", &self.concurrency)
             .field("queue_size", &self.queue_size)
             .field("key_queue_size", &self.key_queue_size)
+            .field("key_separator", &self.key_separator)
             .field("backoff_size", &self.backoff_size)
             .field("urgent_in_a_row", &self.urgent_in_a_row)
             .field("enqueue_timeout", &self.enqueue_timeout)

@@ -7,13 +7,16 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::duration;
 use crate::error::ConfigError;
+use crate::path::Separator;
 
 const WHOLE_NUMBER: &str = "a whole number such as `8`";
+const SEPARATOR: &str = "one character such as `/`, and no letter, digit or space";
 const DURATION: &str = "a duration such as `100ms`, `1.5s` or `1m30s`";
 
 impl Config {
-    /// Reads `SQ_SHARDS`, `SQ_CONCURRENCY`, `SQ_QUEUE_SIZE`, `SQ_KEY_QUEUE_SIZE`, `SQ_ENQUEUE_TIMEOUT`,
-    /// `SQ_MAX_ATTEMPTS`, `SQ_BASE_BACKOFF` and `SQ_MAX_INTERVAL`; those that are not set, or empty, keep their default.
+    /// Reads `SQ_SHARDS`, `SQ_CONCURRENCY`, `SQ_QUEUE_SIZE`, `SQ_KEY_QUEUE_SIZE`, `SQ_KEY_SEPARATOR`,
+    /// `SQ_ENQUEUE_TIMEOUT`, `SQ_MAX_ATTEMPTS`, `SQ_BASE_BACKOFF` and `SQ_MAX_INTERVAL`; those that are not set, or
+    /// empty, keep their default.
     /// Durations are written as `100ms`, `1.5s` or `1m30s`.
     ///
     /// # Errors
@@ -56,6 +59,7 @@ impl Config {
                 Some("SQ_KEY_QUEUE_SIZE") => {
                     config.key_queue_size = number("SQ_KEY_QUEUE_SIZE", &text)?;
                 }
+                Some("SQ_KEY_SEPARATOR") => config.key_separator = Some(separator(&text)?),
                 Some("SQ_ENQUEUE_TIMEOUT") => {
                     config.enqueue_timeout = time("SQ_ENQUEUE_TIMEOUT", &text)?;
                 }
@@ -72,6 +76,14 @@ impl Config {
 fn number<N: FromStr>(variable: &'static str, text: &OsStr) -> Result<N, ConfigError> {
     let parsed = text.to_str().and_then(|text| text.parse().ok());
     parsed.ok_or_else(|| wrong(variable, WHOLE_NUMBER, text))
+}
+
+fn separator(text: &OsStr) -> Result<char, ConfigError> {
+    let mut characters = text.to_str().unwrap_or_default().chars();
+    match (characters.next(), characters.next()) {
+        (Some(character), None) if Separator::new(character).is_some() => Ok(character),
+        _ => Err(wrong("SQ_KEY_SEPARATOR", SEPARATOR, text)),
+    }
 }
 
 fn time(variable: &'static str, text: &OsStr) -> Result<Duration, ConfigError> {

@@ -12,19 +12,38 @@ use crate::sync::{Mutex, lock};
 pub struct QueueFullError {
     /// The shard that the key belongs to.
     pub shard: usize,
-    /// How much of its room was in use. Below the capacity if it was the key that had no room of its own left.
+    /// How much of its room was in use. Below the capacity if it was the key, or a group that it is in, that had no room
+    /// of its own left.
     pub length: usize,
     /// The room that it has in all.
     pub capacity: usize,
-    /// How many jobs of the key were queued.
+    /// How many jobs of the key were queued; of the group, if `level` names one.
     pub key_length: usize,
-    /// How many jobs of one key might be queued at that moment: `key_queue_size`, or by default three times the free
-    /// room of the shard.
+    /// How many of them might be queued at that moment: `key_queue_size`, or by default three times the free room of the
+    /// shard; for a key in a group, three times the free room of the group.
     pub key_capacity: usize,
+    /// What had no room.
+    pub level: FullLevel,
+}
+
+/// What had no room for a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FullLevel {
+    /// The shard.
+    Shard,
+    /// A group that the key is in: the shard had room for others.
+    Group {
+        /// How many parts of the key name the group: 1 for the group `acme` of `acme/alice`.
+        parts: usize,
+    },
+    /// The key: its shard and its groups had room for others.
+    Key,
 }
 
 impl QueueFullError {
-    /// Returns whether the shard had room for other keys: only this key held as many jobs as it may.
+    /// Returns whether the shard had room for other keys: only this key, or a group that it is in, held as many jobs as it
+    /// may.
     #[must_use]
     pub const fn is_of_key(&self) -> bool {
         self.length < self.capacity
@@ -39,20 +58,26 @@ impl fmt::Display for QueueFullError {
             capacity,
             key_length,
             key_capacity,
+            level,
         } = self;
         f.write_str("shard queue full: ")?;
-        if self.is_of_key() {
-            write!(
+        match level {
+            FullLevel::Key => write!(
                 f,
                 "{key_length} jobs of this key wait and a key may have {key_capacity} now, shard {shard} holds \
                  {length} of {capacity} jobs; retry later, submit less, or set SQ_KEY_QUEUE_SIZE"
-            )
-        } else {
-            write!(
+            ),
+            FullLevel::Group { parts } => write!(
+                f,
+                "the group of this key's first {parts} of its parts holds {key_length} jobs and may hold \
+                 {key_capacity} now, shard {shard} holds {length} of {capacity} jobs; retry later, submit less, or set \
+                 SQ_KEY_QUEUE_SIZE"
+            ),
+            FullLevel::Shard => write!(
                 f,
                 "shard {shard} holds {length} of {capacity} jobs; \
                  retry later, submit less, or raise SQ_QUEUE_SIZE"
-            )
+            ),
         }
     }
 }
@@ -72,6 +97,9 @@ pub enum Refusal {
     /// The submitter's token was cancelled before there was room.
     #[error("submission cancelled before there was room for the job")]
     Cancelled,
+    /// The key, or one of them, is no path although the executor has a `key_separator`.
+    #[error(transparent)]
+    Key(#[from] KeyError),
     /// A job across keys has no keys, or too many.
     #[error(
         "a job across keys needs at least one key and at most {max}; submit several jobs instead"
@@ -83,6 +111,36 @@ pub enum Refusal {
     /// A job across keys has a priority, with which it could overtake another one and wait for it as well.
     #[error("a job across keys must have the priority Normal")]
     Prioritised,
+}
+
+/// Why a key is no path under the executor's [`key_separator`](crate::Config::key_separator).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// A part is empty.
+    #[error(
+        "part {part} of the key is empty: `{separator}` separates parts, and each has a name; name it, or set another \
+         key_separator or none"
+    )]
+    EmptyPart {
+        /// The number of the part, from 1 on.
+        part: usize,
+        /// The executor's separator.
+        separator: char,
+    },
+    /// There are too many parts.
+    #[error(
+        "the key has {parts} parts between `{separator}`, at most {max} are allowed; join some of them, or set another \
+         key_separator or none"
+    )]
+    TooDeep {
+        /// How many parts there are.
+        parts: usize,
+        /// How many there may be.
+        max: usize,
+        /// The executor's separator.
+        separator: char,
+    },
 }
 
 /// A job that was not accepted, and why.
@@ -159,6 +217,11 @@ pub enum ConfigError {
         /// The largest value that it may have.
         max: usize,
     },
+    /// A character cannot separate the parts of a key.
+    #[error(
+        "key_separator is {0:?}, must be printable ASCII and no letter, digit or space, such as '/'"
+    )]
+    Separator(char),
     /// A metric cannot have such a name.
     #[error(
         "metrics_namespace is `{0}`, must be letters, digits and underscores, and not begin with a digit"

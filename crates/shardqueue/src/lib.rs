@@ -34,6 +34,7 @@ mod loom;
 mod metrics;
 mod options;
 mod outcome;
+mod path;
 mod retry;
 mod shard;
 mod stats;
@@ -43,7 +44,7 @@ mod worker;
 
 pub use config::Config;
 pub use context::JobContext;
-pub use error::{ConfigError, QueueFullError, Refusal, SubmitError};
+pub use error::{ConfigError, FullLevel, KeyError, QueueFullError, Refusal, SubmitError};
 pub use executor::{ReturnedJob, RunningJob, ShardExecutor, StopReport};
 pub use failure::{
     FailureReason, JobError, JobFailure, JobPanic, NeverBegan, Permanent, is_permanent,

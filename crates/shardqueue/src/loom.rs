@@ -51,7 +51,7 @@ fn numbered(number: u32, queue_max: usize) -> Arc<Shard> {
     };
     Arc::new(Shard::new(
         number,
-        limits,
+        (limits, None),
         RandomState::default(),
         Arc::new(hooks),
     ))

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 pub enum Priority {
     /// Before the others of its key, and before the turns of all other keys of its shard.
     ///
-    /// Keys with urgent jobs take turns among themselves. While other jobs wait, at most
-    /// [`urgent_in_a_row`](crate::Config::urgent_in_a_row) urgent jobs begin in a row. The key pays for its urgent jobs
-    /// with its turns for other jobs.
+    /// Keys with urgent jobs take turns among themselves, by [levels](crate::Config::key_separator) if keys are paths. While
+    /// other jobs wait, at most [`urgent_in_a_row`](crate::Config::urgent_in_a_row) urgent jobs begin in a row. The key
+    /// pays for its urgent jobs with its turns for other jobs.
     Urgent,
     /// Before the others of its key that are not urgent.
     High,

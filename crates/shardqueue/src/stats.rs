@@ -28,6 +28,9 @@ pub struct Stats {
     pub refused_full: u64,
     /// Keys in memory, with and without jobs.
     pub keys: usize,
+    /// Groups in memory; one that has keys in several shards counts once in each. See
+    /// [`key_separator`](crate::Config::key_separator).
+    pub groups: usize,
     /// How often a sleeping worker was woken.
     pub wakeups: u64,
 }
@@ -56,6 +59,7 @@ impl Stats {
             retried: snapshot.counters.retried,
             refused_full: snapshot.counters.refused_full,
             keys: snapshot.keys,
+            groups: snapshot.groups,
             wakeups: snapshot.wakeups,
         }
     }
@@ -73,6 +77,7 @@ impl Stats {
             retried: self.retried + other.retried,
             refused_full: self.refused_full + other.refused_full,
             keys: self.keys + other.keys,
+            groups: self.groups + other.groups,
             wakeups: self.wakeups + other.wakeups,
         }
     }

@@ -12,9 +12,14 @@ fn runtime() -> Runtime {
 }
 
 fn executor(queue_size: usize) -> ShardExecutor {
+    nested(queue_size, None)
+}
+
+fn nested(queue_size: usize, key_separator: Option<char>) -> ShardExecutor {
     let config = Config {
         shards: 1,
         queue_size,
+        key_separator,
         ..Config::default()
     };
     ShardExecutor::new(config).unwrap()
@@ -58,12 +63,25 @@ fn a_million_keys_that_come_once_leave_nothing_behind() {
 
 #[test]
 fn a_submission_for_a_known_key_allocates_its_job_and_its_ticket_and_nothing_else() {
+    let flat: Vec<String> = (0..100).map(|key| key.to_string()).collect();
+    assert_allocations(None, &flat);
+}
+
+#[test]
+fn a_submission_for_a_known_path_allocates_no_more() {
+    let paths: Vec<String> = (0..100)
+        .map(|key| format!("{}/{}/{key}", key % 3, key % 7))
+        .collect();
+    assert_allocations(Some('/'), &paths);
+}
+
+/// Counts the allocations of submissions for known keys.
+fn assert_allocations(key_separator: Option<char>, keys: &[String]) {
     let runtime = runtime();
-    let executor = runtime.block_on(async { executor(1 << 12) });
-    let keys: Vec<String> = (0..100).map(|key| key.to_string()).collect();
+    let executor = runtime.block_on(async { nested(1 << 12, key_separator) });
     let submit_all = || {
         for round in 0..10_u64 {
-            for key in &keys {
+            for key in keys {
                 let job = move |_| async move { assert!(round < 10) };
                 drop(executor.try_submit(key, job).unwrap());
             }
@@ -95,4 +113,30 @@ fn a_queued_job_takes_at_most_300_bytes() {
     let each = queued.bytes_current as f64 / f64::from(jobs);
     assert!(each <= 300.0, "{each:.0} bytes each");
     runtime.block_on(executor.stop());
+}
+
+/// Returns how many bytes a key with one queued job takes, with its groups.
+fn bytes_per_key(key_separator: Option<char>, name: impl Fn(u32) -> String) -> f64 {
+    let runtime = runtime();
+    let executor = runtime.block_on(async { nested(1 << 17, key_separator) });
+    let keys = 60_000; // where the tables are nearly full
+    let names: Vec<String> = (0..keys).map(name).collect();
+    let queued = measure(|| {
+        for name in &names {
+            drop(executor.try_submit(name, idle).unwrap());
+        }
+    });
+    runtime.block_on(executor.stop());
+    queued.bytes_current as f64 / f64::from(keys)
+}
+
+#[test]
+fn a_key_in_a_group_takes_a_tenth_more_than_a_flat_one_and_a_group_takes_450_bytes() {
+    let flat = bytes_per_key(None, |key| format!("{key:06}"));
+    let one_group = bytes_per_key(Some('/'), |key| format!("a/{key:06}"));
+    let group_each = bytes_per_key(Some('/'), |key| format!("{key:06}/a"));
+    println!("{flat:.0} flat, {one_group:.0} in one group, {group_each:.0} in a group each");
+    assert!(one_group <= 1.1 * flat, "{one_group:.0} and {flat:.0}");
+    let group = group_each - one_group;
+    assert!(group <= 450.0, "{group:.0} for a group");
 }

@@ -1,21 +1,9 @@
 //! Nodes of jobs across keys: see [`Joint`](crate::joint::Joint).
 
 use super::node::{JobSlot, Role, Stage};
-use super::{Core, End, Notices, Occupancy, RemovedJob};
+use super::{Core, End, Notices, RemovedJob};
 
 impl<J, T: Clone, B> Core<J, T, B> {
-    /// Returns whether there is room for a job of each of these keys, which are different ones.
-    pub(crate) fn has_room_for_all(&self, keys: &[String]) -> Result<(), Occupancy> {
-        for (before, key) in keys.iter().enumerate() {
-            let lane = self.lanes.find(key.as_str());
-            let queued = lane.map_or(0, |lane| self.lanes[lane].len);
-            if !self.has_room_after(before, queued) {
-                return Err(self.occupancy(lane));
-            }
-        }
-        Ok(())
-    }
-
     /// Counts a submission that found no room.
     pub(crate) const fn count_refusal(&mut self) {
         self.counters.refused_full += 1;

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use drr::State;
 
 use super::node::Stage;
-use super::{Core, JobSlot};
+use super::{Core, JobSlot, groups};
 
 impl<J, T: Clone, B> Core<J, T, B> {
     /// Panics if something that always holds does not.
@@ -54,6 +54,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         assert_eq!(apart as usize, self.apart);
         assert!(running <= self.limits.concurrency);
         self.audit_lanes(&lens, &awaited, aside);
+        self.audit_groups();
         self.audit_room(waiting, holding);
         let counters = &self.counters;
         let ended = counters.ran + counters.failed + counters.cancelled + counters.returned;
@@ -107,6 +108,25 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
     }
 
+    fn audit_groups(&self) {
+        let mut loads: HashMap<u32, (u32, u32, u32)> = HashMap::new();
+        for (number, _, lane) in self.lanes.iter() {
+            let backs_off = lane.has_active() && self.nodes[lane.active].stage.backs_off();
+            for &group in groups::around(&self.lanes, number).iter() {
+                let (queued, apart, backing_off) = loads.entry(group).or_default();
+                *queued += lane.len;
+                *apart += lane.apart;
+                *backing_off += u32::from(backs_off);
+            }
+        }
+        for (number, name, group) in self.lanes.groups().iter() {
+            let counted = (group.queued, group.apart, group.backing_off);
+            let expected = loads.get(&number).copied().unwrap_or_default();
+            assert_eq!(counted, expected, "the members of {name}");
+        }
+        assert!(self.line.is_sound() && self.express.is_sound());
+    }
+
     fn audit_room(&self, waiting: usize, holding: usize) {
         assert!(
             self.held() <= self.limits.queue_max + self.limits.concurrency + holding,
@@ -116,6 +136,11 @@ impl<J, T: Clone, B> Core<J, T, B> {
             !self.may_let_in(),
             "no submission waits while there is room"
         );
+        let awaited = self.lanes.iter().filter(|(_, _, lane)| lane.is_awaited);
+        for (number, name, _) in awaited {
+            let enters = self.has_room() && self.has_room_for(number);
+            assert!(!enters, "{name} waits while there is room for it");
+        }
         if self.is_stopping {
             assert_eq!(waiting, 0, "no submission waits for a core that stops");
         }

@@ -1,27 +1,28 @@
 //! The express line: keys whose next job is urgent, before the ring.
 //!
 //! A lane is in the ring or in the express line, never in both: while a lane is listed here, it is parked in the ring.
-//! Lanes take turns. While lanes in the ring can run, at most `max` urgent jobs begin in a row, then one from the ring.
-//! A lane pays for its urgent jobs in the ring, so a key gets no more than its share in the long run if it also has
-//! other jobs.
+//! Lanes take turns, by [levels](super::turns): a group of keys has one turn, however many of them are here. While lanes in
+//! the ring can run, at most `max` urgent jobs begin in a row, then one from the ring. A lane pays for its urgent jobs in
+//! the ring, and so do the groups that it is in. So neither gets more than its share in the long run if it also has other
+//! jobs.
 //!
 //! Urgent jobs are rare, so their queues are kept apart from the lanes, which have no room for a fourth queue.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
+use super::groups;
+use super::lanes::Lanes;
 use super::list::List;
 use super::node::Node;
 use super::slab::Slab;
+use super::turns::Turns;
 
 #[derive(Debug, Default)]
 pub(crate) struct Express {
     /// Urgent jobs that are queued, by lane.
     queues: HashMap<u32, List>,
-    /// Lanes whose next job is urgent, by their turn.
-    turns: BTreeMap<u64, u32>,
-    /// The turns of these lanes.
-    listed: HashMap<u32, u64>,
-    next_turn: u64,
+    /// Lanes whose next job is urgent. All have one rank.
+    turns: Turns,
     /// How many urgent jobs have begun in a row while others waited.
     in_a_row: usize,
 }
@@ -70,17 +71,21 @@ impl Express {
         self.queues.get(&lane).map_or(0, |queue| queue.len(nodes))
     }
 
-    /// Lists a lane behind the others.
-    pub(crate) fn list(&mut self, lane: u32) {
-        self.turns.insert(self.next_turn, lane);
-        self.listed.insert(lane, self.next_turn);
-        self.next_turn += 1;
+    /// Lists a lane behind the others of its group.
+    pub(crate) fn list(&mut self, lanes: &Lanes, lane: u32) {
+        self.turns.enter(&groups::around(lanes, lane), lane, 0);
     }
 
     /// Takes a lane off the list. Returns whether it was on it.
     pub(crate) fn unlist(&mut self, lane: u32) -> bool {
-        let turn = self.listed.remove(&lane);
-        turn.is_some_and(|turn| self.turns.remove(&turn).is_some())
+        self.turns.leave(lane)
+    }
+
+    /// Puts a listed lane into the groups that it is in now.
+    pub(crate) fn move_lane(&mut self, lanes: &Lanes, lane: u32) {
+        if self.unlist(lane) {
+            self.list(lanes, lane);
+        }
     }
 
     /// Takes the first lane off the list, unless it is the turn of the others, who wait for it.
@@ -88,8 +93,9 @@ impl Express {
         if others_wait && self.in_a_row >= max {
             return None;
         }
-        let (_, lane) = self.turns.pop_first()?;
-        self.listed.remove(&lane);
+        let lane = self.turns.first()?;
+        self.turns.give_way(lane); // with its groups
+        self.turns.leave(lane);
         self.in_a_row = if others_wait { self.in_a_row + 1 } else { 0 };
         Some(lane)
     }
@@ -102,6 +108,11 @@ impl Express {
 
     #[cfg(test)]
     pub(crate) fn is_listed(&self, lane: u32) -> bool {
-        self.listed.contains_key(&lane)
+        self.turns.has_lane(lane)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_sound(&self) -> bool {
+        self.turns.is_sound()
     }
 }

@@ -6,13 +6,14 @@
 //! # Idle keys
 //! A lane without jobs is kept for a while, because its key may come back and must find its debt. The shard
 //! keeps about [`IDLE_MAX`] such lanes, and up to [`IDLE_LIMIT`] if they owe something. Keys that come once
-//! thus cost nothing in the long run.
+//! thus cost nothing in the long run. The [groups](super::groups) that a lane is in are kept with it.
 
 use std::sync::Arc;
 
 use drr::{Keyed, Quantum, Weight};
 use foldhash::fast::RandomState;
 
+use super::groups::{GroupLoad, Names};
 use super::lane::Lane;
 
 /// Idle keys that are kept in any case.
@@ -25,7 +26,7 @@ const IDLE_LIMIT: usize = 4 * IDLE_MAX;
 const TRIM_FROM: usize = 8 * IDLE_MAX;
 
 /// Lanes by the names of their keys.
-pub(crate) type Lanes = Keyed<Arc<str>, Lane, RandomState>;
+pub(crate) type Lanes = Keyed<Arc<str>, Lane, RandomState, GroupLoad>;
 
 pub(crate) fn new(quantum: Quantum, hasher: RandomState) -> Lanes {
     Keyed::new(quantum, hasher)
@@ -33,10 +34,24 @@ pub(crate) fn new(quantum: Quantum, hasher: RandomState) -> Lanes {
         .keep_debts(IDLE_LIMIT)
 }
 
-/// Returns the lane of a key, which gets one if it has none.
+/// Returns the lane of a key, which gets one if it has none, and whether it is new.
 #[inline]
-pub(crate) fn find_or_add(lanes: &mut Lanes, name: &str, weight: Weight) -> u32 {
-    lanes.find_or_insert_with(name, weight, || (Arc::from(name), Lane::new()))
+pub(crate) fn find_or_add(lanes: &mut Lanes, names: &Names, key: &str) -> (u32, bool) {
+    let weight = if names.has_weights() {
+        if let Some(lane) = lanes.find(key) {
+            return (lane, false);
+        }
+        names.weight(key)
+    } else {
+        Weight::ONE
+    };
+    let mut is_new = false;
+    let new = || {
+        is_new = true;
+        (Arc::from(key), Lane::new())
+    };
+    let lane = lanes.find_or_insert_within(key, weight, names, new);
+    (lane, is_new)
 }
 
 /// Lets a lane be forgotten if its key has neither a job nor a submission that waits.

@@ -42,6 +42,9 @@
 //! another, would take three quarters of what is left each. So jobs that are queued behind one that backs off move to the
 //! room for backing off, which is divided by the same rule. They are counted there until they begin.
 //!
+//! The [groups](groups) that a key is in have parts, too, from the top down: the part of a member is of what its group may
+//! hold, so a tenant with a thousand keys gets the part of one.
+//!
 //! # Hot path
 //! [`Core::admit`], [`Core::next`] and [`Core::finish`]: one look-up by name, one ring operation each, and no
 //! allocation once the tables have grown, except for the name of a key that is new.
@@ -49,21 +52,26 @@
 mod across;
 mod barriers;
 mod express;
+mod groups;
 mod histogram;
 mod lane;
 mod lanes;
 mod line;
 mod list;
 mod node;
+mod room;
 mod running;
 mod slab;
 mod stopping;
 mod time;
+mod turns;
 mod vocabulary;
 mod waiting;
 
 #[cfg(test)]
 mod audit;
+#[cfg(test)]
+mod group_tests;
 #[cfg(test)]
 mod laws;
 #[cfg(test)]
@@ -90,17 +98,20 @@ pub(crate) use waiting::{Admission, Patience};
 
 use barriers::Barriers;
 use express::Express;
+use groups::Names;
 use lanes::Lanes;
 use line::Line;
 use node::{Node, Stage};
 use slab::Slab;
 
 use crate::options::Priority;
+use crate::path::Separator;
 
 /// The jobs of a shard, and all decisions about them.
 #[derive(Debug)]
 pub(crate) struct Core<J, T, B> {
     limits: Limits,
+    names: Names,
     lanes: Lanes,
     express: Express,
     line: Line,
@@ -122,12 +133,18 @@ pub(crate) struct Core<J, T, B> {
 }
 
 impl<J, T: Clone, B> Core<J, T, B> {
-    pub(crate) fn new(limits: Limits, quantum: Quantum, hasher: RandomState) -> Self {
+    pub(crate) fn new(
+        limits: Limits,
+        separator: Option<Separator>,
+        quantum: Quantum,
+        hasher: RandomState,
+    ) -> Self {
         Self {
             limits,
+            names: Names::new(separator, limits.backoff_max),
             lanes: lanes::new(quantum, hasher),
             express: Express::default(),
-            line: Line::new(),
+            line: Line::default(),
             nodes: Slab::new(),
             timers: BTreeMap::new(),
             barriers: Barriers::new(),

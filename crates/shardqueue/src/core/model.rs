@@ -1,12 +1,13 @@
 //! The core against a model that is too simple to be wrong, in random histories.
 //!
 //! The model keeps, per key, a queue for each priority, one job that has begun, and a line of waiting submissions. It
-//! does not know fairness, so it lets the core choose the key, and then knows which job must come.
+//! does not know fairness, so it lets the core choose the key, and then knows which job must come. Some histories have
+//! [keys in groups](NAMES). What a group holds, the model counts by walking over all keys.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use drr::{Cost, Pool, Quantum, Weight};
+use drr::{Cost, Pool, Quantum};
 use foldhash::fast::RandomState;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -16,11 +17,19 @@ use super::{
     Admission, Cancelled, Core, End, JobSlot, KeyLimit, Limits, Next, NoRetry, Notices, Patience,
     Spec, Status, Timestamp,
 };
+use crate::error::FullLevel;
 use crate::options::Priority;
+use crate::path::Separator;
+
+/// Names of keys without groups, and with them: a key alone, one with a group of its name, and members on three levels.
+const NAMES: [[&str; 6]; 2] = [
+    ["0", "1", "2", "3", "4", "5"],
+    ["a/b", "a", "c", "a/b/d", "a/e", "f/g/h/i"],
+];
 
 fn limits() -> impl Strategy<Value = Limits> {
     let key_max = prop_oneof![Just(KeyLimit::Part), Just(KeyLimit::Fixed(4))];
-    (4usize..12, key_max, 1usize..6, 1usize..4, 1usize..3).prop_map(
+    (4usize..14, key_max, 1usize..20, 1usize..4, 1usize..3).prop_map(
         |(queue_max, key_max, backoff_max, concurrency, urgent_max)| Limits {
             queue_max,
             key_max,
@@ -46,7 +55,7 @@ enum Verb {
 }
 
 fn verbs() -> impl Strategy<Value = Vec<Verb>> {
-    let key = prop_oneof![2 => Just(0u8), 3 => 1u8..4];
+    let key = prop_oneof![2 => Just(0u8), 4 => 1u8..6];
     let verb = prop_oneof![
         8 => (key.clone(), 0u8..4, any::<bool>())
             .prop_map(|(key, priority, waits)| Verb::Submit { key, priority, waits }),
@@ -92,6 +101,7 @@ impl Key {
 
 struct World {
     limits: Limits,
+    names: [&'static str; 6],
     core: Core<u64, u64, u64>,
     keys: BTreeMap<u8, Key>,
     now: Timestamp,
@@ -111,11 +121,13 @@ struct World {
 }
 
 impl World {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: Limits, has_groups: bool) -> Self {
         let quantum = Quantum::new(1).unwrap();
+        let separator = Separator::new('/');
         Self {
             limits,
-            core: Core::new(limits, quantum, RandomState::default()),
+            names: NAMES[usize::from(has_groups)],
+            core: Core::new(limits, separator, quantum, RandomState::default()),
             keys: BTreeMap::new(),
             now: Timestamp::default(),
             submissions: 0,
@@ -142,7 +154,7 @@ impl World {
         apart + self.ready_at.len()
     }
 
-    /// Returns how many jobs of one key may be queued.
+    /// Returns how many jobs of one key or group at the top may be queued.
     fn key_max(&self) -> usize {
         match self.limits.key_max {
             KeyLimit::Fixed(max) => max,
@@ -153,12 +165,50 @@ impl World {
         }
     }
 
+    /// Returns the groups of a key from the top down. The key is in the group of its own name if there is one.
+    fn groups(&self, key: u8) -> Vec<&'static str> {
+        let name = self.names[usize::from(key)];
+        let ends = name.match_indices('/').map(|(end, _)| &name[..end]);
+        let own = self.core.lanes.groups().find(name).map(|_| name);
+        ends.chain(own).collect()
+    }
+
+    /// Adds something up over all keys of a group.
+    fn sum(&self, group: &str, of: impl Fn(&Key) -> usize) -> usize {
+        let is_member = |key: &u8| {
+            let rest = self.names[usize::from(*key)].strip_prefix(group);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let keys = self.keys.iter().filter(|(key, _)| is_member(key));
+        keys.map(|(_, key)| of(key)).sum()
+    }
+
+    fn backs_off(&self, key: &Key) -> bool {
+        key.begun
+            .is_some_and(|job| self.ready_at.contains_key(&job))
+    }
+
+    /// Returns whether a key may have one more job queued, on every level of its path.
+    fn has_room_for(&self, key: u8) -> bool {
+        let mut max = self.key_max();
+        for (above, group) in self.groups(key).into_iter().enumerate() {
+            let spare = self.limits.backoff_max / (8 << above);
+            let backing_off = self.sum(group, |key| usize::from(self.backs_off(key)));
+            let held = self.sum(group, Key::len) + 8 * backing_off.saturating_sub(spare);
+            if held >= max {
+                return false;
+            }
+            max = max.min(3 * (max - held));
+        }
+        let own = self.keys.get(&key).map_or(0, Key::len);
+        self.held() < self.limits.queue_max && own < max
+    }
+
     /// Compares the room in use; no submission waits that could be accepted.
     fn compare_room(&self) {
-        let (held, key_max) = (self.held(), self.key_max());
-        assert_eq!(self.core.held(), held);
-        let mut waiting = self.keys.values().filter(|key| !key.line.is_empty());
-        let could_enter = waiting.any(|key| held < self.limits.queue_max && key.len() < key_max);
+        assert_eq!(self.core.held(), self.held());
+        let mut waiting = self.keys.iter().filter(|(_, key)| !key.line.is_empty());
+        let could_enter = waiting.any(|(&key, _)| self.has_room_for(key));
         assert!(!could_enter, "no submission waits while there is room");
     }
 
@@ -253,7 +303,6 @@ impl World {
         let spec = Spec {
             priority: priorities[usize::from(priority)],
             cost: Cost::new(1 + u64::from(priority)),
-            weight: Weight::ONE,
             role: super::Role::Single,
         };
         let patience = if waits {
@@ -262,11 +311,11 @@ impl World {
             Patience::DoesNotWait
         };
         let has_room = self.held() < self.limits.queue_max;
-        let key_max = self.key_max();
-        let name = format!("key {key}");
-        let admission = self.core.admit(&name, spec, (job, job), patience);
+        let has_room_for_key = self.has_room_for(key);
+        let name = self.names[usize::from(key)];
+        let admission = self.core.admit(name, spec, (job, job), patience);
         let key = self.keys.entry(key).or_default();
-        let enters = has_room && key.len() < key_max && key.line.is_empty();
+        let enters = has_room_for_key && key.line.is_empty();
         match admission {
             Admission::Closed(_) => assert!(self.stops),
             Admission::Accepted(place) => {
@@ -282,7 +331,9 @@ impl World {
             }
             Admission::Full(_, occupancy) => {
                 assert!(!waits && !enters && !self.stops);
-                assert_eq!(occupancy.key_held, key.len());
+                let is_of_group = matches!(occupancy.level, FullLevel::Group { .. });
+                assert!(is_of_group || occupancy.key_held == key.len());
+                assert_eq!(has_room, occupancy.level != FullLevel::Shard);
                 assert!(!has_room || occupancy.key_held >= occupancy.key_max);
             }
         }
@@ -315,8 +366,8 @@ impl World {
             }
         };
         let others_wait = self.others_wait();
-        let number: u8 = lease.key.trim_start_matches("key ").parse().unwrap();
-        let key = self.keys.get_mut(&number).unwrap();
+        let number = self.names.iter().position(|name| **name == *lease.key);
+        let key = self.keys.get_mut(&(number.unwrap() as u8)).unwrap();
         let first = key.queues.iter().find_map(|queue| queue.front().copied());
         match key.begun {
             Some(job) => {
@@ -372,18 +423,38 @@ impl World {
 
     /// Counts queued jobs of a key that backs off with those that back off, while it may have more there.
     fn set_apart(&mut self, job: u64) {
-        let begun = self.key_of(job).begun;
-        while begun.is_some_and(|begun| self.ready_at.contains_key(&begun)) {
-            let room = Pool {
-                capacity: self.limits.backoff_max as u64,
-                used: self.beside() as u64,
-            };
-            let key = self.key_of(job);
-            if key.apart == key.len() || !room.admits(key.apart as u64, 1) {
-                return;
-            }
-            key.apart += 1;
+        let number = self.number_of(job);
+        while self.backs_off(&self.keys[&number]) && self.may_set_apart(number) {
+            self.key_of(job).apart += 1;
         }
+    }
+
+    fn may_set_apart(&self, number: u8) -> bool {
+        let key = &self.keys[&number];
+        let mut room = Pool {
+            capacity: self.limits.backoff_max as u64,
+            used: self.beside() as u64,
+        };
+        for group in self.groups(number) {
+            let held = self.sum(group, |key| key.apart) as u64;
+            if !room.admits(held, 1) {
+                return false;
+            }
+            room = Pool {
+                capacity: room.part(),
+                used: held,
+            };
+        }
+        key.apart < key.len() && room.admits(key.apart as u64, 1)
+    }
+
+    fn number_of(&self, job: u64) -> u8 {
+        let has = |key: &Key| {
+            key.begun == Some(job) || key.queues.iter().flatten().any(|&other| other == job)
+        };
+        let mut keys = self.keys.iter();
+        let found = keys.find(|(_, key)| has(key));
+        *found.expect("the job is alive").0
     }
 
     fn cancel(&mut self, pick: u8, notices: &mut Notices<u64, u64>) {
@@ -428,14 +499,14 @@ impl World {
     fn barrier(&mut self, key: Option<u8>) {
         let bell = self.submissions;
         self.submissions += 1;
-        let name = key.map(|key| format!("key {key}"));
+        let name = key.map(|key| self.names[usize::from(key)]);
         let mut before = Vec::new();
         for (number, state) in &self.keys {
             if key.is_none_or(|key| key == *number) {
                 before.extend(state.queues.iter().flatten().chain(&state.begun));
             }
         }
-        match self.core.barrier(name.as_deref(), bell) {
+        match self.core.barrier(name, bell) {
             Ok(_) => {
                 assert_ne!(before, []);
                 self.barriers.insert(bell, before);
@@ -511,8 +582,12 @@ proptest! {
     })]
 
     #[test]
-    fn the_core_does_what_the_model_expects(limits in limits(), verbs in verbs()) {
-        let mut world = World::new(limits);
+    fn the_core_does_what_the_model_expects(
+        limits in limits(),
+        has_groups in any::<bool>(),
+        verbs in verbs(),
+    ) {
+        let mut world = World::new(limits, has_groups);
         for verb in &verbs {
             world.play(verb);
             world.ask();

@@ -56,13 +56,14 @@ impl<J, T: Clone, B> Core<J, T, B> {
         self.running += 1;
         if was_backing_off {
             self.backing_off -= 1;
+            self.count(number, |group| group.backing_off -= 1);
         } else {
             self.queued -= 1;
         }
         if gives_up {
             return Next::GiveUp(lease); // it costs nothing: it does not run
         }
-        let cost = node.cost;
+        let cost = self.nodes[slot].cost;
         self.lanes.charge(number, cost);
         self.counters.retried += u64::from(was_backing_off);
         self.let_in(number, notices);
@@ -102,14 +103,15 @@ impl<J, T: Clone, B> Core<J, T, B> {
             slot.expect("a lane in the ring has work")
         };
         lane.active = first;
-        self.apart -= lane.trim_apart() as usize;
+        self.count(number, |group| group.queued -= 1);
+        self.trim_apart(number);
         self.nodes[first].role
     }
 
     /// Puts a lane whose next job is urgent into the express line.
     fn list(&mut self, number: u32) {
         self.lanes.park(number);
-        self.express.list(number);
+        self.express.list(&self.lanes, number);
     }
 
     /// Takes a lane out of the express line, if it is in it.
@@ -136,7 +138,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
             let slot = entry.remove();
             let (lane, priority) = (self.nodes[slot].lane, self.nodes[slot].priority);
             match priority.queue() {
-                None => self.express.list(lane), // it stays parked
+                None => self.express.list(&self.lanes, lane), // it stays parked
                 Some(_) => self.lanes.unpark(lane),
             }
         }
@@ -190,6 +192,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         self.backing_off += 1;
         self.timers.insert((until, node.serial), place.slot);
         let lane = node.lane;
+        self.count(lane, |group| group.backing_off += 1);
         self.lanes.park(lane);
         self.set_apart(lane);
         self.let_in(lane, notices);
@@ -232,7 +235,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
         match node.stage {
             Stage::Queued => {
                 self.unlink(lane, slot, priority);
-                self.apart -= self.lanes[lane].trim_apart() as usize;
+                self.trim_apart(lane);
                 self.queued -= 1;
             }
             Stage::Holding { is_ready } => {
@@ -243,6 +246,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
             }
             Stage::BackingOff { until } => {
                 self.backing_off -= 1;
+                self.count(lane, |group| group.backing_off -= 1);
                 if self.timers.remove(&(until, serial)).is_some() {
                     self.lanes.unpark(lane);
                 } else {
@@ -256,6 +260,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
     /// Puts a job that is accepted behind the others of its lane and priority.
     #[inline]
     pub(super) fn push(&mut self, number: u32, slot: u32, priority: Priority) {
+        self.count(number, |group| group.queued += 1);
         let lane = &mut self.lanes[number];
         if let Some(queue) = priority.queue() {
             lane.push(&mut self.nodes, slot, queue);
@@ -271,6 +276,7 @@ impl<J, T: Clone, B> Core<J, T, B> {
 
     /// Takes a queued job out of its lane.
     fn unlink(&mut self, number: u32, slot: u32, priority: Priority) {
+        self.count(number, |group| group.queued -= 1);
         let lane = &mut self.lanes[number];
         if let Some(queue) = priority.queue() {
             lane.unlink(&mut self.nodes, slot, queue);

@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use drr::{Cost, Quantum, Weight};
+use drr::{Cost, Quantum};
 use foldhash::fast::RandomState;
 
 use super::{
     Admission, Core, End, JobSlot, KeyLimit, Limits, Next, Notices, Patience, Spec, Timestamp,
 };
 use crate::options::Priority;
+use crate::path::Separator;
 
-type Plain = Core<u64, u64, ()>;
+pub(super) type Plain = Core<u64, u64, ()>;
 
-const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     priority: Priority::Normal,
     cost: Cost::ONE,
-    weight: Weight::ONE,
     role: super::Role::Single,
 };
 
-fn core(queue_max: usize, key_max: usize, backoff_max: usize) -> Plain {
+pub(super) fn core(queue_max: usize, key_max: usize, backoff_max: usize) -> Plain {
     limited(Limits {
         queue_max,
         key_max: KeyLimit::Fixed(key_max),
@@ -30,7 +30,7 @@ fn core(queue_max: usize, key_max: usize, backoff_max: usize) -> Plain {
 }
 
 /// Returns a core with the default rule for keys.
-fn shared(queue_max: usize, backoff_max: usize) -> Plain {
+pub(super) fn shared(queue_max: usize, backoff_max: usize) -> Plain {
     limited(Limits {
         queue_max,
         key_max: KeyLimit::Part,
@@ -41,10 +41,12 @@ fn shared(queue_max: usize, backoff_max: usize) -> Plain {
 }
 
 fn limited(limits: Limits) -> Plain {
-    Core::new(limits, Quantum::new(1).unwrap(), RandomState::default())
+    let quantum = Quantum::new(1).unwrap();
+    let separator = Separator::new('/');
+    Core::new(limits, separator, quantum, RandomState::default())
 }
 
-fn submit(core: &mut Plain, key: &str, job: u64) -> JobSlot {
+pub(super) fn submit(core: &mut Plain, key: &str, job: u64) -> JobSlot {
     match core.admit(key, SPEC, (job, job), Patience::Waits) {
         Admission::Accepted(place) | Admission::Waiting(place) => place,
         other => panic!("{other:?}"),
@@ -52,7 +54,7 @@ fn submit(core: &mut Plain, key: &str, job: u64) -> JobSlot {
 }
 
 /// Takes the next job and returns its key, its number and its place.
-fn begin(core: &mut Plain, now: u64) -> Option<(String, u64, JobSlot)> {
+pub(super) fn begin(core: &mut Plain, now: u64) -> Option<(String, u64, JobSlot)> {
     match core.next(at(now), &mut Notices::default()) {
         Next::Run(lease) => Some((lease.key.to_string(), lease.job, lease.place)),
         Next::Idle(_) => None,
@@ -60,13 +62,13 @@ fn begin(core: &mut Plain, now: u64) -> Option<(String, u64, JobSlot)> {
     }
 }
 
-fn back_off(core: &mut Plain, (place, job): (JobSlot, u64), until: u64) {
+pub(super) fn back_off(core: &mut Plain, (place, job): (JobSlot, u64), until: u64) {
     core.retry(place, job, at(until), &mut Notices::default())
         .unwrap();
 }
 
 /// Submits jobs for a key until one is refused. Returns how many were accepted.
-fn flood(core: &mut Plain, key: &str) -> usize {
+pub(super) fn flood(core: &mut Plain, key: &str) -> usize {
     let mut enters = || {
         let admission = core.admit(key, SPEC, (0, 0), Patience::DoesNotWait);
         matches!(admission, Admission::Accepted(_))
@@ -74,12 +76,12 @@ fn flood(core: &mut Plain, key: &str) -> usize {
     (0..).take_while(|_| enters()).count()
 }
 
-fn at(millis: u64) -> Timestamp {
+pub(super) fn at(millis: u64) -> Timestamp {
     Timestamp::since_start(Duration::from_millis(millis))
 }
 
 /// Runs everything that may run now, and returns the keys in order.
-fn run_all(core: &mut Plain, now: u64) -> Vec<String> {
+pub(super) fn run_all(core: &mut Plain, now: u64) -> Vec<String> {
     let mut order = Vec::new();
     while let Some((key, _, place)) = begin(core, now) {
         core.finish(place, End::Ran, &mut Notices::default());
@@ -88,7 +90,7 @@ fn run_all(core: &mut Plain, now: u64) -> Vec<String> {
     order
 }
 
-fn submit_urgent(core: &mut Plain, key: &str, job: u64) -> JobSlot {
+pub(super) fn submit_urgent(core: &mut Plain, key: &str, job: u64) -> JobSlot {
     let spec = Spec {
         priority: Priority::Urgent,
         ..SPEC

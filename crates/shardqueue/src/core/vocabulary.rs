@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use drr::{Cost, Weight};
+use drr::Cost;
 
 use super::node::{JobSlot, Role};
 use super::stopping::RemovedJob;
 use super::time::Timestamp;
+use crate::error::FullLevel;
 use crate::options::Priority;
 
 /// How much a shard holds.
@@ -37,9 +38,11 @@ pub(crate) enum KeyLimit {
 pub(crate) struct Occupancy {
     /// How much of the queue's room is in use.
     pub(crate) held: usize,
-    /// How many jobs of the key are queued.
+    /// The level that has no room.
+    pub(crate) level: FullLevel,
+    /// How many jobs of that key or group are queued; of the key, if the shard has no room.
     pub(crate) key_held: usize,
-    /// How many jobs of one key may be queued now.
+    /// How many it may have queued now.
     pub(crate) key_max: usize,
 }
 
@@ -48,8 +51,6 @@ pub(crate) struct Occupancy {
 pub(crate) struct Spec {
     pub(crate) priority: Priority,
     pub(crate) cost: Cost,
-    /// The share of its key, if the key is new to the shard.
-    pub(crate) weight: Weight,
     pub(crate) role: Role,
 }
 

@@ -100,7 +100,10 @@ impl ShardExecutor {
         let keys: Vec<String> = keys.map(|key| key.as_ref().to_owned()).collect();
         let ticket = Arc::new(Ticket::new(options.cancel));
         let refusal = match (keys.len(), options.priority) {
-            (1..=KEYS_MAX, Priority::Normal) if !ticket.is_unwanted() => None,
+            (1..=KEYS_MAX, Priority::Normal) if !ticket.is_unwanted() => {
+                let checked = keys.iter().try_for_each(|key| self.check(key));
+                checked.err().map(Refusal::Key)
+            }
             (1..=KEYS_MAX, Priority::Normal) => Some(Refusal::Cancelled),
             (1..=KEYS_MAX, _) => Some(Refusal::Prioritised),
             _ => Some(Refusal::KeyCount { max: KEYS_MAX }),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use drr::Weight;
 use foldhash::fast::RandomState;
 use prometheus_client::registry::Registry;
 use tokio::runtime::Handle;
@@ -20,10 +21,11 @@ pub use stop::{ReturnedJob, RunningJob, StopReport};
 
 use crate::config::{Config, Settings};
 use crate::contain;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, KeyError};
 use crate::hash;
 use crate::metrics::ShardCollector;
 use crate::outcome::{JobId, JobStatus};
+use crate::path::Separator;
 use crate::shard::Shard;
 use crate::stats::Stats;
 use crate::worker::Worker;
@@ -39,6 +41,7 @@ pub struct ShardExecutor {
     shards: Arc<[Arc<Shard>]>,
     workers: TaskTracker,
     runtime: Handle,
+    separator: Option<Separator>,
     enqueue_timeout: Duration,
     namespace: String,
     is_closed: AtomicBool,
@@ -64,6 +67,7 @@ impl ShardExecutor {
         let Settings {
             shards,
             limits,
+            separator,
             enqueue_timeout,
             namespace,
             hooks,
@@ -76,7 +80,8 @@ impl ShardExecutor {
         let hasher = RandomState::default();
         let workers = TaskTracker::new();
         let start = |number| {
-            let shard = Shard::new(number as u32, limits, hasher.clone(), Arc::clone(&hooks));
+            let rules = (limits, separator);
+            let shard = Shard::new(number as u32, rules, hasher.clone(), Arc::clone(&hooks));
             let shard = Arc::new(shard);
             workers.spawn(Worker::new(Arc::clone(&shard)).work());
             shard
@@ -87,10 +92,43 @@ impl ShardExecutor {
             shards,
             workers,
             runtime,
+            separator,
             enqueue_timeout,
             namespace,
             is_closed: AtomicBool::new(false),
         })
+    }
+
+    /// Sets the share of a key, or of a group of keys, among its siblings: 1 by default, at most 65,536; zero counts as 1.
+    ///
+    /// A key of weight 3 gets three times as many attempts (or three times as much `cost`) as a key of weight 1 while both
+    /// have jobs queued. The siblings of `acme/alice` are the other keys and groups in `acme`; those of `acme` are the keys
+    /// and groups without a parent. So a name has one weight, whether it is that of a key, of a group, or of both. It acts at
+    /// once, in all shards, and stays until it is set to another one.
+    ///
+    /// ```
+    /// use shardqueue::{Config, ShardExecutor};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let executor = ShardExecutor::new(Config { key_separator: Some('/'), ..Config::default() })?;
+    /// executor.set_weight("acme", 3)?; // all of acme, against other tenants
+    /// executor.set_weight("acme/alice", 2)?; // alice, against others within acme
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the executor has a [`key_separator`](Config::key_separator) and this is no path.
+    pub fn set_weight(&self, key: impl AsRef<str>, weight: u64) -> Result<(), KeyError> {
+        let key = key.as_ref();
+        self.check(key)?;
+        let name: Arc<str> = Arc::from(key);
+        let weight = Weight::new(weight).unwrap_or_default();
+        for shard in self.shards.iter() {
+            shard.set_weight(&name, weight);
+        }
+        Ok(())
     }
 
     /// Returns the shard that a key belongs to.
@@ -133,6 +171,15 @@ impl ShardExecutor {
     pub fn register_metrics(&self, registry: &mut Registry) {
         let collector = ShardCollector::new(&self.namespace, Arc::clone(&self.shards));
         registry.register_collector(Box::new(collector));
+    }
+
+    /// Checks that a key is a path, if keys are paths.
+    #[inline]
+    fn check(&self, key: &str) -> Result<(), KeyError> {
+        match self.separator {
+            None => Ok(()),
+            Some(separator) => separator.check(key),
+        }
     }
 
     fn shard_of(&self, key: &str) -> &Arc<Shard> {

@@ -23,7 +23,8 @@ impl ShardExecutor {
     /// runs all the same.
     ///
     /// # Errors
-    /// If the executor has been stopped, or there was no room in time. The job is in the error.
+    /// If the executor has been stopped, there was no room in time, or the key is [no path](crate::KeyError) although the
+    /// executor has a `key_separator`. The job is in the error.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the job does not run; or, if it has just begun, is told that
@@ -63,8 +64,8 @@ impl ShardExecutor {
     /// Submits a job if there is room for it at once.
     ///
     /// # Errors
-    /// If the executor has been stopped, if there is no room, or if another submission of the same key waits for
-    /// room. The job is in the error.
+    /// If the executor has been stopped, if there is no room, if another submission of the same key waits for room, or if
+    /// the key is [no path](crate::KeyError) although the executor has a `key_separator`. The job is in the error.
     pub fn try_submit(
         &self,
         key: impl AsRef<str>,
@@ -150,6 +151,9 @@ impl ShardExecutor {
         patience: Patience,
     ) -> Result<Applied, SubmitError> {
         let job = job.boxed();
+        if let Err(error) = self.check(key) {
+            return Err(SubmitError::new(error, job));
+        }
         let ticket = Arc::new(Ticket::new(options.cancel));
         if ticket.is_unwanted() {
             return Err(SubmitError::new(Refusal::Cancelled, job));
@@ -173,15 +177,18 @@ impl ShardExecutor {
     ) -> Vec<Result<Applied, SubmitError>> {
         let mut by_shard: Vec<(Vec<_>, Vec<_>)> = Vec::new();
         by_shard.resize_with(self.shards.len(), Default::default);
-        let mut count = 0;
-        for (key, job) in jobs {
+        let mut answers: Vec<_> = Vec::new();
+        for (at, (key, job)) in jobs.into_iter().enumerate() {
+            let job = job.boxed();
+            if let Err(error) = self.check(key.as_ref()) {
+                answers.push((at, Err(SubmitError::new(error, job))));
+                continue;
+            }
             let (notes, jobs) = &mut by_shard[self.shard_for(&key)];
-            notes.push((count, key, Arc::new(Ticket::new(None))));
-            jobs.push(job.boxed());
-            count += 1;
+            notes.push((at, key, Arc::new(Ticket::new(None))));
+            jobs.push(job);
         }
         let ordinary = JobOptions::new();
-        let mut answers: Vec<_> = Vec::with_capacity(count);
         for (shard, (notes, jobs)) in self.shards.iter().zip(by_shard) {
             let jobs = notes.iter().zip(jobs);
             let jobs = jobs.map(|((_, key, ticket), job)| NewJob {

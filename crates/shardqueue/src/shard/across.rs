@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use drr::Weight;
-
 use super::messages::{NewJob, Submitted, Work};
 use super::{Shard, ShardState};
 use crate::contain;
@@ -86,7 +84,6 @@ fn enter(
             let spec = Spec {
                 priority: new_job.priority,
                 cost: new_job.cost,
-                weight: Weight::ONE,
                 role,
             };
             let work = Work {

@@ -68,6 +68,7 @@ pub(crate) struct Snapshot {
     pub(crate) runs: Histogram,
     pub(crate) gauges: (usize, usize, usize),
     pub(crate) keys: usize,
+    pub(crate) groups: usize,
     pub(crate) wakeups: u64,
 }
 

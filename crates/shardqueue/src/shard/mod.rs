@@ -37,6 +37,7 @@ use crate::failure::JobFailure;
 use crate::hooks::Hooks;
 use crate::job::BoxJob;
 use crate::outcome::{CancelResult, JobId, JobStatus, Outcome};
+use crate::path::Separator;
 use crate::sync::{Mutex, lock};
 use crate::ticket::{Alerts, Ticket};
 
@@ -91,7 +92,12 @@ impl ShardState {
 }
 
 impl Shard {
-    pub(crate) fn new(number: u32, limits: Limits, hasher: RandomState, hooks: Arc<Hooks>) -> Self {
+    pub(crate) fn new(
+        number: u32,
+        (limits, separator): (Limits, Option<Separator>),
+        hasher: RandomState,
+        hooks: Arc<Hooks>,
+    ) -> Self {
         let quantum = Quantum::new(1).expect("one is not zero");
         Self {
             number,
@@ -99,7 +105,7 @@ impl Shard {
             hooks,
             started: tokio::time::Instant::now(),
             state: Mutex::new(ShardState {
-                core: Core::new(limits, quantum, hasher),
+                core: Core::new(limits, separator, quantum, hasher),
                 sleeper: None,
                 wakeups: 0,
                 room_waiters: Vec::new(),
@@ -156,7 +162,6 @@ impl Shard {
         let spec = Spec {
             priority: new_job.priority,
             cost: new_job.cost,
-            weight: Weight::ONE,
             role: Role::Single,
         };
         let work = Work {
@@ -196,6 +201,7 @@ impl Shard {
             capacity: self.limits.queue_max,
             key_length: occupancy.key_held,
             key_capacity: occupancy.key_max,
+            level: occupancy.level,
         }
     }
 
@@ -256,6 +262,10 @@ impl Shard {
         lock(&self.state).core.take_down(barrier);
     }
 
+    pub(crate) fn set_weight(&self, name: &Arc<str>, weight: Weight) {
+        lock(&self.state).core.set_weight(name, weight);
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = lock(&self.state);
         Snapshot {
@@ -263,6 +273,7 @@ impl Shard {
             runs: *state.core.runs(),
             gauges: state.core.gauges(),
             keys: state.core.keys(),
+            groups: state.core.groups(),
             wakeups: state.wakeups,
         }
     }

@@ -19,6 +19,7 @@ fn the_defaults_are_those_of_the_specification() {
     assert_eq!(config.base_backoff, Duration::from_millis(100));
     assert_eq!(config.max_interval, Duration::from_secs(20));
     assert_eq!(config.metrics_namespace, "mycelian");
+    assert_eq!(config.key_separator, None, "keys are free text");
 }
 
 #[test]
@@ -28,6 +29,7 @@ fn every_variable_is_read() {
         ("SQ_CONCURRENCY", "3"),
         ("SQ_QUEUE_SIZE", "256"),
         ("SQ_KEY_QUEUE_SIZE", "64"),
+        ("SQ_KEY_SEPARATOR", "/"),
         ("SQ_ENQUEUE_TIMEOUT", "200ms"),
         ("SQ_MAX_ATTEMPTS", "5"),
         ("SQ_BASE_BACKOFF", "50ms"),
@@ -41,6 +43,7 @@ fn every_variable_is_read() {
         (8, 256, 5)
     );
     assert_eq!((config.concurrency, config.key_queue_size), (3, 64));
+    assert_eq!(config.key_separator, Some('/'));
     assert_eq!(config.enqueue_timeout, Duration::from_millis(200));
     assert_eq!(config.base_backoff, Duration::from_millis(50));
     assert_eq!(config.max_interval, 90 * SECOND);

@@ -13,6 +13,7 @@ mod failures;
 mod fifo;
 mod flood;
 mod metrics;
+mod paths;
 mod status;
 mod stopping;
 mod support;
