@@ -366,7 +366,8 @@ impl Queue {
         self.totals.delivered += 1;
         if let Some(waited) = waited {
             of_lane.first_delivered += 1;
-            of_lane.waited += waited;
+            // Timestamps have milliseconds.
+            of_lane.waited_ms += waited.as_millis() as u64;
             self.totals.first_delivered += 1;
             self.totals.waited += waited;
         }

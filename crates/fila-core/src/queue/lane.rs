@@ -95,8 +95,8 @@ pub(super) struct Deletions {
 pub(super) struct LaneTotals {
     pub(super) delivered: u64,
     pub(super) first_delivered: u64,
-    /// How long the messages of the first deliveries have waited, together.
-    pub(super) waited: Duration,
+    /// How long the messages of the first deliveries have waited, together, in milliseconds.
+    pub(super) waited_ms: u64,
     pub(super) acked: u64,
     pub(super) nacked: u64,
     pub(super) arrivals: Arrivals,

@@ -45,7 +45,7 @@ impl Queue {
             leased: lane.counts[Stage::Leased],
             delivered: lane.totals.delivered,
             first_delivered: lane.totals.first_delivered,
-            waited: lane.totals.waited,
+            waited: Duration::from_millis(lane.totals.waited_ms),
             acked: lane.totals.acked,
             nacked: lane.totals.nacked,
             head_waiting,
