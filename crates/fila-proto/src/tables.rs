@@ -30,6 +30,8 @@ macro_rules! queue_settings {
                 "The most messages in the queue";
             key_depth_max: u64, key_depth_max, key_depth_max, default "0", zero "the server's limit",
                 "The most messages of one fairness key";
+            key_separator: String, key_separator, key_separator, default "/",
+                "The character that makes a fairness key a path, as in `acme/alice`";
             message_ttl: Duration, message_ttl_ms, message_ttl, default "0", zero "no expiry",
                 "The time to live of messages that are sent without one";
             retry_attempts_max: u32, retry_attempts_max, retry.attempts_max, default "10", zero "no limit",

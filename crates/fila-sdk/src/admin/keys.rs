@@ -21,6 +21,7 @@ impl Admin {
                 queue: queue.to_owned(),
                 page_size: left.min(PAGE),
                 page_token,
+                within: String::new(),
             };
             let page = self.look(request, |mut admin, request| async move {
                 admin.list_keys(request).await
@@ -52,6 +53,7 @@ impl Admin {
             paused: change.paused,
             weight: change.weight,
             concurrency: change.concurrency,
+            depth_max: None,
         };
         let answer = self.once(request, |mut admin, request| async move {
             admin.update_key(request).await

@@ -20,6 +20,24 @@ fn config_changed(key: &str) -> Status {
 
 #[tonic::async_trait]
 impl FilaAdmin for Service {
+    async fn list_groups(
+        &self,
+        _: Request<v1::ListGroupsRequest>,
+    ) -> Answer<v1::ListGroupsResponse> {
+        unknown()
+    }
+
+    async fn update_keys(
+        &self,
+        _: Request<v1::UpdateKeysRequest>,
+    ) -> Answer<v1::UpdateKeysResponse> {
+        unknown()
+    }
+
+    async fn what_if(&self, _: Request<v1::WhatIfRequest>) -> Answer<v1::WhatIfResponse> {
+        unknown()
+    }
+
     type RedriveStream = Responses<v1::RedriveResponse>;
 
     async fn redrive(&self, _: Request<v1::RedriveRequest>) -> Answer<Self::RedriveStream> {

@@ -8,11 +8,12 @@ use fila_proto::v1::{
     CreateQueueRequest, CreateQueueResponse, DeleteConfigRequest, DeleteConfigResponse,
     DeleteQueueRequest, DeleteQueueResponse, ErrorCode, ExplainKeyRequest, ExplainKeyResponse,
     GetConfigRequest, GetConfigResponse, InspectQueueRequest, InspectQueueResponse,
-    ListConfigRequest, ListConfigResponse, ListKeysRequest, ListKeysResponse, ListQueuesRequest,
-    ListQueuesResponse, PauseQueueRequest, PauseQueueResponse, PurgeQueueRequest,
-    PurgeQueueResponse, RedriveRequest, RedriveResponse, ResumeQueueRequest, ResumeQueueResponse,
-    ServerInfoRequest, ServerInfoResponse, SetConfigRequest, SetConfigResponse, UpdateKeyRequest,
-    UpdateKeyResponse, UpdateQueueRequest, UpdateQueueResponse,
+    ListConfigRequest, ListConfigResponse, ListGroupsRequest, ListGroupsResponse, ListKeysRequest,
+    ListKeysResponse, ListQueuesRequest, ListQueuesResponse, PauseQueueRequest, PauseQueueResponse,
+    PurgeQueueRequest, PurgeQueueResponse, RedriveRequest, RedriveResponse, ResumeQueueRequest,
+    ResumeQueueResponse, ServerInfoRequest, ServerInfoResponse, SetConfigRequest,
+    SetConfigResponse, UpdateKeyRequest, UpdateKeyResponse, UpdateKeysRequest, UpdateKeysResponse,
+    UpdateQueueRequest, UpdateQueueResponse, WhatIfRequest, WhatIfResponse,
 };
 use fila_store::Version;
 use futures_util::{Stream, stream};
@@ -188,6 +189,7 @@ impl FilaAdmin for Admin {
             queue,
             page_size: size,
             page_token,
+            within: _,
         } = request.into_inner();
         let queue = self.handle.queue(&queue)?;
         let after = match page_token.as_str() {
@@ -215,6 +217,7 @@ impl FilaAdmin for Admin {
             paused,
             weight,
             concurrency,
+            depth_max,
         } = request.into_inner();
         let limits = self.handle.limits();
         self.check_key(&key)?;
@@ -228,6 +231,7 @@ impl FilaAdmin for Admin {
             paused,
             weight,
             concurrency,
+            depth_max,
         };
         let (of, max) = (key.clone(), limits.key_settings_per_queue);
         let change = move |definition: &mut QueueSettings| change.apply(of, max, definition);
@@ -235,6 +239,24 @@ impl FilaAdmin for Admin {
         let settings = queue.definition.keys.get(&key).copied().unwrap_or_default();
         let key = key_settings(&key, &settings);
         Ok(Response::new(UpdateKeyResponse { key: Some(key) }))
+    }
+
+    async fn list_groups(
+        &self,
+        _: Request<ListGroupsRequest>,
+    ) -> Result<Response<ListGroupsResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn update_keys(
+        &self,
+        _: Request<UpdateKeysRequest>,
+    ) -> Result<Response<UpdateKeysResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
+
+    async fn what_if(&self, _: Request<WhatIfRequest>) -> Result<Response<WhatIfResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
     }
 
     async fn explain_key(

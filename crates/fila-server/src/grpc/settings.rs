@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fila_core::{
-    Charge, DeduplicationScope, Delivering, HookFallback, KeySettings, KeyStats, Ordering,
-    QueueSettings, QueueStats,
+    Charge, DeduplicationScope, Delivering, HookFallback, KeySeparator, KeySettings, KeyStats,
+    Ordering, QueueSettings, QueueStats,
 };
 use fila_proto::v1;
 use fila_store::FairnessKey;
@@ -89,6 +89,23 @@ impl WireSetting<String> for Option<Arc<str>> {
     }
 }
 
+impl WireSetting<String> for Option<KeySeparator> {
+    fn from_wire(wire: &String, _: Duration) -> Result<Self, String> {
+        if wire.is_empty() {
+            return Ok(None);
+        }
+        let separator = KeySeparator::parse(wire);
+        separator
+            .map(Some)
+            .map_err(|allowed| format!(" {wire:?} is not allowed: {allowed}; empty for none"))
+    }
+
+    fn to_wire(&self) -> String {
+        self.map(|separator| separator.to_string())
+            .unwrap_or_default()
+    }
+}
+
 macro_rules! words {
     ($($name:ident { $($value:ident),+ })+) => {$(
         impl WireSetting<i32> for $name {
@@ -164,11 +181,12 @@ fn times_allowed(millis: u64, min: u64, time_max: Duration) -> String {
 }
 
 /// A change of a fairness key's settings. `None` keeps a setting, zero removes it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KeyChange {
     pub(super) paused: Option<bool>,
     pub(super) weight: Option<u32>,
     pub(super) concurrency: Option<u32>,
+    pub(super) depth_max: Option<u64>,
 }
 
 impl KeyChange {
@@ -188,6 +206,9 @@ impl KeyChange {
         }
         if let Some(concurrency) = self.concurrency {
             settings.concurrency = NonZeroU32::new(concurrency);
+        }
+        if let Some(depth_max) = self.depth_max {
+            settings.depth_max = Some(depth_max).filter(|max| *max > 0);
         }
         if settings.is_default() {
             definition.keys.remove(&key);
@@ -305,6 +326,7 @@ pub(super) fn key_settings(key: &FairnessKey, settings: &KeySettings) -> v1::Key
         paused: settings.delivery == Delivering::Paused,
         weight: settings.weight.map(NonZeroU32::get),
         concurrency: settings.concurrency.map(NonZeroU32::get),
+        depth_max: settings.depth_max,
     }
 }
 
@@ -324,6 +346,8 @@ pub(super) fn key_info(key: &KeyStats) -> v1::KeyInfo {
         waited_ms_total: millis(key.waited),
         head_waiting_ms: key.head_waiting.map(millis),
         throttled: key.throttled,
+        recent_served: key.recent.served,
+        recent_ideal: key.recent.ideal,
     }
 }
 
@@ -351,6 +375,7 @@ mod tests {
             script: Some("function on_enqueue(msg) return {} end".to_owned()),
             hook_fallback: Some(v1::HookFallback::Refuse.into()),
             deduplication_scope: Some(v1::DeduplicationScope::Queue.into()),
+            ..v1::QueueSettings::default()
         };
         let mut definition = QueueSettings::default();
         apply(&asked, YEAR, &mut definition).unwrap();
@@ -409,6 +434,7 @@ mod tests {
             paused: Some(true),
             weight: Some(3),
             concurrency: None,
+            ..KeyChange::default()
         };
         set.apply(key.clone(), 1, &mut definition).unwrap();
         assert_eq!(definition.keys.len(), 1);
@@ -422,6 +448,7 @@ mod tests {
             paused: Some(false),
             weight: Some(0),
             concurrency: Some(0),
+            ..KeyChange::default()
         };
         unset.apply(key, 1, &mut definition).unwrap();
         assert!(definition.keys.is_empty());

@@ -274,6 +274,7 @@ fn settings() -> Recipe {
         paused: Some(true),
         weight: Some(3),
         concurrency: Some(2),
+        ..UpdateKeyRequest::default()
     };
     let explain = ExplainKeyRequest {
         queue: q(),
@@ -339,6 +340,7 @@ fn pages() -> Recipe {
         queue: q(),
         page_size: 1,
         page_token: token.to_owned(),
+        ..ListKeysRequest::default()
     };
     let queues = |token: &str| ListQueuesRequest {
         page_size: 1,

@@ -36,6 +36,7 @@ async fn a_queue_is_what_it_was_created_as() {
         script: Some("function on_enqueue(msg) return {} end".to_owned()),
         hook_fallback: Some(HookFallback::LastGood.into()),
         deduplication_scope: Some(DeduplicationScope::Queue.into()),
+        ..QueueSettings::default()
     };
     rig.create_with("orders", settings.clone()).await;
     let shown = rig.inspect("orders").await;
@@ -209,6 +210,7 @@ async fn a_paused_key_stops_alone_and_a_fixed_weight_is_in_force() {
         paused: Some(true),
         weight: Some(9),
         concurrency: None,
+        ..UpdateKeyRequest::default()
     };
     let key = soon(rig.admin.update_key(pause))
         .await
@@ -248,6 +250,7 @@ async fn a_paused_key_stops_alone_and_a_fixed_weight_is_in_force() {
         paused: Some(false),
         weight: Some(0),
         concurrency: None,
+        ..UpdateKeyRequest::default()
     };
     soon(rig.admin.update_key(resume)).await.unwrap();
     assert_eq!(deliveries.next().await.payload, "first");
@@ -295,6 +298,7 @@ async fn every_list_refuses_a_page_token_that_it_did_not_give() {
             queue: "orders".to_owned(),
             page_token: page_token.clone(),
             page_size: 0,
+            ..ListKeysRequest::default()
         }));
         refusals.push(keys.await.unwrap_err());
         let messages = soon(rig.messages.peek(PeekRequest {
@@ -345,6 +349,7 @@ async fn keys_are_listed_in_pages_none_twice() {
             queue: "orders".to_owned(),
             page_size: 10,
             page_token,
+            ..ListKeysRequest::default()
         };
         let page = soon(rig.admin.list_keys(request))
             .await

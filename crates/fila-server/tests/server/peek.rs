@@ -333,6 +333,7 @@ async fn an_empty_queue_and_a_paused_one_are_shown_as_they_are() {
         paused: Some(true),
         weight: Some(9),
         concurrency: None,
+        ..UpdateKeyRequest::default()
     };
     soon(rig.admin.update_key(pause)).await.unwrap();
     rig.enqueue("orders", "a", "one").await;

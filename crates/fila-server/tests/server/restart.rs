@@ -47,6 +47,7 @@ async fn messages_attempts_settings_and_pauses_survive_a_restart() {
         paused: Some(true),
         weight: Some(3),
         concurrency: None,
+        ..UpdateKeyRequest::default()
     };
     soon(rig.admin.update_key(key)).await.unwrap();
     let name = || "orders".to_owned();

@@ -21,6 +21,7 @@ pub(super) mod acts_on {
     pub(crate) const deduplication_scope: ActsOn = ActsOn::Sent;
     pub(crate) const depth_max: ActsOn = ActsOn::Sent;
     pub(crate) const key_depth_max: ActsOn = ActsOn::Sent;
+    pub(crate) const key_separator: ActsOn = ActsOn::Sent;
     pub(crate) const message_ttl: ActsOn = ActsOn::Sent;
     pub(crate) const retry_attempts_max: ActsOn = ActsOn::Failures;
     pub(crate) const retry_backoff: ActsOn = ActsOn::Failures;
@@ -128,6 +129,17 @@ pub(super) async fn key_depth_max(mut scene: Scene) {
         assert_refused(sent, Code::ResourceExhausted, "KEY_FULL");
     }
     scene.rig.enqueue(QUEUE, "a", "another key").await;
+}
+
+pub(super) async fn key_separator(mut scene: Scene) {
+    let colon = QueueSettings {
+        key_separator: Some(":".to_owned()),
+        ..QueueSettings::default()
+    };
+    scene.set(colon).await;
+    let sent = scene.rig.send(QUEUE, message("a::b", "no path")).await;
+    assert_refused(sent, Code::InvalidArgument, "INVALID_FAIRNESS_KEY");
+    scene.rig.enqueue(QUEUE, "a//b", "one name").await;
 }
 
 pub(super) async fn message_ttl(mut scene: Scene) {
