@@ -11,9 +11,9 @@
 //!   bucket; so no occupied bucket of a level is 64 or more ahead of it, and none means two times at once.
 //! - `occupied` and the rows' words say exactly which buckets have members.
 //! - The open bucket, as long as it has members, begins at the hand.
-//! - A slot that is filed alone needs no row: it is kept as the *lone* one, with the place and the tick that it would
-//!   have in its bucket, and goes there when a second slot is filed. So a group with one member that may run takes no
-//!   memory here. While there is a lone slot, all buckets are empty.
+//! - As long as there is no row, a slot that is filed alone needs none: it is kept as the *lone* one, with the place and
+//!   the tick that it would have in its bucket, and goes there when a second slot is filed. So a group that never had two
+//!   members that may run takes no memory here. While there is a lone slot, all buckets are empty.
 
 use alloc::vec::Vec;
 
@@ -96,6 +96,12 @@ impl Buckets {
         self.occupied & !LONE == 0
     }
 
+    /// Returns whether there never was more than one slot.
+    #[inline]
+    pub(crate) const fn has_no_rows(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Keeps the only slot, whose visit is `lead` ticks ahead of the hand.
     pub(crate) fn keep_lone<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32, lead: u64) {
         slots[index as usize].place = Place::ring(level_of(lead));
@@ -104,6 +110,7 @@ impl Buckets {
     }
 
     /// Files the lone slot in its bucket, because a second one comes.
+    #[cold]
     pub(crate) fn file_lone<S: Slots + ?Sized>(&mut self, slots: &mut S) {
         self.occupied = 0;
         let slot = &slots[self.lone as usize];
@@ -164,35 +171,53 @@ impl Buckets {
         Some(index)
     }
 
-    /// Opens the earliest occupied bucket. Returns its first tick, to which the caller moves the hand, and its first slot.
-    pub(crate) fn pop_earliest<S: Slots + ?Sized>(
-        &mut self,
-        slots: &S,
-        hand: u64,
-        work: &mut Work,
-    ) -> Option<(u64, u32)> {
-        let (bucket, start) = self.earliest(slots, hand, work)?;
+    /// Opens the earliest occupied bucket, and returns its first tick, to which the caller moves the hand. There is no
+    /// lone slot.
+    pub(crate) fn open_earliest(&mut self, hand: u64, work: &mut Work) -> Option<u64> {
+        let (bucket, start) = self.earliest_bucket(hand, work)?;
         self.open = bucket;
-        if self.occupied == LONE {
-            self.occupied = 0;
-            return Some((start, self.lone));
-        }
-        self.pop_open(slots).map(|index| (start, index))
+        Some(start)
     }
 
-    /// Returns the earliest occupied bucket and its first tick.
+    /// Takes the lone slot out, if there is one. Returns it and the first tick of the bucket that it would be in.
+    #[inline]
+    pub(crate) fn pop_lone<S: Slots + ?Sized>(
+        &mut self,
+        slots: &S,
+        work: &mut Work,
+    ) -> Option<(u64, u32)> {
+        if self.occupied != LONE {
+            return None;
+        }
+        let start = self.start_of_lone(slots, work);
+        self.open = NO_BUCKET;
+        self.occupied = 0;
+        Some((start, self.lone))
+    }
+
+    fn start_of_lone<S: Slots + ?Sized>(&self, slots: &S, work: &mut Work) -> u64 {
+        work.probes += 1;
+        let slot = &slots[self.lone as usize];
+        let width = 2 * slot.place.level();
+        slot.due >> width << width
+    }
+
+    /// Returns the first tick of the earliest occupied bucket.
     pub(crate) fn earliest<S: Slots + ?Sized>(
         &self,
         slots: &S,
         hand: u64,
         work: &mut Work,
-    ) -> Option<(usize, u64)> {
+    ) -> Option<u64> {
         if self.occupied == LONE {
-            work.probes += 1;
-            let slot = &slots[self.lone as usize];
-            let width = 2 * slot.place.level();
-            return Some((NO_BUCKET, slot.due >> width << width));
+            return Some(self.start_of_lone(slots, work));
         }
+        let (_, start) = self.earliest_bucket(hand, work)?;
+        Some(start)
+    }
+
+    /// Returns the earliest occupied bucket and its first tick.
+    fn earliest_bucket(&self, hand: u64, work: &mut Work) -> Option<(usize, u64)> {
         if !self.lists[self.open].is_empty() {
             return Some((self.open, hand));
         }
@@ -324,12 +349,15 @@ mod tests {
             while let Some(index) = buckets.pop_open(slots) {
                 order.push(index);
             }
-            match buckets.pop_earliest(slots, hand, &mut Work::default()) {
-                Some((tick, index)) => {
-                    hand = tick;
-                    order.push(index);
+            let mut work = Work::default();
+            if let Some((tick, index)) = buckets.pop_lone(slots, &mut work) {
+                hand = tick;
+                order.push(index);
+            } else {
+                match buckets.open_earliest(hand, &mut work) {
+                    Some(tick) => hand = tick,
+                    None => return order,
                 }
-                None => return order,
             }
         }
     }

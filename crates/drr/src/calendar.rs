@@ -532,28 +532,29 @@ impl Calendar {
 
     #[inline(always)]
     fn file_inline<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
-        if self.buckets.are_vacant() && self.file_alone(slots, index) {
-            return;
+        if self.buckets.are_vacant() {
+            if !self.buckets.is_empty() {
+                self.buckets.file_lone(slots);
+            } else {
+                let now = self.ring_lead(slots).cast_unsigned();
+                self.hand = self.clock.wrapping_add(now);
+                self.buckets.reset();
+                if self.buckets.has_no_rows() {
+                    return self.file_alone(slots, index);
+                }
+            }
         }
         if let Some(lead) = self.lead_to_file(slots, index) {
             self.buckets.insert(slots, index, lead);
         }
     }
 
-    /// Files a child that is the only one, and returns true; if there is a lone one, makes room for both.
+    /// Files the only child of a calendar that has no memory for buckets yet.
     #[cold]
-    fn file_alone<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) -> bool {
-        if !self.buckets.is_empty() {
-            self.buckets.file_lone(slots);
-            return false;
-        }
-        let now = self.ring_lead(slots).cast_unsigned();
-        self.hand = self.clock.wrapping_add(now);
-        self.buckets.reset();
+    fn file_alone<S: Slots + ?Sized>(&mut self, slots: &mut S, index: u32) {
         if let Some(lead) = self.lead_to_file(slots, index) {
             self.buckets.keep_lone(slots, index, lead);
         }
-        true
     }
 
     /// Returns how many ticks a child's visit is ahead of the hand. A child that is late goes to the others that are.
@@ -641,10 +642,16 @@ impl Calendar {
     fn pop_earliest<S: Slots + ?Sized>(&mut self, slots: &mut S, work: &mut Work) -> Option<u32> {
         let open = self.buckets.pop_open(slots);
         open.or_else(|| {
-            let (hand, index) = self.buckets.pop_earliest(slots, self.hand, work)?;
-            self.hand = hand;
+            let lone = self.buckets.pop_lone(slots, work);
+            self.hand = match lone {
+                Some((tick, _)) => tick,
+                None => self.buckets.open_earliest(self.hand, work)?,
+            };
             self.clock_forward(self.hand.wrapping_sub(self.clock).cast_signed());
-            Some(index)
+            match lone {
+                Some((_, index)) => Some(index),
+                None => self.buckets.pop_open(slots),
+            }
         })
     }
 
@@ -655,7 +662,7 @@ impl Calendar {
         } else if !self.late.is_empty() {
             slots[self.late.head() as usize].due
         } else {
-            self.buckets.earliest(slots, self.hand, work)?.1
+            self.buckets.earliest(slots, self.hand, work)?
         };
         Some(start.wrapping_sub(self.clock).cast_signed())
     }
