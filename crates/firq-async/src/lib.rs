@@ -26,6 +26,7 @@ pub use stream::Tasks;
 pub use firq_core;
 pub use firq_core::{
     BackpressurePolicy, CancelResult, CloseMode, ConfigError, DequeueResult, DropReason, Dropped,
-    EnqueueRejectReason, EnqueueResult, Priority, Rejected, Scheduler, SchedulerConfig,
-    SchedulerStats, Task, TaskHandle, TenantKey,
+    EnqueueRejectReason, EnqueueResult, GroupOf, PathError, Priority, Rejected, Scheduler,
+    SchedulerConfig, SchedulerStats, Task, TaskHandle, TenantKey, TenantPath, group_by_first,
+    group_by_slash,
 };

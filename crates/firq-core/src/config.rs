@@ -184,8 +184,8 @@ impl<T, K: Hash + Eq> SchedulerConfig<T, K> {
     /// ```
     ///
     /// Use [`TenantPath::parent`](crate::TenantPath::parent) for paths such as `acme/alice`,
-    /// [`group_by_first`](crate::group_by_first) for pairs such as `("acme", "/search")`, and a closure for a type of your
-    /// own.
+    /// [`group_by_slash`](crate::group_by_slash) for strings of that form, [`group_by_first`](crate::group_by_first) for pairs
+    /// such as `("acme", "/search")`, and a closure for a type of your own.
     ///
     /// - **A group is named by a key**, and the settings of that key are the group's:
     ///   [quantum](crate::Scheduler::set_tenant_quantum) and [pause](crate::Scheduler::pause_tenant). A tenant of that name
@@ -198,7 +198,9 @@ impl<T, K: Hash + Eq> SchedulerConfig<T, K> {
     /// - **Speed**: each level costs one more choice per task, and enqueueing takes the lock of the order of service every
     ///   time. Without groups nothing changes.
     ///
-    /// `group_of` must always return the same answer for the same key. It is asked without any lock being held.
+    /// `group_of` must always return the same answer for the same key. It is asked without any lock being held. A key from
+    /// which 32 steps do not lead to the outermost group is in no group: bound the depth of names that clients choose, as
+    /// the functions above do.
     #[must_use]
     pub fn with_groups(
         mut self,

@@ -49,7 +49,7 @@ pub mod guide;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use config::{BackpressurePolicy, ConfigError, DropObserver, SchedulerConfig};
-pub use nesting::{GroupOf, group_by_first};
+pub use nesting::{GroupOf, group_by_first, group_by_slash};
 pub use outcome::{
     CancelResult, CloseMode, DequeueResult, DropReason, Dropped, EnqueueRejectReason,
     EnqueueResult, EnqueueWithHandleResult, Rejected,
@@ -57,6 +57,6 @@ pub use outcome::{
 pub use path::{PathError, TenantPath};
 pub use quanta::QuantumProvider;
 pub use scheduler::Scheduler;
-pub use stats::{GroupStats, QueueTime, SchedulerStats, TopTenant};
+pub use stats::{GroupStats, QueueLevel, QueueTime, SchedulerStats, TopTenant};
 pub use task::{Priority, Task, TaskHandle, TenantKey};
 pub use waiter::Waiter;

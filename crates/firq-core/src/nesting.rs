@@ -14,7 +14,7 @@ use drr::Weight;
 /// team, a user and a job.
 pub(crate) const DEPTH_MAX: usize = 4;
 
-/// A function that has not come to the outermost group after this many steps says nothing.
+/// A tenant whose outermost group is not reached after this many steps is in no group.
 const STEPS_MAX: usize = 32;
 
 /// Returns the group that a tenant or a group is in, or `None` if it is in none.
@@ -40,6 +40,30 @@ pub fn group_by_first<A: Clone, B: Default + PartialEq>(
 ) -> Option<(A, B)> {
     let outermost = B::default();
     (*second != outermost).then(|| (first.clone(), outermost))
+}
+
+/// Groups names by their parts: `acme/alice` is in the group `acme`.
+///
+/// For [`with_groups`](crate::SchedulerConfig::with_groups), where keys are `String`, `Arc<str>` or `Box<str>`. Every text is
+/// a name, whatever a client sends: a part may be empty, and a name of more than four parts is in the group of its first
+/// three, so that no number of parts leads out of a group. [`TenantPath`](crate::TenantPath) is the key that refuses such
+/// names instead, limits their length, and is cloned without copying the text.
+///
+/// ```
+/// use firq_core::{Scheduler, SchedulerConfig, Task, group_by_slash};
+///
+/// let scheduler = Scheduler::new(SchedulerConfig::fair().with_groups(group_by_slash))?;
+/// for user in ["acme/alice", "acme/bob"] {
+///     assert!(scheduler.submit(user.to_owned(), Task::new(())).is_ok());
+/// }
+/// assert_eq!(scheduler.tenant_len(&"acme".to_owned()), 2);
+/// # Ok::<(), firq_core::ConfigError>(())
+/// ```
+pub fn group_by_slash<K: AsRef<str> + for<'a> From<&'a str>>(name: &K) -> Option<K> {
+    let name = name.as_ref();
+    let slashes = name.match_indices('/').take(DEPTH_MAX - 1);
+    let (end, _) = slashes.last()?;
+    Some(K::from(&name[..end]))
 }
 
 /// How the tenants of a scheduler nest.
@@ -68,7 +92,7 @@ impl<K> Levels<K> {
         let mut next = (self.group_of)(tenant);
         while let Some(group) = next {
             if groups.len() == STEPS_MAX || group == *tenant || groups.contains(&group) {
-                return Vec::new(); // it goes in circles, or on for ever
+                return Vec::new(); // it goes in circles, or has no end
             }
             next = (self.group_of)(&group);
             groups.push(group);
@@ -133,6 +157,29 @@ mod tests {
             levels(|&tenant| Some(tenant + 1)),
         ] {
             assert_eq!(endless.groups_of(&0), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn names_are_grouped_by_their_parts() {
+        let parent = |name: &str| group_by_slash(&name.to_owned());
+        assert_eq!(parent("acme"), None);
+        assert_eq!(parent(""), None);
+        assert_eq!(parent("acme/alice").as_deref(), Some("acme"));
+        assert_eq!(parent("a/b/c/d").as_deref(), Some("a/b/c"));
+        assert_eq!(parent("/x").as_deref(), Some(""));
+        assert_eq!(parent("a//b").as_deref(), Some("a/"));
+        assert_eq!(parent("é/ü").as_deref(), Some("é"));
+    }
+
+    #[test]
+    fn no_number_of_parts_leads_out_of_a_group() {
+        let levels = Levels::new(Arc::new(group_by_slash::<String>), u32::MAX);
+        for parts in [2, 4, 5, 40, 4_000] {
+            let name = vec!["acme"; parts].join("/");
+            let groups = levels.groups_of(&name);
+            assert_eq!(groups.last().map(String::as_str), Some("acme"), "{parts}");
+            assert!(groups.len() < DEPTH_MAX);
         }
     }
 

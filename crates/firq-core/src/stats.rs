@@ -75,6 +75,31 @@ pub struct QueueTime {
     pub max: Duration,
 }
 
+/// How full a queue is that a task has to fit into: that of its tenant, or that of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueLevel {
+    /// Tasks that are queued.
+    pub queued: usize,
+    /// The most tasks that may be queued; at least 1.
+    pub max: usize,
+}
+
+impl QueueLevel {
+    pub(crate) const fn new(queued: u32, max: u32) -> Self {
+        Self {
+            queued: queued as usize,
+            max: max as usize,
+        }
+    }
+
+    /// Returns how full the queue is, from 0 to 1.
+    #[must_use]
+    pub fn fill(&self) -> f64 {
+        self.queued as f64 / self.max as f64
+    }
+}
+
 /// The groups of tenants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

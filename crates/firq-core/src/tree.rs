@@ -193,7 +193,7 @@ impl<K: Hash + Eq + Clone> Tree<K> {
         while let Some(number) = group {
             let handle = self.groups.handle(number);
             let member = &mut self.members[handle.index()];
-            member.len = member.len + len - before; // as the sum of its members, not below `before`
+            member.len = member.len - before + len; // as the sum of its members, not below `before`
             group = self.groups.around(engine, handle);
             self.publish(handle.index(), group);
             if let Some(state) = self.groups.get_mut(number)

@@ -239,3 +239,85 @@ fn a_waiting_producer_gets_the_room_that_is_freed() {
         });
     }
 }
+
+/// A scheduler whose tenants 11, 12, … are members of the group 1, which has room for one task.
+fn nested(shards: usize) -> Arc<Scheduler<u64>> {
+    let config = SchedulerConfig {
+        shards,
+        max_per_group: Some(1),
+        top_tenants_capacity: 0,
+        backpressure: BackpressurePolicy::Timeout {
+            wait: Duration::from_secs(1),
+        },
+        ..SchedulerConfig::default()
+    };
+    let config = config.with_groups(|tenant: &TenantKey| {
+        let group = tenant.as_u64() / 10;
+        (group > 0).then(|| TenantKey::from(group))
+    });
+    Arc::new(Scheduler::new(config.with_clock(ManualClock::new())).unwrap())
+}
+
+#[test]
+fn a_waiting_producer_gets_the_room_that_is_freed_in_its_group() {
+    for shards in [1, 2] {
+        explore(3, move || {
+            let scheduler = nested(shards);
+            assert_eq!(
+                scheduler.enqueue(TenantKey::from(11), Task::new(1)),
+                EnqueueResult::Enqueued
+            );
+            let producer = {
+                let scheduler = Arc::clone(&scheduler);
+                thread::spawn(move || scheduler.enqueue(TenantKey::from(12), Task::new(2)))
+            };
+            assert_eq!(payload(scheduler.try_dequeue()), Some(1));
+            assert_eq!(producer.join().unwrap(), EnqueueResult::Enqueued);
+            assert_eq!(payload(scheduler.try_dequeue()), Some(2));
+        });
+    }
+}
+
+#[test]
+fn the_room_of_a_group_is_strict_under_concurrent_enqueues() {
+    for shards in [1, 2] {
+        explore(3, move || {
+            let scheduler = nested(shards);
+            let other = {
+                let scheduler = Arc::clone(&scheduler);
+                thread::spawn(move || {
+                    scheduler
+                        .try_enqueue(TenantKey::from(11), Task::new(1))
+                        .is_ok()
+                })
+            };
+            let mine = scheduler
+                .try_enqueue(TenantKey::from(12), Task::new(2))
+                .is_ok();
+            assert!(scheduler.tenant_len(&TenantKey::from(1)) <= 1);
+            assert!(mine ^ other.join().unwrap(), "one of the two is accepted");
+            assert!(payload(scheduler.try_dequeue()).is_some());
+            assert_eq!(scheduler.tenant_len(&TenantKey::from(1)), 0);
+        });
+    }
+}
+
+#[test]
+fn a_blocked_consumer_is_woken_when_a_group_is_resumed() {
+    for shards in [1, 2] {
+        explore(3, move || {
+            let scheduler = nested(shards);
+            scheduler.pause_tenant(&TenantKey::from(1));
+            assert_eq!(
+                scheduler.enqueue(TenantKey::from(11), Task::new(7)),
+                EnqueueResult::Enqueued
+            );
+            let consumer = {
+                let scheduler = Arc::clone(&scheduler);
+                thread::spawn(move || payload(scheduler.dequeue_blocking()))
+            };
+            scheduler.resume_tenant(&TenantKey::from(1));
+            assert_eq!(consumer.join().unwrap(), Some(7));
+        });
+    }
+}

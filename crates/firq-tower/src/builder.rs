@@ -1,11 +1,15 @@
 //! How a layer is set up.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use firq_async::{BackpressurePolicy, EnqueueRejectReason, Priority, SchedulerConfig, TenantKey};
+use firq_async::{
+    BackpressurePolicy, EnqueueRejectReason, GroupOf, Priority, SchedulerConfig, TenantKey,
+    TenantPath,
+};
 
 use crate::adaptive::Adaptive;
 use crate::answer::JsonAnswer;
@@ -65,6 +69,8 @@ pub struct Firq<K: Tenant = TenantKey, E = NoExtractors, A = JsonAnswer> {
     shards: usize,
     max_global: usize,
     max_per_tenant: usize,
+    max_per_group: Option<usize>,
+    group_of: Option<GroupOf<K>>,
     quantum: u64,
     in_flight: InFlight,
     quota: Option<usize>,
@@ -88,6 +94,8 @@ impl<K: Tenant> Firq<K> {
             shards: 4,
             max_global: 1_000,
             max_per_tenant: 100,
+            max_per_group: None,
+            group_of: groups_of_paths(),
             quantum: 1,
             in_flight: InFlight::Fixed(128),
             quota: None,
@@ -128,6 +136,49 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
         self
     }
 
+    /// Sets how many requests all members of a [group](Self::with_groups) may have queued together; at least 1, and by
+    /// default as many as one tenant, so that a tenant gains no room by splitting into many.
+    pub fn with_max_per_group(mut self, max: usize) -> Self {
+        self.max_per_group = Some(max.max(1));
+        self
+    }
+
+    /// Lets tenants nest: `group_of` returns the group that a tenant or a group is in, or `None` if it is in none.
+    ///
+    /// The members of a group get together what one tenant gets, and share it among themselves: the layer is fair between
+    /// tenants, and then between the users or the routes of each. If the extractor returns a [`TenantPath`] such as
+    /// `acme/alice`, this is so by itself. Other keys are one call away: [`group_by_slash`](crate::group_by_slash) for
+    /// strings of that form, [`group_by_first`](crate::group_by_first) for pairs, a closure for a type of your own.
+    ///
+    /// ```
+    /// use firq_tower::{Firq, group_by_first};
+    ///
+    /// type Request = http::Request<String>;
+    /// let tenant = |_: &Request| "acme".to_owned(); // from the credentials
+    /// let layer = Firq::new()
+    ///     .with_groups(group_by_first)
+    ///     .with_tenant_weight(("acme".to_owned(), String::new()), 3) // all of acme
+    ///     .build(move |request: &Request| (tenant(request), request.uri().path().to_owned()));
+    /// ```
+    ///
+    /// A group is named by a key, and the weight of that key is the group's. Queue limits and
+    /// [refusals](Self::with_early_refusals) respect groups, and the tenant of
+    /// [`with_max_in_flight_per_tenant`](Self::with_max_in_flight_per_tenant) is the outermost one.
+    /// [`SchedulerConfig::with_groups`] has the details.
+    pub fn with_groups(
+        mut self,
+        group_of: impl Fn(&K) -> Option<K> + Send + Sync + 'static,
+    ) -> Self {
+        self.group_of = Some(Arc::new(group_of));
+        self
+    }
+
+    /// Lets every key be a tenant of its own, also if it is a [`TenantPath`].
+    pub fn without_groups(mut self) -> Self {
+        self.group_of = None;
+        self
+    }
+
     /// Sets the cost that a tenant may use in a turn; at least 1, which is the default.
     ///
     /// A request costs 1 unless a [cost extractor](Self::with_cost_extractor) says otherwise, so with a quantum
@@ -155,6 +206,9 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
     /// A tenant that is alone may take every permit; another tenant then waits until one of its requests ends.
     /// If requests can take long or hang, set this to less than the limit: the rest is always there for others.
     /// It does not apply while the layer [drains](FirqLayer::close_drain).
+    ///
+    /// With [groups](Self::with_groups), it is all members of an outermost group together that run at most this many: a
+    /// tenant does not get more permits by having more users.
     pub fn with_max_in_flight_per_tenant(mut self, max: usize) -> Self {
         self.quota = Some(max.max(1));
         self
@@ -173,6 +227,9 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
     /// Sets whether a tenant that was refused because its own queue was full is then refused some requests early, as
     /// `tenant_full`: none while its queue is half empty, half of them when it is three quarters full, all of them
     /// when it is full.
+    ///
+    /// With [groups](Self::with_groups), the queue that counts is the fullest: that of the tenant or of one of its groups. A
+    /// member that was never refused is not refused early, however full its group is.
     ///
     /// Early refusals keep room for clients that wait as `Retry-After` told them; without them, clients that do not
     /// wait take each place as it comes free. They end four seconds after the last moment that a client of this
@@ -300,6 +357,8 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
             shards: self.shards,
             max_global: self.max_global,
             max_per_tenant: self.max_per_tenant,
+            max_per_group: self.max_per_group,
+            group_of: self.group_of,
             quantum,
             tenant_quanta: quanta
                 .map(|(tenant, weight)| (tenant, quantum.saturating_mul(u64::from(weight))))
@@ -345,6 +404,8 @@ impl<K: Tenant, E, A> Firq<K, E, A> {
             shards: self.shards,
             max_global: self.max_global,
             max_per_tenant: self.max_per_tenant,
+            max_per_group: self.max_per_group,
+            group_of: self.group_of,
             quantum: self.quantum,
             in_flight: self.in_flight,
             quota: self.quota,
@@ -365,6 +426,8 @@ impl<K: Tenant, E: fmt::Debug, A: fmt::Debug> fmt::Debug for Firq<K, E, A> {
             .field("shards", &self.shards)
             .field("max_global", &self.max_global)
             .field("max_per_tenant", &self.max_per_tenant)
+            .field("max_per_group", &self.max_per_group)
+            .field("group_of", &self.group_of.is_some())
             .field("quantum", &self.quantum)
             .field("in_flight", &self.in_flight)
             .field("quota", &self.quota)
@@ -374,4 +437,11 @@ impl<K: Tenant, E: fmt::Debug, A: fmt::Debug> fmt::Debug for Firq<K, E, A> {
             .field("answer", &self.answer)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns how keys nest that are paths; `None` for all others.
+fn groups_of_paths<K: Tenant>() -> Option<GroupOf<K>> {
+    let of_paths: GroupOf<TenantPath> = Arc::new(TenantPath::parent);
+    let of_paths: &dyn Any = &of_paths;
+    of_paths.downcast_ref::<GroupOf<K>>().cloned()
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use firq_async::firq_core::{Clock, DropReason, Dropped};
+use firq_async::firq_core::{Clock, DropReason, Dropped, QueueLevel};
 use firq_async::{
     AsyncScheduler, BackpressurePolicy, CloseMode, DequeueResult, EnqueueRejectReason, Priority,
     Rejected, SchedulerConfig, Task, TokioClock,
@@ -75,7 +75,6 @@ pub(crate) struct Gate<K: Tenant> {
     early_refusals: bool,
     arrivals: AtomicU64,
     refused: [AtomicU64; Cause::ALL.len()],
-    max_per_tenant: usize,
     max_global: usize,
     quantum: u64,
     /// Wakes the callers that wait for the end.
@@ -91,8 +90,7 @@ impl<K: Tenant> Gate<K> {
         unit: Option<Duration>,
         early_refusals: bool,
     ) -> Self {
-        let (max_per_tenant, max_global) = (config.max_per_tenant, config.max_global);
-        let quantum = config.quantum;
+        let (max_global, quantum) = (config.max_global, config.quantum);
         let config = config
             .with_clock(TokioClock)
             .with_on_drop(|dropped: Dropped<Seat<K>, K>| {
@@ -112,7 +110,6 @@ impl<K: Tenant> Gate<K> {
             early_refusals,
             arrivals: AtomicU64::new(0),
             refused: std::array::from_fn(|_| AtomicU64::new(0)),
-            max_per_tenant,
             max_global,
             quantum,
             idle: Notify::new(),
@@ -228,13 +225,22 @@ impl<K: Tenant> Gate<K> {
         }
     }
 
-    /// Returns the crowd of a tenant whose own queue is full.
+    /// Returns the crowd of a tenant whose own queue is full, or that of its group.
     fn crowd_of(&self, tenant: &K) -> Crowd {
-        let half = self.max_per_tenant / 2;
-        let queued = self.scheduler.scheduler().tenant_len(tenant);
+        let queues = self.scheduler.scheduler().queue_levels(tenant);
+        let own = queues.first().map_or(0, |own| own.queued);
+        let Some(full) = fullest(&queues) else {
+            return self.crowd_of_all();
+        };
+        let half = full.max / 2;
+        // A line is that of one tenant, with the pace of that tenant: its part of the group's queue counts.
+        let part = |count: usize| match full.queued {
+            0 => count,
+            queued => (count as f64 * own as f64 / queued as f64) as usize,
+        };
         Crowd {
-            in_the_way: queued.saturating_sub(half),
-            at_once: self.max_per_tenant - half,
+            in_the_way: part(full.queued.saturating_sub(half)),
+            at_once: part(full.max - half).max(1),
             is_of_one: true,
         }
     }
@@ -248,12 +254,12 @@ impl<K: Tenant> Gate<K> {
         }
     }
 
-    /// Returns whether to refuse a request before its tenant's queue is full, to leave room for clients that
-    /// come back.
+    /// Returns whether to refuse a request before its tenant's queue or that of its group is full, to leave room for
+    /// clients that come back.
     fn refuses_early(&self, tenant: &K) -> bool {
         let fill = || {
-            let queued = self.scheduler.scheduler().tenant_len(tenant);
-            queued as f64 / self.max_per_tenant as f64
+            let queues = self.scheduler.scheduler().queue_levels(tenant);
+            fullest(&queues).map_or(0.0, |queue| queue.fill())
         };
         // A closed gate must answer `Closed`, not `TenantFull`.
         self.early_refusals
@@ -305,6 +311,11 @@ impl<K: Tenant> Gate<K> {
         let scheduler = self.scheduler.stats();
         FirqStats::new(self.limit.active(), self.limit.max(), refused, scheduler)
     }
+}
+
+/// Returns the fullest of the queues that a request has to fit into.
+fn fullest(queues: &[QueueLevel]) -> Option<&QueueLevel> {
+    queues.iter().max_by(|a, b| a.fill().total_cmp(&b.fill()))
 }
 
 impl<K: Tenant> fmt::Debug for Gate<K> {

@@ -42,5 +42,6 @@ pub use service::FirqService;
 pub use stats::FirqStats;
 
 pub use firq_async::{
-    BackpressurePolicy, EnqueueRejectReason, Priority, SchedulerStats, TenantKey,
+    BackpressurePolicy, EnqueueRejectReason, PathError, Priority, SchedulerStats, TenantKey,
+    TenantPath, group_by_first, group_by_slash,
 };

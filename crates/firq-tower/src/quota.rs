@@ -4,6 +4,9 @@
 //! of its requests has ended. A task that takes a request holds the lock of the counts until the tenant is
 //! paused, if it has to be, so that no other task takes one too many meanwhile.
 //!
+//! Where tenants nest, the party that holds permits is the outermost group. To count inner groups as well would change
+//! nothing: they hold no more than the group around them, and the maximum is the same.
+//!
 //! Lock order: the counts, then the scheduler's locks.
 
 use std::collections::HashMap;
@@ -16,7 +19,7 @@ use firq_async::{DequeueResult, Scheduler};
 #[derive(Debug)]
 pub(crate) struct Quota<K> {
     max: usize,
-    /// The permits of each tenant that holds any.
+    /// The permits of each tenant or outermost group that holds any.
     held: Mutex<HashMap<K, usize>>,
 }
 
@@ -33,10 +36,11 @@ impl<K: Hash + Eq + Clone> Quota<K> {
         let mut held = self.lock();
         let next = scheduler.try_dequeue();
         if let DequeueResult::Task { tenant, .. } = &next {
-            let count = held.entry(tenant.clone()).or_default();
+            let holder = holder(scheduler, tenant);
+            let count = held.entry(holder.clone()).or_default();
             *count += 1;
             if *count == self.max {
-                scheduler.pause_tenant(tenant);
+                scheduler.pause_tenant(&holder);
             }
         }
         next
@@ -44,14 +48,15 @@ impl<K: Hash + Eq + Clone> Quota<K> {
 
     /// Notes that a task of a tenant has ended.
     pub(crate) fn end<T>(&self, scheduler: &Scheduler<T, K>, tenant: &K) {
+        let holder = holder(scheduler, tenant);
         let mut held = self.lock();
-        let Entry::Occupied(mut count) = held.entry(tenant.clone()) else {
+        let Entry::Occupied(mut count) = held.entry(holder) else {
             return;
         };
         *count.get_mut() -= 1;
         // While the scheduler drains, tenants are not paused, and may hold more.
         if *count.get() + 1 == self.max {
-            scheduler.resume_tenant(tenant);
+            scheduler.resume_tenant(count.key());
         }
         if *count.get() == 0 {
             count.remove();
@@ -63,9 +68,15 @@ impl<K: Hash + Eq + Clone> Quota<K> {
     }
 }
 
+/// Returns the party whose permits are counted: the outermost group of a tenant, or the tenant itself.
+fn holder<T, K: Hash + Eq + Clone>(scheduler: &Scheduler<T, K>, tenant: &K) -> K {
+    let outermost = scheduler.groups_of(tenant).pop();
+    outermost.unwrap_or_else(|| tenant.clone())
+}
+
 #[cfg(test)]
 mod tests {
-    use firq_async::{SchedulerConfig, Task, TenantKey};
+    use firq_async::{SchedulerConfig, Task, TenantKey, TenantPath};
 
     use super::*;
 
@@ -100,6 +111,31 @@ mod tests {
             quota.lock().is_empty(),
             "a tenant that holds nothing is forgotten"
         );
+    }
+
+    #[test]
+    fn the_members_of_a_group_hold_together_what_one_tenant_may() {
+        let config = SchedulerConfig::fair().with_groups(TenantPath::parent);
+        let scheduler: Scheduler<(), TenantPath> = Scheduler::new(config).unwrap();
+        for name in ["acme", "acme/web/alice", "acme/bob", "globex", "globex"] {
+            let tenant = TenantPath::parse(name).unwrap();
+            scheduler.submit(tenant, Task::new(())).unwrap();
+        }
+        let quota = Quota::new(2);
+        let next = || quota.try_dequeue(&scheduler).into_task();
+        let begun: Vec<TenantPath> =
+            std::iter::from_fn(|| next().map(|(tenant, _)| tenant)).collect();
+        let of_acme = |tenant: &&TenantPath| tenant.as_str().starts_with("acme");
+        assert_eq!(begun.iter().filter(of_acme).count(), 2);
+        assert_eq!(begun.len(), 4, "globex has its own two: {begun:?}");
+        let ended = begun.iter().find(of_acme).unwrap();
+        quota.end(&scheduler, ended);
+        assert!(next().is_some_and(|(tenant, _)| of_acme(&&tenant)));
+        assert!(next().is_none());
+        let rest = begun.iter().filter(|tenant| *tenant != ended);
+        rest.for_each(|tenant| quota.end(&scheduler, tenant));
+        quota.end(&scheduler, &TenantPath::parse("acme").unwrap());
+        assert!(quota.lock().is_empty());
     }
 
     #[test]

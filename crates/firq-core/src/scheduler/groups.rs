@@ -15,6 +15,7 @@ use crate::nesting::{Levels, Newcomer};
 use crate::outcome::DropReason;
 use crate::ring::{Location, Ring};
 use crate::shard::Shard;
+use crate::stats::QueueLevel;
 use crate::wait_queue::Ticket;
 
 impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
@@ -32,6 +33,29 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     pub fn groups(&self) -> usize {
         self.topology
             .with_ring(|ring| ring.tree().map_or(0, |(tree, _)| tree.len()))
+    }
+
+    /// Returns how full the queues are that a task of this tenant has to fit into: its own, and then those of its groups,
+    /// the innermost first.
+    #[must_use]
+    pub fn queue_levels(&self, tenant: &K) -> Vec<QueueLevel> {
+        let (hash, number) = self.locate(tenant);
+        let own = self.topology.with_shard(number, |shard| {
+            let lane = shard.find(hash, tenant);
+            lane.map_or(0, |lane| shard.lanes[lane].len)
+        });
+        let mut queues = vec![QueueLevel::new(own, self.max_per_tenant)];
+        if let Some(levels) = &self.levels {
+            let groups = levels.groups_of(tenant);
+            // A tenant that bears the name of a group is in it.
+            let names = std::iter::once(tenant).chain(&groups);
+            self.topology.with_ring(|ring| {
+                let tree = ring.tree().map(|(tree, _)| tree);
+                let lens = names.filter_map(|name| tree?.group_len(name));
+                queues.extend(lens.map(|len| QueueLevel::new(len, levels.max_per_group)));
+            });
+        }
+        queues
     }
 
     /// Returns a tenant with its groups and their weights. The caller holds no lock.
