@@ -21,6 +21,8 @@ use std::sync::TryLockError;
 /// Locks a mutex, whether or not a thread has panicked while it held it.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(all(test, not(loom)))]
+    counted::count();
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -28,6 +30,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    #[cfg(test)]
+    counted::count();
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poison)) => Some(poison.into_inner()),
@@ -46,3 +50,24 @@ pub(crate) fn try_lock<T>(_: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
+
+/// How many locks a thread takes, for tests of the cost of a call.
+#[cfg(all(test, not(loom)))]
+pub(crate) mod counted {
+    use std::cell::Cell;
+
+    thread_local! {
+        static TAKEN: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        TAKEN.set(TAKEN.get() + 1);
+    }
+
+    /// Returns how many locks this thread has taken while `f` ran.
+    pub(crate) fn locks(f: impl FnOnce()) -> u64 {
+        let before = TAKEN.get();
+        f();
+        TAKEN.get() - before
+    }
+}

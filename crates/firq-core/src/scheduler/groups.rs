@@ -249,3 +249,107 @@ enum RoomInGroups {
     /// The tenant is new, and its groups are not known.
     Unknown,
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use drr::{Cost, Drr, Quantum, Weight};
+
+    use super::*;
+    use crate::config::SchedulerConfig;
+    use crate::sync::counted::locks;
+    use crate::task::{Task, TenantKey};
+
+    fn scheduler(nests: bool) -> Scheduler<u64> {
+        let config = SchedulerConfig {
+            shards: 4,
+            ..SchedulerConfig::fair()
+        };
+        let group_of = |tenant: &TenantKey| {
+            let group = tenant.as_u64() % 100;
+            (tenant.as_u64() >= 100).then(|| TenantKey::from(group))
+        };
+        let config = match nests {
+            true => config.with_groups(group_of),
+            false => config,
+        };
+        Scheduler::new(config).unwrap()
+    }
+
+    fn enqueue(scheduler: &Scheduler<u64>, tenant: u64) {
+        let submitted = scheduler.submit(TenantKey::from(tenant), Task::new(0));
+        assert!(submitted.is_ok());
+    }
+
+    fn dequeue(scheduler: &Scheduler<u64>) {
+        assert!(scheduler.try_dequeue().into_task().is_some());
+    }
+
+    /// Returns the visits of an engine that serves so many tasks of each of so many keys.
+    fn visits_of_the_engine(keys: usize, tasks: usize) -> u64 {
+        let mut engine = Drr::new(Quantum::new(1).unwrap());
+        let mut left = vec![tasks; keys];
+        for _ in 0..keys {
+            let key = engine.register(Weight::ONE);
+            engine.wake(key).unwrap();
+        }
+        while let Some(key) = engine.next_key() {
+            engine.charge(key, Cost::new(1)).unwrap();
+            left[key.index()] -= 1;
+            if left[key.index()] == 0 {
+                engine.sleep(key).unwrap();
+            }
+        }
+        engine.work().visits
+    }
+
+    /// The memory of a flat scheduler is the business of `tests/memory.rs`: steady traffic allocates nothing.
+    #[test]
+    fn without_groups_a_task_takes_one_lock_in_two_out_and_the_visits_of_the_engine_alone() {
+        let scheduler = scheduler(false);
+        (0..200).for_each(|tenant| enqueue(&scheduler, tenant));
+        assert_eq!(scheduler.groups(), 0);
+        for tenant in 0..200 {
+            let into_a_busy_lane = locks(|| enqueue(&scheduler, tenant));
+            assert_eq!(into_a_busy_lane, 1, "the shard's");
+        }
+        for _ in 0..400 {
+            assert_eq!(locks(|| dequeue(&scheduler)), 2, "the ring's and a shard's");
+        }
+        let visits = scheduler.topology.with_ring(|ring| ring.visits());
+        assert_eq!(visits, visits_of_the_engine(200, 2));
+        let into_an_idle_lane = locks(|| enqueue(&scheduler, 7));
+        assert_eq!(into_an_idle_lane, 2, "the shard's and the ring's");
+    }
+
+    #[test]
+    fn with_groups_a_task_takes_two_locks_in_and_two_out() {
+        let scheduler = scheduler(true);
+        (0..400).for_each(|tenant| enqueue(&scheduler, tenant));
+        assert_eq!(scheduler.groups(), 100);
+        for tenant in 0..400 {
+            assert_eq!(locks(|| enqueue(&scheduler, tenant)), 2);
+        }
+        for _ in 0..800 {
+            assert_eq!(locks(|| dequeue(&scheduler)), 2);
+        }
+    }
+
+    #[test]
+    fn the_levels_of_a_queue_are_its_own_and_those_of_its_groups() {
+        let flat = scheduler(false);
+        enqueue(&flat, 107);
+        assert_eq!(flat.queue_levels(&TenantKey::from(107)).len(), 1);
+        let nested = scheduler(true);
+        for tenant in [107, 107, 207, 7] {
+            enqueue(&nested, tenant);
+        }
+        let queued = |tenant: u64| -> Vec<usize> {
+            let levels = nested.queue_levels(&TenantKey::from(tenant));
+            levels.iter().map(|level| level.queued).collect()
+        };
+        assert_eq!(queued(107), [2, 4]);
+        assert_eq!(queued(7), [1, 4], "its own tasks, and those of its group");
+        assert_eq!(queued(307), [0, 4], "of a tenant that is not known yet");
+        assert_eq!(queued(8), [0]);
+    }
+}
