@@ -319,13 +319,30 @@ pub(crate) struct Ours {
 
 impl Ours {
     pub(crate) fn new(room: Room, backpressure: ours::BackpressurePolicy) -> Self {
-        let scheduler = ours::Scheduler::new(ours::SchedulerConfig {
+        Self::configured(room, backpressure, |config| config)
+    }
+
+    /// Returns a scheduler whose tenants nest, as `group_of` says.
+    pub(crate) fn nested(
+        room: Room,
+        group_of: impl Fn(&ours::TenantKey) -> Option<ours::TenantKey> + Send + Sync + 'static,
+    ) -> Self {
+        let reject = ours::BackpressurePolicy::Reject;
+        Self::configured(room, reject, |config| config.with_groups(group_of))
+    }
+
+    fn configured(
+        room: Room,
+        backpressure: ours::BackpressurePolicy,
+        change: impl FnOnce(ours::SchedulerConfig<Item>) -> ours::SchedulerConfig<Item>,
+    ) -> Self {
+        let scheduler = ours::Scheduler::new(change(ours::SchedulerConfig {
             shards: room.shards,
             max_global: room.total,
             max_per_tenant: room.per_tenant,
             backpressure,
             ..ours::SchedulerConfig::default()
-        });
+        }));
         Self {
             scheduler: scheduler.expect("a valid configuration"),
             shards: room.shards,

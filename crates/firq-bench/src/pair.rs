@@ -1,5 +1,7 @@
 //! One thread, one enqueue and one dequeue at a time: the cost of a task without contention.
 
+mod groups;
+
 use std::time::Instant;
 
 use crate::Effort;
@@ -17,7 +19,7 @@ pub(crate) fn run(effort: Effort) -> Vec<Report> {
         .into_iter()
         .map(|tenants| row(tenants, samples, pairs))
         .collect();
-    vec![Report {
+    let pairs_report = Report {
         title: "One thread: enqueue + dequeue, ns per pair".to_owned(),
         note: "One task queued per tenant; tenants in random order. Best of alternating samples. \
                Wanted: ours at most 2× the floor up to 1,000 tenants, 7× at 100,000, 12× at 1,000,000; \
@@ -31,7 +33,8 @@ pub(crate) fn run(effort: Effort) -> Vec<Report> {
             "ours ÷ 0.1.3",
         ],
         rows,
-    }]
+    };
+    vec![pairs_report, groups::run(samples, pairs)]
 }
 
 fn row(tenants: usize, samples: usize, pairs: usize) -> Vec<Cell> {
@@ -43,7 +46,24 @@ fn row(tenants: usize, samples: usize, pairs: usize) -> Vec<Cell> {
     let floor = Fifo::new(room);
     let rival = Rival::new(room, false);
     let ours = Ours::new(room, firq_core::BackpressurePolicy::Reject);
-    let contenders: [&dyn Contender; 3] = [&floor, &rival, &ours];
+    let [floor, rival, ours] = best_of([&floor, &rival, &ours], tenants, samples, pairs);
+    vec![
+        Cell::count(tenants),
+        Cell::Number(floor, 0),
+        Cell::Number(rival, 0),
+        Cell::Number(ours, 0),
+        Cell::Number(ours / floor, 2),
+        Cell::Number(ours / rival, 2),
+    ]
+}
+
+/// Returns the nanoseconds that a pair takes with each contender, where each tenant has a task queued.
+fn best_of<const N: usize>(
+    contenders: [&dyn Contender; N],
+    tenants: usize,
+    samples: usize,
+    pairs: usize,
+) -> [f64; N] {
     let order = shuffled(tenants);
     for contender in contenders {
         for &tenant in &order {
@@ -56,7 +76,7 @@ fn row(tenants: usize, samples: usize, pairs: usize) -> Vec<Cell> {
             );
         }
     }
-    let mut best = [f64::MAX; 3];
+    let mut best = [f64::MAX; N];
     let mut at = 0;
     for _ in 0..samples {
         for (contender, best) in contenders.iter().zip(&mut best) {
@@ -70,15 +90,7 @@ fn row(tenants: usize, samples: usize, pairs: usize) -> Vec<Cell> {
         }
         at += pairs;
     }
-    let [floor, rival, ours] = best;
-    vec![
-        Cell::count(tenants),
-        Cell::Number(floor, 0),
-        Cell::Number(rival, 0),
-        Cell::Number(ours, 0),
-        Cell::Number(ours / floor, 2),
-        Cell::Number(ours / rival, 2),
-    ]
+    best
 }
 
 /// Returns the numbers of all tenants in an order that a cache cannot predict.

@@ -485,3 +485,133 @@ proptest! {
         }
     }
 }
+
+/// One step of a scheduler's life; the number picks a name.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Submit {
+        name: usize,
+        cost: u64,
+        seconds: Option<u8>,
+    },
+    Dequeue,
+    Cancel,
+    Pause {
+        name: usize,
+    },
+    Resume {
+        name: usize,
+    },
+    Settle {
+        name: usize,
+        actual: u64,
+    },
+    Forget {
+        name: usize,
+    },
+    Weigh {
+        name: usize,
+        quantum: u64,
+    },
+    Advance,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let name = || 0..WILD.len();
+    let step = prop_oneof![
+        8 => (name(), 1_u64..40, prop::option::weighted(0.3, 1_u8..5))
+            .prop_map(|(name, cost, seconds)| Step::Submit { name, cost, seconds }),
+        6 => Just(Step::Dequeue),
+        1 => Just(Step::Cancel),
+        1 => name().prop_map(|name| Step::Pause { name }),
+        2 => name().prop_map(|name| Step::Resume { name }),
+        2 => (name(), 0_u64..200).prop_map(|(name, actual)| Step::Settle { name, actual }),
+        2 => name().prop_map(|name| Step::Forget { name }),
+        1 => (name(), 1_u64..50).prop_map(|(name, quantum)| Step::Weigh { name, quantum }),
+        1 => Just(Step::Advance),
+    ];
+    prop::collection::vec(step, 1..300)
+}
+
+/// Tenants and groups on all levels, some of them both.
+const WILD: [&str; 12] = [
+    "a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/e", "a/b/x", "a/y", "b", "b/1", "b/2", "c", "d/e/f/g",
+];
+
+/// Checks that every group counts the tasks of its members, and the scheduler all tasks.
+fn check_books(scheduler: &Nested, queued: &HashMap<&str, usize>) {
+    for name in WILD.iter().chain(&["d", "d/e", "d/e/f"]) {
+        let within = |other: &&str| other == name || other.starts_with(&format!("{name}/"));
+        let members = WILD.iter().filter(|other| within(other));
+        let expected: usize = members.map(|other| queued[other]).sum();
+        assert_eq!(scheduler.tenant_len(&path(name)), expected, "{name}");
+    }
+    assert_eq!(scheduler.len(), queued.values().sum::<usize>());
+}
+
+fn live(scheduler: &Nested, clock: &ManualClock, steps: Vec<Step>) {
+    let mut handles = Vec::new();
+    for step in steps {
+        match step {
+            Step::Submit {
+                name,
+                cost,
+                seconds,
+            } => {
+                let mut task = Task::new(0).with_cost(cost);
+                task.deadline = seconds.map(|s| clock.now() + Duration::from_secs(s.into()));
+                if let Ok(handle) = scheduler.submit(path(WILD[name]), task) {
+                    handles.push(handle);
+                }
+            }
+            Step::Dequeue => drop(scheduler.try_dequeue()),
+            Step::Cancel => drop(handles.pop().map(|handle| scheduler.cancel(handle))),
+            Step::Pause { name } => scheduler.pause_tenant(&path(WILD[name])),
+            Step::Resume { name } => scheduler.resume_tenant(&path(WILD[name])),
+            Step::Settle { name, actual } => scheduler.settle(&path(WILD[name]), 20, actual),
+            Step::Forget { name } => drop(scheduler.forget_tenant(&path(WILD[name]))),
+            Step::Weigh { name, quantum } => {
+                scheduler.set_tenant_quantum(path(WILD[name]), quantum);
+            }
+            Step::Advance => clock.advance(Duration::from_secs(2)),
+        }
+        scheduler.expire();
+        // Of the tenants alone, since the name of a group counts its members.
+        let own = |name: &&'static str| {
+            let levels = scheduler.queue_levels(&path(name));
+            (*name, levels[0].queued)
+        };
+        check_books(scheduler, &WILD.iter().map(own).collect());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_books_of_groups_balance_whatever_happens(
+        steps in steps(),
+        shards in prop::sample::select(SHARDS.to_vec()),
+        policy in prop::sample::select(vec![
+            BackpressurePolicy::Reject,
+            BackpressurePolicy::DropOldestPerTenant,
+            BackpressurePolicy::ShedFair,
+        ]),
+    ) {
+        let clock = ManualClock::new();
+        let scheduler = scheduler(shards, |config| {
+            config.max_global = 40;
+            config.max_per_tenant = 8;
+            config.max_per_group = Some(16);
+            config.quantum = 10;
+            config.idle_tenants_max = 0;
+            config.backpressure = policy;
+            config.clock = Arc::new(clock.clone());
+        });
+        live(&scheduler, &clock, steps);
+        let left = scheduler.len();
+        scheduler.close_drain();
+        prop_assert_eq!(drain(&scheduler).len(), left, "a drain ends all pauses");
+        prop_assert_eq!(scheduler.tenant_len(&path("a")), 0);
+    }
+}

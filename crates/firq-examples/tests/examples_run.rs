@@ -65,6 +65,14 @@ fn grpc_refuses_the_noisy_only() {
 }
 
 #[test]
+fn users_in_tenants_share_the_share_of_their_tenant() {
+    shows(
+        env!("CARGO_BIN_EXE_users_in_tenants"),
+        "with users in tenants, `acme` gets",
+    );
+}
+
+#[test]
 fn nextest_runs_these_programs_alone() {
     let config = include_str!("../../../.config/nextest.toml");
     let filter = "filter = 'binary_id(firq-examples::examples_run)'";

@@ -168,6 +168,80 @@ async fn jobs_that_no_worker_understands_are_dead_letters_and_let_their_key_go_o
     let _ = server.shutdown().await;
 }
 
+/// The broker's default separator is `/`: keys are paths, and nothing else changes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_with_a_slash_is_a_path_and_order_is_per_whole_key() {
+    let (server, client) = server().await;
+    let jobs = DurableQueue::open(&client, "jobs", settings())
+        .await
+        .unwrap();
+    let keys = ["acme", "acme/alice", "acme/bob", "globex/a/b/c"];
+    for number in 0..10 {
+        for key in keys {
+            jobs.submit(key, &AddEntry { number }).await.unwrap();
+        }
+    }
+    let (diary, events) = (Diary::default(), Arc::new(Semaphore::new(0)));
+    let all = async { drop(events.acquire_many(40 + 4 * 4).await.unwrap()) };
+    let worker = jobs.worker(registry(&diary, &events)).concurrency(4);
+    let report = worker.run_until(all).await.unwrap();
+    assert_eq!((report.acked, report.nacked, report.lost), (40, 16, 0));
+    let done = diary.done.lock().unwrap().clone();
+    for key in keys {
+        let own = done.iter().filter(|(other, _)| other == key);
+        assert!(own.map(|(_, number)| *number).eq(0..10), "{key}: {done:?}");
+    }
+    let _ = server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_with_many_keys_gets_the_turns_of_one() {
+    let (server, client) = server().await;
+    let jobs = DurableQueue::open(&client, "jobs", settings())
+        .await
+        .unwrap();
+    for number in 0..60 {
+        let entry = AddEntry {
+            number: 3 * number + 1, // succeeds at the first attempt
+        };
+        jobs.submit(format!("acme/{number}"), &entry).await.unwrap();
+    }
+    for number in 0..20 {
+        let entry = AddEntry {
+            number: 3 * number + 1,
+        };
+        jobs.submit("globex", &entry).await.unwrap();
+    }
+    let (diary, events) = (Diary::default(), Arc::new(Semaphore::new(0)));
+    let all = async { drop(events.acquire_many(80).await.unwrap()) };
+    let worker = jobs.worker(registry(&diary, &events)).concurrency(1);
+    worker.run_until(all).await.unwrap();
+    let done = diary.done.lock().unwrap().clone();
+    let globex = done[..40].iter().filter(|(key, _)| key == "globex").count();
+    assert!((15..=20).contains(&globex), "{globex} of 40: {done:?}");
+    let _ = server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_no_path_is_refused_with_the_reason() {
+    let (server, client) = server().await;
+    let jobs = DurableQueue::open(&client, "jobs", settings())
+        .await
+        .unwrap();
+    for (key, reason) in [
+        ("acme//alice", "part 2"),
+        ("https://example.org", "part 2"),
+        ("a/b/c/d/e", "5"),
+    ] {
+        let refused = jobs.submit(key, &AddEntry { number: 1 }).await;
+        let error = refused.expect_err("no path").to_string();
+        assert!(error.contains(reason), "{key}: {error}");
+        assert!(error.contains("key_separator"), "{key}: {error}");
+    }
+    assert_eq!(client.admin().queue("jobs").await.unwrap().stats.depth, 0);
+    let _ = server.shutdown().await;
+}
+
 #[derive(Serialize, Deserialize)]
 struct Unwritable {
     map: HashMap<(u8, u8), u8>,

@@ -136,8 +136,8 @@ async fn main() -> Result<(), BoxError> {
         ),
     );
     println!(
-        "\n  A key for each route is also a share for each route: who uses two has two. If that is not wanted, keep\n  \
-         the tenant as the key, and let pings go first with `with_priority_extractor`."
+        "\n  A key for each route is also a share for each route: a tenant that uses two has two. If that is not wanted,\n  \
+         add `with_groups(group_by_first)`: the routes of a tenant then share what the tenant gets."
     );
     verdict.conclude()
 }
