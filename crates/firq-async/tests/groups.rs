@@ -44,7 +44,7 @@ async fn a_dispatcher_settles_the_time_of_handlers_with_the_group_of_their_tenan
             let mut spent = noted.lock().unwrap();
             spent[usize::from(tenant.as_str().starts_with("globex"))] += task.payload;
             if spent[0] + spent[1] >= 1_000 * MILLI {
-                closer.close();
+                closer.close_immediate();
             }
         }
     };
