@@ -38,15 +38,17 @@ fn every_scene_is_played_and_the_summary_says_what_was_measured() {
     );
     let mut rest = &*text;
     for expected in [
-        "Scene 1 of 4: a flood",
-        "Scene 2 of 4: weights",
-        "Scene 3 of 4: a slow tenant",
-        "Scene 4 of 4: a burst",
+        "Scene 1 of 5: a flood",
+        "Scene 2 of 5: weights",
+        "Scene 3 of 5: a slow tenant",
+        "Scene 4 of 5: a burst",
+        "Scene 5 of 5: a split",
         "Measured just now",
-        "Beside a flood of 5,",
+        "Beside a flood of 4,",
         "weight 3",
         "20 times as long",
         "sent at once",
+        "splits itself into 1,000 keys",
         "fila queue create orders",
     ] {
         let (_, after) = rest.split_once(expected).unwrap_or_else(|| {
@@ -68,7 +70,7 @@ fn a_quiet_tenant_stands_behind_the_flood_in_one_line_and_before_it_with_a_share
     );
     let summary: Value = serde_json::from_str(&text).unwrap();
     let scenes = summary["scenes"].as_array().unwrap();
-    assert_eq!(scenes.len(), 4);
+    assert_eq!(scenes.len(), 5);
     let sides = &scenes[0]["sides"];
     // How many deliveries went to others before a message in the middle was served.
     let overtaken = |side: &str| -> u64 {
@@ -92,6 +94,31 @@ fn a_quiet_tenant_stands_behind_the_flood_in_one_line_and_before_it_with_a_share
             .unwrap()
     };
     assert!(share("fair", 0) > share("fair", 1), "{text}");
+    assert!(is_empty(&temporary));
+}
+
+#[test]
+fn a_tenant_that_splits_itself_gains_by_it_without_groups_and_nothing_with_them() {
+    let temporary = TempDir::new().unwrap();
+    let text = text(
+        demo(&temporary, &["--json", "--seconds", "12"])
+            .output()
+            .unwrap(),
+    );
+    let summary: Value = serde_json::from_str(&text).unwrap();
+    let split = &summary["scenes"][4];
+    let of_split = |side: &str, figure: &str| {
+        let tenant = &split["sides"][side]["tenants"][0];
+        assert_eq!(tenant["keys"], 1000);
+        tenant[figure].as_f64().unwrap()
+    };
+    let ideal = of_split("groups", "share_ideal");
+    assert!((ideal - 0.25).abs() < 0.01, "{split:#}");
+    assert!(of_split("flat", "share") > 0.9, "{split:#}");
+    assert!(
+        (of_split("groups", "share") - ideal).abs() < 0.05,
+        "{split:#}"
+    );
     assert!(is_empty(&temporary));
 }
 

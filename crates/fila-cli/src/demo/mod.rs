@@ -48,7 +48,7 @@ The demo leaves nothing behind: its broker runs in this process, on a free port 
 a temporary directory that it removes at the end. docs/demo.md explains the output.")]
 pub(crate) struct DemoArguments {
     /// Duration of the demo in seconds, from 4 to 60
-    #[arg(long, value_name = "SECONDS", default_value_t = 45, value_parser = clap::value_parser!(u64).range(4..=60))]
+    #[arg(long, value_name = "SECONDS", default_value_t = script::SECONDS, value_parser = clap::value_parser!(u64).range(4..=60))]
     seconds: u64,
 
     /// Print lines and draw nothing, as without a terminal
@@ -154,10 +154,10 @@ impl Show {
                 break Cue::Quit;
             }
             // On a fast machine a scene is done before its time is over.
-            let [Some(fifo), Some(fair)] = sides.map(|side| side.finished) else {
+            let [Some(without), Some(with)] = sides.map(|side| side.finished) else {
                 continue;
             };
-            if now >= fifo.max(fair) + LAST_LOOK {
+            if now >= without.max(with) + LAST_LOOK {
                 break Cue::Next;
             }
         };

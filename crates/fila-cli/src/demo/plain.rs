@@ -2,7 +2,6 @@
 
 use super::record::{Figures, Moment, TenantFigures, Wait};
 use super::script::{Plot, Scene, Unit};
-use super::stage::Side;
 use crate::units;
 use crate::wrap::wrap;
 
@@ -19,14 +18,14 @@ pub(crate) fn opening(number: usize, of: usize, scene: &Scene) -> Vec<String> {
 
 /// Returns the state of both sides, a line for each.
 pub(crate) fn lines(scene: &Scene, now: Moment, sides: &[Figures; 2]) -> Vec<String> {
-    let sides = Side::BOTH.into_iter().zip(sides);
-    let sides = sides.map(|(side, figures)| {
-        let at = match side {
-            Side::Fifo => format!("{:.0} s", now.as_secs_f64()),
-            Side::Fair => String::new(),
-        };
+    let width = scene.sides.map(|side| side.name().len()).into_iter().max();
+    let width = width.unwrap_or_default();
+    // Both lines are of the same moment.
+    let moments = [format!("{:.0} s", now.as_secs_f64()), String::new()];
+    let sides = moments.into_iter().zip(scene.sides).zip(sides);
+    let sides = sides.map(|((at, side), figures)| {
         let told = side_text(scene, figures);
-        format!("{at:>6}  {}  {told}", side.name())
+        format!("{at:>6}  {:<width$}  {told}", side.name())
     });
     sides.collect()
 }
@@ -36,7 +35,7 @@ fn side_text(scene: &Scene, figures: &Figures) -> String {
     let told = match scene.plot {
         Plot::Flood { noisy, quiet } => vec![progress(of(noisy)), waiting(of(quiet[0]))],
         Plot::Burst { burst, steady, .. } => vec![waiting(of(burst)), waiting(of(steady))],
-        Plot::Weights { .. } | Plot::Slow { .. } => {
+        Plot::Weights { .. } | Plot::Slow { .. } | Plot::Split { .. } => {
             let all = 0..scene.tenants.len();
             all.map(|tenant| share(of(tenant))).collect()
         }

@@ -295,7 +295,7 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
-    use super::super::script::scenes;
+    use super::super::script::{SECONDS, scenes};
     use super::*;
 
     fn at(millis: u64) -> Moment {
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn shares_are_counted_in_messages_or_in_time() {
-        let [_, weights, slow, _] = scenes(Duration::from_secs(45));
+        let [_, weights, slow, ..] = scenes(Duration::from_secs(SECONDS));
         let rows = [(0, Some(0)), (0, Some(0)), (0, None), (0, None)];
         let three = record(&[&rows, &rows[1..], &rows[2..]]);
         let shares = three.shares(&weights, at(1));

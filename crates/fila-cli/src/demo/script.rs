@@ -3,13 +3,18 @@
 use std::iter;
 use std::time::Duration;
 
-/// One situation, played twice at the same time: as a FIFO queue, and with fairness keys.
+/// The length of the whole demo unless the user chooses another.
+pub(crate) const SECONDS: u64 = 52;
+
+/// One situation, played twice at the same time: without a kind of fairness, and with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     pub(crate) plot: Plot,
     pub(crate) title: &'static str,
     /// The explanation on the screen.
     pub(crate) sentence: String,
+    /// The two ways in which it is played, the one without fairness first.
+    pub(crate) sides: [Side; 2],
     pub(crate) tenants: Vec<Tenant>,
     pub(crate) senders: Vec<Sender>,
     /// The number of workers on each side.
@@ -38,6 +43,41 @@ pub(crate) enum Plot {
         steady: usize,
         at: Duration,
     },
+    Split {
+        split: usize,
+        whole: usize,
+    },
+}
+
+/// One of the two ways in which a scene is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// One fairness key for all messages.
+    Fifo,
+    /// A fairness key for each tenant.
+    Fair,
+    /// A tenant may have many fairness keys, and the queue takes each of them as one name.
+    Flat,
+    /// The same keys, and the queue takes them as paths: all keys of a tenant are in its group.
+    Groups,
+}
+
+impl Side {
+    /// A FIFO queue beside fairness between tenants.
+    const FAIRNESS: [Self; 2] = [Self::Fifo, Self::Fair];
+
+    /// Fairness between keys beside fairness between groups of keys.
+    const GROUPS: [Self; 2] = [Self::Flat, Self::Groups];
+
+    /// Returns its name in lines of text.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fifo => "FIFO",
+            Self::Fair => "Fila",
+            Self::Flat => "flat",
+            Self::Groups => "groups",
+        }
+    }
 }
 
 /// The unit of shares.
@@ -54,6 +94,22 @@ pub(crate) struct Tenant {
     pub(crate) weight: u32,
     /// How long a worker takes for one of its messages.
     pub(crate) work: Duration,
+    /// The number of fairness keys that it spreads its messages over.
+    pub(crate) keys: u32,
+}
+
+impl Tenant {
+    /// Returns the fairness key of one of its messages: its name, or a key within its name if it has many.
+    pub(crate) fn key(&self, number: u32) -> String {
+        match self.keys {
+            0 | 1 => self.name.to_owned(),
+            keys => format!("{}/{:04}", self.name, number % keys),
+        }
+    }
+
+    fn split_into(self, keys: u32) -> Self {
+        Self { keys, ..self }
+    }
 }
 
 /// A sender with its own connection, so that it does not queue behind other senders in the client.
@@ -92,12 +148,15 @@ impl Scene {
 }
 
 /// Returns all scenes, which last `total` together.
-pub(crate) fn scenes(total: Duration) -> [Scene; 4] {
+pub(crate) fn scenes(total: Duration) -> [Scene; 5] {
+    // The seconds of each scene in a demo of the default length.
+    let part = |seconds: f64| total.mul_f64(seconds / SECONDS as f64);
     [
-        flood(total.mul_f64(0.34)),
-        weights(total.mul_f64(0.18)),
-        slow(total.mul_f64(0.22)),
-        burst(total.mul_f64(0.26)),
+        flood(part(15.3)),
+        weights(part(8.1)),
+        slow(part(9.9)),
+        burst(part(11.7)),
+        split(part(7.0)),
     ]
 }
 
@@ -128,6 +187,7 @@ fn flood(length: Duration) -> Scene {
              of them wait behind the flood; with fair shares, only the noisy tenant waits.",
             crate::units::count(messages.into())
         ),
+        sides: Side::FAIRNESS,
         tenants: vec![
             tenant("noisy", 1, work),
             tenant("quiet-1", 1, work),
@@ -153,6 +213,7 @@ fn weights(length: Duration) -> Scene {
         sentence: "Three tenants have more to do than there are workers. One of them has weight 3: it gets three \
                    times what each of the others gets."
             .to_owned(),
+        sides: Side::FAIRNESS,
         tenants: vec![
             tenant("gold ×3", 3, work),
             tenant("basic-1", 1, work),
@@ -177,6 +238,7 @@ fn slow(length: Duration) -> Scene {
         sentence: "All four send alike, but the messages of one take 20 times as long. Shares are counted in workers' \
                    time here (charge: time), so it slows down only itself."
             .to_owned(),
+        sides: Side::FAIRNESS,
         tenants: vec![
             tenant("slow", 1, 20 * work),
             tenant("fast-1", 1, work),
@@ -211,6 +273,7 @@ fn burst(length: Duration) -> Scene {
              share at once, and the tenant that sends little does not notice.",
             crate::units::count(messages.into())
         ),
+        sides: Side::FAIRNESS,
         tenants: vec![
             tenant("busy-1", 1, work),
             tenant("busy-2", 1, work),
@@ -233,8 +296,44 @@ fn burst(length: Duration) -> Scene {
     }
 }
 
+/// A tenant that spreads its messages over many keys, beside tenants with one key each. No tenant runs out of messages:
+/// without groups the first could use all workers, and with groups each of the four a quarter.
+fn split(length: Duration) -> Scene {
+    let work = Duration::from_millis(16);
+    let workers = 48;
+    let keys = 1000;
+    let capacity = capacity(workers, work) * length.as_secs_f64();
+    let (own, others) = (rounded(capacity), rounded(0.27 * capacity));
+    let whole = [1, 2, 3].map(|tenant| (tenant, others));
+    Scene {
+        plot: Plot::Split { split: 0, whole: 1 },
+        title: "a split",
+        sentence: format!(
+            "Four tenants have more to do than there are workers. One of them, acme, uses {} keys: acme/0000, acme/0001 \
+             and so on. Flat, each key has a share; in groups, acme has one share.",
+            crate::units::count(keys.into())
+        ),
+        sides: Side::GROUPS,
+        tenants: vec![
+            tenant("acme", 1, work).split_into(keys),
+            tenant("globex", 1, work),
+            tenant("initech", 1, work),
+            tenant("hooli", 1, work),
+        ],
+        senders: vec![together(&[(0, own)]), together(&whole)],
+        workers,
+        unit: Unit::Messages,
+        length,
+    }
+}
+
 fn tenant(name: &'static str, weight: u32, work: Duration) -> Tenant {
-    Tenant { name, weight, work }
+    Tenant {
+        name,
+        weight,
+        work,
+        keys: 1,
+    }
 }
 
 /// Returns how many messages the workers can process in a second, without any overhead.
@@ -283,7 +382,7 @@ fn drip(tenant: usize, first: Duration, interval: Duration, until: Duration) -> 
 mod tests {
     use super::*;
 
-    const FULL: Duration = Duration::from_secs(45);
+    const FULL: Duration = Duration::from_secs(SECONDS);
 
     #[test]
     fn scenes_last_as_long_as_was_asked_for() {
@@ -303,21 +402,38 @@ mod tests {
 
     #[test]
     fn the_burst_is_of_1_000_by_default() {
-        let [.., burst] = scenes(FULL);
+        let [.., burst, _] = scenes(FULL);
         assert_eq!(burst.sends(3), 1000);
         assert!(burst.sentence.contains("1,000"));
     }
 
     #[test]
     fn nobody_runs_out_of_messages_where_shares_are_compared() {
-        for total in [6, 20, 45, 60].map(Duration::from_secs) {
-            let [_, weights, slow, _] = scenes(total);
+        for total in [6, 20, SECONDS, 60].map(Duration::from_secs) {
+            let [_, weights, slow, _, split] = scenes(total);
             let done = |scene: &Scene| {
                 capacity(scene.workers, scene.tenants[1].work) * scene.length.as_secs_f64()
             };
             assert!(weights.sends(0) as f64 > 0.6 * done(&weights));
             assert!(slow.sends(1) as f64 >= 0.97 * 0.25 * done(&slow));
+            // The tenant that splits itself could take everything, and each of the others its quarter.
+            assert!(split.sends(0) as f64 >= 0.97 * done(&split));
+            assert!(split.sends(1) as f64 > 0.25 * done(&split));
         }
+    }
+
+    #[test]
+    fn a_tenant_that_splits_itself_spreads_its_messages_evenly_over_its_keys() {
+        let [.., split] = scenes(FULL);
+        let [acme, globex, ..] = &split.tenants[..] else {
+            panic!("{:?}", split.tenants);
+        };
+        let keys: Vec<String> = (0..2000).map(|number| acme.key(number)).collect();
+        let distinct: std::collections::BTreeSet<&String> = keys.iter().collect();
+        assert_eq!(distinct.len(), 1000);
+        assert_eq!(keys[..1000], keys[1000..]);
+        assert_eq!(keys[7], "acme/0007");
+        assert_eq!(globex.key(7), "globex");
     }
 
     #[test]

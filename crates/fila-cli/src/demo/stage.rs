@@ -1,7 +1,8 @@
 //! The server of the demo, in this process, and its clients.
 //!
 //! Both sides of a scene have the same server, the same messages at the same moments, and the same number of workers.
-//! They differ in the fairness key only: on the side `Fifo` all messages have the same key, which makes a plain queue.
+//! `Fifo` differs from `Fair` in the fairness key only: all messages have the same key, which makes a plain queue.
+//! `Flat` differs from `Groups` in the queue's separator only: without one, a key is one name.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::record::{Figures, Moment, Record};
-use super::script::{Batch, Scene, Sender, Unit};
+use super::script::{Batch, Scene, Sender, Side, Unit};
 
 /// How long workers have to subscribe before a scene begins.
 const LEAD: Duration = Duration::from_millis(150);
@@ -23,31 +24,12 @@ const LEAD: Duration = Duration::from_millis(150);
 /// How long the server may take to shut down. The demo keeps none of its data.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(3);
 
-/// One of the two ways in which a scene is played.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// One fairness key for all messages.
-    Fifo,
-    /// A fairness key for each tenant.
-    Fair,
-}
-
-impl Side {
-    pub(crate) const BOTH: [Self; 2] = [Self::Fifo, Self::Fair];
-
-    /// Returns its name on the screen.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Fifo => "FIFO",
-            Self::Fair => "Fila",
-        }
-    }
-}
-
 /// A server in this process, on a directory that is removed when it is dropped.
 pub(crate) struct Stage {
     server: Server,
     directory: TempDir,
+    /// How many scenes were started.
+    scenes: u32,
 }
 
 impl Stage {
@@ -62,31 +44,39 @@ impl Stage {
         config.storage.durability = Durability::Os;
         let server = Server::start(config).await;
         let server = server.context("the demo's server cannot be started")?;
-        Ok(Self { server, directory })
+        Ok(Self {
+            server,
+            directory,
+            scenes: 0,
+        })
     }
 
     /// Starts a scene.
-    pub(crate) async fn play(&self, scene: &Arc<Scene>) -> anyhow::Result<Playing> {
+    pub(crate) async fn play(&mut self, scene: &Arc<Scene>) -> anyhow::Result<Playing> {
+        self.scenes += 1;
         let start = Instant::now() + LEAD;
         let mut playing = Playing {
             start,
             scene: scene.clone(),
-            records: Side::BOTH.map(|_| Arc::new(Mutex::new(Record::new(scene.tenants.len())))),
+            queues: scene.sides.map(|side| queue_of(side, self.scenes)),
+            records: scene
+                .sides
+                .map(|_| Arc::new(Mutex::new(Record::new(scene.tenants.len())))),
             tasks: JoinSet::new(),
         };
-        for (side, record) in Side::BOTH.into_iter().zip(playing.records.clone()) {
+        let queues = playing.queues.clone().map(Arc::from);
+        let sides = scene.sides.into_iter().zip(queues);
+        for ((side, queue), record) in sides.zip(playing.records.clone()) {
             let part = Part {
                 side,
+                queue,
                 scene: scene.clone(),
                 record,
                 start,
             };
             let client = self.client().await?;
-            let settings = QueueSettings::new().charge(match scene.unit {
-                Unit::Messages => Charge::Message,
-                Unit::Time => Charge::Time,
-            });
-            client.admin().create_queue(part.queue(), settings).await?;
+            let admin = client.admin();
+            admin.create_queue(&part.queue, part.settings()).await?;
             playing.tasks.spawn(part.clone().work(client));
             for sender in 0..scene.senders.len() {
                 let client = self.client().await?;
@@ -105,8 +95,8 @@ impl Stage {
             .map(|record| locked(record, |record| record.clone()));
         playing.tasks.shutdown().await;
         let admin = self.client().await?.admin();
-        for side in Side::BOTH {
-            admin.delete_queue(queue_of(side)).await?;
+        for queue in &playing.queues {
+            admin.delete_queue(queue).await?;
         }
         Ok(Played {
             scene: playing.scene.clone(),
@@ -134,6 +124,7 @@ impl Stage {
 pub(crate) struct Playing {
     start: Instant,
     scene: Arc<Scene>,
+    queues: [String; 2],
     records: [Arc<Mutex<Record>>; 2],
     tasks: JoinSet<anyhow::Result<()>>,
 }
@@ -188,19 +179,27 @@ pub(crate) struct Played {
 #[derive(Clone)]
 struct Part {
     side: Side,
+    queue: Arc<str>,
     scene: Arc<Scene>,
     record: Arc<Mutex<Record>>,
     start: Instant,
 }
 
 impl Part {
-    fn queue(&self) -> &'static str {
-        queue_of(self.side)
+    fn settings(&self) -> QueueSettings {
+        let settings = QueueSettings::new().charge(match self.scene.unit {
+            Unit::Messages => Charge::Message,
+            Unit::Time => Charge::Time,
+        });
+        match self.side {
+            Side::Fifo | Side::Fair | Side::Groups => settings,
+            Side::Flat => settings.key_separator(""),
+        }
     }
 
     /// Sends all batches of a sender.
     async fn send(self, sender: usize, client: Client) -> anyhow::Result<()> {
-        let queue = client.queue(self.queue());
+        let queue = client.queue(&*self.queue);
         let Sender { batches } = &self.scene.senders[sender];
         let mut sending = JoinSet::new();
         for batch in batches {
@@ -226,9 +225,9 @@ impl Part {
                 let message = Message::new(Label { tenant, number }.to_bytes());
                 match self.side {
                     Side::Fifo => message.key("everybody"),
-                    Side::Fair => {
+                    Side::Fair | Side::Flat | Side::Groups => {
                         let tenant = &self.scene.tenants[tenant];
-                        message.key(tenant.name).weight(tenant.weight)
+                        message.key(tenant.key(number)).weight(tenant.weight)
                     }
                 }
             });
@@ -239,7 +238,7 @@ impl Part {
     /// Processes messages. The processing is simulated: the worker sleeps.
     async fn work(self, client: Client) -> anyhow::Result<()> {
         let workers = self.scene.workers;
-        let worker = client.queue(self.queue()).worker().concurrency(workers);
+        let worker = client.queue(&*self.queue).worker().concurrency(workers);
         // No message waits in the client, so the server alone decides which one is next.
         let worker = worker.prefetch(u32::try_from(workers)?);
         let ended = worker.run(move |message: Received| {
@@ -264,12 +263,16 @@ impl Part {
     }
 }
 
-/// Returns the queue of a side, which exists for one scene.
-fn queue_of(side: Side) -> &'static str {
-    match side {
+/// Returns the queue of a side, which exists for one scene. Every scene has other names, because messages of the scene
+/// before may still be on their way to the server.
+fn queue_of(side: Side, scene: u32) -> String {
+    let name = match side {
         Side::Fifo => "demo-fifo",
         Side::Fair => "demo-fair",
-    }
+        Side::Flat => "demo-flat",
+        Side::Groups => "demo-groups",
+    };
+    format!("{name}-{scene}")
 }
 
 async fn send_all(queue: Queue, messages: Vec<Message>) -> anyhow::Result<()> {

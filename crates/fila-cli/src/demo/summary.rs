@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::record::{Moment, Record, Wait};
-use super::script::{Plot, Scene, Unit};
-use super::stage::{Played, Side};
+use super::script::{Plot, Scene, Side, Unit};
+use super::stage::Played;
 use crate::units;
 use crate::wrap::wrap;
 
@@ -15,7 +15,8 @@ use crate::wrap::wrap;
 const WIDTH: usize = 62;
 
 const FINE_PRINT: &str = "Both sides ran in this process at the same time, on one server, with the same messages at the \
-    same moments and the same number of workers. FIFO is a queue on which all messages have one fairness key. The time \
+    same moments and the same number of workers. FIFO is a queue on which all messages have one fairness key. Without \
+    groups, a queue has no key separator, so it takes each key as one name (key_separator: off). The time \
     that a worker takes for a message is simulated. The server writes messages to disk without waiting for fsync \
     (durability: os).";
 
@@ -62,6 +63,7 @@ fn sentences(played: &Played) -> Vec<String> {
         Plot::Weights { heavy, light } => weights(played, heavy, light),
         Plot::Slow { slow, fast } => slow_tenant(played, slow, fast),
         Plot::Burst { burst, steady, at } => burst_of(played, burst, steady, at),
+        Plot::Split { split, whole } => split_tenant(played, split, whole),
     }
 }
 
@@ -202,6 +204,27 @@ fn burst_of(played: &Played, burst: usize, steady: usize, at: Moment) -> Vec<Str
     lines
 }
 
+fn split_tenant(played: &Played, split: usize, whole: usize) -> Vec<String> {
+    let [flat, groups] = &played.records;
+    let share = |record: &Record| record.shares(&played.scene, played.length)[split];
+    let rate = |record: &Record| record.rate_of(whole, Duration::ZERO..played.length);
+    vec![
+        format!(
+            "A tenant that splits itself into {} keys got {} of all without groups, and {} with groups (its share is \
+             {}).",
+            units::count(played.scene.tenants[split].keys.into()),
+            units::percent(share(flat).got),
+            units::percent(share(groups).got),
+            units::percent(share(groups).ideal),
+        ),
+        format!(
+            "Each of the others was served {} messages/s without groups and {} with groups.",
+            units::rate(rate(flat)),
+            units::rate(rate(groups)),
+        ),
+    ]
+}
+
 fn said(wait: Wait) -> String {
     match wait {
         Wait::Over(time) => units::time(time),
@@ -233,11 +256,13 @@ pub(crate) fn json(played: &[Played]) -> Value {
 
 fn scene_json(played: &Played) -> Value {
     let scene = &played.scene;
-    let sides = Side::BOTH.into_iter().zip(&played.records);
+    let sides = scene.sides.into_iter().zip(&played.records);
     let sides = sides.map(|(side, record)| {
         let side = match side {
             Side::Fifo => "fifo",
             Side::Fair => "fair",
+            Side::Flat => "flat",
+            Side::Groups => "groups",
         };
         (side.to_owned(), side_json(scene, record, played.length))
     });
@@ -261,6 +286,7 @@ fn side_json(scene: &Scene, record: &Record, length: Duration) -> Value {
         json!({
             "tenant": tenant.name,
             "weight": tenant.weight,
+            "keys": tenant.keys,
             "work_ms": tenant.work.as_secs_f64() * 1e3,
             "sent": figures.sent,
             "served": figures.served,
@@ -287,7 +313,7 @@ fn millis(wait: Wait) -> f64 {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::script::scenes;
+    use super::super::script::{SECONDS, scenes};
     use super::*;
 
     fn at(millis: u64) -> Moment {
@@ -296,7 +322,7 @@ mod tests {
 
     /// A flood whose messages are served one a millisecond, after the messages of a quiet tenant or before them.
     fn flood(quiet_waits: [u64; 2]) -> Played {
-        let [scene, ..] = scenes(Duration::from_secs(45));
+        let [scene, ..] = scenes(Duration::from_secs(SECONDS));
         let records = quiet_waits.map(|wait| {
             let mut record = Record::new(scene.tenants.len());
             for number in 0..1000 {
@@ -325,6 +351,38 @@ mod tests {
         );
     }
 
+    /// A tenant that splits itself, on a side that has served it and each of the others so often.
+    fn split(served: [(u32, u32); 2]) -> Played {
+        let [.., scene] = scenes(Duration::from_secs(SECONDS));
+        let records = served.map(|(split, whole)| {
+            let mut record = Record::new(scene.tenants.len());
+            for (tenant, count) in [split, whole, whole, whole].into_iter().enumerate() {
+                for _ in 0..1000 {
+                    record.sent(tenant, at(0));
+                }
+                for number in 0..count {
+                    record.delivered(tenant, number, at(1));
+                }
+            }
+            record
+        });
+        Played {
+            scene: Arc::new(scene),
+            records,
+            length: at(2000),
+        }
+    }
+
+    #[test]
+    fn a_split_is_told_in_shares_without_and_with_groups() {
+        let said = sentences(&split([(994, 2), (250, 250)])).join(" ");
+        assert_eq!(
+            said,
+            "A tenant that splits itself into 1,000 keys got 99.4 % of all without groups, and 25.0 % with groups (its \
+             share is 25.0 %). Each of the others was served 1.0 messages/s without groups and 125 with groups."
+        );
+    }
+
     #[test]
     fn what_contradicts_the_scene_is_told_all_the_same() {
         let said = sentences(&flood([3, 990])).join(" ");
@@ -337,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_scene_that_was_skipped_says_so() {
-        for scene in scenes(Duration::from_secs(45)) {
+        for scene in scenes(Duration::from_secs(SECONDS)) {
             let records = [0, 1].map(|_| Record::new(scene.tenants.len()));
             let played = Played {
                 scene: Arc::new(scene),

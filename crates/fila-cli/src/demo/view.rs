@@ -9,8 +9,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Paragraph, Wrap};
 
 use super::record::{Figures, Moment, Share, TenantFigures, Wait};
-use super::script::{Scene, Unit};
-use super::stage::Side;
+use super::script::{Scene, Side, Unit};
 use crate::bars::{Bar, bar};
 use crate::terminal::Palette;
 use crate::units;
@@ -53,7 +52,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, shown: &DemoFrame<'_>, palette: Palett
     frame.render_widget(words, sentence);
     let halves = [Constraint::Fill(1), Constraint::Fill(1)];
     let halves: [Rect; 2] = Layout::horizontal(halves).spacing(1).areas(sides);
-    for ((side, figures), area) in Side::BOTH.into_iter().zip(shown.sides).zip(halves) {
+    let both = shown.scene.sides.into_iter().zip(shown.sides);
+    for ((side, figures), area) in both.zip(halves) {
         draw_side(frame, area, side, shown.scene, figures, palette);
     }
     let share = match shown.scene.unit {
@@ -101,6 +101,8 @@ fn draw_side(
     let (title, style) = match side {
         Side::Fifo => (" FIFO: one line for all ", Style::new()),
         Side::Fair => (" Fila: a share for each ", palette.accent()),
+        Side::Flat => (" flat: a share for each key ", Style::new()),
+        Side::Groups => (" groups: a share for each tenant ", palette.accent()),
     };
     let rate = format!(" {} messages/s ", units::rate(figures.per_second));
     let block = Block::bordered()
@@ -223,7 +225,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::script::scenes;
+    use super::super::script::{SECONDS, scenes};
     use super::*;
 
     fn ms(millis: u64) -> Duration {
@@ -264,14 +266,23 @@ mod tests {
     }
 
     fn screen(columns: u16, rows: u16, now: Duration) -> String {
-        let [scene, ..] = scenes(Duration::from_secs(45));
-        let sides = sides();
+        let scenes = scenes(Duration::from_secs(SECONDS));
+        screen_of(&scenes, 1, &sides(), [columns, rows], now)
+    }
+
+    fn screen_of(
+        scenes: &[Scene],
+        number: usize,
+        sides: &[Figures; 2],
+        [columns, rows]: [u16; 2],
+        now: Duration,
+    ) -> String {
         let shown = DemoFrame {
-            number: 1,
-            of: 4,
-            scene: &scene,
+            number,
+            of: scenes.len(),
+            scene: &scenes[number - 1],
             now,
-            sides: &sides,
+            sides,
         };
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
         terminal
@@ -299,6 +310,27 @@ mod tests {
             "{shown}"
         );
         insta::assert_snapshot!(shown);
+    }
+
+    #[test]
+    fn a_split_is_shown_flat_beside_groups() {
+        let waits = [Wait::SoFar(ms(2000)), Wait::SoFar(ms(3000))];
+        let side = |split: u64, whole: u64| {
+            let got = |served: u64| served as f64 / (split + 3 * whole) as f64;
+            let of = |sent, served| figures(sent, served, got(served), 0.25, waits);
+            let own = of(21_000, split);
+            Figures {
+                tenants: [own]
+                    .into_iter()
+                    .chain([0; 3].map(|_| of(5700, whole)))
+                    .collect(),
+                per_second: 2600.0,
+                finished: None,
+            }
+        };
+        let sides = [side(7977, 8), side(2000, 2000)];
+        let scenes = scenes(Duration::from_secs(SECONDS));
+        insta::assert_snapshot!(screen_of(&scenes, 5, &sides, [80, 24], ms(3000)));
     }
 
     #[test]
