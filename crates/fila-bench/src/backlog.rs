@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 
 use crate::client::{self, StreamLoad};
+use crate::key_shape::KeyShape;
 use crate::server::Server;
 
 /// The credit of the consumer.
@@ -36,7 +37,7 @@ pub(crate) async fn run(arguments: BacklogArguments) -> anyhow::Result<()> {
     let settings = [format!("storage.memory_budget={}", arguments.budget)];
     let load = StreamLoad {
         messages: arguments.messages / arguments.keys * arguments.keys,
-        keys: arguments.keys,
+        keys: KeyShape::flat(arguments.keys),
         size: arguments.size,
         outstanding: 4096,
         frame: 64,
@@ -45,7 +46,7 @@ pub(crate) async fn run(arguments: BacklogArguments) -> anyhow::Result<()> {
     let idle = server.memory()?.0;
     println!(
         "{} messages of {} bytes, {} keys, memory_budget {}, durability fsync; idle at {idle} MiB",
-        load.messages, load.size, load.keys, arguments.budget
+        load.messages, load.size, load.keys.count, arguments.budget
     );
     fill(&server, load).await?;
     let filling = server.memory()?.1;
@@ -97,8 +98,8 @@ async fn drain(server: &Server, load: StreamLoad) -> anyhow::Result<()> {
     ensure!(stats.depth == 0, "{stats:?}");
     // The keys take turns. But a key's part of the credit may be in flight while the broker reads as much again from the
     // disk, and the broker serves the other keys during a slow read: the bound allows 2 % of all messages for that.
-    let on_the_way = 2 * u64::from(CREDIT).div_ceil(load.keys) + 16;
-    let allowed = on_the_way.max(load.messages / load.keys / 50);
+    let on_the_way = 2 * u64::from(CREDIT).div_ceil(load.keys.count) + 16;
+    let allowed = on_the_way.max(load.messages / load.keys.count / 50);
     ensure!(spread <= allowed, "keys were {spread} messages apart");
     Ok(())
 }

@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::key_shape::KeyShape;
+
 /// The largest frame that the client reads.
 const FRAME_MAX: usize = 64 << 20;
 
@@ -24,7 +26,7 @@ const FRAME_MAX: usize = 64 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamLoad {
     pub(crate) messages: u64,
-    pub(crate) keys: u64,
+    pub(crate) keys: KeyShape,
     pub(crate) size: usize,
     /// Messages that may be unconfirmed, and messages in one frame.
     pub(crate) outstanding: u64,
@@ -107,11 +109,11 @@ pub(crate) async fn produce_as(
             let room = outstanding - (sent - confirmed);
             let count = load.frame.min(room).min(load.messages - sent);
             let messages = (sent..sent + count).map(|number| {
-                let (key, place) = (number % load.keys, number / load.keys);
+                let (key, place) = (number % load.keys.count, number / load.keys.count);
                 body[..8].copy_from_slice(&key.to_be_bytes());
                 body[8..16].copy_from_slice(&place.to_be_bytes());
                 Message {
-                    fairness_key: format!("tenant-{key}"),
+                    fairness_key: load.keys.path(key),
                     payload: Bytes::copy_from_slice(&body),
                     ..pattern.clone()
                 }
@@ -203,8 +205,8 @@ struct KeyOrder {
 impl KeyOrder {
     fn new(load: StreamLoad) -> Self {
         Self {
-            taken: vec![0; load.keys as usize],
-            whole: load.messages / load.keys,
+            taken: vec![0; load.keys.count as usize],
+            whole: load.messages / load.keys.count,
             spread: 0,
         }
     }

@@ -20,6 +20,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::client::{self, StreamLoad};
+use crate::key_shape::KeyShape;
 use crate::policies::Rig;
 
 /// The interval between two messages.
@@ -216,7 +217,7 @@ fn results(
 async fn kill_all(rig: &Rig, queue: &str, letters: u64) -> anyhow::Result<()> {
     let load = StreamLoad {
         messages: letters,
-        keys: KEYS,
+        keys: KeyShape::flat(KEYS),
         size: 256,
         outstanding: 1000,
         frame: 100,

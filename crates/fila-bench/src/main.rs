@@ -17,6 +17,7 @@ mod client;
 mod compare;
 mod flood;
 mod honest;
+mod key_shape;
 mod law;
 mod live;
 mod overload;
@@ -51,7 +52,7 @@ enum Scenario {
     Law(law::LawArguments),
     /// More load than the server can take: checks memory, refusals, the service of a quiet tenant, and the recovery
     Overload(overload::OverloadArguments),
-    /// The cost of hooks and throttles, the accuracy of rates, and the latency of live traffic during failures and redrives
+    /// The cost of hooks, throttles and groups, the accuracy of rates, and the latency of live traffic during failures and redrives
     Policies(policies::PoliciesArguments),
     /// Where the server's processor time goes, message by message; needs `perf`
     Profile(profile::ProfileArguments),

@@ -1,4 +1,5 @@
-//! The cost of hooks and throttles, the accuracy of rates, and the latency of live traffic during failures and redrives.
+//! The cost of hooks, throttles and groups, the accuracy of rates, and the latency of live traffic during failures and
+//! redrives.
 //!
 //! A cost is the server's processor time for each message, which other programs on the machine disturb less than real
 //! time. Each is measured with and without the feature in the same run. The server syncs nothing, so the comparison is
@@ -14,6 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
 use crate::client::{self, StreamLoad};
+use crate::key_shape::KeyShape;
 use crate::live;
 use crate::server::Server;
 
@@ -118,7 +120,7 @@ pub(crate) async fn run(arguments: PoliciesArguments) -> anyhow::Result<()> {
 async fn costs(scale: u32) -> anyhow::Result<()> {
     let load = StreamLoad {
         messages: 200_000 / u64::from(scale),
-        keys: 10,
+        keys: KeyShape::flat(10),
         size: 256,
         outstanding: 1000,
         frame: 100,
@@ -132,7 +134,10 @@ async fn costs(scale: u32) -> anyhow::Result<()> {
         "processor time of the server in µs per message, the least of {rounds} rounds; {} messages, 3 headers, nothing synced",
         load.messages
     );
-    println!("{:<44} {:>8} {:>8} {:>8}", "", "in", "out", "more");
+    println!(
+        "{:<44} {:>8} {:>8} {:>8} {:>8}",
+        "", "in", "out", "more", "times"
+    );
     let mut base = 0.0;
     for case in cost_cases(load) {
         let mut least = (f64::MAX, f64::MAX);
@@ -146,11 +151,12 @@ async fn costs(scale: u32) -> anyhow::Result<()> {
             base = sum;
         }
         println!(
-            "{:<44} {:>8.2} {:>8.2} {:>8.2}",
+            "{:<44} {:>8.2} {:>8.2} {:>8.2} {:>8.3}",
             case.name,
             least.0,
             least.1,
-            sum - base
+            sum - base,
+            sum / base
         );
     }
     Ok(())
@@ -164,7 +170,7 @@ struct CostCase {
     pattern: Message,
 }
 
-fn cost_cases(load: StreamLoad) -> [CostCase; 5] {
+fn cost_cases(load: StreamLoad) -> [CostCase; 9] {
     let headers = [("tenant", "acme"), ("priority", "3"), ("endpoint", "/mail")];
     let plain = |throttle_keys: &[&str]| Message {
         headers: headers
@@ -179,7 +185,14 @@ fn cost_cases(load: StreamLoad) -> [CostCase; 5] {
         load,
         pattern: plain(throttle_keys),
     };
-    let one_key = StreamLoad { keys: 1, ..load };
+    let one_key = StreamLoad {
+        keys: KeyShape::flat(1),
+        ..load
+    };
+    let shaped = |name, keys| CostCase {
+        load: StreamLoad { keys, ..load },
+        ..case(name, &[])
+    };
     [
         case("plain", &[]),
         case("with a throttle key", &["a"]),
@@ -193,6 +206,10 @@ fn cost_cases(load: StreamLoad) -> [CostCase; 5] {
             settings: QueueSettings::new().script(SCRIPT),
             ..case("with a hook that names key, weight, throttle", &[])
         },
+        shaped("plain, 1,000 flat keys", KeyShape::THOUSAND),
+        shaped(KeyShape::TEN_GROUPS.name, KeyShape::TEN_GROUPS),
+        shaped(KeyShape::GROUPS_OF_ONE.name, KeyShape::GROUPS_OF_ONE),
+        shaped(KeyShape::FOUR_LEVELS.name, KeyShape::FOUR_LEVELS),
     ]
 }
 
@@ -209,7 +226,7 @@ async fn rates(time: Duration) -> anyhow::Result<()> {
         let wanted = u64::from(burst) + (f64::from(rate) * time.as_secs_f64() * 1.2) as u64 + 10;
         let load = StreamLoad {
             messages: wanted,
-            keys: 1,
+            keys: KeyShape::flat(1),
             size: 16,
             outstanding: 1000,
             frame: 100,

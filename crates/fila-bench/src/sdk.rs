@@ -9,6 +9,7 @@ use fila_sdk::{Client, Failure, Message, Queue, Received};
 use tokio::sync::Notify;
 
 use crate::client::{self, StreamLoad};
+use crate::key_shape::KeyShape;
 use crate::server::Server;
 use crate::speed::SpeedArguments;
 
@@ -24,7 +25,7 @@ pub(crate) async fn run(arguments: SpeedArguments) -> anyhow::Result<()> {
     let sdk = Client::connect(&server.address).await?;
     let many = StreamLoad {
         messages: 200_000 / scale,
-        keys: 10,
+        keys: KeyShape::flat(10),
         size: arguments.size,
         outstanding: 1000,
         frame: 100,
@@ -80,7 +81,7 @@ impl Rows {
 }
 
 fn message(number: u64, load: StreamLoad, body: &Bytes) -> Message {
-    Message::new(body.clone()).key(format!("tenant-{}", number % load.keys))
+    Message::new(body.clone()).key(load.keys.path(number % load.keys.count))
 }
 
 async fn send_from_tasks(queue: &Queue, load: StreamLoad, tasks: u64) -> anyhow::Result<Duration> {

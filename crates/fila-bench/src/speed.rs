@@ -4,6 +4,7 @@
 use anyhow::Context;
 
 use crate::client::{self, StreamLoad};
+use crate::key_shape::KeyShape;
 use crate::server::Server;
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +40,7 @@ pub(crate) async fn run(arguments: SpeedArguments) -> anyhow::Result<()> {
         let server = Server::start(directory.path(), &settings)?;
         let load = StreamLoad {
             messages: 200_000 / scale,
-            keys: 10,
+            keys: KeyShape::flat(10),
             size: arguments.size,
             outstanding: 256,
             frame: 16,

@@ -1,5 +1,6 @@
 //! What fairness costs the broker: the whole life of a message (enqueued, delivered, acknowledged) with its neighbours
-//! spread over many fairness keys, beside the same in a raw FIFO: no keys, and a `VecDeque` in place of the engine.
+//! spread over many fairness keys, flat and in groups, beside the same in a raw FIFO: no keys, and a `VecDeque` in place of
+//! the engine.
 //!
 //! The state machine alone, where a round is done as soon as it is sealed: a store would hide what is measured. Samples
 //! of both sides alternate, and count processor time where the system tells it, so that other work on the machine disturbs
@@ -20,22 +21,65 @@ const BACKLOG: usize = 20_000;
 /// Messages in one command.
 const BATCH: usize = 256;
 const SAMPLES: usize = 51;
-const KEYS: [usize; 4] = [1, 10, 1_000, 100_000];
+const SHAPES: [Shape; 7] = [
+    Shape::flat(1),
+    Shape::flat(10),
+    Shape::flat(1_000),
+    Shape::new("1,000 in 10 groups", 1_000, &[100]),
+    Shape::new("1,000 groups of one", 1_000, &[1]),
+    Shape::new("1,000 on 4 levels", 1_000, &[200, 40, 8]),
+    Shape::flat(100_000),
+];
+
+/// Fairness keys, and the groups that they are in.
+#[derive(Clone, Copy)]
+struct Shape {
+    name: &'static str,
+    keys: usize,
+    /// How many keys a group of each level has, from the top.
+    groups: &'static [usize],
+}
+
+impl Shape {
+    const fn new(name: &'static str, keys: usize, groups: &'static [usize]) -> Self {
+        Self { name, keys, groups }
+    }
+
+    const fn flat(keys: usize) -> Self {
+        Self::new("", keys, &[])
+    }
+
+    fn name(self) -> String {
+        match self.name {
+            "" => self.keys.to_string(),
+            name => name.to_owned(),
+        }
+    }
+
+    /// Returns the path of a key: its number, below the numbers of its groups.
+    fn path(self, key: usize) -> String {
+        let groups = self
+            .groups
+            .iter()
+            .map(|size| format!("group-{}/", key / size));
+        groups.collect::<String>() + &format!("tenant-{key}")
+    }
+}
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let cycles = if quick { 20 } else { 100 };
-    Lifecycle::new(10, BACKLOG, true)?.check_order()?;
+    Lifecycle::new(Shape::flat(10), BACKLOG, true)?.check_order()?;
     println!(
-        "{:>8} | {:>12} {:>12} | {:>14}",
+        "{:>20} | {:>12} {:>12} | {:>14}",
         "keys", "ns/message", "FIFO", "ratio to FIFO"
     );
-    for keys in KEYS {
-        let backlog = BACKLOG.max(2 * keys);
-        let mut fair = Lifecycle::new(keys, backlog, false)?;
-        let mut fifo = Lifecycle::new(1, backlog, true)?;
+    for shape in SHAPES {
+        let backlog = BACKLOG.max(2 * shape.keys);
+        let mut fair = Lifecycle::new(shape, backlog, false)?;
+        let mut fifo = Lifecycle::new(Shape::flat(1), backlog, true)?;
         let mut figures: [Vec<f64>; 3] = Default::default();
         for _ in 0..SAMPLES {
             let (fair, fifo) = (fair.measure(cycles)?, fifo.measure(cycles)?);
@@ -44,7 +88,8 @@ fn main() -> Result<(), Failure> {
             }
         }
         let [fair, fifo, ratio] = figures.map(median);
-        println!("{keys:>8} | {fair:>12.0} {fifo:>12.0} | {ratio:>14.3}");
+        let name = shape.name();
+        println!("{name:>20} | {fair:>12.0} {fifo:>12.0} | {ratio:>14.3}");
     }
     Ok(())
 }
@@ -73,7 +118,7 @@ struct Lifecycle {
 }
 
 impl Lifecycle {
-    fn new(keys: usize, backlog: usize, is_fifo: bool) -> Result<Self, Failure> {
+    fn new(shape: Shape, backlog: usize, is_fifo: bool) -> Result<Self, Failure> {
         let (queue, epoch) = (QueueId::new(1), Epoch::FIRST);
         let generation = Generation::new(0);
         let now = Timestamp::from_millis(1);
@@ -83,7 +128,7 @@ impl Lifecycle {
         let mut broker = Broker::new(settings);
         let definition = QueueSettings::default();
         broker.open(now, Recovery::new(queue, epoch, generation, definition));
-        let names = (0..keys).map(|key| FairnessKey::new(format!("tenant-{key}")));
+        let names = (0..shape.keys).map(|key| FairnessKey::new(shape.path(key)));
         let mut lifecycle = Self {
             broker,
             queue,

@@ -13,6 +13,8 @@ use anyhow::{Context, ensure};
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use crate::key_shape::KeyShape;
+
 /// Messages that a producer has unconfirmed, and that a consumer has in flight.
 pub(crate) const OUTSTANDING: usize = 256;
 
@@ -60,7 +62,7 @@ pub(crate) struct Load {
     pub(crate) messages: u64,
     pub(crate) size: usize,
     /// Fairness keys, for servers that have them.
-    pub(crate) keys: u64,
+    pub(crate) keys: KeyShape,
 }
 
 impl Load {
@@ -75,7 +77,7 @@ impl Load {
 
     /// Returns the fairness key of a message.
     pub(crate) fn key(self, number: u64) -> String {
-        format!("tenant-{}", number % self.keys)
+        self.keys.path(number % self.keys.count)
     }
 }
 
@@ -199,7 +201,7 @@ mod tests {
         let load = Load {
             messages: 3,
             size: 64,
-            keys: 2,
+            keys: KeyShape::flat(2),
         };
         let goal = Goal::new(3);
         for (_, payload) in load.payloads() {
@@ -215,7 +217,7 @@ mod tests {
         let load = Load {
             messages: 2,
             size: 64,
-            keys: 1,
+            keys: KeyShape::flat(1),
         };
         let goal = Goal::new(2);
         let (_, first) = load.payloads().next().unwrap();

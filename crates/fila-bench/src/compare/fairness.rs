@@ -11,11 +11,23 @@ use serde_json::{Value, json};
 use super::driver::{Driver, Load};
 use super::fila::{Fila, Way};
 use super::workloads::{self, in_time};
+use crate::key_shape::KeyShape;
 
-/// The numbers of keys; none is the raw FIFO.
-const KEYS: [u64; 5] = [0, 1, 10, 1_000, 100_000];
+/// The keys of each row, after that of the raw FIFO, which has none.
+const KEYS: [KeyShape; 7] = [
+    KeyShape::flat(1),
+    KeyShape::flat(10),
+    KeyShape::THOUSAND,
+    KeyShape::TEN_GROUPS,
+    KeyShape::GROUPS_OF_ONE,
+    KeyShape::FOUR_LEVELS,
+    KeyShape::flat(100_000),
+];
 
-/// The results of one round for one number of keys.
+/// The row of the raw FIFO.
+const FIFO: usize = 0;
+
+/// The results of one round for one row.
 #[derive(Clone, Copy, Debug)]
 struct KeysSample {
     produce: f64,
@@ -28,11 +40,12 @@ struct KeysSample {
 /// The results of all rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Fairness {
-    rounds: Vec<Vec<(u64, KeysSample)>>,
+    /// The rows of each round, by their numbers.
+    rounds: Vec<Vec<(usize, KeysSample)>>,
 }
 
 impl Fairness {
-    /// Runs one round on a new server, and on a new FIFO if there is one, the numbers of keys in turns.
+    /// Runs one round on a new server, and on a new FIFO if there is one, the rows in turns.
     pub(crate) async fn round(
         &mut self,
         directory: &Path,
@@ -42,39 +55,39 @@ impl Fairness {
         let server = Fila::start(&directory.join("fair"), "fsync", Way::Streams)?;
         let fifo = fifo.map(|it| Fila::start_fifo(it, &directory.join("fifo"), Way::Streams));
         let fifo = fifo.transpose()?;
-        let mut cases: Vec<(u64, &Fila)> = Vec::new();
-        cases.extend(fifo.as_ref().map(|fifo| (KEYS[0], fifo)));
-        cases.extend(KEYS[1..].iter().map(|keys| (*keys, &server)));
-        // The first load of a server gets an empty store, so each round begins with a different number of keys.
+        let mut cases: Vec<(usize, &Fila)> = Vec::new();
+        cases.extend(fifo.as_ref().map(|fifo| (FIFO, fifo)));
+        cases.extend((FIFO + 1..=KEYS.len()).map(|row| (row, &server)));
+        // The first load of a server gets an empty store, so each round begins with a different row.
         let first = self.rounds.len() % cases.len();
         cases.rotate_left(first);
         let mut samples = Vec::new();
-        for (keys, server) in cases {
+        for (row, server) in cases {
             let load = Load {
                 messages,
                 size: 1024,
-                keys: keys.max(1),
+                keys: keys_of(row).unwrap_or(KeyShape::flat(1)),
             };
-            let sample = in_time(play(server, load)).await?;
+            let sample = in_time(play(server, row, load)).await?;
             eprintln!(
-                "  {:>7} keys: {} in, {} out, {} through; {:.2} µs",
-                keys,
+                "  {:>23}: {} in, {} out, {} through; {:.2} µs",
+                name_of(row),
                 thousands(sample.produce),
                 thousands(sample.drain),
                 thousands(sample.lifecycle),
                 sample.processor
             );
-            samples.push((keys, sample));
+            samples.push((row, sample));
         }
-        samples.sort_by_key(|(keys, _)| *keys);
+        samples.sort_by_key(|(row, _)| *row);
         self.rounds.push(samples);
         Ok(())
     }
 
-    /// Returns the numbers of keys that were measured, the baseline first.
-    fn keys(&self) -> impl Iterator<Item = (usize, u64)> {
+    /// Returns the rows that were measured, the baseline first.
+    fn rows(&self) -> impl Iterator<Item = (usize, usize)> {
         let first = self.rounds.first().into_iter().flatten();
-        first.map(|(keys, _)| *keys).enumerate()
+        first.map(|(row, _)| *row).enumerate()
     }
 
     /// Returns the median of a figure, and that of its ratio to the baseline in the same round.
@@ -105,11 +118,8 @@ impl Fairness {
             "µs",
             "",
         ]);
-        for (place, keys) in self.keys() {
-            let mut row = vec![match keys {
-                0 => "FIFO".to_owned(),
-                keys => thousands(keys as f64),
-            }];
+        for (place, row) in self.rows() {
+            let mut row = vec![name_of(row)];
             for figure in FIGURES {
                 let (value, ratio) = self.of(place, figure.1);
                 row.push(match figure.0 {
@@ -127,7 +137,7 @@ impl Fairness {
         if self.rounds.is_empty() {
             return Value::Null;
         }
-        let rows = self.keys().map(|(place, keys)| {
+        let rows = self.rows().map(|(place, row)| {
             let figures = FIGURES.map(|(name, figure)| {
                 let (median, ratio) = self.of(place, figure);
                 let samples = self.rounds.iter().map(|round| figure(&round[place].1));
@@ -135,7 +145,9 @@ impl Fairness {
                 let figure = json!({"median": median, "of_baseline": ratio, "samples": samples});
                 (name.to_owned(), figure)
             });
-            json!({"keys": keys, "figures": Value::Object(figures.into_iter().collect())})
+            let keys = keys_of(row).map_or(0, |keys| keys.count);
+            let figures = Value::Object(figures.into_iter().collect());
+            json!({"row": name_of(row), "keys": keys, "figures": figures})
         });
         rows.collect()
     }
@@ -150,8 +162,21 @@ const FIGURES: [Figure; 4] = [
     ("processor", |sample| sample.processor),
 ];
 
-async fn play(server: &Fila, load: Load) -> anyhow::Result<KeysSample> {
-    let queue = |what: &str| format!("{what}-{}", load.keys);
+/// Returns the keys of a row; the raw FIFO has none.
+fn keys_of(row: usize) -> Option<KeyShape> {
+    KEYS.get(row.checked_sub(FIFO + 1)?).copied()
+}
+
+fn name_of(row: usize) -> String {
+    match keys_of(row) {
+        None => "FIFO".to_owned(),
+        Some(keys) if keys == KeyShape::flat(keys.count) => thousands(keys.count as f64),
+        Some(keys) => keys.name.to_owned(),
+    }
+}
+
+async fn play(server: &Fila, row: usize, load: Load) -> anyhow::Result<KeysSample> {
+    let queue = |what: &str| format!("{what}-{row}");
     let (backlog, through) = (queue("backlog"), queue("through"));
     server.create(&backlog).await?;
     server.create(&through).await?;

@@ -35,6 +35,8 @@ use lab::{Latencies, Table};
 use tokio::signal::unix::{SignalKind, signal};
 use workloads::in_time;
 
+use crate::key_shape::KeyShape;
+
 /// Bytes of a payload.
 const SIZES: [usize; 2] = [64, 1024];
 
@@ -119,7 +121,7 @@ impl CompareArguments {
         Load {
             messages: self.scaled(self.messages),
             size,
-            keys: KEYS,
+            keys: KeyShape::flat(KEYS),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The law of the broker: *a tenant that sends 100 times what it may, over 1, 100 and 1,000 connections, with payloads of
-//! 1 KiB and 1 MiB, failing all its work, with hostile headers, and with consumers that do not read, causes no refusal for
-//! the others and at most 10 % more p99 than the same machine load without it.*
+//! 1 KiB and 1 MiB, split into 1,000 fairness keys, failing all its work, with hostile headers, and with consumers that do
+//! not read, causes no refusal for the others and at most 10 % more p99 than the same machine load without it.*
 //!
 //! Each round has two servers. Quiet tenants use the first. In a round *with* the attack, the noisy tenant sends to the
 //! first server as well; in a round *without* it, it sends the same to the second. So processor and disk have the same

@@ -27,6 +27,9 @@ pub(super) const TIMES: f64 = 100.0;
 /// How many of its consumers read nothing.
 const UNREAD: usize = 40;
 
+/// How many fairness keys a tenant that splits itself has, all of them in one group.
+const SPLIT_KEYS: u64 = 1_000;
+
 /// The most messages of one frame.
 const FRAME: u64 = 64;
 
@@ -44,6 +47,8 @@ pub(super) enum NoiseKind {
     None,
     /// It sends much.
     Flood,
+    /// It sends as much, under a thousand keys of its own.
+    Splitting,
     /// All work on its messages fails.
     Failing,
     /// It sends headers that the hook of the queue turns into invalid answers.
@@ -57,7 +62,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = (1 << 20) - 64;
 
 impl Noise {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::new(NoiseKind::None, 100, KIB),
         Self::new(NoiseKind::Flood, 1, KIB),
         Self::new(NoiseKind::Flood, 100, KIB),
@@ -65,6 +70,7 @@ impl Noise {
         Self::new(NoiseKind::Flood, 1, MIB),
         Self::new(NoiseKind::Flood, 100, MIB),
         Self::new(NoiseKind::Flood, 1_000, MIB),
+        Self::new(NoiseKind::Splitting, 1, KIB),
         Self::new(NoiseKind::Failing, 100, KIB),
         Self::new(NoiseKind::HostileHeaders, 100, KIB),
         Self::new(NoiseKind::UnreadConsumers, 100, MIB),
@@ -82,6 +88,7 @@ impl Noise {
         let size = if self.size == KIB { "1-kib" } else { "1-mib" };
         let kind = match self.kind {
             NoiseKind::None => return "control".to_owned(),
+            NoiseKind::Splitting => return "splitting-1000-keys".to_owned(),
             NoiseKind::Failing => return "failing".to_owned(),
             NoiseKind::HostileHeaders => return "hostile-headers".to_owned(),
             NoiseKind::UnreadConsumers => return "unread-consumers".to_owned(),
@@ -113,9 +120,11 @@ impl Noise {
     fn queue(self) -> &'static str {
         match self.kind {
             NoiseKind::UnreadConsumers => OWN_QUEUE,
-            NoiseKind::None | NoiseKind::Flood | NoiseKind::Failing | NoiseKind::HostileHeaders => {
-                honest::QUEUE
-            }
+            NoiseKind::None
+            | NoiseKind::Flood
+            | NoiseKind::Splitting
+            | NoiseKind::Failing
+            | NoiseKind::HostileHeaders => honest::QUEUE,
         }
     }
 
@@ -128,6 +137,10 @@ impl Noise {
         };
         match self.kind {
             NoiseKind::None | NoiseKind::Flood => message.throttle_keys = vec![NOISY.to_owned()],
+            NoiseKind::Splitting => {
+                message.throttle_keys = vec![NOISY.to_owned()];
+                message.fairness_key = format!("{NOISY}/{:04}", number % SPLIT_KEYS);
+            }
             NoiseKind::Failing | NoiseKind::UnreadConsumers => {}
             NoiseKind::HostileHeaders => message.headers = hostile_headers(number).into(),
         }

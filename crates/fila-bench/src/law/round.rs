@@ -117,6 +117,7 @@ pub(super) async fn play(
             NoiseKind::Failing => NoisyWork::Fails,
             NoiseKind::None
             | NoiseKind::Flood
+            | NoiseKind::Splitting
             | NoiseKind::HostileHeaders
             | NoiseKind::UnreadConsumers => NoisyWork::Succeeds,
         },

@@ -16,6 +16,7 @@ use component::Component;
 use perf::{Recording, StackSample};
 
 use crate::client::{self, StreamLoad};
+use crate::key_shape::KeyShape;
 use crate::server::Server;
 
 /// Components with less than this part of every phase are left out.
@@ -136,7 +137,7 @@ async fn record(
     let server = Server::start(data, &settings)?;
     let load = StreamLoad {
         messages: arguments.messages,
-        keys: arguments.keys,
+        keys: KeyShape::flat(arguments.keys),
         size: arguments.size,
         outstanding: arguments.outstanding,
         frame: arguments.frame,
