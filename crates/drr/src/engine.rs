@@ -505,10 +505,29 @@ impl Drr {
     /// # Errors
     /// If the key was forgotten.
     pub fn bound_on_path(&self, key: Key, largest: Cost, costs: Costs) -> Result<u64, Unknown> {
-        let mut index = self.resolve(key.0)?;
+        let bounds = self.bounds_on_path(key, largest, costs)?;
+        Ok(bounds.last().unwrap_or(0))
+    }
+
+    /// Returns the bounds whose last is [`bound_on_path`](Self::bound_on_path), from the key or group upwards: the first one
+    /// counts its siblings, the next one also the siblings of the group that it is in, and so on to the top. For a group,
+    /// they concern the next service of any of its members.
+    ///
+    /// # Errors
+    /// If the key or group was forgotten.
+    pub fn bounds_on_path(
+        &self,
+        node: impl Into<Node>,
+        largest: Cost,
+        costs: Costs,
+    ) -> Result<impl Iterator<Item = u64>, Unknown> {
+        let mut index = self.resolve(node.into().0)?;
         let (turn, reach) = self.turn_and_reach(largest, costs);
         let mut others: u128 = 0;
-        while index != NIL {
+        Ok(core::iter::from_fn(move || {
+            if index == NIL {
+                return None;
+            }
             let calendar = &self.calendars[self.calendar_of(index) as usize];
             let first = calendar.bound(&self.slots, index, turn, reach, &self.scale);
             let beside = match others {
@@ -517,8 +536,8 @@ impl Drr {
             };
             others = others.saturating_add(first).saturating_add(beside);
             index = self.parent_of(index);
-        }
-        Ok(self.scale.cost_below(others))
+            Some(self.scale.cost_below(others))
+        }))
     }
 
     /// Returns a forecast of the coming choices. The engine does not change.

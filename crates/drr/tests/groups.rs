@@ -226,6 +226,55 @@ fn the_bound_adds_up_along_the_path() {
 }
 
 #[test]
+fn the_bounds_on_a_path_begin_with_that_of_the_key_and_end_with_that_of_the_path() {
+    let mut lanes = lanes();
+    let [key, _, _, _] = awake(&mut lanes, ["a/b/c/d", "a/b/c/x", "a/b/y", "z"]);
+    for _ in 0..50 {
+        let engine = lanes.engine();
+        let known = engine.bounds_on_path(lanes.key(key), Cost::ONE, Costs::Equal);
+        let bounds: Vec<u64> = known.unwrap().collect();
+        assert_eq!(bounds.len(), 4);
+        assert_eq!(bounds[0], lanes.bound(key, Cost::ONE, Costs::Equal));
+        let whole = engine.bound_on_path(lanes.key(key), Cost::ONE, Costs::Equal);
+        assert_eq!(Ok(bounds[3]), whole);
+        assert!(bounds.is_sorted(), "{bounds:?}");
+        assert_eq!(bounds[1], bounds[2], "a/b has no siblings");
+        let lane = lanes.next_lane().unwrap();
+        lanes.charge(lane, Cost::ONE);
+    }
+}
+
+#[test]
+fn the_bound_of_a_group_is_on_the_next_service_of_any_member() {
+    let mut lanes = lanes();
+    let mut names: Vec<String> = (0..9).map(|number| format!("flat{number}")).collect();
+    names.extend(["a/b/c", "a/b/d", "a/e"].map(String::from));
+    for name in &names {
+        awake(&mut lanes, [name.as_str()]);
+    }
+    let group = lanes.groups().find("a/b").unwrap();
+    for _ in 0..100 {
+        let handle = lanes.groups().handle(group);
+        let known = lanes
+            .engine()
+            .bounds_on_path(handle, Cost::ONE, Costs::Equal);
+        let bound = known.unwrap().last().unwrap();
+        let mut ahead = lanes.clone();
+        let mut others = 0;
+        while let Some(lane) = ahead.next_lane() {
+            if ahead.group_of(lane) == Some(group) {
+                break;
+            }
+            ahead.charge(lane, Cost::ONE);
+            others += 1;
+        }
+        assert!(others <= bound, "{others} before it, at most {bound}");
+        let lane = lanes.next_lane().unwrap();
+        lanes.charge(lane, Cost::ONE);
+    }
+}
+
+#[test]
 fn a_group_of_one_takes_little_memory_and_a_dispatch_in_groups_allocates_nothing() {
     const COUNT: usize = 10_000;
     let fill = |depth: usize| {

@@ -1,19 +1,25 @@
-//! Explains why a fairness key waits: its state, its share, and the bound on its wait.
+//! Explains why a fairness key or a group of keys waits: its state, its share, and the bound on its wait.
 
 use std::time::Duration;
 
-use fila_store::{ThrottleKey, Timestamp};
+use fila_store::{FairnessKey, ThrottleKey, Timestamp};
 
-/// The state of a fairness key, and why its next message has not been delivered yet.
+use crate::Delivering;
+
+/// The state of a fairness key or a group, and why its next message has not been delivered yet.
+///
+/// Everything about a group is about all its members together, on every level, the messages of exactly its path too.
 ///
 /// Costs are in thousandths of a message. A message costs 1000, unless the queue charges for bytes or for time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The moment that it describes.
     pub now: Timestamp,
+    /// Whether the path is that of a key or of a group.
+    pub subject: Subject,
     /// Why its next message waits: of several reasons, the first in the order of [`Waiting`].
     pub waiting: Waiting,
-    /// The weight in force.
+    /// The weight in force, among the keys and groups beside it.
     pub weight: u32,
     /// Messages that may be delivered now, or when the key may run.
     pub ready: u64,
@@ -23,14 +29,50 @@ pub struct Explanation {
     pub leased: u64,
     /// The cost delivered to the key in the last minute, and its fair share.
     pub recent: Recent,
-    /// The cost by which the key is ahead of its share. It waits until other keys have caught up.
+    /// The cost by which it is ahead of its share, among the keys and groups beside it. It waits until they have caught
+    /// up.
     pub debt: u64,
     /// The most that other keys get before its next message, once nothing holds it up: in messages, rounded down, or in
-    /// their cost. It counts the keys that may run now; a key that joins them adds its own share. `None` if the key is
-    /// unknown.
+    /// their cost. It counts the keys that may run now; a key that joins them adds its own share. It is the sum of the
+    /// bounds of all levels. `None` if the key is unknown.
     pub bound: Option<u64>,
     /// When its next message is expected to be delivered, if that can be told.
     pub estimate: Option<Estimate>,
+    /// The groups that it is in, from the top down, and at the end the key or group itself.
+    pub levels: Vec<LevelExplanation>,
+}
+
+/// The thing that is explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// One fairness key.
+    Key,
+    /// A group, with all its members.
+    Group,
+}
+
+/// One level of an explanation: a group, or the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelExplanation {
+    /// The path of the group, or the key.
+    pub path: FairnessKey,
+    /// The weight in force, among the keys and groups beside it.
+    pub weight: u32,
+    /// Whether an operator has paused this level.
+    pub delivery: Delivering,
+    /// The most messages of this level that consumers may hold at once; `None` if there is no limit.
+    pub cap: Option<u32>,
+    /// Messages of this level that consumers hold.
+    pub leased: u64,
+    /// The cost delivered to this level in the last minute, of that delivered to the level above, and its fair share of it.
+    pub recent: Recent,
+    /// The cost by which this level is ahead of the keys and groups beside it.
+    pub debt: u64,
+    /// The part of the [bound](Explanation::bound) that the keys and groups beside this level add to it. `None` if the
+    /// level is unknown.
+    pub bound: Option<u64>,
+    /// Whether it is this level that makes the message wait: its pause, its cap, or a reason of the key itself.
+    pub holds_up: bool,
 }
 
 /// Why a key's next message waits.
@@ -42,10 +84,15 @@ pub enum Waiting {
     Storing,
     /// An operator has paused the queue.
     QueuePaused,
-    /// An operator has paused the key.
-    KeyPaused,
-    /// As many of its messages are with consumers as may be at once.
+    /// An operator has paused the key, or a group that it is in.
+    KeyPaused {
+        /// The paused key or group. Of several, the one on top.
+        path: FairnessKey,
+    },
+    /// As many of its messages, or of those of a group that it is in, are with consumers as may be at once.
     AtCap {
+        /// The key or group whose cap it is. Of several, the one on top.
+        path: FairnessKey,
         /// How many that is. In a strictly ordered queue it is one, until its acknowledgement is stored.
         cap: u32,
     },
@@ -72,6 +119,8 @@ pub enum Waiting {
         /// When the broker tries again.
         until: Timestamp,
     },
+    /// Groups only: every member that has messages waits for something of its own.
+    MembersWait,
     /// Its turn has come, and its message is being read from the store.
     Reading,
     /// The queue has no consumers.
@@ -94,6 +143,29 @@ pub enum Position {
     About(u64),
 }
 
+impl Waiting {
+    /// Returns which level is the cause: that of this path, if a pause or a cap is, or else the last one, if it is a
+    /// reason of the key itself.
+    pub(crate) fn holds_up(&self, path: &FairnessKey, is_last: bool) -> bool {
+        match self {
+            Self::KeyPaused { path: cause } | Self::AtCap { path: cause, .. } => path == cause,
+            Self::Storing
+            | Self::TooManyDelayed
+            | Self::BackingOff { .. }
+            | Self::Judging
+            | Self::Throttled { .. }
+            | Self::ReadFailed { .. } => is_last,
+            Self::Empty
+            | Self::QueuePaused
+            | Self::MembersWait
+            | Self::Reading
+            | Self::NoConsumers
+            | Self::NoCredit
+            | Self::Runnable { .. } => false,
+        }
+    }
+}
+
 impl Position {
     /// Returns the number.
     pub const fn deliveries(self) -> u64 {
@@ -108,12 +180,13 @@ impl Position {
 pub struct Recent {
     /// The time that is covered: from 50 to 60 seconds, or less if the queue was opened later.
     pub over: Duration,
-    /// The cost delivered to all keys.
+    /// The cost delivered to all keys; on a level of an explanation, to all keys of the group above.
     pub total: u64,
-    /// The cost delivered to this key.
+    /// The cost delivered to this key or group.
     pub served: u64,
-    /// The fair share of this key: of every delivery that was made while the key could run, its weight divided by the
-    /// weights of all keys that could run at that moment. The sum over all keys is `total`.
+    /// Its fair share: of every delivery that was made while it could run, its weight divided by the weights of all keys
+    /// and groups beside it that could run at that moment. On one level the sum of these is `total`. For a key in groups, it
+    /// is the fair share of a fair share, level by level; zero if one of its groups got nothing.
     pub ideal: u64,
 }
 

@@ -65,7 +65,9 @@ pub use effects::{
     Committed, Delivery, Dismissal, Effects, Failure, FailureToken, Garbage, Load, LoadRequest,
     LoadToken, LoadedMessages, Round,
 };
-pub use explanation::{Basis, Estimate, Explanation, Position, Recent, Waiting};
+pub use explanation::{
+    Basis, Estimate, Explanation, LevelExplanation, Position, Recent, Subject, Waiting,
+};
 pub use ids::{ConsumerId, LeaseId, Source};
 pub use key_path::{DEPTH_MAX, KeyPathError, KeySeparator, NoSeparator};
 pub use lease_ids::LeaseKey;

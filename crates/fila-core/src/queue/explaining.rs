@@ -1,81 +1,71 @@
-//! Explains why a key waits: the reason, its share, and the bound on its wait.
+//! Explains why a key or a group waits: the reason, its share, and the bound on its wait, level by level.
 //!
-//! Nothing here changes the order of deliveries. The queue keeps all figures anyway, except the position:
-//! a [forecast](drr::Drr::forecast) of the engine plays the next deliveries through, [`FORESEEN`] of them at most. It is
-//! exact as long as keys neither come nor go, and results come in. A lane that has nothing left leaves the forecast. A lane
-//! that would come to its cap or to the end of its tokens stays in it: then fewer deliveries come before than it says.
-//! Beyond [`FORESEEN`], the queue's virtual time tells about how far it is to the next turn.
+//! Nothing here changes the order of deliveries. The queue keeps all figures anyway, except the [place](place) in the line.
 
-use std::collections::HashMap;
-use std::num::NonZeroU32;
+mod levels;
+mod place;
+
 use std::time::Duration;
 
-use drr::{Cost, Costs, State as Engine};
 use fila_store::{FairnessKey, Timestamp};
-use foldhash::fast::RandomState;
 
+use self::levels::{PathNode, along, subject};
 use super::Queue;
 use super::blocked::BlockReason;
-use super::counts::Stage;
-use super::dispatch::{MESSAGE, cost};
-use super::lane::Lane;
+use super::counts::{Counts, Stage};
 use super::message::State;
 use crate::throttle::Throttles;
-use crate::{
-    Basis, Charge, Delivering, Estimate, Explanation, Ordering, Position, Recent, Waiting,
-};
-
-/// How many deliveries are foreseen one by one.
-const FORESEEN: u64 = 1000;
+use crate::{Basis, Delivering, Estimate, Explanation, Ordering, Recent, Waiting};
 
 /// How many throttle sets are looked at to find the one that gets its token first.
 const SETS_MAX: usize = 64;
 
 impl Queue {
-    /// Returns why a key waits. An unknown key has no messages.
+    /// Returns why a key waits, or a group if there is one of this path. An unknown key has no messages.
     pub(crate) fn explain(
         &mut self,
         now: Timestamp,
         throttles: &mut Throttles,
-        key: &FairnessKey,
+        path: &FairnessKey,
     ) -> Explanation {
         let index = &mut self.index;
         index.lanes.refresh(&index.messages);
         index.lanes.pace.advance(now);
-        let mut recent = Recent {
+        let total = index.lanes.pace.total();
+        let all = Recent {
             over: index.lanes.pace.reach(now),
-            total: index.lanes.pace.total(),
-            ..Recent::default()
+            total,
+            served: total,
+            ideal: total,
         };
-        let Some(number) = index.lanes.find(key) else {
-            let weight = self.settings_of(key).weight;
-            return Explanation {
-                now,
-                waiting: Waiting::Empty,
-                weight: weight.map_or(1, std::num::NonZeroU32::get),
-                ready: 0,
-                delayed: 0,
-                leased: 0,
-                recent,
-                debt: 0,
-                bound: None,
-                estimate: None,
-            };
+        let node = PathNode::find(&index.lanes, path);
+        let waiting = match node {
+            Some(PathNode::Key(number)) => self.waiting(now, throttles, number),
+            Some(PathNode::Group(group)) => self.group_waiting(group),
+            None => Waiting::Empty,
         };
-        (recent.served, recent.ideal) = index.lanes.recent(number);
-        let waiting = self.waiting(now, throttles, number);
-        let lane = self.index.lane(number);
+        let counts = node.map_or_else(Counts::default, |node| node.counts(&self.index.lanes));
+        let (mut levels, last) = self.levels(path, node, all);
+        let (weight, debt) = (last.weight, last.debt);
+        levels.push(last);
+        let is_last = levels.len() - 1;
+        for (number, level) in levels.iter_mut().enumerate() {
+            level.holds_up = waiting.holds_up(&level.path, number == is_last);
+        }
+        let recent = along(levels.iter(), all);
         Explanation {
             now,
+            subject: subject(node),
             estimate: self.estimate(now, &waiting, recent),
             waiting,
-            weight: self.index.lanes.weight_of(number).value(),
-            ready: lane.counts.ready(),
-            delayed: lane.counts[Stage::Delayed],
-            leased: lane.counts[Stage::Leased],
+            weight,
+            ready: counts.ready(),
+            delayed: counts[Stage::Delayed],
+            leased: counts[Stage::Leased],
             recent,
-            debt: self.index.lanes.refreshed().debt(number),
-            bound: Some(self.bound(number)),
+            debt,
+            bound: levels.iter().map(|level| level.bound).sum(),
+            levels,
         }
     }
 
@@ -93,6 +83,43 @@ impl Queue {
         if !self.index.lane(number).owed.is_empty() {
             return Waiting::Reading;
         }
+        self.in_line(PathNode::Key(number))
+    }
+
+    /// Returns what holds all members of a group up, or else what all groups wait for.
+    fn group_waiting(&self, group: u32) -> Waiting {
+        let value = self.index.lanes.group(group);
+        if value.counts.ready() + value.counts[Stage::Delayed] == 0 {
+            return match value.counts.uncommitted() {
+                0 => Waiting::Empty,
+                _ => Waiting::Storing,
+            };
+        }
+        if self.definition.delivery == Delivering::Paused {
+            return Waiting::QueuePaused;
+        }
+        let above = || {
+            let first = Some(group);
+            let lanes = self.index.lanes.refreshed();
+            std::iter::successors(first, |&group| lanes.group_around(group))
+        };
+        if let Some(waiting) = self.paused_group(above()) {
+            return waiting;
+        }
+        if let Some(waiting) = self.group_at_cap(above()) {
+            return waiting;
+        }
+        if value.use_of_members.owed > 0 {
+            return Waiting::Reading;
+        }
+        if !value.known.is_runnable {
+            return Waiting::MembersWait;
+        }
+        self.in_line(PathNode::Group(group))
+    }
+
+    /// Returns what a key or group waits for that may run.
+    fn in_line(&self, node: PathNode) -> Waiting {
         if self.consumers.len() == 0 {
             return Waiting::NoConsumers;
         }
@@ -100,7 +127,7 @@ impl Queue {
             return Waiting::NoCredit;
         }
         Waiting::Runnable {
-            position: self.position(number),
+            position: self.position(node),
         }
     }
 
@@ -112,15 +139,18 @@ impl Queue {
         number: u32,
         reason: BlockReason,
     ) -> Option<Waiting> {
-        let lane = self.index.lane(number);
+        let lanes = &self.index.lanes;
+        let lane = lanes.get(number);
         Some(match reason {
             BlockReason::Empty if lane.counts.uncommitted() > 0 => Waiting::Storing,
             BlockReason::Empty => Waiting::Empty,
-            BlockReason::GroupPaused | BlockReason::Paused => Waiting::KeyPaused,
-            BlockReason::GroupAtCap => Waiting::AtCap {
-                cap: self.group_cap(number)?,
+            BlockReason::GroupPaused => self.paused_group(lanes.groups_above(number))?,
+            BlockReason::Paused => Waiting::KeyPaused {
+                path: lanes.key(number).clone(),
             },
+            BlockReason::GroupAtCap => self.group_at_cap(lanes.groups_above(number))?,
             BlockReason::AtCap => Waiting::AtCap {
+                path: lanes.key(number).clone(),
                 cap: lane.cap(self.definition.key_concurrency),
             },
             BlockReason::TooManyDelayed => Waiting::TooManyDelayed,
@@ -134,15 +164,26 @@ impl Queue {
         })
     }
 
-    /// Returns the least cap of the groups above a lane that are at theirs.
-    fn group_cap(&self, number: u32) -> Option<u32> {
+    /// Returns the pause of the last of these groups that is paused; they come from the lowest to the top.
+    fn paused_group(&self, groups: impl Iterator<Item = u32>) -> Option<Waiting> {
         let lanes = &self.index.lanes;
-        let above = lanes.groups_above(number).map(|group| lanes.group(group));
-        let at_cap = above.filter(|group| group.is_at_cap(u64::from(group.use_of_members.owed)));
-        at_cap
-            .filter_map(|group| group.cap())
-            .min()
-            .map(NonZeroU32::get)
+        let paused = groups.filter(|&group| lanes.group(group).is_paused());
+        let path = lanes.group_path(paused.last()?).clone();
+        Some(Waiting::KeyPaused { path })
+    }
+
+    /// Returns the cap of the last of these groups that is at its cap; they come from the lowest to the top.
+    fn group_at_cap(&self, groups: impl Iterator<Item = u32>) -> Option<Waiting> {
+        let lanes = &self.index.lanes;
+        let at_cap = groups.filter(|&group| {
+            let group = lanes.group(group);
+            group.is_at_cap(u64::from(group.use_of_members.owed))
+        });
+        let group = at_cap.last()?;
+        Some(Waiting::AtCap {
+            path: lanes.group_path(group).clone(),
+            cap: lanes.group(group).cap()?.get(),
+        })
     }
 
     /// Returns when the messages of a lane are due, or that it is being decided what becomes of them.
@@ -177,92 +218,6 @@ impl Queue {
         Some(Waiting::Throttled { key, until })
     }
 
-    /// Returns how many deliveries to others come before the next one to a lane that may run.
-    fn position(&self, number: u32) -> Position {
-        let lanes = &self.index.lanes;
-        let mut forecast = lanes.refreshed().engine().forecast();
-        let mut served: HashMap<u32, u64, RandomState> = HashMap::default();
-        let mut deliveries = 0;
-        // A lane that has nothing to deliver takes a step as well, and there may be many of them.
-        for _ in 0..2 * FORESEEN {
-            if deliveries == FORESEEN {
-                break;
-            }
-            let Some(key) = forecast.next_key() else {
-                return Position::Exactly(deliveries); // it is not in the ring, so nothing comes before it
-            };
-            let next = key.index() as u32;
-            if next == number {
-                return Position::Exactly(deliveries);
-            }
-            let lane = lanes.get(next);
-            let before = served.entry(next).or_default();
-            let has = lane.deliverable(lane.owed()).saturating_sub(*before);
-            if has > 0 {
-                let charged = self.next_cost(lane, *before);
-                let known = forecast.charge(key, charged);
-                known.expect("the forecast has just named it");
-                *before += 1;
-                deliveries += 1;
-            }
-            if has <= 1 {
-                let known = forecast.sleep(key);
-                known.expect("the forecast has just named it");
-            }
-        }
-        Position::About(self.distance(number).max(deliveries))
-    }
-
-    /// Returns the expected charge of a lane's delivery after `after` more.
-    fn next_cost(&self, lane: &Lane, after: u64) -> Cost {
-        let message = usize::try_from(after)
-            .ok()
-            .filter(|_| lane.line.returned.is_empty() && lane.sets.is_none())
-            .and_then(|place| lane.line.ready.get(place))
-            .and_then(|handle| self.index.messages.get(handle.slot as usize));
-        let bytes = match message {
-            Some(message) => message.carried(),
-            None => lane.mean_stored_bytes().unwrap_or(1024),
-        };
-        cost(self.definition.charge, bytes, lane.expected)
-    }
-
-    /// Returns about how many deliveries it is to the next one of a lane in the ring.
-    ///
-    /// A lane is due again when virtual time has moved on by what its last delivery cost, divided by its weight. A lane
-    /// that was never served waits behind all newcomers, at most.
-    fn distance(&self, number: u32) -> u64 {
-        let (lanes, lane) = (&self.index.lanes, self.index.lane(number));
-        let (engine, pace) = (lanes.refreshed().engine(), &lanes.pace);
-        let mean = match pace.deliveries() {
-            0 => MESSAGE,
-            deliveries => (pace.total() / deliveries).max(1),
-        };
-        let is_fresh = lanes.refreshed().state(number) == Engine::Fresh;
-        if is_fresh || lane.totals.delivered == 0 {
-            return engine.runnable().saturating_sub(1) as u64;
-        }
-        let weight = u64::from(lane.weight_in_force().value());
-        let round = engine.quantum().value().max(mean) / weight;
-        let left = round.saturating_sub(lane.share.since_delivery(&pace.time));
-        let left = u128::from(left) * u128::from(engine.runnable_weight());
-        u64::try_from(left / u128::from(mean)).unwrap_or(u64::MAX)
-    }
-
-    /// Returns the most that other lanes get before a lane, in messages or in their cost.
-    fn bound(&self, number: u32) -> u64 {
-        let lanes = &self.index.lanes;
-        let (largest, costs) = match self.definition.charge {
-            Charge::Message => (Cost::new(MESSAGE), Costs::Equal),
-            Charge::Bytes => (lanes.pace.largest().max(Cost::new(MESSAGE)), Costs::Mixed),
-            Charge::Time => {
-                let largest = lanes.pace.largest().max(Cost::new(MESSAGE));
-                (largest.max(lanes.get(number).expected), Costs::Mixed)
-            }
-        };
-        lanes.refreshed().bound(number, largest, costs) / MESSAGE
-    }
-
     /// Returns when the next message of a key that waits for this will be delivered, if that can be told.
     fn estimate(&self, now: Timestamp, waiting: &Waiting, recent: Recent) -> Option<Estimate> {
         let pace = &self.index.lanes.pace;
@@ -278,7 +233,7 @@ impl Queue {
                 after(wait, Basis::QueuePace)
             }
             Waiting::AtCap { .. } => {
-                // A delivery of this key needs a result of this key.
+                // A delivery needs a result first; the recent pace of the key tells how often one came for it.
                 let mean = pace.total().checked_div(pace.deliveries())?.max(1);
                 let deliveries = u32::try_from(recent.served / mean).unwrap_or(u32::MAX);
                 after(recent.over.checked_div(deliveries)?, Basis::KeyPace)
@@ -295,7 +250,8 @@ impl Queue {
             Waiting::Empty
             | Waiting::Storing
             | Waiting::QueuePaused
-            | Waiting::KeyPaused
+            | Waiting::KeyPaused { .. }
+            | Waiting::MembersWait
             | Waiting::Judging
             | Waiting::TooManyDelayed
             | Waiting::Throttled { until: None, .. }

@@ -220,6 +220,12 @@ impl Share {
         self.settled = time.now;
     }
 
+    /// Goes on in the time of another level, as if the last delivery were of now: the old level's time means nothing there.
+    pub(super) fn restart(&mut self, time: &LevelTime) {
+        self.join(time);
+        self.delivered = time.now;
+    }
+
     /// Counts the fair share, up to now, of a lane or group in the ring.
     pub(super) fn settle(&mut self, time: &LevelTime, weight: Weight) {
         self.advance(time);
@@ -485,6 +491,25 @@ mod tests {
         pace.advance(now);
         let slow = pace.interval(now).unwrap();
         assert!((20..30).contains(&slow.as_millis()), "{slow:?}");
+    }
+
+    #[test]
+    fn a_share_that_moves_to_another_level_counts_from_then_on() {
+        let mut pace = Pace::new(at(0));
+        let mut share = Share::default();
+        share.join(&pace.time);
+        for _ in 0..10 {
+            pace.charge(at(0), Cost::new(800), 1);
+            share.charge(&pace.time, Cost::new(800));
+        }
+        let mut level = LevelTime::default();
+        level.advance(pace.slot());
+        share.restart(&level);
+        assert_eq!(share.since_delivery(&level), 0);
+        level.charge(Cost::new(1000), 2);
+        assert_eq!(share.since_delivery(&level), 500);
+        share.settle(&level, weight(1));
+        assert_eq!(share.ideal(), 500);
     }
 
     #[test]

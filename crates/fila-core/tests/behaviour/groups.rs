@@ -241,7 +241,7 @@ fn a_paused_group_pauses_its_members_and_no_others() {
     );
     assert_eq!(within(&delivered, "acmeco"), 10);
     let waiting = shell.explain(queue, "acme/team/bob").waiting;
-    assert_eq!(waiting, Waiting::KeyPaused);
+    assert_eq!(waiting, Waiting::KeyPaused { path: key("acme") });
     assert!(groups(&mut shell, queue)["acme"].is_paused);
     // A part of it stays paused when the rest is resumed, at once.
     shell.update(queue, with_keys([("acme/team", paused())]));
@@ -262,9 +262,10 @@ fn a_group_has_no_more_leases_than_its_cap_whichever_member_has_them() {
     shell.run();
     let leased = groups(&mut shell, queue)["acme"].leased;
     assert_eq!((leased, shell.deliveries.len()), (3, 8));
+    let (path, cap) = (key("acme"), 3);
     assert_eq!(
         shell.explain(queue, "acme/c/d").waiting,
-        Waiting::AtCap { cap: 3 }
+        Waiting::AtCap { path, cap }
     );
     // Each result makes room for one more, until all of them are delivered.
     let mut settled = 0;

@@ -2,6 +2,7 @@
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
+mod levels;
 mod pace;
 mod places;
 mod reasons;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use fila_core::{ConsumerId, Delivery, Explanation, Position, Verdict, Waiting};
 use fila_store::{QueueId, Timestamp};
 
-use support::{Shell, message};
+use support::{Shell, key, message};
 
 fn weigh(name: &str, weight: u32) -> fila_core::NewMessage {
     let mut new = message(name, "work");
@@ -47,4 +48,9 @@ fn position(explanation: &Explanation) -> Position {
         Waiting::Runnable { position } => position,
         ref other => panic!("{other:?}"),
     }
+}
+
+fn at_cap(path: &str, cap: u32) -> Waiting {
+    let path = key(path);
+    Waiting::AtCap { path, cap }
 }

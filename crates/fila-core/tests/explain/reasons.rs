@@ -11,7 +11,7 @@ use fila_core::{
 use fila_store::Timestamp;
 
 use crate::support::{Chance, Shell, key, message, nack};
-use crate::{enqueue, later, position};
+use crate::{at_cap, enqueue, later, position};
 
 #[test]
 fn a_key_without_messages_waits_for_nothing() {
@@ -80,7 +80,7 @@ fn a_pause_is_told_of_the_queue_and_of_the_key() {
     shell.update(queue, definition.clone());
     shell.run();
     let paused = shell.explain(queue, "a");
-    assert_eq!(paused.waiting, Waiting::KeyPaused);
+    assert_eq!(paused.waiting, Waiting::KeyPaused { path: key("a") });
     assert_eq!(paused.estimate, None);
     assert_eq!(shell.next(consumer), None);
     definition.keys.clear();
@@ -101,7 +101,7 @@ fn a_key_at_its_cap_waits_for_a_result_at_its_own_pace() {
         shell.run();
         shell.advance(Duration::from_secs(1));
         let capped = shell.explain(queue, "a");
-        assert_eq!(capped.waiting, Waiting::AtCap { cap: 2 });
+        assert_eq!(capped.waiting, at_cap("a", 2));
         assert_eq!(shell.deliveries.len(), 2);
         let (_, oldest) = shell.deliveries.pop_front().unwrap();
         shell.settle(queue, oldest.lease, Verdict::Ack).unwrap();
@@ -123,7 +123,7 @@ fn in_a_strict_line_a_key_waits_for_its_message_before() {
     shell.subscribe(queue, u32::MAX);
     shell.run();
     let (_, first) = shell.deliveries.pop_front().unwrap();
-    let at_cap = Waiting::AtCap { cap: 1 };
+    let at_cap = at_cap("a", 1);
     assert_eq!(shell.explain(queue, "a").waiting, at_cap);
     let delay = Duration::from_secs(5);
     let due = later(&shell, 5000);

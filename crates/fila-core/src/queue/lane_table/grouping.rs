@@ -119,7 +119,7 @@ impl LaneTable {
         let time = self.time_around(number);
         let share = &mut self.lanes[number].share;
         share.advance(&time);
-        share.join(&time);
+        share.restart(&time);
     }
 
     /// Changes all groups above a lane in something that nothing is derived from at once.
