@@ -1,13 +1,15 @@
-//! `fila explain`: why a fairness key waits.
+//! `fila explain`: why a fairness key or a group of keys waits.
+
+mod json;
+mod levels;
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use fila_cli::message_json::millis;
-use fila_sdk::{EstimateBasis, Explanation, Waiting};
-use serde::Serialize;
+use fila_sdk::{EstimateBasis, Explanation, LevelExplanation, Waiting};
 
+use self::json::ExplanationJson;
 use crate::failure::Failure;
 use crate::general::General;
 use crate::output::{bold, count, duration, printable};
@@ -16,38 +18,15 @@ use crate::units::percent;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   fila explain orders acme
+  fila explain orders acme/alice
   fila explain orders acme --json | jq .reason
 
 The command changes nothing. A key without messages is not an error.")]
 pub(crate) struct ExplainArguments {
     /// The queue
     queue: String,
-    /// The fairness key
+    /// The fairness key, or the path of a group
     key: String,
-}
-
-/// An explanation for programs. docs/cli.md promises the names of the fields.
-#[derive(Debug, Serialize)]
-struct ExplanationJson<'a> {
-    key: &'a str,
-    now_ms: u64,
-    reason: &'static str,
-    until_ms: Option<u64>,
-    throttle_key: Option<&'a str>,
-    cap: Option<u32>,
-    position: Option<u64>,
-    position_exact: Option<bool>,
-    weight: u32,
-    ready: u64,
-    delayed: u64,
-    leased: u64,
-    recent_ms: u64,
-    share: Option<f64>,
-    ideal_share: Option<f64>,
-    debt: f64,
-    bound: Option<u64>,
-    estimate_ms: Option<u64>,
-    estimate_basis: Option<&'static str>,
 }
 
 pub(crate) fn run(general: &General, arguments: &ExplainArguments) -> Result<(), Failure> {
@@ -61,16 +40,35 @@ pub(crate) fn run(general: &General, arguments: &ExplainArguments) -> Result<(),
     })
 }
 
-/// Returns the text for people: the reason why the key waits, and below it its share and its prospects.
+/// Returns the text for people: the reason why the key waits, below it its share and its prospects, and for a key in
+/// groups a table of the levels.
 fn text(queue: &str, key: &str, explanation: &Explanation) -> String {
     let (queue, key) = (printable(queue), printable(key));
     let why = why(&queue, &key, explanation);
-    let mut text = bold(&format!("key `{key}` of queue `{queue}` {why}")) + "\n";
+    let kind = kind(explanation);
+    let mut text = bold(&format!("{kind} `{key}` of queue `{queue}` {why}")) + "\n";
     for (name, what) in facts(explanation) {
         // Writing to a string does not fail.
         let _ = write!(text, "\n{name:<10}  {what}");
     }
+    if is_in_group(explanation) {
+        let _ = write!(text, "\n\n{}", levels::table(&explanation.levels));
+    }
     text
+}
+
+fn kind(explanation: &Explanation) -> &'static str {
+    if explanation.is_group { "group" } else { "key" }
+}
+
+fn is_in_group(explanation: &Explanation) -> bool {
+    explanation.levels.len() > 1
+}
+
+/// Returns the group above that makes it wait, if it is not the key or the group itself.
+fn cause_above(explanation: &Explanation) -> Option<&LevelExplanation> {
+    let (_, above) = explanation.levels.split_last()?;
+    above.iter().find(|level| level.holds_up)
 }
 
 /// Returns the first sentence, from its verb on.
@@ -86,13 +84,8 @@ fn why(queue: &str, key: &str, explanation: &Explanation) -> String {
         Waiting::QueuePaused => {
             format!("waits because the queue is paused; `fila queue resume {queue}` resumes it")
         }
-        Waiting::KeyPaused => {
-            format!("waits because it is paused; `fila key resume {queue} {key}` resumes it")
-        }
-        Waiting::AtCap { cap } => {
-            let cap = messages((*cap).into());
-            format!("waits for a result: consumers hold {cap}, the most that the key may have at once")
-        }
+        Waiting::KeyPaused => paused(queue, key, explanation),
+        Waiting::AtCap { cap } => at_cap(*cap, explanation),
         Waiting::BackingOff { until } => {
             format!(
                 "waits for the delays of its messages: the first ends {}",
@@ -109,6 +102,10 @@ fn why(queue: &str, key: &str, explanation: &Explanation) -> String {
                  the server's log has the reason"
             )
         }
+        Waiting::MembersWait => format!(
+            "waits because each of its members waits for something of its own; \
+             `fila explain {queue} MEMBER` tells for what"
+        ),
         Waiting::Reading => "has its turn: its message is being read from the store".to_owned(),
         Waiting::NoConsumers => "waits because the queue has no consumer".to_owned(),
         Waiting::NoCredit => {
@@ -118,6 +115,36 @@ fn why(queue: &str, key: &str, explanation: &Explanation) -> String {
         Waiting::Runnable { position: 0, .. } => "is next".to_owned(),
         Waiting::Runnable { position, is_exact } => in_line(*position, *is_exact),
         _ => "waits for something that this version does not know; use a newer `fila`".to_owned(),
+    }
+}
+
+fn paused(queue: &str, key: &str, explanation: &Explanation) -> String {
+    let (what, path) = match cause_above(explanation) {
+        Some(group) => {
+            let path = printable(&group.path);
+            (format!("group `{path}`"), path)
+        }
+        None => ("it".to_owned(), key.to_owned()),
+    };
+    format!("waits because {what} is paused; `fila key resume {queue} {path}` resumes it")
+}
+
+fn at_cap(cap: u32, explanation: &Explanation) -> String {
+    let cap = messages(cap.into());
+    match cause_above(explanation) {
+        Some(group) => {
+            let path = printable(&group.path);
+            format!(
+                "waits for a result of group `{path}`: consumers hold {cap} of it, \
+                 the most that the group may have at once"
+            )
+        }
+        None => {
+            let kind = kind(explanation);
+            format!(
+                "waits for a result: consumers hold {cap}, the most that the {kind} may have at once"
+            )
+        }
     }
 }
 
@@ -139,63 +166,61 @@ fn in_line(position: u64, is_exact: bool) -> String {
     format!("waits for its turn: {about}{position} to other keys {come} before it")
 }
 
-/// Returns the lines below the first sentence.
+/// Returns the lines below the first sentence. The table of levels has the weight and the debt of a key in groups.
 fn facts(explanation: &Explanation) -> Vec<(&'static str, String)> {
-    let Explanation {
-        ready,
-        delayed,
-        leased,
-        ..
-    } = explanation;
-    let mut facts = vec![
-        ("weight", count(explanation.weight.into())),
-        (
-            "messages",
-            format!(
-                "{} ready, {} delayed, {} with consumers",
-                count(*ready),
-                count(*delayed),
-                count(*leased)
-            ),
-        ),
-    ];
-    let recent = duration(explanation.recent);
-    facts.push(match (explanation.share, explanation.ideal_share) {
-        (Some(share), Some(ideal)) => {
-            let (share, ideal) = (percent(share), percent(ideal));
-            let share = format!("{share} of the last {recent}; by weight it would be {ideal}");
-            ("share", share)
-        }
-        _ => (
-            "share",
-            format!("nothing was delivered in the last {recent}"),
-        ),
-    });
-    facts.push(match explanation.debt {
-        0.0 => ("debt", "none".to_owned()),
-        debt => {
-            let debt = format!("{debt:.3}");
-            let debt = debt.trim_end_matches('0').trim_end_matches('.');
-            let ahead = "messages ahead of its share, which it pays by waiting";
-            ("debt", format!("{debt} {ahead}"))
-        }
-    });
-    if let Some(bound) = explanation.bound {
-        let once = match explanation.waiting {
-            Waiting::Runnable { .. } => "",
-            _ => ", once it may run",
-        };
-        let bound = match bound {
-            0 => format!("others get nothing before its next one{once}"),
-            more => {
-                let more = messages(more);
-                format!("others get at most {more} before its next one{once}")
-            }
-        };
-        facts.push(("bound", bound));
+    let mut facts = vec![("messages", messages_of(explanation))];
+    if !is_in_group(explanation) {
+        facts.insert(0, ("weight", count(explanation.weight.into())));
     }
+    facts.push(("share", share(explanation)));
+    if !is_in_group(explanation) {
+        let ahead = "messages ahead of its share, which it pays by waiting";
+        facts.push(match explanation.debt {
+            0.0 => ("debt", "none".to_owned()),
+            debt => ("debt", format!("{} {ahead}", thousandths(debt))),
+        });
+    }
+    facts.extend(bound(explanation).map(|bound| ("bound", bound)));
     facts.push(("next", next(explanation)));
     facts
+}
+
+fn messages_of(explanation: &Explanation) -> String {
+    let (ready, delayed) = (count(explanation.ready), count(explanation.delayed));
+    let leased = count(explanation.leased);
+    format!("{ready} ready, {delayed} delayed, {leased} with consumers")
+}
+
+fn share(explanation: &Explanation) -> String {
+    let recent = duration(explanation.recent);
+    match (explanation.share, explanation.ideal_share) {
+        (Some(share), Some(ideal)) => {
+            let (share, ideal) = (percent(share), percent(ideal));
+            format!("{share} of the last {recent}; by weight it would be {ideal}")
+        }
+        (Some(_), None) | (None, _) => format!("nothing was delivered in the last {recent}"),
+    }
+}
+
+fn bound(explanation: &Explanation) -> Option<String> {
+    let once = match explanation.waiting {
+        Waiting::Runnable { .. } => "",
+        _ => ", once it may run",
+    };
+    Some(match explanation.bound? {
+        0 => format!("others get nothing before its next one{once}"),
+        more => {
+            let more = messages(more);
+            format!("others get at most {more} before its next one{once}")
+        }
+    })
+}
+
+/// Returns a number of messages with as many decimal places as it needs, three at most.
+fn thousandths(messages: f64) -> String {
+    let messages = format!("{messages:.3}");
+    let messages = messages.trim_end_matches('0').trim_end_matches('.');
+    messages.to_owned()
 }
 
 /// Returns the line about the next delivery.
@@ -209,6 +234,7 @@ fn next(explanation: &Explanation) -> String {
     let left = in_time(explanation.now, estimate.at);
     let basis = match estimate.basis {
         EstimateBasis::QueuePace => "at the pace of the queue",
+        EstimateBasis::KeyPace if explanation.is_group => "at the pace of this group",
         EstimateBasis::KeyPace => "at the pace of this key",
         EstimateBasis::Due => "when this wait ends",
         EstimateBasis::Store => "when it has been read",
@@ -228,73 +254,5 @@ fn messages(number: u64) -> String {
     match number {
         1 => "1 message".to_owned(),
         more => format!("{} messages", count(more)),
-    }
-}
-
-impl<'a> ExplanationJson<'a> {
-    fn new(key: &'a str, explanation: &'a Explanation) -> Self {
-        let waiting = &explanation.waiting;
-        let until = match waiting {
-            Waiting::BackingOff { until } | Waiting::ReadFailed { until } => Some(*until),
-            Waiting::Throttled { until, .. } => *until,
-            _ => None,
-        };
-        let (position, position_exact) = match waiting {
-            Waiting::Runnable { position, is_exact } => (Some(*position), Some(*is_exact)),
-            _ => (None, None),
-        };
-        Self {
-            key,
-            now_ms: millis(explanation.now),
-            reason: reason(waiting),
-            until_ms: until.map(millis),
-            throttle_key: match waiting {
-                Waiting::Throttled { key, .. } => Some(key),
-                _ => None,
-            },
-            cap: match waiting {
-                Waiting::AtCap { cap } => Some(*cap),
-                _ => None,
-            },
-            position,
-            position_exact,
-            weight: explanation.weight,
-            ready: explanation.ready,
-            delayed: explanation.delayed,
-            leased: explanation.leased,
-            recent_ms: u64::try_from(explanation.recent.as_millis()).unwrap_or(u64::MAX),
-            share: explanation.share,
-            ideal_share: explanation.ideal_share,
-            debt: explanation.debt,
-            bound: explanation.bound,
-            estimate_ms: explanation.estimate.map(|estimate| millis(estimate.at)),
-            estimate_basis: explanation.estimate.map(|estimate| match estimate.basis {
-                EstimateBasis::QueuePace => "queue_pace",
-                EstimateBasis::KeyPace => "key_pace",
-                EstimateBasis::Due => "due",
-                EstimateBasis::Store => "store",
-                _ => "unknown",
-            }),
-        }
-    }
-}
-
-fn reason(waiting: &Waiting) -> &'static str {
-    match waiting {
-        Waiting::Empty => "empty",
-        Waiting::Storing => "storing",
-        Waiting::QueuePaused => "queue_paused",
-        Waiting::KeyPaused => "key_paused",
-        Waiting::AtCap { .. } => "at_cap",
-        Waiting::BackingOff { .. } => "backing_off",
-        Waiting::Throttled { .. } => "throttled",
-        Waiting::Judging => "judging",
-        Waiting::TooManyDelayed => "too_many_delayed",
-        Waiting::ReadFailed { .. } => "read_failed",
-        Waiting::Reading => "reading",
-        Waiting::NoConsumers => "no_consumers",
-        Waiting::NoCredit => "no_credit",
-        Waiting::Runnable { .. } => "runnable",
-        _ => "unknown",
     }
 }

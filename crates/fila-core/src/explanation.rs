@@ -68,8 +68,8 @@ pub struct LevelExplanation {
     pub recent: Recent,
     /// The cost by which this level is ahead of the keys and groups beside it.
     pub debt: u64,
-    /// The part of the [bound](Explanation::bound) that the keys and groups beside this level add to it. `None` if the
-    /// level is unknown.
+    /// The part of the [bound](Explanation::bound) that the keys and groups beside this level add to it. `None` if the key
+    /// is unknown.
     pub bound: Option<u64>,
     /// Whether it is this level that makes the message wait: its pause, its cap, or a reason of the key itself.
     pub holds_up: bool,

@@ -1,4 +1,4 @@
-//! Why a fairness key waits.
+//! Why a fairness key or a group of keys waits.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,8 @@ impl Admin {
     /// Explains why a fairness key waits, which share of the queue it gets, and an estimate of its next delivery.
     /// Changes nothing.
     ///
-    /// A key that the queue does not know has no messages: it is [empty](Waiting::Empty).
+    /// The path of a group is explained as a whole, with all its members. A key that the queue does not know has no
+    /// messages: it is [empty](Waiting::Empty).
     ///
     /// # Errors
     /// If there is no such queue, or the store accepts no more writes.
@@ -35,7 +36,7 @@ pub struct Explanation {
     pub now: SystemTime,
     /// The reason why its next message waits.
     pub waiting: Waiting,
-    /// The weight in force.
+    /// The weight in force, among the keys and groups beside it.
     pub weight: u32,
     /// Messages that could be delivered now, if nothing blocked the key.
     pub ready: u64,
@@ -50,15 +51,57 @@ pub struct Explanation {
     /// deliveries.
     pub share: Option<f64>,
     /// The share that it should have had. Of each delivery that was made while the key could run, it counts the key's
-    /// weight divided by the weights of all keys that could run then.
+    /// weight divided by the weights of all keys that could run then. For a key in groups, the product over its levels.
     pub ideal_share: Option<f64>,
-    /// By how many messages it is ahead of its share. It waits until it has paid them off.
+    /// By how many messages it is ahead of the keys and groups beside it. It waits until it has paid them off.
     pub debt: f64,
     /// The most messages that other keys get before its next one, once nothing else blocks it, among the keys that can
-    /// run now. If the queue charges for bytes or time, the equivalent in messages. None for an unknown key.
+    /// run now. If the queue charges for bytes or time, the equivalent in messages. The sum of the bounds of all levels.
+    /// None for an unknown key.
     pub bound: Option<u64>,
     /// An estimate of the delivery of its next message, if the broker has data for one.
     pub estimate: Option<Estimate>,
+    /// The groups that it is in, from the top down, and itself at the end. Empty if the server is of a version without
+    /// groups.
+    pub levels: Vec<LevelExplanation>,
+    /// Whether the path is that of a group: then everything here is about all its members together.
+    pub is_group: bool,
+}
+
+impl Explanation {
+    /// Returns the level that makes the next message wait: a paused group, a group at its cap, or the key itself. None if
+    /// no message waits, or if it waits for its turn, for a consumer or for the queue.
+    #[must_use]
+    pub fn held_up_by(&self) -> Option<&LevelExplanation> {
+        self.levels.iter().find(|level| level.holds_up)
+    }
+}
+
+/// One level of an [`Explanation`]: a group, or the key.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LevelExplanation {
+    /// The path of the group, or the key.
+    pub path: String,
+    /// The weight in force, among the keys and groups beside it.
+    pub weight: u32,
+    /// Whether it is this level that makes the next message wait.
+    pub holds_up: bool,
+    /// Whether this level is paused.
+    pub is_paused: bool,
+    /// The most messages of this level that are leased at once; none without a limit.
+    pub cap: Option<u32>,
+    /// Messages of this level that are leased to a consumer.
+    pub leased: u64,
+    /// Its part of the deliveries to the level above, or of all deliveries of the queue; from 0 to 1. None without
+    /// deliveries.
+    pub share: Option<f64>,
+    /// The part of them that it should have had.
+    pub ideal_share: Option<f64>,
+    /// By how many messages it is ahead of the keys and groups beside it.
+    pub debt: f64,
+    /// The part of the bound that the keys and groups beside it add. None for an unknown key.
+    pub bound: Option<u64>,
 }
 
 /// The reason why the next message of a fairness key waits. If several apply, the first of them.
@@ -71,9 +114,10 @@ pub enum Waiting {
     Storing,
     /// The queue is paused.
     QueuePaused,
-    /// The key is paused.
+    /// The key is paused, or a group that it is in: see [`Explanation::held_up_by`].
     KeyPaused,
-    /// Consumers hold as many of its messages as its concurrency limit allows.
+    /// Consumers hold as many of its messages as its concurrency limit allows, or that of a group that it is in: see
+    /// [`Explanation::held_up_by`].
     AtCap {
         /// The limit.
         cap: u32,
@@ -99,6 +143,8 @@ pub enum Waiting {
         /// When the broker tries again.
         until: SystemTime,
     },
+    /// Groups only: every member that has messages waits for something of its own. Explain a member to see for what.
+    MembersWait,
     /// Its turn has come, and the broker is reading its message from the store.
     Reading,
     /// The queue has no consumers.
@@ -167,6 +213,41 @@ impl From<v1::ExplainKeyResponse> for Explanation {
                 at: moment(at),
                 basis,
             }),
+            is_group: wire.group,
+            levels: wire
+                .levels
+                .into_iter()
+                .map(LevelExplanation::from)
+                .collect(),
+        }
+    }
+}
+
+impl From<v1::ExplainLevel> for LevelExplanation {
+    fn from(wire: v1::ExplainLevel) -> Self {
+        let v1::ExplainLevel {
+            path,
+            weight,
+            holds_up,
+            paused,
+            cap,
+            leased,
+            share,
+            ideal_share,
+            debt,
+            bound,
+        } = wire;
+        Self {
+            path,
+            weight,
+            holds_up,
+            is_paused: paused,
+            cap,
+            leased,
+            share,
+            ideal_share,
+            debt: debt as f64 / 1000.0,
+            bound,
         }
     }
 }
@@ -188,6 +269,7 @@ impl From<&v1::ExplainKeyResponse> for Waiting {
             v1::WaitReason::Judging => Self::Judging,
             v1::WaitReason::TooManyDelayed => Self::TooManyDelayed,
             v1::WaitReason::ReadFailed => Self::ReadFailed { until },
+            v1::WaitReason::MembersWait => Self::MembersWait,
             v1::WaitReason::Reading => Self::Reading,
             v1::WaitReason::NoConsumers => Self::NoConsumers,
             v1::WaitReason::NoCredit => Self::NoCredit,

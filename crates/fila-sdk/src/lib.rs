@@ -30,7 +30,7 @@ pub use client::{Client, ClientBuilder};
 pub use config::{ConfigEntry, Expected};
 pub use consumer::{Consumer, ConsumerBuilder, Delivery, Received, Verdict};
 pub use error::{Error, ErrorCode, Quota, QuotaPool, Refusal};
-pub use explanation::{Estimate, EstimateBasis, Explanation, Waiting};
+pub use explanation::{Estimate, EstimateBasis, Explanation, LevelExplanation, Waiting};
 pub use history::{Death, DeathReason, History};
 pub use message::{Message, MessageId, Sent};
 pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};

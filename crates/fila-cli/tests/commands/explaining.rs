@@ -1,5 +1,8 @@
 //! `fila explain`.
 
+use std::path::Path;
+use std::process::{Child, Stdio};
+
 use insta::assert_snapshot;
 
 use crate::rig::{Server, eventually};
@@ -28,6 +31,20 @@ fn without_moments(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Starts a consumer that is busy until the directory is gone, and has what it can take.
+fn busy_consumer(server: &Server, directory: &Path) -> Child {
+    let busy = format!(
+        "while [ -e '{}' ]; do sleep 0.02; done",
+        directory.display()
+    );
+    server
+        .command(&["consume", "orders", "--exec", &busy])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
 #[test]
 fn every_state_that_a_shell_can_make_is_explained() {
     let server = Server::with_orders();
@@ -51,6 +68,67 @@ fn every_state_that_a_shell_can_make_is_explained() {
 }
 
 #[test]
+fn a_key_in_groups_is_explained_by_the_level_that_makes_it_wait() {
+    let server = Server::with_orders();
+    for key in ["acme", "acme/team/alice", "acme/team/bob", "globex"] {
+        server.ok(&["enqueue", "orders", "a", "b", "--key", key]);
+    }
+    server.ok(&["key", "weight", "orders", "acme", "3"]);
+    let alice: &[&str] = &["explain", "orders", "acme/team/alice"];
+    let mut said = session(&server, &[alice, &["explain", "orders", "acme"]]);
+    let pause = |path: &str, verb: &str| server.ok(&["key", verb, "orders", path]);
+    pause("acme", "pause");
+    said += &session(&server, &[alice, &["explain", "orders", "acme"]]);
+    pause("acme", "resume");
+    for path in ["acme/team/alice", "acme/team/bob"] {
+        pause(path, "pause");
+    }
+    said += &session(&server, &[alice, &["explain", "orders", "acme/team"]]);
+    assert_snapshot!("explain_groups", without_moments(&said));
+}
+
+#[test]
+fn the_cap_of_a_group_is_explained_as_its_own() {
+    let server = Server::with_orders();
+    for key in ["acme/alice", "acme/bob"] {
+        server.ok(&["enqueue", "orders", "a", "b", "--key", key]);
+    }
+    server.ok(&["key", "concurrency", "orders", "acme", "1"]);
+    let directory = tempfile::tempdir().unwrap();
+    let mut consumer = busy_consumer(&server, directory.path());
+    eventually(|| server.stat("orders", "leased") == 1);
+    let said = server.ok(&["explain", "orders", "acme/bob"]);
+    let first = "key `acme/bob` of queue `orders` waits for a result of group `acme`: \
+                 consumers hold 1 message of it, the most that the group may have at once\n";
+    assert!(said.starts_with(first), "{said}");
+    assert!(said.contains(" 1 of 1  at its cap"), "{said}");
+    let said = server.ok(&["explain", "orders", "acme"]);
+    let first = "group `acme` of queue `orders` waits for a result: \
+                 consumers hold 1 message, the most that the group may have at once\n";
+    assert!(said.starts_with(first), "{said}");
+    consumer.kill().unwrap();
+    consumer.wait().unwrap();
+}
+
+#[test]
+fn json_has_every_level() {
+    let server = Server::with_orders();
+    server.ok(&["enqueue", "orders", "a", "--key", "acme/alice"]);
+    server.ok(&["key", "pause", "orders", "acme"]);
+    let json = server.ok(&["explain", "orders", "acme/alice", "--json"]);
+    let alice: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&alice["group"], &alice["reason"]),
+        (&false.into(), &"key_paused".into())
+    );
+    let levels = serde_json::to_string_pretty(&alice["levels"]).unwrap();
+    assert_snapshot!("explain_levels_json", levels);
+    let json = server.ok(&["explain", "orders", "acme", "--json"]);
+    let acme: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&acme["group"], &acme["ready"]), (&true.into(), &1.into()));
+}
+
+#[test]
 fn json_has_every_figure() {
     let server = Server::with_orders();
     server.ok(&["enqueue", "orders", "c", "--key", "late", "--delay", "1h"]);
@@ -71,18 +149,8 @@ fn a_key_that_waits_for_its_turn_is_told_its_place_and_its_share() {
     for key in ["a", "b", "c"] {
         server.ok(&["enqueue", "orders", "x", "--count", "2000", "--key", key]);
     }
-    // A consumer that is busy until the directory is gone, and has what it can take.
     let directory = tempfile::tempdir().unwrap();
-    let busy = format!(
-        "while [ -e '{}' ]; do sleep 0.02; done",
-        directory.path().display()
-    );
-    let mut consumer = server
-        .command(&["consume", "orders", "--exec", &busy])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut consumer = busy_consumer(&server, directory.path());
     let mut leased = 0;
     eventually(|| {
         let before = std::mem::replace(&mut leased, server.stat("orders", "leased"));

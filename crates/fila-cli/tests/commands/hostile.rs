@@ -71,6 +71,24 @@ fn names_that_are_typed_are_quoted_without_effect() {
 }
 
 #[test]
+fn a_group_that_holds_a_key_up_is_shown_without_effect() {
+    let server = Server::with_orders();
+    let key = format!("{HOSTILE}/x");
+    server.ok(&["enqueue", "orders", "x", "--key", &key]);
+    both(&server, &["key", "pause", "orders", HOSTILE]);
+    let [human, json] = both(&server, &["explain", "orders", &key]);
+    assert!(
+        human.stdout.contains("waits because group `e\\u{1b}"),
+        "{}",
+        human.stdout
+    );
+    assert!(json.stdout.contains("key_paused"), "{}", json.stdout);
+    server.ok(&["key", "concurrency", "orders", HOSTILE, "1"]);
+    both(&server, &["key", "resume", "orders", HOSTILE]);
+    both(&server, &["explain", "orders", HOSTILE]);
+}
+
+#[test]
 fn keys_headers_values_and_payloads_are_shown_without_effect() {
     let server = Server::with_orders();
     let header = format!("{HOSTILE}={HOSTILE}");

@@ -6,6 +6,9 @@ use crate::sheet::{Desk, LISTENS, play, prints, sheet};
 const NAME: &str = "docs/cli.md";
 const BOOK: &str = include_str!("../../../../docs/cli.md");
 
+/// The end of the last line of an explanation, once the server knows the pace of the queue.
+const PACE: &str = "at the pace of the queue";
+
 const HOOKS: &str = "function on_enqueue(msg)
   local tenant = msg.headers['tenant']
   return { fairness_key = tenant, weight = fila.get('tier:' .. tenant) == 'gold' and 5 or 1 }
@@ -142,30 +145,44 @@ fn shape(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-#[test]
-fn an_explanation_has_the_lines_that_the_reference_shows() {
-    let steps = session::steps(BOOK);
-    let [Step::Command { command, shown, .. }] = steps.as_slice() else {
-        panic!("{NAME} has one explanation: {steps:?}");
-    };
-    let mut desk = Desk::new(NAME, format!("{NAME}, the explanation"), false);
+/// Returns the explanations that the reference shows, each with its command: of a key, and of a key in a group.
+fn explanations() -> [(String, Vec<String>); 2] {
+    let steps = session::steps(BOOK).into_iter().map(|step| match step {
+        Step::Command { command, shown, .. } => (command, shown),
+        Step::File { name, .. } => panic!("{NAME} has no session that needs `{name}`"),
+    });
+    let steps: Vec<_> = steps.collect();
+    let found = steps.len();
+    let two = steps.try_into();
+    two.unwrap_or_else(|_| panic!("{NAME} has {found} explanations"))
+}
+
+/// Starts a server with 200 messages of each key, and a consumer that is busy and has what it can take.
+fn busy_desk(keys: &[&str], explained: &str) -> Desk {
+    let mut desk = Desk::new(NAME, format!("{NAME}, {explained}"), false);
     desk.start_server();
     desk.prints("fila queue create orders", 0, "");
-    for key in ["acme", "tenant-1", "tenant-2", "tenant-3", "tenant-4"] {
+    for key in keys {
         let send = format!("fila enqueue orders x --count 200 --weight 2 --key {key}");
         desk.prints(&send, 0, "enqueued 200 messages");
     }
-    // A consumer that is busy until the directory is gone, and has what it can take.
+    // It is busy until the file is gone.
     desk.prints("touch busy", 0, "");
     desk.begins(
         "fila consume orders --exec 'echo begun; while [ -e busy ]; do sleep 0.02; done'",
         "begun",
     );
-    let pace = "at the pace of the queue";
-    let until = format!("until fila explain orders acme | grep '{pace}'; do :; done");
-    desk.prints(&until, 0, pace);
+    let until = format!("until fila explain orders {explained} | grep '{PACE}'; do :; done");
+    desk.prints(&until, 0, PACE);
+    desk
+}
 
-    let ended = desk.types(command);
+#[test]
+fn an_explanation_has_the_lines_that_the_reference_shows() {
+    let [(command, shown), _] = explanations();
+    let keys = ["acme", "tenant-1", "tenant-2", "tenant-3", "tenant-4"];
+    let mut desk = busy_desk(&keys, "acme");
+    let ended = desk.types(&command);
     let found = ended.lines;
     assert_eq!((ended.code, found.len()), (0, shown.len()), "{found:#?}");
     for (shown, found) in shown.iter().zip(&found) {
@@ -173,9 +190,22 @@ fn an_explanation_has_the_lines_that_the_reference_shows() {
         let is_alike = match shown.split_whitespace().next() {
             Some("key") => found.starts_with("key `acme` of queue `orders` "),
             Some("debt") => found.starts_with("debt "),
-            Some("next") => found.starts_with("next ") && found.contains(pace),
+            Some("next") => found.starts_with("next ") && found.contains(PACE),
             _ => shape(shown) == shape(found),
         };
         assert!(is_alike, "{NAME} shows\n{shown}\nand there came\n{found}");
     }
+}
+
+#[test]
+fn an_explanation_in_levels_has_the_rows_that_the_reference_shows() {
+    let [_, (command, shown)] = explanations();
+    let keys = ["acme/alice", "acme/bob", "globex"];
+    let mut desk = busy_desk(&keys, "acme/alice");
+    desk.prints("fila key weight orders acme 3", 0, "");
+    desk.prints("fila key pause orders acme", 0, "");
+    let ended = desk.types(&command);
+    let shapes = |lines: &[String]| lines.iter().map(|line| shape(line)).collect::<Vec<_>>();
+    assert_eq!(ended.code, 0);
+    assert_eq!(shapes(&ended.lines), shapes(&shown), "{:#?}", ended.lines);
 }

@@ -222,8 +222,50 @@ async fn a_key_that_waits_is_explained() {
         .unwrap();
     let acme = soon(admin.explain("orders", "acme")).await.unwrap();
     assert_eq!(acme.waiting, Waiting::KeyPaused);
+    assert_eq!(acme.held_up_by().map(|level| &*level.path), Some("acme"));
     let error = soon(admin.explain("nowhere", "acme")).await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::QueueNotFound));
+}
+
+#[tokio::test]
+async fn a_key_in_a_group_is_explained_in_levels_and_the_group_as_a_whole() {
+    let rig = Rig::start().await;
+    let orders = rig.queue("orders").await;
+    let admin = rig.client.admin();
+    for key in ["acme/alice", "acme/bob"] {
+        let message = Message::new("").key(key).weight(2);
+        soon(orders.send(message)).await.unwrap();
+    }
+    let alice = soon(admin.explain("orders", "acme/alice")).await.unwrap();
+    assert_eq!((alice.held_up_by(), alice.is_group), (None, false));
+    soon(admin.update_key("orders", "acme", KeyChange::pause()))
+        .await
+        .unwrap();
+    let alice = soon(admin.explain("orders", "acme/alice")).await.unwrap();
+    assert_eq!(alice.waiting, Waiting::KeyPaused);
+    let acme = alice.held_up_by().expect("a level is paused");
+    assert_eq!((&*acme.path, acme.is_paused), ("acme", true));
+    let [_, own] = &alice.levels[..] else {
+        panic!("{alice:?}");
+    };
+    assert_eq!(
+        (&*own.path, own.weight, own.is_paused),
+        ("acme/alice", 2, false)
+    );
+    let sum: u64 = alice.levels.iter().filter_map(|level| level.bound).sum();
+    assert_eq!(alice.bound, Some(sum));
+    let acme = soon(admin.explain("orders", "acme")).await.unwrap();
+    assert_eq!((acme.is_group, acme.ready), (true, 2));
+    soon(admin.update_key("orders", "acme", KeyChange::resume()))
+        .await
+        .unwrap();
+    for key in ["acme/alice", "acme/bob"] {
+        soon(admin.update_key("orders", key, KeyChange::pause()))
+            .await
+            .unwrap();
+    }
+    let acme = soon(admin.explain("orders", "acme")).await.unwrap();
+    assert_eq!(acme.waiting, Waiting::MembersWait);
 }
 
 #[tokio::test]

@@ -100,6 +100,62 @@ async fn what_holds_a_key_up_is_told_with_its_figures() {
 }
 
 #[tokio::test]
+async fn a_key_in_groups_and_its_group_are_told_level_by_level() {
+    let mut rig = Rig::start().await;
+    rig.create("orders").await;
+    for key in ["acme/team/alice", "acme/team/bob", "globex"] {
+        for _ in 0..3 {
+            rig.enqueue("orders", key, "work").await;
+        }
+    }
+    let mut deliveries = rig.consume("orders", 1).await;
+    let mut last = deliveries.next().await;
+    for _ in 0..3 {
+        rig.ack("orders", &last).await.unwrap();
+        last = deliveries.next().await;
+    }
+    let alice = explain(&mut rig, "acme/team/alice").await;
+    assert_eq!(alice.reason(), WaitReason::Runnable, "{alice:?}");
+    assert!(!alice.group);
+    let paths: Vec<&str> = alice.levels.iter().map(|it| &*it.path).collect();
+    assert_eq!(paths, ["acme", "acme/team", "acme/team/alice"]);
+    assert!(alice.levels.iter().all(|level| !level.holds_up));
+    let bounds = alice.levels.iter().map(|level| level.bound.unwrap());
+    assert_eq!(bounds.sum::<u64>(), alice.bound.unwrap());
+    assert!(alice.position <= alice.bound, "{alice:?}");
+    let shares = alice.levels.iter().map(|level| level.ideal_share.unwrap());
+    let ideal = shares.product::<f64>();
+    assert!(
+        (ideal - alice.ideal_share.unwrap()).abs() < 1e-3,
+        "{alice:?}"
+    );
+    let leased: u64 = alice.levels[0].leased + explain(&mut rig, "globex").await.leased;
+    assert_eq!(leased, 1);
+
+    let pause = UpdateKeyRequest {
+        queue: "orders".to_owned(),
+        fairness_key: "acme/team".to_owned(),
+        paused: Some(true),
+        ..UpdateKeyRequest::default()
+    };
+    soon(rig.admin.update_key(pause)).await.unwrap();
+    let alice = explain(&mut rig, "acme/team/alice").await;
+    assert_eq!(alice.reason(), WaitReason::KeyPaused);
+    let causes: Vec<bool> = alice.levels.iter().map(|level| level.holds_up).collect();
+    assert_eq!(causes, [false, true, false]);
+    assert!(alice.levels[1].paused && !alice.levels[2].paused);
+    let team = explain(&mut rig, "acme/team").await;
+    assert_eq!((team.reason(), team.group), (WaitReason::KeyPaused, true));
+    assert!(team.levels[1].holds_up);
+    let acme = explain(&mut rig, "acme").await;
+    assert_eq!(acme.reason(), WaitReason::MembersWait);
+    assert!(acme.group);
+    let globex = explain(&mut rig, "globex").await;
+    assert_ne!(globex.reason(), WaitReason::KeyPaused);
+    assert_eq!(globex.levels.len(), 1);
+}
+
+#[tokio::test]
 async fn a_throttle_is_told_by_its_name_and_with_its_time() {
     let mut rig = Rig::start().await;
     rig.create("orders").await;
