@@ -22,6 +22,8 @@ pub struct QueueStats {
     pub bytes: u64,
     /// Fairness keys that have messages.
     pub active_keys: u64,
+    /// Groups of fairness keys that have messages, on every level.
+    pub active_groups: u64,
     /// Consumers.
     pub consumers: u64,
     /// Counts since the queue was opened.

@@ -68,6 +68,7 @@ macro_rules! queue_stats {
                 stored_only: count, stored_only, stored_only, "Ready messages that are in the store and not in memory";
                 bytes: bytes, bytes, bytes, "Bytes of headers and payloads of all messages in the queue";
                 active_keys: count, active_keys, active_keys, "Fairness keys that have messages";
+                active_groups: count, active_groups, active_groups, "Groups of fairness keys that have messages";
                 consumers: count, consumers, consumers, "Connected consumers";
             }
             totals {

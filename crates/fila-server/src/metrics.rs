@@ -137,6 +137,7 @@ const QUEUE: &[Figure<QueueStats>] = figures! {
     Gauge "fila_queue_stored_only_messages", "Ready messages that are in the store only", |s| s.stored_only;
     Gauge "fila_queue_size" Bytes, "Headers and payloads of all messages", |s| s.bytes;
     Gauge "fila_queue_active_keys", "Fairness keys that have messages", |s| s.active_keys;
+    Gauge "fila_queue_active_groups", "Groups of fairness keys that have messages", |s| s.active_groups;
     Gauge "fila_queue_consumers", "Consumers", |s| s.consumers;
     Counter "fila_messages_enqueued", "Messages stored", |s| s.totals.enqueued;
     Counter "fila_messages_deduplicated", "Messages not stored again", |s| s.totals.deduplicated;

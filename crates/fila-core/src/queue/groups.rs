@@ -115,12 +115,21 @@ impl LaneGroup {
     }
 
     /// Follows a member whose use has changed.
-    pub(super) fn shift(&mut self, from: Usage, to: Usage) {
+    ///
+    /// Returns by how much the number of groups with messages grows.
+    pub(super) fn shift(&mut self, from: Usage, to: Usage) -> isize {
+        let was_active = self.is_active();
         let used = &mut self.use_of_members;
         used.owed = used.owed - from.owed + to.owed;
         used.settling = used.settling - from.settling + to.settling;
         used.busy = used.busy - from.busy + to.busy;
         used.active = used.active - from.active + to.active;
+        isize::from(self.is_active()) - isize::from(was_active)
+    }
+
+    /// Tells whether a key in it has durable messages.
+    pub(super) fn is_active(&self) -> bool {
+        self.use_of_members.active > 0
     }
 }
 

@@ -117,6 +117,7 @@ impl QueueIndex {
             stored_only: self.counts[Stage::Stored],
             bytes: self.bytes,
             active_keys: active as u64,
+            active_groups: self.lanes.active_groups() as u64,
             ..QueueStats::default()
         }
     }

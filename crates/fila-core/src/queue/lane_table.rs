@@ -46,6 +46,8 @@ pub(super) struct LaneTable {
     changed: Vec<u32>,
     /// Lanes that have durable messages.
     active: usize,
+    /// Groups with such lanes, on every level.
+    active_groups: usize,
     /// How many of the lanes that cannot be forgotten each client has brought.
     keys_of: HashMap<Source, u64, RandomState>,
 }
@@ -65,6 +67,7 @@ impl LaneTable {
             pace: Pace::new(now),
             changed: Vec::new(),
             active: 0,
+            active_groups: 0,
             keys_of: HashMap::default(),
         }
     }
@@ -277,6 +280,12 @@ impl LaneTable {
     pub(super) fn active_and_busy(&mut self, messages: &Slab<Message>) -> (usize, usize) {
         self.refresh(messages);
         (self.active, self.lanes.busy())
+    }
+
+    /// Returns how many groups have lanes with durable messages. Lanes must be refreshed.
+    pub(super) fn active_groups(&self) -> usize {
+        debug_assert!(self.changed.is_empty());
+        self.active_groups
     }
 
     /// Charges the lane whose turn it is for a delivery.

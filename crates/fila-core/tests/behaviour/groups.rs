@@ -530,8 +530,39 @@ fn groups_that_came_and_went_leave_nothing() {
         let (_, next) = shell.broker.groups(now, queue, after, usize::MAX).unwrap();
         assert_eq!(next, None, "places are used again");
     }
-    assert_eq!(shell.stats(queue).active_keys, 0);
+    let stats = shell.stats(queue);
+    assert_eq!((stats.active_keys, stats.active_groups), (0, 0));
     assert!(groups(&mut shell, queue).is_empty());
+}
+
+#[test]
+fn the_number_of_groups_with_messages_follows_every_change() {
+    let (mut shell, queue) = queue();
+    let mut expect = |shell: &mut Shell, count: u64, why: &str| {
+        let listed = groups(shell, queue).len() as u64;
+        assert_eq!(
+            (shell.stats(queue).active_groups, listed),
+            (count, count),
+            "{why}"
+        );
+    };
+    fill(&mut shell, queue, &["acme", "globex"], 1);
+    expect(&mut shell, 0, "flat keys");
+    fill(&mut shell, queue, &["acme/a", "acme/team/b"], 2);
+    expect(&mut shell, 2, "a key with messages got members");
+    fill(&mut shell, queue, &["x:y", "x:z:w", "globex/c/d/e"], 1);
+    expect(&mut shell, 5, "three levels more");
+    shell.update(queue, separated(Some(':')));
+    expect(&mut shell, 2, "another separator");
+    shell.update(queue, separated(None));
+    expect(&mut shell, 0, "no separator");
+    shell.update(queue, QueueSettings::default());
+    expect(&mut shell, 5, "as before");
+    shell.restart();
+    expect(&mut shell, 5, "after a restart");
+    shell.purge(queue);
+    shell.run();
+    expect(&mut shell, 0, "after a purge");
 }
 
 #[test]

@@ -1,32 +1,36 @@
 //! `FilaAdmin`: queues and their fairness keys, and the runtime configuration.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
-use fila_core::{KeyCursor, QueueSettings};
+use fila_core::{QueueSettings, QueueStats};
 use fila_proto::v1::fila_admin_server::FilaAdmin;
 use fila_proto::v1::{
     CreateQueueRequest, CreateQueueResponse, DeleteConfigRequest, DeleteConfigResponse,
-    DeleteQueueRequest, DeleteQueueResponse, ErrorCode, ExplainKeyRequest, ExplainKeyResponse,
-    GetConfigRequest, GetConfigResponse, InspectQueueRequest, InspectQueueResponse,
+    DeleteQueueRequest, DeleteQueueResponse, ExplainKeyRequest, ExplainKeyResponse,
+    GetConfigRequest, GetConfigResponse, InspectQueueRequest, InspectQueueResponse, KeyChange,
     ListConfigRequest, ListConfigResponse, ListGroupsRequest, ListGroupsResponse, ListKeysRequest,
     ListKeysResponse, ListQueuesRequest, ListQueuesResponse, PauseQueueRequest, PauseQueueResponse,
-    PurgeQueueRequest, PurgeQueueResponse, RedriveRequest, RedriveResponse, ResumeQueueRequest,
-    ResumeQueueResponse, ServerInfoRequest, ServerInfoResponse, SetConfigRequest,
-    SetConfigResponse, UpdateKeyRequest, UpdateKeyResponse, UpdateKeysRequest, UpdateKeysResponse,
-    UpdateQueueRequest, UpdateQueueResponse, WhatIfRequest, WhatIfResponse,
+    PurgeQueueRequest, PurgeQueueResponse, QueueInfo, RedriveRequest, RedriveResponse,
+    ResumeQueueRequest, ResumeQueueResponse, ServerInfoRequest, ServerInfoResponse,
+    SetConfigRequest, SetConfigResponse, UpdateKeyRequest, UpdateKeyResponse, UpdateKeysRequest,
+    UpdateKeysResponse, UpdateQueueRequest, UpdateQueueResponse, WhatIfRequest, WhatIfResponse,
 };
-use fila_store::Version;
+use fila_store::{FairnessKey, Version};
 use futures_util::{Stream, stream};
 use tonic::{Request, Response, Status};
 
 use super::config;
 use super::explain;
+use super::keys::{KeyRules, check_length, cursor, next_page};
 use super::message::fairness_key;
 use super::page_token;
 use super::redrive::Redrive;
 use super::refusal::Refusal;
-use super::settings::{Detail, KeyChange, apply, delivering, key_info, key_settings, queue_info};
-use crate::runtime::{Handle, State};
+use super::settings::{
+    self, Detail, apply, apply_keys, delivering, group_info, key_info, key_settings, queue_info,
+};
+use crate::runtime::{Handle, QueueEntry, State};
 
 /// The most entries of one page, and the default.
 const PAGE: u32 = 1_000;
@@ -38,6 +42,19 @@ pub(super) struct Admin {
 }
 
 impl Admin {
+    /// Changes the settings of keys and groups: all of them, or none.
+    async fn change_keys(
+        &self,
+        queue: String,
+        changes: Vec<(FairnessKey, settings::KeyChange)>,
+        version: Option<u64>,
+    ) -> Result<Arc<QueueEntry>, Status> {
+        let max = self.handle.limits().key_settings_per_queue;
+        let change = move |definition: &mut QueueSettings| apply_keys(changes, max, definition);
+        let expected = version.map(Version::new);
+        Ok(self.handle.update_queue(queue, expected, change).await?)
+    }
+
     async fn pause(&self, queue: String, paused: bool) -> Result<(), Status> {
         let change = move |definition: &mut QueueSettings| {
             definition.delivery = delivering(paused);
@@ -50,12 +67,13 @@ impl Admin {
     /// Refuses a fairness key that no message can have.
     fn check_key(&self, key: &str) -> Result<(), Refusal> {
         let max = self.handle.limits().message.fairness_key_bytes.as_usize();
-        let found = key.len();
-        if found > max {
-            let text = format!("the fairness key has {found} bytes, {max} are allowed");
-            return Err(Refusal::new(ErrorCode::FairnessKeyTooLong, text));
-        }
-        Ok(())
+        check_length(key, max)
+    }
+
+    /// Returns a queue for the wire. One of dead letters shows the separator that it has from its queue.
+    fn info(&self, queue: &QueueEntry, stats: &QueueStats, detail: Detail) -> QueueInfo {
+        let separator = self.handle.key_separator(queue);
+        queue_info(queue, separator, stats, detail)
     }
 }
 
@@ -77,7 +95,7 @@ impl FilaAdmin for Admin {
         let longest = self.handle.limits().delay;
         apply(&settings.unwrap_or_default(), longest, &mut definition)?;
         let queue = self.handle.create_queue(&name, definition).await?;
-        let queue = queue_info(&queue, &queue.stats(), Detail::Full);
+        let queue = self.info(&queue, &queue.stats(), Detail::Full);
         Ok(Response::new(CreateQueueResponse { queue: Some(queue) }))
     }
 
@@ -104,7 +122,7 @@ impl FilaAdmin for Admin {
         let expected = version.map(Version::new);
         let queue = self.handle.update_queue(name, expected, change).await?;
         let stats = self.handle.inspect(&queue).await?;
-        let queue = queue_info(&queue, &stats, Detail::Full);
+        let queue = self.info(&queue, &stats, Detail::Full);
         Ok(Response::new(UpdateQueueResponse { queue: Some(queue) }))
     }
 
@@ -125,7 +143,7 @@ impl FilaAdmin for Admin {
         let last = found.last();
         let last = last.map(|queue| page_token::encode(queue.name.as_str().as_bytes()));
         let queues = found.iter().zip(self.handle.figures(&found));
-        let queues = queues.map(|(queue, stats)| queue_info(queue, &stats, Detail::Summary));
+        let queues = queues.map(|(queue, stats)| self.info(queue, &stats, Detail::Summary));
         Ok(Response::new(ListQueuesResponse {
             queues: queues.collect(),
             next_page_token: last.filter(|_| more).unwrap_or_default(),
@@ -138,7 +156,7 @@ impl FilaAdmin for Admin {
     ) -> Result<Response<InspectQueueResponse>, Status> {
         let queue = self.handle.queue(&request.into_inner().name)?;
         let stats = self.handle.inspect(&queue).await?;
-        let queue = queue_info(&queue, &stats, Detail::Full);
+        let queue = self.info(&queue, &stats, Detail::Full);
         Ok(Response::new(InspectQueueResponse { queue: Some(queue) }))
     }
 
@@ -189,21 +207,16 @@ impl FilaAdmin for Admin {
             queue,
             page_size: size,
             page_token,
-            within: _,
+            within,
         } = request.into_inner();
         let queue = self.handle.queue(&queue)?;
-        let after = match page_token.as_str() {
-            "" => KeyCursor::start(),
-            text => {
-                let number = text.parse().map_err(|_| page_token::invalid())?;
-                KeyCursor::from_number(number)
-            }
-        };
+        let within = KeyRules::of(&self.handle, &queue).within(within)?;
+        let after = cursor(&page_token)?;
         let (keys, next) = self.handle.keys(&queue, after, page_size(size)).await?;
-        let next = next.map(|next| next.get().to_string());
+        let keys = keys.iter().filter(|key| within.contains(&key.fairness_key));
         Ok(Response::new(ListKeysResponse {
-            keys: keys.iter().map(key_info).collect(),
-            next_page_token: next.unwrap_or_default(),
+            keys: keys.map(key_info).collect(),
+            next_page_token: next_page(next),
         }))
     }
 
@@ -219,23 +232,16 @@ impl FilaAdmin for Admin {
             concurrency,
             depth_max,
         } = request.into_inner();
-        let limits = self.handle.limits();
-        self.check_key(&key)?;
-        let (found, max) = (weight.unwrap_or(0), drr::Weight::MAX.value());
-        if found > max {
-            let text = format!("weight {found} is out of range; 1 to {max} are allowed");
-            return Err(Refusal::new(ErrorCode::InvalidWeight, text).into());
-        }
-        let key = fairness_key(key)?;
-        let change = KeyChange {
+        let entry = self.handle.queue(&queue)?;
+        let (key, change) = KeyRules::of(&self.handle, &entry).change(KeyChange {
+            fairness_key: key,
             paused,
             weight,
             concurrency,
             depth_max,
-        };
-        let (of, max) = (key.clone(), limits.key_settings_per_queue);
-        let change = move |definition: &mut QueueSettings| change.apply(of, max, definition);
-        let queue = self.handle.update_queue(queue, None, change).await?;
+        })?;
+        let changes = vec![(key.clone(), change)];
+        let queue = self.change_keys(queue, changes, None).await?;
         let settings = queue.definition.keys.get(&key).copied().unwrap_or_default();
         let key = key_settings(&key, &settings);
         Ok(Response::new(UpdateKeyResponse { key: Some(key) }))
@@ -243,16 +249,39 @@ impl FilaAdmin for Admin {
 
     async fn list_groups(
         &self,
-        _: Request<ListGroupsRequest>,
+        request: Request<ListGroupsRequest>,
     ) -> Result<Response<ListGroupsResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let ListGroupsRequest {
+            queue,
+            page_size: size,
+            page_token,
+            within,
+        } = request.into_inner();
+        let queue = self.handle.queue(&queue)?;
+        let within = KeyRules::of(&self.handle, &queue).within(within)?;
+        let after = cursor(&page_token)?;
+        let (groups, next) = self.handle.groups(&queue, after, page_size(size)).await?;
+        let groups = groups.iter().filter(|group| within.contains(&group.path));
+        Ok(Response::new(ListGroupsResponse {
+            groups: groups.map(group_info).collect(),
+            next_page_token: next_page(next),
+        }))
     }
 
     async fn update_keys(
         &self,
-        _: Request<UpdateKeysRequest>,
+        request: Request<UpdateKeysRequest>,
     ) -> Result<Response<UpdateKeysResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let UpdateKeysRequest {
+            queue,
+            changes,
+            version,
+        } = request.into_inner();
+        let entry = self.handle.queue(&queue)?;
+        let changes = KeyRules::of(&self.handle, &entry).changes(changes)?;
+        let queue = self.change_keys(queue, changes, version).await?;
+        let version = queue.version.get();
+        Ok(Response::new(UpdateKeysResponse { version }))
     }
 
     async fn what_if(&self, _: Request<WhatIfRequest>) -> Result<Response<WhatIfResponse>, Status> {

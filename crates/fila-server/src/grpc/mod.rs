@@ -9,6 +9,7 @@ mod config;
 mod consume;
 mod delivery_buffer;
 mod explain;
+mod keys;
 mod message;
 mod page_token;
 mod peek;

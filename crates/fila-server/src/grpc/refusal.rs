@@ -34,6 +34,12 @@ impl Refusal {
         Self::new(ErrorCode::InvalidArgument, text)
     }
 
+    /// Says which part of the request is refused.
+    pub(super) fn about(mut self, part: &str) -> Self {
+        self.text = format!("{part}: {}", self.text);
+        self
+    }
+
     pub(super) fn batch_too_large(found: usize, max: usize) -> Self {
         let text = format!("{found} messages or results in one batch, {max} are allowed; split it");
         Self::new(ErrorCode::BatchTooLarge, text)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fila_core::{
-    Charge, DeduplicationScope, Delivering, HookFallback, KeySeparator, KeySettings, KeyStats,
-    Ordering, QueueSettings, QueueStats,
+    Charge, DeduplicationScope, Delivering, GroupStats, HookFallback, KeySeparator, KeySettings,
+    KeyStats, Ordering, QueueSettings, QueueStats,
 };
 use fila_proto::v1;
 use fila_store::FairnessKey;
@@ -190,13 +190,8 @@ pub(super) struct KeyChange {
 }
 
 impl KeyChange {
-    /// Applies the change to the settings of a key. A key without settings is removed.
-    pub(super) fn apply(
-        self,
-        key: FairnessKey,
-        max: usize,
-        definition: &mut QueueSettings,
-    ) -> Result<(), CallError> {
+    /// Applies the change to the settings of a key or group. One without settings is removed.
+    fn apply(self, key: FairnessKey, definition: &mut QueueSettings) {
         let mut settings = definition.keys.get(&key).copied().unwrap_or_default();
         if let Some(paused) = self.paused {
             settings.delivery = delivering(paused);
@@ -215,11 +210,24 @@ impl KeyChange {
         } else {
             definition.keys.insert(key, settings);
         }
-        if definition.keys.len() > max {
-            return Err(CallError::TooManyKeySettings { max });
-        }
-        Ok(())
     }
+}
+
+/// Applies changes in their order, if no more than `max` keys and groups have settings then. A queue that has more, since
+/// the limit was lowered, accepts changes that add none.
+pub(super) fn apply_keys(
+    changes: impl IntoIterator<Item = (FairnessKey, KeyChange)>,
+    max: usize,
+    definition: &mut QueueSettings,
+) -> Result<(), CallError> {
+    let before = definition.keys.len();
+    for (key, change) in changes {
+        change.apply(key, definition);
+    }
+    if definition.keys.len() > max.max(before) {
+        return Err(CallError::TooManyKeySettings { max });
+    }
+    Ok(())
 }
 
 pub(super) fn delivering(paused: bool) -> Delivering {
@@ -239,9 +247,18 @@ pub(super) enum Detail {
     Full,
 }
 
-/// Returns a queue for the wire.
-pub(super) fn queue_info(queue: &QueueEntry, stats: &QueueStats, detail: Detail) -> v1::QueueInfo {
+/// Returns a queue for the wire, with the separator in force.
+pub(super) fn queue_info(
+    queue: &QueueEntry,
+    separator: Option<KeySeparator>,
+    stats: &QueueStats,
+    detail: Detail,
+) -> v1::QueueInfo {
     let definition = &queue.definition;
+    let settings = v1::QueueSettings {
+        key_separator: Some(separator.to_wire()),
+        ..queue_settings(definition, detail)
+    };
     let keys = match detail {
         Detail::Summary => Vec::new(),
         Detail::Full => {
@@ -252,7 +269,7 @@ pub(super) fn queue_info(queue: &QueueEntry, stats: &QueueStats, detail: Detail)
     };
     v1::QueueInfo {
         name: queue.name.to_string(),
-        settings: Some(queue_settings(definition, detail)),
+        settings: Some(settings),
         paused: definition.delivery == Delivering::Paused,
         version: queue.version.get(),
         stats: Some(queue_stats(stats)),
@@ -330,6 +347,26 @@ pub(super) fn key_settings(key: &FairnessKey, settings: &KeySettings) -> v1::Key
     }
 }
 
+/// Returns the figures of a group for the wire.
+pub(super) fn group_info(group: &GroupStats) -> v1::GroupInfo {
+    v1::GroupInfo {
+        path: key_text(&group.path),
+        weight: group.weight,
+        paused: group.is_paused,
+        concurrency: group.concurrency,
+        depth_max: group.depth_max,
+        members: group.members.into(),
+        active_keys: group.active_keys,
+        ready: group.ready,
+        delayed: group.delayed,
+        leased: group.leased,
+        throttled: group.throttled,
+        delivered_total: group.delivered,
+        recent_served: group.recent.served,
+        recent_ideal: group.recent.ideal,
+    }
+}
+
 /// Returns the figures of a key for the wire.
 pub(super) fn key_info(key: &KeyStats) -> v1::KeyInfo {
     v1::KeyInfo {
@@ -375,13 +412,20 @@ mod tests {
             script: Some("function on_enqueue(msg) return {} end".to_owned()),
             hook_fallback: Some(v1::HookFallback::Refuse.into()),
             deduplication_scope: Some(v1::DeduplicationScope::Queue.into()),
-            ..v1::QueueSettings::default()
+            key_separator: Some(":".to_owned()),
         };
         let mut definition = QueueSettings::default();
         apply(&asked, YEAR, &mut definition).unwrap();
         assert_eq!(queue_settings(&definition, Detail::Full), asked);
         apply(&v1::QueueSettings::default(), YEAR, &mut definition).unwrap();
         assert_eq!(queue_settings(&definition, Detail::Full), asked);
+        let flat = v1::QueueSettings {
+            key_separator: Some(String::new()),
+            ..asked
+        };
+        apply(&flat, YEAR, &mut definition).unwrap();
+        assert_eq!(definition.key_separator, None);
+        assert_eq!(queue_settings(&definition, Detail::Full), flat);
     }
 
     #[test]
@@ -418,6 +462,14 @@ mod tests {
             },
             v1::QueueSettings {
                 retry_jitter_percent: Some(101),
+                ..settings.clone()
+            },
+            v1::QueueSettings {
+                key_separator: Some("a".to_owned()),
+                ..settings.clone()
+            },
+            v1::QueueSettings {
+                key_separator: Some("//".to_owned()),
                 ..settings
             },
         ] {
@@ -436,10 +488,10 @@ mod tests {
             concurrency: None,
             ..KeyChange::default()
         };
-        set.apply(key.clone(), 1, &mut definition).unwrap();
+        apply_keys([(key.clone(), set)], 1, &mut definition).unwrap();
         assert_eq!(definition.keys.len(), 1);
         let second = FairnessKey::new("b").unwrap();
-        let refused = set.apply(second, 1, &mut definition.clone());
+        let refused = apply_keys([(second, set)], 1, &mut definition.clone());
         assert!(matches!(
             refused,
             Err(CallError::TooManyKeySettings { max: 1 })
@@ -450,7 +502,38 @@ mod tests {
             concurrency: Some(0),
             ..KeyChange::default()
         };
-        unset.apply(key, 1, &mut definition).unwrap();
+        apply_keys([(key, unset)], 1, &mut definition).unwrap();
         assert!(definition.keys.is_empty());
+    }
+
+    #[test]
+    fn the_limit_holds_after_all_changes_and_lets_settings_be_taken_back() {
+        let key = |name: &str| FairnessKey::new(name.to_owned()).unwrap();
+        let set = KeyChange {
+            depth_max: Some(5),
+            ..KeyChange::default()
+        };
+        let unset = KeyChange {
+            depth_max: Some(0),
+            ..KeyChange::default()
+        };
+        let mut definition = QueueSettings::default();
+        apply_keys([(key("a"), set), (key("b"), set)], 2, &mut definition).unwrap();
+        // One goes and another comes.
+        apply_keys([(key("c"), set), (key("a"), unset)], 2, &mut definition).unwrap();
+        assert_eq!(definition.keys[&key("c")].depth_max, Some(5));
+        // The limit is lower now.
+        let wider = KeyChange {
+            weight: Some(2),
+            ..KeyChange::default()
+        };
+        apply_keys([(key("b"), wider)], 0, &mut definition).unwrap();
+        apply_keys([(key("c"), unset)], 0, &mut definition).unwrap();
+        assert_eq!(definition.keys.len(), 1);
+        let refused = apply_keys([(key("d"), set)], 0, &mut definition);
+        assert!(matches!(
+            refused,
+            Err(CallError::TooManyKeySettings { max: 0 })
+        ));
     }
 }

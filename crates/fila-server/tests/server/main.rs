@@ -11,6 +11,7 @@ mod config;
 mod dead_letters;
 mod explain;
 mod failure;
+mod groups;
 mod hooks;
 mod hostile_headers;
 mod leases;

@@ -27,6 +27,8 @@ enum ActsOn {
     Sent,
     /// A script has a hook for each.
     SentAndFailures,
+    /// A separator makes paths of keys: new ones are checked, and all of them are put into groups.
+    SentAndDeliveries,
 }
 
 impl ActsOn {
@@ -37,6 +39,9 @@ impl ActsOn {
             Self::Sent => "messages sent from now on",
             Self::SentAndFailures => {
                 "messages sent from now on, and every failed delivery from now on"
+            }
+            Self::SentAndDeliveries => {
+                "messages sent from now on, and every delivery from now on, whatever state its message is in"
             }
         }
     }
@@ -62,7 +67,9 @@ impl Row {
         let is_by_order = matches!(self.name, "charge" | "key weight");
         if !self.acts_on.reaches_states() {
             "-"
-        } else if is_by_order && !IN_MEMORY.contains(&state) {
+        } else if is_by_order && !IN_MEMORY.contains(&state)
+            || self.name == "key_separator" && state != "waiting"
+        {
             "unseen"
         } else {
             "acts"
@@ -99,7 +106,10 @@ async fn every_setting_acts_when_the_book_says_with_messages_in_every_state() {
     for row in &rows {
         let sent = match row.acts_on {
             ActsOn::Failures => "when failed",
-            ActsOn::Deliveries | ActsOn::Sent | ActsOn::SentAndFailures => "acts",
+            ActsOn::Deliveries
+            | ActsOn::Sent
+            | ActsOn::SentAndFailures
+            | ActsOn::SentAndDeliveries => "acts",
         };
         let states = STATES.map(|state| {
             let seen = row.seen_in(state);

@@ -110,6 +110,7 @@ impl LaneTable {
         value.delayed_uncommitted = delayed_uncommitted;
         value.use_of_members = used;
         value.delivered = delivered;
+        self.active_groups += usize::from(value.is_active());
         self.rejoin(number);
         self.reweigh_own(number);
     }
@@ -171,7 +172,8 @@ impl LaneTable {
         let before = std::mem::replace(&mut lane.known.used, used);
         let mut next = Some(lowest);
         while let Some(group) = next {
-            self.lanes.group_mut(group).shift(before, used);
+            let more = self.lanes.group_mut(group).shift(before, used);
+            self.active_groups = self.active_groups.saturating_add_signed(more);
             self.park_if_blocked(group);
             next = self.lanes.group_around(group);
         }
@@ -366,6 +368,7 @@ impl LaneTable {
             }
         }
         self.lanes.renest::<[u8]>(&paths);
+        self.active_groups = 0;
         for &number in &numbers {
             self.renested(number);
         }
@@ -404,8 +407,9 @@ impl LaneTable {
             value.known.is_new = false;
             value.counts.add(&counts);
             value.delayed_uncommitted += delayed_uncommitted;
-            value.shift(Usage::default(), used);
+            let more = value.shift(Usage::default(), used);
             value.delivered += delivered;
+            self.active_groups = self.active_groups.saturating_add_signed(more);
             next = self.lanes.group_around(group);
         }
     }

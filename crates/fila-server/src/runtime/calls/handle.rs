@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fila_core::{
-    BatchId, Command, ConsumerId, ConsumerKind, Demand, EnqueueResults, Explanation, KeyCursor,
-    KeyStats, NewMessage, QueueSettings, QueueStats, Refused, SettleResults, Settlement,
+    BatchId, Command, ConsumerId, ConsumerKind, Demand, EnqueueResults, Explanation, GroupStats,
+    KeyCursor, KeySeparator, KeyStats, NewMessage, QueueSettings, QueueStats, Refused,
+    SettleResults, Settlement,
 };
 use fila_store::{Durability, FairnessKey, ReadError, Timestamp, Version};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -295,6 +296,31 @@ impl Handle {
             broker.keys(now, id, after, limit)
         })
         .await
+    }
+
+    /// Returns a page of the groups of a queue's fairness keys, and the cursor of the next page, if there is one.
+    ///
+    /// # Errors
+    /// If the queue was deleted.
+    pub async fn groups(
+        &self,
+        queue: &QueueEntry,
+        after: KeyCursor,
+        limit: usize,
+    ) -> Result<(Vec<GroupStats>, Option<KeyCursor>), CallError> {
+        let id = queue.id;
+        self.query(queue, 1, move |broker, now| {
+            broker.groups(now, id, after, limit)
+        })
+        .await
+    }
+
+    /// Returns the separator in force: a queue of dead letters has that of the queue that they come from.
+    pub fn key_separator(&self, queue: &QueueEntry) -> Option<KeySeparator> {
+        let source = queue.dead_letters_of();
+        let source = source.and_then(|name| self.0.registry.find(name));
+        let definition = source.as_ref().map(|source| &source.definition);
+        definition.unwrap_or(&queue.definition).key_separator
     }
 
     /// Returns why a fairness key waits. Changes nothing, and costs the key no turn.

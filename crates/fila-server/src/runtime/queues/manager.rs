@@ -247,6 +247,11 @@ fn check_dead_letters(
             "retry_attempts_max",
             "it tries dead letters without limit",
         ),
+        (
+            before.key_separator != definition.key_separator,
+            "key_separator",
+            "its keys nest as those of the queue that they come from",
+        ),
     ];
     match inert.into_iter().find(|(is_changed, ..)| *is_changed) {
         None => Ok(()),

@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fila_proto::v1::{Charge, DeduplicationScope, HookFallback, Message, Ordering, QueueSettings};
+use fila_proto::v1::{
+    Charge, DeduplicationScope, HookFallback, Message, Ordering, QueueSettings, UpdateKeyRequest,
+    UpdateQueueRequest,
+};
 use tonic::Code;
 
 use super::scene::{ALL, EACH, LETTERS, QUEUE, STATES, Scene};
-use crate::common::{assert_refused, message};
+use crate::common::{assert_refused, message, soon};
 
 /// What a change of each setting acts on.
 #[allow(non_upper_case_globals, reason = "they have the names of the settings")]
@@ -21,7 +24,7 @@ pub(super) mod acts_on {
     pub(crate) const deduplication_scope: ActsOn = ActsOn::Sent;
     pub(crate) const depth_max: ActsOn = ActsOn::Sent;
     pub(crate) const key_depth_max: ActsOn = ActsOn::Sent;
-    pub(crate) const key_separator: ActsOn = ActsOn::Sent;
+    pub(crate) const key_separator: ActsOn = ActsOn::SentAndDeliveries;
     pub(crate) const message_ttl: ActsOn = ActsOn::Sent;
     pub(crate) const retry_attempts_max: ActsOn = ActsOn::Failures;
     pub(crate) const retry_backoff: ActsOn = ActsOn::Failures;
@@ -140,6 +143,28 @@ pub(super) async fn key_separator(mut scene: Scene) {
     let sent = scene.rig.send(QUEUE, message("a::b", "no path")).await;
     assert_refused(sent, Code::InvalidArgument, "INVALID_FAIRNESS_KEY");
     scene.rig.enqueue(QUEUE, "a//b", "one name").await;
+    let pause = UpdateKeyRequest {
+        queue: QUEUE.to_owned(),
+        fairness_key: "team".to_owned(),
+        paused: Some(true),
+        ..UpdateKeyRequest::default()
+    };
+    soon(scene.rig.admin.update_key(pause)).await.unwrap();
+    scene.rig.enqueue(QUEUE, "team:a", "in a group").await;
+    let mut deliveries = scene.rig.consume(QUEUE, 100).await;
+    let before = scene.until_marker(&mut deliveries).await;
+    assert!(before.iter().all(|it| it.fairness_key != "team:a"));
+    let flat = UpdateQueueRequest {
+        name: QUEUE.to_owned(),
+        settings: Some(QueueSettings {
+            key_separator: Some(String::new()),
+            ..QueueSettings::default()
+        }),
+        version: None,
+    };
+    soon(scene.rig.admin.update_queue(flat)).await.unwrap();
+    // It waited in a group that is paused, and is in none any more.
+    while deliveries.next().await.fairness_key != "team:a" {}
 }
 
 pub(super) async fn message_ttl(mut scene: Scene) {

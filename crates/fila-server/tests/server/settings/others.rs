@@ -1,10 +1,12 @@
 //! The settings of keys, of the runtime configuration, and the pause of a queue.
 
+use std::collections::BTreeSet;
+
 use fila_core::KeySettings;
 use fila_proto::v1::{PauseQueueRequest, QueueSettings, ResumeQueueRequest, UpdateKeyRequest};
 use fila_server::runtime_config::ThrottleSetting;
 
-use super::scene::{ALL, EACH, HARDLY_EVER, QUEUE, Scene};
+use super::scene::{ALL, EACH, HARDLY_EVER, QUEUE, STATES, Scene};
 use super::{ActsOn, Row};
 use crate::common::soon;
 
@@ -32,6 +34,9 @@ pub(super) fn rows() -> Vec<Row> {
         }),
         row("key concurrency", ActsOn::Deliveries, |scene| {
             Box::pin(concurrency(scene))
+        }),
+        row("key depth_max", ActsOn::Sent, |scene| {
+            Box::pin(depth_max(scene))
         }),
         row("throttle:<key>:rate", ActsOn::Deliveries, |scene| {
             Box::pin(rate(scene))
@@ -95,6 +100,29 @@ async fn concurrency(mut scene: Scene) {
     };
     scene.set_keys(capped).await;
     scene.one_of_each_key_at_a_time().await;
+}
+
+/// Of keys, and of a group that holds nothing yet.
+async fn depth_max(mut scene: Scene) {
+    let full = UpdateKeyRequest {
+        depth_max: Some(EACH as u64),
+        ..UpdateKeyRequest::default()
+    };
+    let group = UpdateKeyRequest {
+        queue: QUEUE.to_owned(),
+        fairness_key: "group/team".to_owned(),
+        ..full.clone()
+    };
+    soon(scene.rig.admin.update_key(group)).await.unwrap();
+    scene.set_keys(full).await;
+    let keys = scene.rig.inspect(QUEUE).await.keys;
+    let shown = keys.iter().map(|key| (&*key.fairness_key, key.depth_max));
+    let names = STATES.into_iter().chain(["group/team"]);
+    let expected = names.map(|name| (name, Some(EACH as u64)));
+    assert_eq!(
+        shown.collect::<BTreeSet<_>>(),
+        expected.collect::<BTreeSet<_>>()
+    );
 }
 
 async fn rate(mut scene: Scene) {
