@@ -1,4 +1,6 @@
-//! `fila key`: the fairness keys of a queue.
+//! `fila key`: the fairness keys of a queue, and their groups.
+
+mod tree;
 
 use clap::{Args, Subcommand};
 use fila_sdk::{Admin, KeyChange, KeyInfo};
@@ -7,6 +9,17 @@ use crate::failure::Failure;
 use crate::general::General;
 use crate::output::{self, Align, Format, Output, Table, count, duration};
 use crate::queue::{mean_wait, state};
+use tree::{KeyTree, TreeTop};
+
+/// How many keys a list has, unless the user says otherwise.
+const LIST_LIMIT: usize = 100;
+
+/// How many keys and groups of one group a tree has for people, unless the user says otherwise. For programs it has all.
+const TREE_LIMIT: usize = 20;
+
+/// How many keys and how many groups a tree is made of at most. They come 1,000 in a request, and a tree needs all of them
+/// to know the largest.
+const TREE_MAX: usize = 100_000;
 
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
@@ -20,41 +33,42 @@ enum KeyCommand {
     /// List the fairness keys of a queue that have messages
     #[command(after_help = "Examples:
   fila key list orders
+  fila key list orders --tree                  groups with their totals, and their members
+  fila key list orders --tree --within acme    only those in acme
   fila key list orders --limit 10000 --json | jq -r 'select(.ready > 1000).key'")]
     List {
-        /// The queue
-        queue: String,
-        /// List at most this many keys
-        #[arg(long, value_name = "NUMBER", default_value_t = 100)]
-        limit: usize,
+        #[command(flatten)]
+        which: ListFlags,
     },
-    /// Stop deliveries of one fairness key; deliveries of other keys continue
-    #[command(after_help = "Example:
-  fila key pause orders acme")]
+    /// Stop deliveries of one fairness key, or of a group of keys; deliveries of other keys continue
+    #[command(after_help = "Examples:
+  fila key pause orders acme          acme, and every key in it
+  fila key pause orders acme/batch")]
     Pause {
         #[command(flatten)]
         which: Which,
     },
-    /// Resume deliveries of a fairness key
+    /// Resume deliveries of a fairness key or a group
     #[command(after_help = "Example:
   fila key resume orders acme")]
     Resume {
         #[command(flatten)]
         which: Which,
     },
-    /// Fix the weight of a fairness key, whatever its producers set
+    /// Fix the weight of a fairness key or a group, whatever its producers set
     #[command(after_help = "Examples:
-  fila key weight orders acme 3    three times the share of a key of weight 1
-  fila key weight orders acme 0    as its producers set it, again")]
+  fila key weight orders acme 3          three times the share of a key of weight 1
+  fila key weight orders acme/alice 2    twice the share of another key in acme
+  fila key weight orders acme 0          as its producers set it, again")]
     Weight {
         #[command(flatten)]
         which: Which,
-        /// The weight relative to other keys; 0 leaves it to the producers again
+        /// The weight relative to the keys and groups beside it; 0 leaves it to the producers again
         weight: u32,
     },
-    /// Fix how many messages of a fairness key may be leased at once
+    /// Fix how many messages of a fairness key or a group may be leased at once
     #[command(after_help = "Examples:
-  fila key concurrency orders acme 2
+  fila key concurrency orders acme 2    2 for all keys in acme together
   fila key concurrency orders acme 0    as the queue sets it, again")]
     Concurrency {
         #[command(flatten)]
@@ -62,13 +76,44 @@ enum KeyCommand {
         /// The number of messages; 0 leaves it to the queue again
         messages: u32,
     },
+    /// Fix how many messages a fairness key or a group may have in the queue
+    #[command(after_help = "Examples:
+  fila key depth-max orders acme 10000    10,000 for all keys in acme together
+  fila key depth-max orders acme 0        as the queue sets it, again")]
+    DepthMax {
+        #[command(flatten)]
+        which: Which,
+        /// The number of messages; 0 leaves it to the queue again
+        messages: u64,
+    },
+}
+
+#[derive(Debug, Args)]
+struct ListFlags {
+    /// The queue
+    queue: String,
+    /// List groups, too, each with its members below it, the largest backlog first
+    #[arg(long)]
+    tree: bool,
+    /// List only this key, or this group and what is in it
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "",
+        hide_default_value = true
+    )]
+    within: String,
+    /// List at most this many keys, with --tree this many of each group [default: 100, with --tree 20, with --tree and
+    /// --json all]
+    #[arg(long, value_name = "NUMBER")]
+    limit: Option<usize>,
 }
 
 #[derive(Debug, Args)]
 struct Which {
     /// The queue
     queue: String,
-    /// The fairness key
+    /// The fairness key, or the path of a group
     key: String,
 }
 
@@ -79,7 +124,8 @@ pub(crate) fn run(general: &General, arguments: KeyArguments) -> Result<(), Fail
         let admin = session.client.admin();
         let output = session.output;
         match command {
-            KeyCommand::List { queue, limit } => list(&admin, output, &queue, limit).await,
+            KeyCommand::List { which } if which.tree => tree(&admin, output, &which).await,
+            KeyCommand::List { which } => list(&admin, output, &which).await,
             KeyCommand::Pause { which } => {
                 change(&admin, output, &which, KeyChange::pause(), "is paused").await
             }
@@ -101,6 +147,14 @@ pub(crate) fn run(general: &General, arguments: KeyArguments) -> Result<(), Fail
                 let concurrency = KeyChange::concurrency(messages);
                 change(&admin, output, &which, concurrency, &said).await
             }
+            KeyCommand::DepthMax { which, messages } => {
+                let said = match messages {
+                    0 => "has the limit on messages of its queue".to_owned(),
+                    messages => format!("has at most {} messages", count(messages)),
+                };
+                let depth_max = KeyChange::depth_max(messages);
+                change(&admin, output, &which, depth_max, &said).await
+            }
         }
     })
 }
@@ -108,22 +162,25 @@ pub(crate) fn run(general: &General, arguments: KeyArguments) -> Result<(), Fail
 impl KeyCommand {
     fn queue(&self) -> &str {
         match self {
-            Self::List { queue, .. } => queue,
+            Self::List { which } => &which.queue,
             Self::Pause { which }
             | Self::Resume { which }
             | Self::Weight { which, .. }
-            | Self::Concurrency { which, .. } => &which.queue,
+            | Self::Concurrency { which, .. }
+            | Self::DepthMax { which, .. } => &which.queue,
         }
     }
 }
 
-async fn list(admin: &Admin, output: Output, queue: &str, limit: usize) -> Result<(), Failure> {
+async fn list(admin: &Admin, output: Output, flags: &ListFlags) -> Result<(), Failure> {
+    let limit = flags.limit.unwrap_or(LIST_LIMIT);
     // One more than the limit, to see whether there are more.
-    let mut keys = admin.keys(queue, limit.saturating_add(1)).await?;
+    let keys = admin.keys_within(&flags.queue, &flags.within, limit.saturating_add(1));
+    let mut keys = keys.await?;
     let has_more = keys.len() > limit;
     keys.truncate(limit);
-    if keys.is_empty() && output.format == Format::Human {
-        output::note(format!("no fairness key of queue `{queue}` has messages"));
+    if keys.is_empty() && !has_more && output.format == Format::Human {
+        flags.say_none();
         return Ok(());
     }
     output.list(&keys, || table(&keys))?;
@@ -133,6 +190,63 @@ async fn list(admin: &Admin, output: Output, queue: &str, limit: usize) -> Resul
         ));
     }
     Ok(())
+}
+
+async fn tree(admin: &Admin, output: Output, flags: &ListFlags) -> Result<(), Failure> {
+    let (queue, within) = (&flags.queue, &flags.within);
+    let settings = admin.queue(queue).await?;
+    let most = TREE_MAX + 1;
+    let mut keys = admin.keys_within(queue, within, most).await?;
+    // After the keys, so that a new key finds its group.
+    let mut groups = admin.groups_within(queue, within, most).await?;
+    let is_cut = keys.len() > TREE_MAX || groups.len() > TREE_MAX;
+    keys.truncate(TREE_MAX);
+    groups.truncate(TREE_MAX);
+    let top = match within.is_empty() {
+        true => TreeTop::Whole,
+        false => TreeTop::Part,
+    };
+    let separator = settings.settings.key_separator.as_deref();
+    let separator = separator.filter(|text| !text.is_empty());
+    let tree = KeyTree::new(groups, keys, &settings.keys, separator, top);
+    if tree.is_empty() && output.format == Format::Human {
+        flags.say_none();
+        return Ok(());
+    }
+    let limit = flags.limit.unwrap_or(match output.format {
+        Format::Human => TREE_LIMIT,
+        Format::Json => usize::MAX,
+    });
+    let (nodes, left_out) = tree.shown(limit);
+    output.list(nodes, || tree.table(limit))?;
+    if left_out > 0 {
+        output::note(format!(
+            "{} keys and groups are left out; show more with a larger --limit, or a part with --within",
+            count(left_out as u64)
+        ));
+    }
+    if is_cut {
+        output::note(format!(
+            "the tree is made of the first {} keys and groups; list a part with --within",
+            count(TREE_MAX as u64)
+        ));
+    }
+    Ok(())
+}
+
+impl ListFlags {
+    fn say_none(&self) {
+        let queue = &self.queue;
+        match self.within.as_str() {
+            "" => output::note(format!("no fairness key of queue `{queue}` has messages")),
+            path => {
+                let path = output::printable(path);
+                output::note(format!(
+                    "no fairness key in `{path}` of queue `{queue}` has messages"
+                ));
+            }
+        }
+    }
 }
 
 fn table(keys: &[KeyInfo]) -> Table {

@@ -22,9 +22,9 @@ pub mod testing;
 mod worker;
 
 pub use admin::{
-    Admin, Charge, DeduplicationScope, HookFallback, HookInfo, HookState, KeyChange, KeyInfo,
-    KeySettings, Ordering, QueueInfo, QueueSettings, QueueStats, QueueTotals, ServerInfo, Setting,
-    SettingKind, SettingValue, SettingWord, Statistic, StatisticUnit,
+    Admin, Charge, DeduplicationScope, GroupInfo, HookFallback, HookInfo, HookState, KeyChange,
+    KeyInfo, KeySettings, Ordering, QueueInfo, QueueSettings, QueueStats, QueueTotals, ServerInfo,
+    Setting, SettingKind, SettingValue, SettingWord, Statistic, StatisticUnit,
 };
 pub use client::{Client, ClientBuilder};
 pub use config::{ConfigEntry, Expected};

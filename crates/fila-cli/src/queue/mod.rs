@@ -62,6 +62,7 @@ enum QueueCommand {
     #[command(after_help = "Examples:
   fila queue update orders --visibility-timeout 5m
   fila queue update orders --key-concurrency 4 --version 7    only if it has not changed since
+  fila queue update orders --key-separator off                keys that contain `/` are names, not paths
   fila queue update orders --script hooks.lua --hook-fallback last_good")]
     Update {
         #[command(flatten)]

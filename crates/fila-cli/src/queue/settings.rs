@@ -11,7 +11,7 @@ use fila_sdk::{QueueSettings, Setting, SettingKind, SettingValue};
 use crate::failure::Failure;
 use crate::values;
 
-/// The settings from the flags. A setting of text holds the path of its file.
+/// The settings from the flags. The script is the path of its file.
 #[derive(Clone, Debug)]
 pub(super) struct SettingsFlags(QueueSettings);
 
@@ -92,6 +92,14 @@ fn flag(setting: &'static Setting) -> Arg {
             });
             ("WORD", parser.into())
         }
+        SettingKind::Text if setting.name == "key_separator" => {
+            help += "; one character, `off` for none";
+            let separators = StringValueParser::new().map(|text| match text.as_str() {
+                "off" => SettingValue::Text(String::new()),
+                _ => SettingValue::Text(text),
+            });
+            ("CHARACTER", separators.into())
+        }
         _ => {
             help += "; a file, `-` for the standard input";
             (
@@ -105,8 +113,10 @@ fn flag(setting: &'static Setting) -> Arg {
         .long(setting.name.replace('_', "-"))
         .value_name(value_name)
         .value_parser(parser)
-        // So that `-5s` is refused as a time, not as a flag.
-        .allow_hyphen_values(matches!(setting.kind, SettingKind::Time))
+        // So that `-5s` is refused as a time, not as a flag; and `-` is a separator.
+        .allow_hyphen_values(
+            matches!(setting.kind, SettingKind::Time) || setting.name == "key_separator",
+        )
         .help(help)
 }
 

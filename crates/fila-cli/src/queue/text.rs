@@ -83,7 +83,7 @@ pub(super) fn inspect(queue: &QueueInfo) -> String {
         mean_wait(totals.waited, totals.first_delivered),
     )]);
     if !queue.keys.is_empty() {
-        text += "\nkeys with settings of their own\n";
+        text += "\nkeys and groups with settings of their own\n";
         for line in keys(&queue.keys).indented(2).to_string().lines() {
             text += &format!("  {line}\n");
         }
@@ -106,6 +106,13 @@ fn settings(settings: &QueueSettings) -> String {
             (Some(SettingValue::Time(time)), _) => duration(time),
             (Some(SettingValue::Number(number)), _) => count(number),
             (Some(SettingValue::Word(word)), _) => word.to_owned(),
+            (Some(SettingValue::Text(text)), _) if setting.name == "key_separator" => {
+                if text.is_empty() {
+                    "off".to_owned()
+                } else {
+                    text
+                }
+            }
             (Some(SettingValue::Text(text)), _) if text.is_empty() => "none".to_owned(),
             (Some(SettingValue::Text(text)), _) => format!("{} lines", text.lines().count()),
             (Some(_), _) => unknown(),
@@ -172,14 +179,16 @@ fn keys(keys: &[KeySettings]) -> Table {
         ("KEY", Align::Name),
         ("WEIGHT", Align::Right),
         ("CONCURRENCY", Align::Right),
+        ("DEPTH MAX", Align::Right),
         ("STATE", Align::Left),
     ]);
-    let number = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |n| count(n.into()));
+    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), count);
     for key in keys {
         table.row([
             key.key.clone(),
-            number(key.weight),
-            number(key.concurrency),
+            number(key.weight.map(u64::from)),
+            number(key.concurrency.map(u64::from)),
+            number(key.depth_max),
             state(key.paused).to_owned(),
         ]);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 use super::sample::{KeyRow, QueueRow, Sample};
+use super::state::Listing;
 use crate::output::{LeftOut, printable};
 use crate::units;
 
@@ -156,21 +157,25 @@ pub(crate) fn server(address: &str, sample: &Sample) -> String {
     printable(&text)
 }
 
-/// Returns the title of the table of keys: their queue, and the number of keys that are not shown.
-pub(crate) fn keys_title(sample: &Sample) -> String {
+/// Returns the title of the table of keys or groups: their queue, and the number of those that are not shown.
+pub(crate) fn keys_title(sample: &Sample, listing: Listing) -> String {
+    let what = listing.name();
     let Some(keys) = &sample.keys else {
-        return "keys".to_owned();
+        return what.to_owned();
     };
-    let shown = keys.keys.len() as u64;
-    let all = sample
-        .queue(&keys.queue)
-        .map_or(shown, |queue| queue.stats.active_keys);
+    let stats = sample.queue(&keys.queue).map(|queue| &queue.stats);
+    let (shown, all) = match listing {
+        Listing::Keys => (keys.keys.len(), stats.map(|stats| stats.active_keys)),
+        Listing::Groups => (keys.groups.len(), stats.map(|stats| stats.active_groups)),
+    };
+    let shown = shown as u64;
     let queue = printable(&keys.queue);
-    if all > shown {
-        let (shown, all) = (units::count(shown), units::count(all));
-        format!("keys of {queue}: the first {shown} of {all}")
-    } else {
-        format!("keys of {queue}: {}", units::count(shown))
+    match all {
+        Some(all) if all > shown => {
+            let (shown, all) = (units::count(shown), units::count(all));
+            format!("{what} of {queue}: the first {shown} of {all}")
+        }
+        Some(_) | None => format!("{what} of {queue}: {}", units::count(shown)),
     }
 }
 
@@ -263,10 +268,15 @@ mod tests {
         sample.keys = Some(Keys {
             queue: "mails".to_owned(),
             keys: vec![key("a", 1, 1, 0), key("b", 1, 1, 0)],
+            groups: Vec::new(),
         });
-        assert_eq!(keys_title(&sample), "keys of mails: the first 2 of 120,000");
+        let title = |sample: &Sample| keys_title(sample, Listing::Keys);
+        assert_eq!(title(&sample), "keys of mails: the first 2 of 120,000");
         sample.queues[0].stats.active_keys = 2;
-        assert_eq!(keys_title(&sample), "keys of mails: 2");
+        assert_eq!(title(&sample), "keys of mails: 2");
+        sample.queues[0].stats.active_groups = 3;
+        let title = keys_title(&sample, Listing::Groups);
+        assert_eq!(title, "groups of mails: the first 0 of 3");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! terminal.
 
 mod columns;
+mod ideals;
 mod once;
 mod sample;
 #[cfg(test)]
@@ -29,8 +30,10 @@ use crate::queue::DeadLetters;
 use crate::terminal::{self, Input, Palette, Screen};
 use crate::units;
 use crate::values;
-use sample::{KEYS_MAX, KeyRow, Keys, QueueRow, Sample, ServerLine, key_rows, queue_rows};
-use state::{Reaction, Refresh, State};
+use sample::{
+    KEYS_MAX, KeyRow, Keys, QueueRow, Sample, ServerLine, group_rows, key_rows, queue_rows,
+};
+use state::{Listing, Reaction, Refresh, State};
 use view::TopFrame;
 
 /// How long an answer may take before the server counts as away.
@@ -149,7 +152,11 @@ impl Eye {
         let queues = self.admin.queues("").await?;
         let at = self.since.elapsed();
         let keys = match queue {
-            Some(queue) => self.look_into(queue).await?,
+            Some(queue) => {
+                let found = queues.iter().find(|it| it.name == queue);
+                let groups = found.map_or(0, |it| it.stats.active_groups);
+                self.look_into(queue, groups).await?
+            }
             None => None,
         };
         Ok(Sample {
@@ -160,9 +167,23 @@ impl Eye {
         })
     }
 
-    async fn look_into(&self, queue: String) -> Result<Option<Keys>, Error> {
-        match self.admin.keys(&queue, KEYS_MAX).await {
-            Ok(keys) => Ok(Some(Keys { queue, keys })),
+    async fn list(&self, queue: String, groups: u64) -> Result<Keys, Error> {
+        let keys = self.admin.keys(&queue, KEYS_MAX).await?;
+        let groups = match groups {
+            0 => Vec::new(),
+            1.. => self.admin.groups(&queue, KEYS_MAX).await?,
+        };
+        Ok(Keys {
+            queue,
+            keys,
+            groups,
+        })
+    }
+
+    /// Takes a sample of the keys of a queue with this number of groups.
+    async fn look_into(&self, queue: String, groups: u64) -> Result<Option<Keys>, Error> {
+        match self.list(queue, groups).await {
+            Ok(keys) => Ok(Some(keys)),
             // The queue has been deleted meanwhile, or does not exist yet.
             Err(error) if error.code() == Some(ErrorCode::QueueNotFound) => Ok(None),
             Err(error) => Err(error),
@@ -255,8 +276,11 @@ impl Live {
         let before = self.before.as_ref();
         let rows = queue_rows(before, now, self.state.dead_letters);
         let queues = self.state.queues.arranged(rows);
-        let keys = self.state.keys.arranged(key_rows(before, now));
-        (queues, keys)
+        let rows = match self.state.listing {
+            Listing::Keys => key_rows(before, now),
+            Listing::Groups => group_rows(before, now),
+        };
+        (queues, self.state.keys.arranged(rows))
     }
 
     fn take(&mut self, input: Input) -> Reaction {

@@ -6,8 +6,8 @@ use unicode_width::UnicodeWidthStr;
 use super::columns::{
     Columns, KEY_COLUMNS, QUEUE_COLUMNS, key_cells, keys_title, queue_cells, server,
 };
-use super::sample::{Sample, ServerLine, key_rows, queue_rows};
-use super::state::State;
+use super::sample::{KeyRow, Sample, ServerLine, group_rows, key_rows, queue_rows};
+use super::state::{Listing, State};
 use crate::queue::DeadLetters;
 use crate::values::millis;
 
@@ -29,11 +29,17 @@ pub(crate) fn text(
         .collect();
     let mut lines = vec![server(address, now), String::new()];
     lines.extend(table(&QUEUE_COLUMNS, &queues, window));
-    if now.keys.is_some() {
-        let keys = state.keys.arranged(key_rows(Some(before), now));
-        let keys: Vec<_> = keys.iter().map(key_cells).collect();
-        lines.extend([String::new(), keys_title(now)]);
-        lines.extend(table(&KEY_COLUMNS, &keys, window));
+    let mut add = |listing, rows: Vec<KeyRow>| {
+        let rows = state.keys.arranged(rows);
+        let rows: Vec<_> = rows.iter().map(key_cells).collect();
+        lines.extend([String::new(), keys_title(now, listing)]);
+        lines.extend(table(&KEY_COLUMNS, &rows, window));
+    };
+    if let Some(keys) = &now.keys {
+        if !keys.groups.is_empty() {
+            add(Listing::Groups, group_rows(Some(before), now));
+        }
+        add(Listing::Keys, key_rows(Some(before), now));
     }
     lines
 }
@@ -89,6 +95,7 @@ pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
             "acked_per_second": row.acked,
             "wait_ms": row.wait.map(millis),
             "active_keys": row.keys,
+            "active_groups": row.groups,
             "consumers": row.consumers,
         })
     });
@@ -111,13 +118,37 @@ pub(crate) fn json(address: &str, before: &Sample, now: &Sample) -> Value {
                 "head_waiting_ms": row.head.map(millis),
             })
         });
-        json!({ "queue": keys.queue, "keys": rows.collect::<Vec<Value>>() })
+        json!({
+            "queue": keys.queue,
+            "keys": rows.collect::<Vec<Value>>(),
+            "groups": groups_json(before, now),
+        })
     });
     json!({
         "server": server_json(address, &now.server),
         "queues": queues.collect::<Vec<Value>>(),
         "keys_of": keys,
     })
+}
+
+fn groups_json(before: &Sample, now: &Sample) -> Vec<Value> {
+    let state = State::default();
+    let rows = state.keys.arranged(group_rows(Some(before), now));
+    let rows = rows.iter().map(|row| {
+        json!({
+            "path": row.key,
+            "weight": row.weight,
+            "paused": row.paused,
+            "ready": row.ready,
+            "throttled": row.throttled,
+            "delayed": row.delayed,
+            "leased": row.leased,
+            "delivered_per_second": row.delivered,
+            "share": row.share,
+            "share_ideal": row.ideal,
+        })
+    });
+    rows.collect()
 }
 
 fn server_json(address: &str, server: &ServerLine) -> Value {
@@ -136,7 +167,7 @@ fn server_json(address: &str, server: &ServerLine) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::two;
+    use super::super::samples::{two, with_groups};
     use super::*;
 
     #[test]
@@ -150,6 +181,31 @@ mod tests {
             None,
         );
         insta::assert_snapshot!(text.join("\n"));
+    }
+
+    #[test]
+    fn a_look_at_groups_has_a_table_of_them() {
+        let [before, now] = with_groups();
+        let text = text(
+            "http://127.0.0.1:5555",
+            &before,
+            &now,
+            DeadLetters::Folded,
+            None,
+        );
+        insta::assert_snapshot!(text.join("\n"));
+        let json = json("http://127.0.0.1:5555", &before, &now);
+        assert_eq!(json["queues"][2]["active_groups"], 1);
+        let acme = &json["keys_of"]["groups"][0];
+        assert_eq!(
+            (&acme["path"], &acme["ready"]),
+            (&"acme".into(), &190.into())
+        );
+        assert_eq!(acme["delivered_per_second"], 2010.0);
+        assert_eq!(
+            (&acme["share"], &acme["share_ideal"]),
+            (&0.5025.into(), &0.75.into())
+        );
     }
 
     #[test]

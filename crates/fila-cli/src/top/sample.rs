@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use fila_sdk::{KeyInfo, QueueInfo};
+use fila_sdk::{GroupInfo, KeyInfo, QueueInfo};
 
+use super::ideals::Ideals;
 use crate::queue::{DeadLetters, dead_letters_of};
 
-/// The most keys of one sample.
+/// The most keys, and the most groups, of one sample.
 pub(crate) const KEYS_MAX: usize = 1000;
 
 /// The state of a server at one moment, counted from the start of the view.
@@ -41,6 +42,8 @@ pub(crate) struct ServerLine {
 pub(crate) struct Keys {
     pub(crate) queue: String,
     pub(crate) keys: Vec<KeyInfo>,
+    /// The groups of them, as many.
+    pub(crate) groups: Vec<GroupInfo>,
 }
 
 /// A queue in the view.
@@ -63,10 +66,11 @@ pub(crate) struct QueueRow {
     /// The mean wait of messages whose first delivery was between the two samples.
     pub(crate) wait: Option<Duration>,
     pub(crate) keys: u64,
+    pub(crate) groups: u64,
     pub(crate) consumers: u64,
 }
 
-/// A fairness key in the view.
+/// A fairness key in the view, or a group of them: then what is known of keys alone is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct KeyRow {
     pub(crate) key: String,
@@ -80,7 +84,8 @@ pub(crate) struct KeyRow {
     pub(crate) acked: Option<f64>,
     /// Its share of the queue's deliveries between the two samples.
     pub(crate) share: Option<f64>,
-    /// Its part of the weights of all keys that have ready messages; none if it has no ready message, or is paused.
+    /// Its part of the weights of all keys and groups beside it that have ready messages, of the part of its group; none if
+    /// it has no ready message, or it or its group is paused.
     pub(crate) ideal: Option<f64>,
     pub(crate) wait: Option<Duration>,
     /// How long the first of its ready messages has been ready.
@@ -122,6 +127,7 @@ pub(crate) fn queue_rows(
                 },
             ),
             keys: stats.active_keys,
+            groups: stats.active_groups,
             consumers: stats.consumers,
         }
     });
@@ -133,31 +139,13 @@ pub(crate) fn key_rows(before: Option<&Sample>, now: &Sample) -> Vec<KeyRow> {
     let Some(keys) = &now.keys else {
         return Vec::new();
     };
-    let is_competing = |key: &&KeyInfo| !key.paused && key.ready > 0;
-    let weights: u64 = keys
-        .keys
-        .iter()
-        .filter(is_competing)
-        .map(|key| u64::from(key.weight))
-        .sum();
-    let old_keys = before.and_then(|before| before.keys.as_ref());
-    let old_keys = old_keys.filter(|old| old.queue == keys.queue);
-    let old_keys = old_keys.into_iter().flat_map(|old| &old.keys);
+    let ideals = ideals(keys, now);
+    let old_keys = old(keys, before).flat_map(|old| &old.keys);
     let old_keys: HashMap<&str, &KeyInfo> = old_keys.map(|old| (&*old.key, old)).collect();
-    let old_queue = before.and_then(|before| before.queue(&keys.queue));
-    let whole = now.queue(&keys.queue).and_then(|queue| {
-        let grown = queue
-            .stats
-            .totals
-            .delivered
-            .checked_sub(old_queue?.stats.totals.delivered)?;
-        Some(grown as f64)
-    });
+    let whole = delivered_since(before, now, &keys.queue);
     let rows = keys.keys.iter().map(|key| {
         let since = Since::new(before, now, old_keys.get(&*key.key).copied());
         let part = since.grown(key.delivered_total, |old| old.delivered_total);
-        let share = part.zip(whole).filter(|&(_, whole)| whole > 0.0);
-        let ideal = is_competing(&key).then(|| f64::from(key.weight) / weights as f64);
         KeyRow {
             key: key.key.clone(),
             weight: key.weight,
@@ -168,9 +156,8 @@ pub(crate) fn key_rows(before: Option<&Sample>, now: &Sample) -> Vec<KeyRow> {
             leased: key.leased,
             delivered: since.rate(key.delivered_total, |old| old.delivered_total),
             acked: since.rate(key.acked_total, |old| old.acked_total),
-            // The queue was sampled a moment before its keys.
-            share: share.map(|(part, whole)| (part as f64 / whole).min(1.0)),
-            ideal,
+            share: share(part, whole),
+            ideal: ideals.of_key(key),
             wait: since.wait((key.waited_total, key.first_delivered_total), |old| {
                 (old.waited_total, old.first_delivered_total)
             }),
@@ -178,6 +165,60 @@ pub(crate) fn key_rows(before: Option<&Sample>, now: &Sample) -> Vec<KeyRow> {
         }
     });
     rows.collect()
+}
+
+/// Returns the rows of the groups of the selected queue's keys, with their changes since `before`.
+pub(crate) fn group_rows(before: Option<&Sample>, now: &Sample) -> Vec<KeyRow> {
+    let Some(keys) = &now.keys else {
+        return Vec::new();
+    };
+    let ideals = ideals(keys, now);
+    let old_groups = old(keys, before).flat_map(|old| &old.groups);
+    let old_groups: HashMap<&str, &GroupInfo> = old_groups.map(|old| (&*old.path, old)).collect();
+    let whole = delivered_since(before, now, &keys.queue);
+    let rows = keys.groups.iter().map(|group| {
+        let since = Since::new(before, now, old_groups.get(&*group.path).copied());
+        let part = since.grown(group.delivered_total, |old| old.delivered_total);
+        KeyRow {
+            key: group.path.clone(),
+            weight: group.weight,
+            paused: group.paused,
+            ready: group.ready,
+            throttled: group.throttled,
+            delayed: group.delayed,
+            leased: group.leased,
+            delivered: since.rate(group.delivered_total, |old| old.delivered_total),
+            share: share(part, whole),
+            ideal: ideals.of_group(group),
+            ..KeyRow::default()
+        }
+    });
+    rows.collect()
+}
+
+fn ideals<'a>(keys: &'a Keys, now: &'a Sample) -> Ideals<'a> {
+    let queue = now.queue(&keys.queue);
+    let separator = queue.and_then(|queue| queue.settings.key_separator.as_deref());
+    Ideals::new(keys, separator.filter(|text| !text.is_empty()))
+}
+
+/// Returns the keys of the same queue in the sample before.
+fn old<'a>(keys: &Keys, before: Option<&'a Sample>) -> impl Iterator<Item = &'a Keys> {
+    let old = before.and_then(|before| before.keys.as_ref());
+    old.filter(|old| old.queue == keys.queue).into_iter()
+}
+
+/// Returns how many messages of a queue were delivered between two samples.
+fn delivered_since(before: Option<&Sample>, now: &Sample, queue: &str) -> Option<f64> {
+    let old = before?.queue(queue)?.stats.totals.delivered;
+    let grown = now.queue(queue)?.stats.totals.delivered.checked_sub(old)?;
+    Some(grown as f64)
+}
+
+fn share(part: Option<u64>, whole: Option<f64>) -> Option<f64> {
+    let (part, whole) = part.zip(whole).filter(|&(_, whole)| whole > 0.0)?;
+    // The queue was sampled a moment before its keys.
+    Some((part as f64 / whole).min(1.0))
 }
 
 impl Sample {
@@ -304,11 +345,13 @@ mod tests {
         before.keys = Some(Keys {
             queue: "orders".to_owned(),
             keys: keys([0, 0, 7]),
+            groups: Vec::new(),
         });
         let mut now = sample(1000, vec![orders(100)]);
         now.keys = Some(Keys {
             queue: "orders".to_owned(),
             keys: keys([75, 20, 7]),
+            groups: Vec::new(),
         });
         let rows = key_rows(Some(&before), &now);
         let shares: Vec<_> = rows.iter().map(|row| (row.share, row.ideal)).collect();
@@ -328,11 +371,13 @@ mod tests {
         before.keys = Some(Keys {
             queue: "other".to_owned(),
             keys: vec![key("acme", 1, 1, 0)],
+            groups: Vec::new(),
         });
         let mut now = sample(1000, vec![queue("orders", |_| {})]);
         now.keys = Some(Keys {
             queue: "orders".to_owned(),
             keys: vec![key("acme", 1, 1, 10)],
+            groups: Vec::new(),
         });
         assert_eq!(key_rows(Some(&before), &now)[0].delivered, None);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fila_sdk::{KeyInfo, QueueInfo, QueueStats};
+use fila_sdk::{GroupInfo, KeyInfo, QueueInfo, QueueStats};
 
 use super::sample::{Keys, Sample, ServerLine};
 
@@ -84,7 +84,36 @@ pub(crate) fn two() -> [Sample; 2] {
         sample.keys = Some(Keys {
             queue: "orders".to_owned(),
             keys: vec![gold, held, noisy],
+            groups: Vec::new(),
         });
+        sample
+    })
+}
+
+/// The same server, where two of the keys are those of one tenant.
+pub(crate) fn with_groups() -> [Sample; 2] {
+    let mut second = 0;
+    two().map(|mut sample| {
+        let queue = sample.queues.iter_mut().find(|it| it.name == "orders");
+        let queue = queue.expect("two() has it");
+        queue.settings.key_separator = Some("/".to_owned());
+        queue.stats.active_groups = 1;
+        if let Some(keys) = &mut sample.keys {
+            for (key, name) in keys
+                .keys
+                .iter_mut()
+                .zip(["acme/gold", "acme/held", "noisy"])
+            {
+                key.key = name.to_owned();
+            }
+            let mut acme = GroupInfo::default();
+            acme.path = "acme".to_owned();
+            (acme.weight, acme.members, acme.active_keys) = (3, 2, 2);
+            (acme.ready, acme.delayed, acme.leased) = (190, 3, 8);
+            acme.delivered_total = 11_790 + second * 2010;
+            keys.groups = vec![acme];
+        }
+        second += 1;
         sample
     })
 }

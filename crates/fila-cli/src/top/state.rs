@@ -16,6 +16,7 @@ pub(crate) struct State {
     pub(crate) focus: Focus,
     pub(crate) queues: Pane<QueueOrder>,
     pub(crate) keys: Pane<KeyOrder>,
+    pub(crate) listing: Listing,
     pub(crate) refresh: Refresh,
     pub(crate) typing: Typing,
     pub(crate) dead_letters: DeadLetters,
@@ -27,6 +28,14 @@ pub(crate) enum Focus {
     #[default]
     Queues,
     Keys,
+}
+
+/// The rows of the second table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Listing {
+    #[default]
+    Keys,
+    Groups,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,6 +196,16 @@ impl Order for KeyOrder {
     }
 }
 
+impl Listing {
+    /// Returns the plural of its rows.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Keys => "keys",
+            Self::Groups => "groups",
+        }
+    }
+}
+
 fn larger_first(one: Option<f64>, other: Option<f64>) -> Ordering {
     let [one, other] = [one, other].map(|value| value.unwrap_or(-1.0));
     other.total_cmp(&one)
@@ -282,6 +301,12 @@ impl State {
                 };
                 // The selected queue may be gone from the list.
                 return Reaction::Ask;
+            }
+            (KeyCode::Char('g'), _) => {
+                self.listing = match self.listing {
+                    Listing::Keys => Listing::Groups,
+                    Listing::Groups => Listing::Keys,
+                };
             }
             (KeyCode::Char('/'), _) => self.typing = Typing::Filter,
             (KeyCode::Esc, _) => self.filter().clear(),
@@ -440,6 +465,19 @@ mod tests {
         assert_eq!(desk.press(KeyCode::Down), Reaction::Ask);
         desk.press(KeyCode::Esc);
         assert_eq!(desk.state.typing, Typing::Commands);
+    }
+
+    #[test]
+    fn the_second_table_has_keys_or_groups() {
+        let mut desk = Desk::new();
+        assert_eq!(desk.state.listing, Listing::Keys);
+        assert_eq!(desk.press(KeyCode::Char('g')), Reaction::Draw);
+        assert_eq!(desk.state.listing, Listing::Groups);
+        desk.press(KeyCode::Char('g'));
+        assert_eq!(desk.state.listing, Listing::Keys);
+        // In a filter it is a letter.
+        desk.types("/g");
+        assert_eq!(desk.state.listing, Listing::Keys);
     }
 
     #[test]

@@ -97,7 +97,11 @@ fn draw_queues(frame: &mut Frame<'_>, area: Rect, shown: &TopFrame<'_>, palette:
 fn draw_keys(frame: &mut Frame<'_>, area: Rect, shown: &TopFrame<'_>, palette: Palette) {
     let pane = &shown.state.keys;
     let is_focused = shown.state.focus == Focus::Keys;
-    let title = shown.sample.map_or_else(|| "keys".to_owned(), keys_title);
+    let listing = shown.state.listing;
+    let title = match shown.sample {
+        Some(sample) => keys_title(sample, listing),
+        None => listing.name().to_owned(),
+    };
     let has_bars = area.width >= COLUMNS_WITH_BARS;
     let texts: Vec<_> = shown.keys.iter().map(key_cells).collect();
     let bars = if has_bars { usize::from(BAR) + 1 } else { 0 };
@@ -237,7 +241,7 @@ fn footer(state: &State, palette: Palette) -> Line<'static> {
     }
     match state.refresh {
         Refresh::Running => Line::styled(
-            "↑↓ choose  ←→ queues/keys  s sort  r reverse  / filter  d dead  p freeze  q quit",
+            "↑↓ row  ←→ pane  g groups  s sort  r reverse  / filter  d dead  p freeze  q quit",
             palette.faint(),
         ),
         Refresh::Frozen => Line::styled(
@@ -253,8 +257,9 @@ mod tests {
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::KeyCode;
 
-    use super::super::sample::{key_rows, queue_rows};
-    use super::super::samples::{long_names, two};
+    use super::super::sample::{group_rows, key_rows, queue_rows};
+    use super::super::samples::{long_names, two, with_groups};
+    use super::super::state::Listing;
     use super::*;
 
     /// Draws two samples after these keys were pressed.
@@ -277,7 +282,10 @@ mod tests {
                 state
                     .queues
                     .arranged(queue_rows(Some(&before), &now, state.dead_letters)),
-                state.keys.arranged(key_rows(Some(&before), &now)),
+                state.keys.arranged(match state.listing {
+                    Listing::Keys => key_rows(Some(&before), &now),
+                    Listing::Groups => group_rows(Some(&before), &now),
+                }),
             )
         };
         for &key in keys {
@@ -315,6 +323,13 @@ mod tests {
             let shown = draw_samples(long_names(), columns, 24, &[], None);
             insta::assert_snapshot!(format!("long_names_{columns}"), shown);
         }
+    }
+
+    #[test]
+    fn groups_take_the_place_of_keys_when_they_are_asked_for() {
+        let keys = [KeyCode::Char('g')];
+        let shown = draw_samples(with_groups(), 80, 16, &keys, None);
+        insta::assert_snapshot!(shown);
     }
 
     #[test]

@@ -23,6 +23,7 @@ fn every_command_has_help() {
         "key resume",
         "key weight",
         "key concurrency",
+        "key depth-max",
         "config",
         "config set",
         "config get",

@@ -103,6 +103,9 @@ fn keys_headers_values_and_payloads_are_shown_without_effect() {
     shows(&server, &["peek", "orders"]);
     shows(&server, &["peek", "orders", "--key", HOSTILE]);
     shows(&server, &["key", "list", "orders"]);
+    shows(&server, &["key", "list", "orders", "--tree"]);
+    shows(&server, &["key", "list", "orders", "--within", "\u{1b}[2J"]);
+    shows(&server, &["key", "depth-max", "orders", HOSTILE, "2"]);
     shows(&server, &["key", "weight", "orders", HOSTILE, "2"]);
     shows(&server, &["key", "concurrency", "orders", HOSTILE, "2"]);
     shows(&server, &["key", "pause", "orders", HOSTILE]);

@@ -47,6 +47,43 @@ async fn a_queue_leases_its_messages_for_the_visibility_timeout_of_its_flag() {
 }
 
 #[test]
+fn a_separator_is_a_character_or_off_and_shown() {
+    let server = Server::start();
+    let shown = || {
+        let text = server.ok(&["queue", "inspect", "orders"]);
+        let line = text.lines().find(|line| line.contains("key separator"));
+        line.unwrap().split_whitespace().last().unwrap().to_owned()
+    };
+    let json = || {
+        let text = server.ok(&["queue", "inspect", "orders", "--json"]);
+        let queue: serde_json::Value = serde_json::from_str(&text).unwrap();
+        queue["settings"]["key_separator"].clone()
+    };
+    server.ok(&["queue", "create", "orders", "--key-separator", "off"]);
+    assert_eq!((shown().as_str(), json()), ("off", "".into()));
+    server.ok(&["enqueue", "orders", "x", "--key", "a//b"]);
+    for separator in ["-", ":"] {
+        server.ok(&["queue", "update", "orders", "--key-separator", separator]);
+        assert_eq!((shown().as_str(), json()), (separator, separator.into()));
+    }
+    let refused = server.fails(&["queue", "update", "orders", "--key-separator", "ab"]);
+    assert!(
+        refused.starts_with("1: error: key_separator \"ab\" is not allowed"),
+        "{refused}"
+    );
+    let refused = server.fails(&["queue", "update", "orders.dlq", "--key-separator", "|"]);
+    assert!(
+        refused.contains("`key_separator` does nothing for queue `orders.dlq`"),
+        "{refused}"
+    );
+    let refused = server.fails(&["enqueue", "orders", "x", "--key", "a::b"]);
+    assert!(
+        refused.contains("part 2 of the fairness key is empty"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn every_setting_has_a_flag() {
     let server = Server::start();
     let created = server.ok(&[
@@ -56,6 +93,7 @@ fn every_setting_has_a_flag() {
         "--visibility-timeout=5m",
         "--ordering=key",
         "--key-concurrency=2",
+        "--key-separator=:",
         "--charge=bytes",
         "--deduplication-window=1h",
         "--deduplication-scope=queue",

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use crate::{Client, Error};
 
 pub use hooks::{HookInfo, HookState};
-pub use keys::{KeyChange, KeyInfo, KeySettings};
+pub use keys::{GroupInfo, KeyChange, KeyInfo, KeySettings};
 pub use queues::QueueInfo;
 pub use server::ServerInfo;
 pub use settings::{

@@ -355,14 +355,15 @@ macro_rules! define {
 
 fila_proto::queue_settings!(define);
 
-/// Leaves out unknown settings and empty texts.
+/// Leaves out unknown settings and the script if there is none. A queue without a separator has an empty one.
 #[cfg(feature = "serde")]
 impl serde::Serialize for QueueSettings {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let values = Self::TABLE.iter().filter_map(|setting| {
             let value = (setting.get)(self)?;
             let is_empty = matches!(&value, SettingValue::Text(text) if text.is_empty());
-            (!is_empty).then_some((setting.field, value))
+            let is_shown = !is_empty || setting.name != "script";
+            is_shown.then_some((setting.field, value))
         });
         serializer.collect_map(values)
     }

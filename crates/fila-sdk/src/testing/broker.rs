@@ -108,12 +108,12 @@ impl Broker {
     /// As [`create_queue`](Self::create_queue), with settings.
     ///
     /// # Panics
-    /// If there is such a queue, or the name is none for a queue.
+    /// If there is such a queue, the name is none for a queue, or a setting is not allowed.
     pub fn create_queue_with(&self, name: &str, settings: &QueueSettings) {
         let created = self
             .shared
             .act(|state| state.queues.create(name, settings.to_wire()));
-        created.expect("the name is new and good for a queue");
+        created.expect("the name is new and good for a queue, and so are the settings");
     }
 
     /// Returns how many messages a queue has; 0 if there is no such queue.

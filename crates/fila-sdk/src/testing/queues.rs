@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use fila_core::{
     Answer, Beginnings, Broker, Command, Committed, ConsumerId, ConsumerKind, Delivering, Demand,
-    Departure, Dismissal, LoadRequest, LoadedMessages, QueueSettings, QueueStats, Recovery,
-    Settings,
+    Departure, Dismissal, LoadRequest, LoadedMessages, NoSeparator, QueueSettings, QueueStats,
+    Recovery, Settings,
 };
 use fila_proto::v1;
 use fila_proto::v1::ErrorCode;
@@ -80,8 +80,15 @@ impl Queues {
         let invalid = |error: OutOfRange| refused(ErrorCode::InvalidQueueName, error.to_string());
         let own = QueueName::parse(name).map_err(invalid)?;
         let dead_letters = QueueName::parse(&dead_letters).map_err(invalid)?;
-        let to = self.open(&dead_letters, v1::QueueSettings::default(), None);
-        let first = self.open(&own, settings, Some(to));
+        let odd = |error: NoSeparator| {
+            let text = format!("key_separator is not allowed: {error}; empty for none");
+            refused(ErrorCode::InvalidArgument, text)
+        };
+        let definition = wire::definition(&settings).map_err(odd)?;
+        let letters = v1::QueueSettings::default();
+        let of_letters = wire::definition(&letters).map_err(odd)?;
+        let to = self.open(&dead_letters, letters, of_letters, None);
+        let first = self.open(&own, settings, definition, Some(to));
         self.find(dead_letters.as_str())?.first = first;
         Ok(())
     }
@@ -90,9 +97,9 @@ impl Queues {
         &mut self,
         name: &QueueName,
         settings: v1::QueueSettings,
+        definition: QueueSettings,
         dead_letters: Option<QueueId>,
     ) -> QueueId {
-        let definition = wire::definition(&settings);
         let created = self.store.create_queue(name, definition.encode());
         let id = created.expect("no queue has the name").id;
         let shard = self.store.claim(id).expect("the queue exists");

@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fila_core::{
-    BatchId, DeduplicationScope, Delivery, EnqueueError, Enqueued, LeaseId, NewMessage, Ordering,
-    ProducerId, QueueSettings, QueueStats, Sequence, SettleError, Settlement, SharedPool, Ttl,
-    Verdict,
+    BatchId, DeduplicationScope, Delivery, EnqueueError, Enqueued, KeySeparator, LeaseId,
+    NewMessage, NoSeparator, Ordering, ProducerId, QueueSettings, QueueStats, Sequence,
+    SettleError, Settlement, SharedPool, Ttl, Verdict,
 };
 use fila_proto::v1;
 use fila_proto::v1::ErrorCode;
@@ -16,8 +16,16 @@ use fila_store::{
 };
 
 /// Takes the settings of a queue. Unlike a server, it retries at once if they name no backoff.
-pub(super) fn definition(settings: &v1::QueueSettings) -> QueueSettings {
+///
+/// # Errors
+/// If the separator is none.
+pub(super) fn definition(settings: &v1::QueueSettings) -> Result<QueueSettings, NoSeparator> {
     let mut definition = QueueSettings::default();
+    definition.key_separator = match settings.key_separator.as_deref() {
+        None => definition.key_separator,
+        Some("") => None,
+        Some(text) => Some(KeySeparator::parse(text)?),
+    };
     let set = |time: &mut Duration, millis: Option<u64>| {
         *time = millis.map_or(*time, Duration::from_millis);
     };
@@ -48,7 +56,7 @@ pub(super) fn definition(settings: &v1::QueueSettings) -> QueueSettings {
     definition.key_depth_max = settings.key_depth_max.filter(|max| *max > 0);
     let ttl = settings.message_ttl_ms.filter(|millis| *millis > 0);
     definition.message_ttl = ttl.map(Duration::from_millis);
-    definition
+    Ok(definition)
 }
 
 pub(super) fn stats(stats: &QueueStats) -> v1::QueueStats {
@@ -59,6 +67,7 @@ pub(super) fn stats(stats: &QueueStats) -> v1::QueueStats {
         delayed: stats.delayed,
         leased: stats.leased,
         active_keys: stats.active_keys,
+        active_groups: stats.active_groups,
         consumers: stats.consumers,
         enqueued_total: totals.enqueued,
         deduplicated_total: totals.deduplicated,
@@ -121,6 +130,7 @@ pub(super) fn enqueued(
                 EnqueueError::QueueFull { .. } => ErrorCode::QueueFull,
                 EnqueueError::KeyFull { .. } => ErrorCode::KeyFull,
                 EnqueueError::OverPart { .. } => ErrorCode::QuotaExceeded,
+                EnqueueError::InvalidPath(_) => ErrorCode::InvalidFairnessKey,
                 _ => ErrorCode::InvalidArgument,
             };
             let mut refused = not_enqueued(code, &error);

@@ -22,6 +22,7 @@ async fn settings_come_back_as_they_were_given() {
         .deduplication_scope(DeduplicationScope::Queue)
         .depth_max(1000)
         .key_depth_max(100)
+        .key_separator(":")
         .message_ttl(Duration::from_secs(3600))
         .retry_attempts_max(3)
         .retry_backoff(Duration::from_secs(2))
@@ -188,6 +189,49 @@ async fn keys_are_listed_page_by_page_and_changed_one_by_one() {
     soon(change).await.unwrap();
     let change = admin.update_key("orders", "tenant-0007", KeyChange::concurrency(2));
     assert_eq!(soon(change).await.unwrap().concurrency, Some(2));
+}
+
+#[tokio::test]
+async fn groups_are_listed_and_several_keys_change_with_the_version_that_was_seen() {
+    let rig = Rig::start().await;
+    let orders = rig.queue("orders").await;
+    let admin = rig.client.admin();
+    let keys = (0..1500).map(|number| format!("tenant-{number:04}/user"));
+    let keys = keys.chain(["acme/a".to_owned(), "acme/team/b".to_owned()]);
+    for sent in soon(orders.send_all(keys.map(|key| Message::new("").key(key)))).await {
+        sent.unwrap();
+    }
+    let all = soon(admin.groups("orders", usize::MAX)).await.unwrap();
+    assert_eq!(all.len(), 1502);
+    assert_eq!(soon(admin.groups("orders", 10)).await.unwrap().len(), 10);
+    let groups = soon(admin.groups_within("orders", "acme", 10)).await;
+    let mut groups = groups.unwrap();
+    groups.sort_by(|one, other| one.path.cmp(&other.path));
+    let found = groups
+        .iter()
+        .map(|it| (it.path.as_str(), it.members, it.ready));
+    let expected = [("acme", 2, 2), ("acme/team", 1, 1)];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+    let members = soon(admin.keys_within("orders", "acme/team", 10)).await;
+    assert_eq!(members.unwrap()[0].key, "acme/team/b");
+    let odd = soon(admin.keys_within("orders", "acme/", 10)).await;
+    let code = odd.unwrap_err().code();
+    assert_eq!(code, Some(ErrorCode::InvalidFairnessKey));
+
+    let seen = soon(admin.queue("orders")).await.unwrap();
+    assert_eq!(seen.stats.active_groups, 1502);
+    let changes = [
+        ("acme", KeyChange::depth_max(50)),
+        ("acme/team", KeyChange::weight(3)),
+    ];
+    let changed = admin.update_keys("orders", changes, Some(seen.version));
+    let version = soon(changed).await.unwrap();
+    let queue = soon(admin.queue("orders")).await.unwrap();
+    assert_eq!((queue.version, queue.keys.len()), (version, 2));
+    assert_eq!(queue.keys[0].depth_max, Some(50));
+    let stale = admin.update_keys("orders", changes, Some(seen.version));
+    let code = soon(stale).await.unwrap_err().code();
+    assert_eq!(code, Some(ErrorCode::QueueChanged));
 }
 
 #[tokio::test]

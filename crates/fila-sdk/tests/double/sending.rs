@@ -3,7 +3,7 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use fila_sdk::{Error, ErrorCode, Message};
+use fila_sdk::{Error, ErrorCode, Message, QueueSettings};
 use tokio::time::Instant;
 
 use crate::Rig;
@@ -17,6 +17,30 @@ async fn one_task_in_a_loop_sends_a_frame_for_each_message_and_waits_for_nothing
     }
     assert_eq!(rig.broker.frames(), 20);
     assert_eq!(begun.elapsed(), Duration::ZERO, "a send does not linger");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_a_path_under_the_separator_of_its_queue() {
+    let rig = Rig::with(&QueueSettings::new().key_separator(":"));
+    let refused = rig.orders.send(Message::new("x").key("acme::a")).await;
+    let code = refused.unwrap_err().code();
+    assert_eq!(code, Some(ErrorCode::InvalidFairnessKey));
+    rig.orders
+        .send(Message::new("x").key("acme:a//b"))
+        .await
+        .unwrap();
+    let admin = rig.client.admin();
+    let stats = admin.queue("orders").await.unwrap().stats;
+    assert_eq!((stats.active_keys, stats.active_groups), (1, 1));
+    let flat = QueueSettings::new().key_separator("");
+    admin.create_queue("flat", flat).await.unwrap();
+    let odd = Message::new("x").key("//");
+    rig.client.queue("flat").send(odd).await.unwrap();
+    let wrong = QueueSettings::new().key_separator("ab");
+    let refused = admin.create_queue("wrong", wrong).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::InvalidArgument));
+    assert!(admin.queue("wrong").await.is_err());
+    assert!(admin.queue("wrong.dlq").await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
