@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use mlua::{Table, Value};
 
-use crate::{AnswerError, Hook, HookError, Limits};
+use crate::{AnswerError, GroupWeight, Hook, HookError, Limits};
 
 /// How a message is scheduled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,9 @@ pub struct Scheduling {
     pub weight: u32,
     /// The token buckets that it takes a token from, without repetitions, in the order of the script.
     pub throttle_keys: Vec<String>,
-    /// The first number that was brought into range.
+    /// The weights of groups, sorted by their paths, which differ.
+    pub weights: Vec<GroupWeight>,
+    /// The weight, if it was brought into range.
     pub adjusted: Option<AnswerError>,
     /// The parts of the script's answer that cannot be used; at most one of each.
     pub unusable: Vec<Unusable>,
@@ -62,6 +64,10 @@ pub enum AnswerPart {
     ThrottleCount,
     /// A throttle key. It is left out: no throttle can have such a key, so it would limit nothing.
     ThrottleKey,
+    /// The table of weights: it is no table, or has too many entries. The answer has none.
+    GroupTable,
+    /// The weight of a group: its path or its number is none. It is left out, so the group keeps the weight that it has.
+    GroupWeight,
 }
 
 impl Default for Scheduling {
@@ -70,6 +76,7 @@ impl Default for Scheduling {
             fairness_key: b"default".to_vec(),
             weight: 1,
             throttle_keys: Vec::new(),
+            weights: Vec::new(),
             adjusted: None,
             unusable: Vec::new(),
         }
@@ -100,7 +107,7 @@ pub struct FailureAnswer {
 impl Scheduling {
     /// Checks the fields that `on_enqueue` has returned.
     pub(crate) fn parse(
-        [fairness_key, weight, throttle_keys]: [Value; 3],
+        [fairness_key, weight, throttle_keys, weights]: [Value; 4],
         limits: &Limits,
     ) -> Self {
         let mut answer = Self::default();
@@ -122,7 +129,22 @@ impl Scheduling {
                 answer.reject(AnswerPart::ThrottleList, mistake);
             }
         }
+        answer.take_weights(&weights, limits);
         answer
+    }
+
+    /// Returns the first number that was brought into range.
+    pub fn adjustment(&self) -> Option<&AnswerError> {
+        let of_groups = || self.weights.iter().find_map(|it| it.adjusted.as_ref());
+        self.adjusted.as_ref().or_else(of_groups)
+    }
+
+    /// Rejects the fairness key, for a reason that the caller knows. The default is in its place.
+    pub fn reject_key(&mut self, allowed: impl Into<String>) {
+        let key = std::mem::replace(&mut self.fairness_key, Self::default().fairness_key);
+        let found = start_of(&String::from_utf8_lossy(&key));
+        let mistake = mistake("`fairness_key`", format!("{found:?}"), allowed);
+        self.reject(AnswerPart::FairnessKey, mistake);
     }
 
     /// Returns the first part that cannot be used, as an error of the hook.
@@ -135,7 +157,7 @@ impl Scheduling {
         self.unusable.iter().all(|it| it.part != part)
     }
 
-    fn reject(&mut self, part: AnswerPart, mistake: AnswerError) {
+    pub(crate) fn reject(&mut self, part: AnswerPart, mistake: AnswerError) {
         if self.is_usable(part) {
             self.unusable.push(Unusable { part, mistake });
         }
@@ -204,19 +226,27 @@ fn parse_weight(
         let allowed = format!("a whole number from 1 to {max} is expected, or nil for 1");
         mistake("`weight`", describe(weight), allowed)
     };
-    let (nearest, is_exact) = match *weight {
-        Value::Nil => return Ok((1, None)),
+    if weight.is_nil() {
+        return Ok((1, None));
+    }
+    let (nearest, is_exact) = nearest_weight(weight, limits).ok_or_else(wrong)?;
+    Ok((nearest, (!is_exact).then(wrong)))
+}
+
+/// Returns the weight that is nearest to a number, and whether it is that number; `None` if the value is no number.
+pub(crate) fn nearest_weight(weight: &Value, limits: &Limits) -> Option<(u32, bool)> {
+    let max = limits.weight;
+    match *weight {
         Value::Integer(weight) => {
             let nearest = weight.clamp(1, max.into());
-            (nearest as u32, nearest == weight)
+            Some((nearest as u32, nearest == weight))
         }
         Value::Number(weight) if !weight.is_nan() => {
             let nearest = weight.round().clamp(1.0, max.into());
-            (nearest as u32, nearest == weight)
+            Some((nearest as u32, nearest == weight))
         }
-        _ => return Err(wrong()),
-    };
-    Ok((nearest, (!is_exact).then(wrong)))
+        _ => None,
+    }
 }
 
 fn parse_throttle_key(
@@ -315,22 +345,24 @@ fn parse_delay(
 }
 
 /// Describes a value in a few words.
-fn describe(value: &Value) -> String {
+pub(crate) fn describe(value: &Value) -> String {
     match value {
         Value::Integer(number) => number.to_string(),
         Value::Number(number) => number.to_string(),
         Value::Nil => "nil".to_owned(),
         Value::Boolean(yes) => yes.to_string(),
-        Value::String(text) => {
-            let text = text.to_string_lossy();
-            let mut start: String = text.chars().take(40).collect();
-            if start.len() < text.len() {
-                start.push('…');
-            }
-            format!("{start:?}")
-        }
+        Value::String(text) => format!("{:?}", start_of(&text.to_string_lossy())),
         other => format!("a {}", other.type_name()),
     }
+}
+
+/// Returns the first characters of a text.
+pub(crate) fn start_of(text: &str) -> String {
+    let mut start: String = text.chars().take(40).collect();
+    if start.len() < text.len() {
+        start.push('…');
+    }
+    start
 }
 
 pub(crate) fn mistake(

@@ -39,8 +39,9 @@ pub fn hook_result(input: &[u8]) -> Result<(), String> {
     };
     let tried = match input {
         [0, b'e', values @ ..] => with_values(values, |values| {
-            let [a, b, c, _] = values;
-            let answer = Scheduling::parse([a, b, c], &limits);
+            let mut answer = Scheduling::parse(values, &limits);
+            check_scheduling(&answer, &limits);
+            answer.keep_groups(|path| path.len() % 2 == 0);
             check_scheduling(&answer, &limits);
             usable(&answer)
         }),
@@ -71,6 +72,15 @@ fn check_scheduling(answer: &Scheduling, limits: &Limits) {
     assert!(lengths.max().unwrap_or(0) <= limits.throttle_key_bytes);
     let different: BTreeSet<&String> = answer.throttle_keys.iter().collect();
     assert_eq!(different.len(), answer.throttle_keys.len(), "{answer:?}");
+    assert!(answer.weights.len() <= limits.weights, "{answer:?}");
+    let (mut weights, mut paths) = (answer.weights.iter(), answer.weights.iter());
+    assert!(weights.all(|it| (1..=limits.weight).contains(&it.weight)));
+    assert!(paths.all(|it| (1..=limits.fairness_key_bytes).contains(&it.path.len())));
+    assert!(
+        answer
+            .weights
+            .is_sorted_by(|one, next| one.path < next.path)
+    );
 }
 
 /// Returns the mistake in an answer that cannot be used as it is.

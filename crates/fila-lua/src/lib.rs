@@ -8,6 +8,7 @@ mod error;
 mod fault;
 #[doc(hidden)]
 pub mod fuzzing;
+mod group_weight;
 mod hook;
 mod library;
 mod limits;
@@ -21,6 +22,7 @@ mod watch;
 pub use answer::{AnswerPart, FailureAction, FailureAnswer, Scheduling, Unusable};
 pub use breaker::{Breaker, BreakerState};
 pub use error::{AnswerError, Fault, HookError, ScriptError};
+pub use group_weight::GroupWeight;
 pub use hook::{EnqueueInput, FailureInput, Hook};
 pub use limits::Limits;
 pub use sandbox::{Cost, Sandbox, Settings};

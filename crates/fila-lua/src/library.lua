@@ -254,8 +254,11 @@ local function on_enqueue(script, headers, payload_size, queue)
   local answer = hook { headers = headers, payload_size = payload_size, queue = queue }
   local kind = type(answer)
   if kind ~= "table" then return kind end
-  if getmetatable(answer) == nil then return kind, answer.fairness_key, answer.weight, answer.throttle_keys end
-  return kind, rawget(answer, "fairness_key"), rawget(answer, "weight"), rawget(answer, "throttle_keys")
+  if getmetatable(answer) == nil then
+    return kind, answer.fairness_key, answer.weight, answer.throttle_keys, answer.weights
+  end
+  return kind, rawget(answer, "fairness_key"), rawget(answer, "weight"), rawget(answer, "throttle_keys"),
+    rawget(answer, "weights")
 end
 
 local function on_failure(script, headers, id, attempts, queue, reason)

@@ -18,6 +18,8 @@ pub struct Limits {
     pub throttle_key_bytes: usize,
     /// Throttle keys of one message.
     pub throttle_keys: usize,
+    /// Entries in the weights of groups of one message. A key is in three groups at most.
+    pub weights: usize,
     /// The largest weight.
     pub weight: u32,
     /// The longest delay before a retry.
@@ -33,6 +35,7 @@ impl Default for Limits {
             fairness_key_bytes: 256,
             throttle_key_bytes: 256,
             throttle_keys: 16,
+            weights: 16,
             weight: 65_536,
             delay: Duration::from_secs(365 * 24 * 3600),
         }

@@ -44,6 +44,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         "fairness_key = ",
         "weight = ",
         "throttle_keys = ",
+        "weights = ",
         "action = ",
         "delay_ms = ",
         "\"retry\"",

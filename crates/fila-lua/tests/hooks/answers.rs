@@ -74,6 +74,30 @@ fn answers_that_are_none_are_explained() {
             "{ throttle_keys = {'1','2','3','4','5','6','7','8','9','10','11','12','13','14','15','16','17'} }",
             "returned more than 16 keys as `throttle_keys`; at most 16 are allowed",
         ),
+        (
+            "{ weights = 3 }",
+            "returned 3 as `weights`; a table from the paths of groups to numbers is expected, or nil for none",
+        ),
+        (
+            "{ weights = { 3 } }",
+            "returned a table with 1 as a key as `weights`; the path of a group is a string of 1 to 256 bytes of UTF-8",
+        ),
+        (
+            "{ weights = { ['\\255'] = 3 } }",
+            "returned a table with \"\u{fffd}\" as a key as `weights`; the path of a group is a string of 1 to 256 bytes of UTF-8",
+        ),
+        (
+            "{ weights = { acme = '3' } }",
+            "returned \"3\" as `weights[\"acme\"]`; a whole number from 1 to 65536 is expected",
+        ),
+        (
+            "{ weights = { b = 0/0, a = {} } }",
+            "returned a table as `weights[\"a\"]`; a whole number from 1 to 65536 is expected",
+        ),
+        (
+            "(function() local w = {} for i = 1, 17 do w['g' .. i] = i end return { weights = w } end)()",
+            "returned more than 16 entries as `weights`; at most 16 are allowed",
+        ),
     ] {
         let error = enqueue(&returning(answer), &[]).unwrap_err().to_string();
         if answer.contains("table.pack") {
@@ -144,10 +168,58 @@ fn weights_are_brought_into_range() {
     }
 }
 
+#[test]
+fn weights_of_groups_come_sorted_and_in_range() {
+    let source = "{ weights = { ['acme/batch'] = 70000, acme = 2.5, zoo = 7 }, weight = 3 }";
+    let taken = enqueue(&returning(source), &[]).unwrap();
+    let weights = taken.weights.iter();
+    let found: Vec<_> = weights.map(|it| (&*it.path, it.weight)).collect();
+    assert_eq!(found, [("acme", 3), ("acme/batch", 65_536), ("zoo", 7)]);
+    assert_eq!((taken.weight, &taken.adjusted), (3, &None));
+    let said = "2.5 as `weights[\"acme\"]`; a whole number from 1 to 65536 is expected";
+    assert_eq!(taken.adjustment().unwrap().to_string(), said);
+    let of_weight = enqueue(&returning("{ weights = { a = 0 }, weight = 0 }"), &[]).unwrap();
+    assert_eq!(of_weight.adjustment(), of_weight.adjusted.as_ref());
+}
+
+#[test]
+fn a_path_that_is_no_group_of_the_key_is_left_out_and_named() {
+    let long = "x".repeat(200);
+    let source = format!("{{ weights = {{ acme = 0, ['{long}'] = 2, zoo = 7 }} }}");
+    let mut taken = enqueue(&returning(&source), &[]).unwrap();
+    taken.keep_groups(|path| path == "zoo");
+    assert_eq!(taken.weights.len(), 1);
+    assert_eq!(taken.weights[0].weight, 7);
+    assert_eq!(taken.adjustment(), None, "it went with its entry");
+    let parts: Vec<AnswerPart> = taken.unusable.iter().map(|it| it.part).collect();
+    assert_eq!(parts, [AnswerPart::GroupWeight], "one of each");
+    assert_eq!(
+        taken.mistake().unwrap().to_string(),
+        "`on_enqueue` returned 0 as `weights[\"acme\"]`; the path of a group that the fairness key is in is expected, as \
+         \"acme\" for \"acme/alice\""
+    );
+}
+
+#[test]
+fn a_key_that_the_caller_rejects_is_shown_by_its_beginning() {
+    let source = returning("{ fairness_key = 'a//' .. ('x'):rep(200), weight = 3 }");
+    let mut taken = enqueue(&source, &[]).unwrap();
+    taken.reject_key("no part may be empty");
+    assert_eq!((text(&taken), taken.weight), ("default", 3));
+    let said = taken.mistake().unwrap().to_string();
+    assert!(said.starts_with("`on_enqueue` returned \"a//xxx"), "{said}");
+    assert!(
+        said.ends_with("…\" as `fairness_key`; no part may be empty"),
+        "{said}"
+    );
+}
+
 /// A part that cannot be used costs the answer that part alone.
 #[test]
 fn the_other_parts_of_an_answer_hold() {
-    use AnswerPart::{FairnessKey, ThrottleCount, ThrottleKey, ThrottleList, Weight};
+    use AnswerPart::{
+        FairnessKey, GroupTable, GroupWeight, ThrottleCount, ThrottleKey, ThrottleList, Weight,
+    };
     let many = "{'1','2','3','4','5','6','7','8','9','10','11','12','13','14','15','16','17'}";
     for (change, part, expected) in [
         (
@@ -175,10 +247,16 @@ fn the_other_parts_of_an_answer_hold() {
             ThrottleKey,
             ("k", 3, &["b"]),
         ),
+        ("weights = 7", GroupTable, ("k", 3, &["a"])),
+        (
+            "weights = { g = true, h = 2, [7] = 1 }",
+            GroupWeight,
+            ("k", 3, &["a"]),
+        ),
     ] {
         let source = format!(
             "function on_enqueue(msg)
-               local answer = {{ fairness_key = 'k', weight = 3, throttle_keys = {{ 'a' }} }}
+               local answer = {{ fairness_key = 'k', weight = 3, throttle_keys = {{ 'a' }}, weights = {{ h = 2 }} }}
                answer.{change}
                return answer
              end"
@@ -192,6 +270,9 @@ fn the_other_parts_of_an_answer_hold() {
         );
         let parts: Vec<AnswerPart> = found.unusable.iter().map(|it| it.part).collect();
         assert_eq!((parts, found.adjusted), (vec![part], None), "{change}");
+        let weights: Vec<u32> = found.weights.iter().map(|it| it.weight).collect();
+        let expected = if part == GroupTable { &[][..] } else { &[2] };
+        assert_eq!(weights, expected, "{change}");
     }
 }
 
