@@ -13,6 +13,7 @@ use fila_lua::{
     Script,
 };
 use fila_server::config::ByteSize;
+use fila_server::{KeySeparator, check_paths};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -65,6 +66,10 @@ struct Test {
     #[arg(long, value_name = "KEY=VALUE", value_parser = entry)]
     config: Vec<(String, String)>,
 
+    /// The character between the parts of a fairness key, as the queue's key_separator; empty for none
+    #[arg(long, value_name = "CHARACTER", default_value = "/", value_parser = separator)]
+    key_separator: Separator,
+
     /// How long a call may run, as the server's lua.default_timeout_ms
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = values::duration, allow_hyphen_values = true)]
     timeout: Duration,
@@ -88,6 +93,18 @@ fn entry(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("`{text}` is not an entry; write it as KEY=VALUE")),
     }
+}
+
+/// A separator, or none.
+#[derive(Clone, Copy, Debug)]
+struct Separator(Option<KeySeparator>);
+
+fn separator(text: &str) -> Result<Separator, String> {
+    if text.is_empty() {
+        return Ok(Separator(None));
+    }
+    let separator = KeySeparator::parse(text).map_err(|error| error.to_string())?;
+    Ok(Separator(Some(separator)))
 }
 
 fn size(text: &str) -> Result<ByteSize, String> {
@@ -134,6 +151,8 @@ struct Message {
     id: String,
     attempts: u32,
     error: String,
+    /// That of its queue.
+    separator: Option<KeySeparator>,
 }
 
 impl MessageJson {
@@ -165,6 +184,7 @@ impl MessageJson {
         Ok(Message {
             headers: self.headers.into_iter().collect(),
             payload_size,
+            separator: Some(KeySeparator::default()),
             queue: self.queue.unwrap_or_else(|| "orders".to_owned()),
             id: self
                 .id
@@ -199,6 +219,9 @@ enum Answer {
         fairness_key: String,
         weight: u32,
         throttle_keys: Vec<String>,
+        /// Of groups, by their paths.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        weights: BTreeMap<String, u32>,
     },
     Action {
         action: &'static str,
@@ -214,12 +237,13 @@ pub(crate) fn run(general: &General, arguments: HookArguments) -> Result<(), Fai
         let text = "the script and the message cannot both be the standard input";
         return Err(Failure::Usage(text.to_owned()));
     }
-    let message = match &test.message {
+    let mut message = match &test.message {
         Some(path) => read_message(path)?,
         None => MessageJson::default()
             .into_message()
             .map_err(Failure::Usage)?,
     };
+    message.separator = test.key_separator.0;
     let source = values::text_file(&test.script)?;
     let mut limits = Limits::default();
     limits.timeout = test.timeout;
@@ -300,20 +324,24 @@ fn ask(
 ) -> Result<(Answer, Option<AnswerError>), HookError> {
     match hook {
         Hook::OnEnqueue => {
-            let answer = sandbox.on_enqueue(&EnqueueInput {
+            let mut answer = sandbox.on_enqueue(&EnqueueInput {
                 headers: &message.headers,
                 payload_size: message.payload_size,
                 queue: &message.queue,
             })?;
+            check_paths(&mut answer, message.separator);
             if let Some(mistake) = answer.mistake() {
                 return Err(mistake);
             }
+            let adjusted = answer.adjustment().cloned();
+            let weights = answer.weights.into_iter();
             let scheduling = Answer::Scheduling {
                 fairness_key: String::from_utf8_lossy(&answer.fairness_key).into_owned(),
                 weight: answer.weight,
                 throttle_keys: answer.throttle_keys,
+                weights: weights.map(|it| (it.path, it.weight)).collect(),
             };
-            Ok((scheduling, answer.adjusted))
+            Ok((scheduling, adjusted))
         }
         Hook::OnFailure => {
             let answer = sandbox.on_failure(&FailureInput {
@@ -350,6 +378,7 @@ fn text(tried: &[Tried]) -> String {
                 fairness_key,
                 weight,
                 throttle_keys,
+                weights,
             } => {
                 line("fairness key", fairness_key);
                 line("weight", &count(u64::from(*weight)));
@@ -358,6 +387,14 @@ fn text(tried: &[Tried]) -> String {
                     "throttle keys",
                     if keys.is_empty() { "none" } else { &keys },
                 );
+                if !weights.is_empty() {
+                    let weights = weights.iter();
+                    let of_group = |(path, weight): (&String, &u32)| {
+                        format!("{path} {}", count(u64::from(*weight)))
+                    };
+                    let weights: Vec<String> = weights.map(of_group).collect();
+                    line("group weights", &weights.join(", "));
+                }
             }
             Answer::Action { action, delay_ms } => {
                 line("action", action);

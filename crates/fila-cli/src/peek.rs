@@ -22,6 +22,7 @@ const PAGE: u64 = 100;
 #[command(after_help = "Examples:
   fila peek orders
   fila peek orders --key acme --limit 100
+  fila peek orders --within acme    acme and its users
   fila peek orders --json | jq 'select(.attempts > 3)'
 
 A peek leases nothing and counts no attempt. It shows messages that consumers hold, too, sorted by fairness
@@ -33,6 +34,10 @@ pub(crate) struct PeekArguments {
     /// Show only messages of this fairness key
     #[arg(long)]
     key: Option<String>,
+
+    /// Show only messages of keys in this group, on every level, and of the key of this name
+    #[arg(long, value_name = "GROUP", conflicts_with = "key")]
+    within: Option<String>,
 
     /// Show at most this many messages
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
@@ -65,6 +70,9 @@ pub(crate) fn run(general: &General, arguments: &PeekArguments) -> Result<(), Fa
         let mut peek = session.client.queue(&arguments.queue).peek();
         if let Some(key) = &arguments.key {
             peek = peek.key(key);
+        }
+        if let Some(group) = &arguments.within {
+            peek = peek.within(group);
         }
         let output = session.output;
         if output.format == Format::Human {

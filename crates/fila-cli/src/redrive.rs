@@ -15,6 +15,7 @@ use crate::{signals, values};
 #[command(after_help = "Examples:
   fila redrive orders.dlq --limit 10
   fila redrive orders.dlq --all --key acme --header region=eu
+  fila redrive orders.dlq --all --within acme    acme and its users
   fila redrive orders.dlq --all --rate 50    fifty in a second
 
 The broker enqueues the messages like new ones: it calls the queue's hook, and counts attempts from one again.
@@ -41,6 +42,10 @@ pub(crate) struct RedriveArguments {
     /// Move only messages of this fairness key
     #[arg(long)]
     key: Option<String>,
+
+    /// Move only messages of keys in this group, on every level, and of the key of this name
+    #[arg(long, value_name = "GROUP", conflicts_with = "key")]
+    within: Option<String>,
 
     /// Move only messages with this header; may be repeated: a message must have all of them
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::header)]
@@ -69,6 +74,9 @@ pub(crate) fn run(general: &General, arguments: &RedriveArguments) -> Result<(),
         }
         if let Some(key) = &arguments.key {
             redrive = redrive.key(key);
+        }
+        if let Some(group) = &arguments.within {
+            redrive = redrive.within(group);
         }
         for (name, value) in &arguments.header {
             redrive = redrive.header(name, value);

@@ -143,6 +143,12 @@ impl KeySeparator {
         }
     }
 
+    /// Returns the first part of a path: the name of the key or group at the top that it belongs to. The whole name if it
+    /// is flat, or no valid path.
+    pub fn top(self, name: &[u8]) -> &[u8] {
+        self.groups(name).next().unwrap_or(name)
+    }
+
     fn parts(self, key: &[u8]) -> impl Iterator<Item = &[u8]> {
         key.split(move |byte| *byte == self.0)
     }
@@ -281,6 +287,9 @@ mod tests {
         assert_eq!(SLASH.last_part(b"acme/alice"), b"alice");
         assert_eq!(SLASH.last_part(b"acme"), b"acme");
         assert_eq!(SLASH.last_part(b"a//b"), b"a//b");
+        assert_eq!(SLASH.top(b"a/b/c/d"), b"a");
+        assert_eq!(SLASH.top(b"acme"), b"acme");
+        assert_eq!(SLASH.top(b"a//b"), b"a//b");
     }
 
     proptest! {

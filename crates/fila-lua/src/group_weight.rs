@@ -64,12 +64,12 @@ impl Scheduling {
     }
 }
 
-type Entry = Result<GroupWeight, AnswerError>;
+type WeightEntry = Result<GroupWeight, AnswerError>;
 
 /// Reads the entries of a table, sorted by their keys: Lua's own order differs from VM to VM.
-fn read(weights: &Table, limits: &Limits) -> Result<Vec<Entry>, AnswerError> {
+fn read(weights: &Table, limits: &Limits) -> Result<Vec<WeightEntry>, AnswerError> {
     let max = limits.weights;
-    let mut found: Vec<(Vec<u8>, Entry)> = Vec::new();
+    let mut found: Vec<(Vec<u8>, WeightEntry)> = Vec::new();
     // No more is read than a table may have, because nothing interrupts this loop.
     for pair in weights.pairs::<Value, Value>() {
         if found.len() == max {
@@ -93,7 +93,7 @@ fn read(weights: &Table, limits: &Limits) -> Result<Vec<Entry>, AnswerError> {
     Ok(found.into_iter().map(|(_, entry)| entry).collect())
 }
 
-fn entry(path: &Value, weight: &Value, limits: &Limits) -> Entry {
+fn entry(path: &Value, weight: &Value, limits: &Limits) -> WeightEntry {
     let max = limits.fairness_key_bytes;
     let name = describe(path);
     let path = match path {

@@ -58,6 +58,13 @@ impl PeekBuilder {
         self
     }
 
+    /// Selects messages of the keys in this group only, on every level, and of the key of this name. Not beside
+    /// [`key`](Self::key).
+    pub fn within(mut self, group: impl Into<String>) -> Self {
+        self.request.within = Some(group.into());
+        self
+    }
+
     /// Sets how many messages a page has at most, from 1 to 1,000; 10 by default.
     pub fn limit(mut self, messages: u32) -> Self {
         self.request.page_size = messages.clamp(1, PAGE_MAX);
@@ -70,7 +77,7 @@ impl PeekBuilder {
         self
     }
 
-    /// Continues after an earlier page of the same queue and key.
+    /// Continues after an earlier page of the same queue and key, or group.
     pub fn after(mut self, place: PeekPlace) -> Self {
         self.request.page_token = place.0;
         self

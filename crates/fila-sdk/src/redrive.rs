@@ -55,6 +55,13 @@ impl RedriveBuilder {
         self
     }
 
+    /// Moves messages of the keys in this group only, on every level, and of the key of this name. Not beside
+    /// [`key`](Self::key).
+    pub fn within(mut self, group: impl Into<String>) -> Self {
+        self.request.within = Some(group.into());
+        self
+    }
+
     /// Moves messages with this header only. May be called several times: a message must have all of these headers.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.request.headers.insert(name.into(), value.into());

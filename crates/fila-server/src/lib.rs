@@ -19,4 +19,6 @@ pub mod runtime_config;
 mod server;
 pub mod telemetry;
 
+pub use fila_core::KeySeparator;
+pub use hooks::check_paths;
 pub use server::{Server, run};

@@ -86,6 +86,43 @@ fn one_hook_can_be_tried_and_programs_get_json() {
 }
 
 #[test]
+fn weights_of_groups_are_shown_and_checked_by_the_separator() {
+    let script = "function on_enqueue(msg)
+      return { fairness_key = msg.headers['tenant'], weights = { acme = 3, ['acme/batch'] = 70000 } }
+    end";
+    let message = r#"{"headers": {"tenant": "acme/batch/7"}}"#;
+    let said = try_with(script, Some(message), &["--json"]);
+    let expected = serde_json::json!({
+        "fairness_key": "acme/batch/7", "weight": 1, "throttle_keys": [],
+        "weights": {"acme": 3, "acme/batch": 65536},
+        "adjusted": "70000 as `weights[\"acme/batch\"]`; a whole number from 1 to 65536 is expected",
+    });
+    assert_eq!(answers(&said), [expected]);
+    let said = try_with(script, Some(message), &[]);
+    let line = "  group weights   acme 3, acme/batch 65,536\n";
+    assert!(said.stdout.contains(line), "{}", said.stdout);
+    for (separator, says) in [
+        (
+            "",
+            "`on_enqueue` returned 3 as `weights[\"acme\"]`; the path of a group",
+        ),
+        (
+            ":",
+            "`on_enqueue` returned 3 as `weights[\"acme\"]`; the path of a group",
+        ),
+        ("x", "a separator is one ASCII character"),
+    ] {
+        let said = try_with(script, Some(message), &["--key-separator", separator]);
+        assert_ne!(said.code, Some(0), "{separator}");
+        assert!(said.stderr.contains(says), "{separator}: {}", said.stderr);
+    }
+    let no_path = r#"{"headers": {"tenant": "acme//7"}}"#;
+    let said = try_with(script, Some(no_path), &[]);
+    let says = "returned \"acme//7\" as `fairness_key`; part 2 of the fairness key is empty";
+    assert!(said.stderr.contains(says), "{}", said.stderr);
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_line() {
     let failures = [
         (

@@ -48,6 +48,32 @@ fn json_has_whole_payloads_and_all_times() {
 }
 
 #[test]
+fn a_group_is_shown_with_all_its_keys() {
+    let server = Server::with_orders();
+    for key in ["acme", "acme/alice", "acme/batch/7", "acme-2", "zeta"] {
+        server.ok(&["enqueue", "orders", "x", "--key", key]);
+    }
+    let json = server.ok(&["peek", "orders", "--within", "acme", "--json"]);
+    let keys = json.lines().map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).unwrap();
+        message["key"].as_str().unwrap().to_owned()
+    });
+    let keys: Vec<String> = keys.collect();
+    assert_eq!(keys, ["acme", "acme/alice", "acme/batch/7"]);
+    let refused = server.run(&["peek", "orders", "--within", "a//b"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused
+            .stderr
+            .contains("part 2 of the fairness key is empty"),
+        "{}",
+        refused.stderr
+    );
+    let both = server.run(&["peek", "orders", "--within", "a", "--key", "a"]);
+    assert_eq!(both.code, Some(2));
+}
+
+#[test]
 fn more_than_a_page_is_shown_if_it_is_wanted() {
     let server = Server::with_orders();
     server.ok(&["enqueue", "orders", "x", "--count", "250"]);

@@ -143,3 +143,22 @@ fn what_makes_no_sense_is_refused_with_what_does() {
         assert_eq!(server.run(arguments).code, Some(2), "{arguments:?}");
     }
 }
+
+#[test]
+fn a_group_is_redriven_with_all_its_keys() {
+    let server = Server::start();
+    let once = ["--retry-attempts-max", "1", "--retry-backoff", "0"];
+    server.ok(&[&["queue", "create", "orders"][..], &once].concat());
+    for key in ["acme", "acme/alice", "acme/batch/7", "acme-2", "zeta"] {
+        server.ok(&["enqueue", "orders", "x", "--key", key]);
+    }
+    let consume = ["consume", "orders", "--exec", "exit 1", "--idle", "100ms"];
+    assert_eq!(server.run(&consume).code, Some(1));
+    assert_eq!(server.stat("orders.dlq", "depth"), 5);
+    assert_eq!(
+        server.ok(&["redrive", "orders.dlq", "--all", "--within", "acme"]),
+        "redrove 3 messages to `orders`\n"
+    );
+    assert_eq!(server.stat("orders", "ready"), 3);
+    assert_eq!(server.stat("orders.dlq", "depth"), 2);
+}

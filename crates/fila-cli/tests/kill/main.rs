@@ -14,6 +14,7 @@ mod consumer;
 mod everything;
 mod failures;
 mod fates;
+mod group_weights;
 mod ledger;
 mod outbox;
 mod process;

@@ -10,6 +10,7 @@ mod consume;
 mod delivery_buffer;
 mod explain;
 mod keys;
+mod key_selection;
 mod message;
 mod page_token;
 mod peek;

@@ -2,13 +2,13 @@
 //!
 //! A [page token](page_token) has the id of the last message of a page and its fairness key.
 
-use fila_core::MessageState;
+use fila_core::{KeySeparator, MessageState};
 use fila_proto::v1::{self, PeekRequest, PeekResponse};
 use fila_store::{DeduplicationId, FairnessKey, Locator, MessageId, QueueId, Timestamp};
 
-use super::message::{fairness_key, history, key_text};
+use super::message::{history, key_text};
 use super::refusal::Refusal;
-use super::{id, page_token};
+use super::{id, key_selection, page_token};
 use crate::runtime::{PeekQuery, Peeked, PeekedMessage};
 
 /// The most messages of one page.
@@ -17,8 +17,11 @@ const PAGE_MAX: u32 = 1_000;
 /// Messages of one page by default.
 const PAGE: u32 = 10;
 
-/// Parses a request.
-pub(super) fn parse(request: PeekRequest) -> Result<PeekQuery, Refusal> {
+/// Parses a request for a queue with this separator.
+pub(super) fn parse(
+    request: PeekRequest,
+    separator: Option<KeySeparator>,
+) -> Result<PeekQuery, Refusal> {
     let messages = match request.page_size {
         0 => PAGE,
         asked if asked > PAGE_MAX => {
@@ -27,19 +30,17 @@ pub(super) fn parse(request: PeekRequest) -> Result<PeekQuery, Refusal> {
         }
         asked => asked,
     };
-    let key = request.fairness_key.map(fairness_key).transpose()?;
+    let keys = key_selection::parse(request.fairness_key, request.within, separator)?;
     let after = match request.page_token.as_str() {
         "" => None,
         token => Some(place(token).ok_or_else(page_token::invalid)?),
     };
-    if let (Some(key), Some(after)) = (&key, &after)
-        && after.fairness_key != *key
-    {
-        let text = "page_token is of another fairness key; begin without one";
+    if after.as_ref().is_some_and(|after| !keys.covers(after)) {
+        let text = "page_token is of another fairness key or group; begin without one";
         return Err(Refusal::invalid(text));
     }
     Ok(PeekQuery {
-        fairness_key: key,
+        keys,
         after,
         messages: messages as usize,
         payload_bytes: request
@@ -149,7 +150,7 @@ mod tests {
                 page_size,
                 ..PeekRequest::default()
             };
-            parse(request).map(|query| query.messages).ok()
+            parse(request, None).map(|query| query.messages).ok()
         };
         assert_eq!(messages(0), Some(10));
         assert_eq!(messages(1_000), Some(1_000));

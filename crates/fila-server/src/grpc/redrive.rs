@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::consume::stopped;
-use super::message::fairness_key;
+use super::key_selection;
 use super::produce::stopping;
 use super::refusal::Refusal;
 use crate::runtime::{Handle, RedriveQuery, Redriving, State};
@@ -41,6 +41,7 @@ impl Redrive {
             fairness_key: key,
             headers,
             rate,
+            within,
         } = request;
         if count == Some(0) {
             let text = "count 0 is out of range; give 1 or more, or leave it out for all";
@@ -50,10 +51,9 @@ impl Redrive {
             let text = format!("rate {rate} is out of range; give messages per second above 0");
             return Err(Refusal::invalid(text).into());
         }
-        let key = key.map(fairness_key).transpose()?;
         let queue = handle.queue(&queue)?;
         let query = RedriveQuery {
-            fairness_key: key,
+            keys: key_selection::parse(key, within, handle.key_separator(&queue))?,
             headers: headers.into_iter().collect(),
         };
         let redriving = handle.redrive(&queue, query)?;

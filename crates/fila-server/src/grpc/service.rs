@@ -306,7 +306,7 @@ impl FilaService for Messages {
     async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
         let request = request.into_inner();
         let queue = self.handle.queue(&request.queue)?;
-        let query = peek::parse(request)?;
+        let query = peek::parse(request, self.handle.key_separator(&queue))?;
         let peeked = self.handle.peek(&queue, query).await?;
         let now = self.handle.clock().now();
         Ok(Response::new(peek::response(queue.first(), now, peeked)))

@@ -5,6 +5,10 @@
 //! first two is refused. Producers take turns at the places, so a call waits for at most one call of each other
 //! producer, however many calls they have.
 //!
+//! A producer is a tenant: the top of the path of a fairness key. Were it the whole key, a tenant would have a part and a
+//! turn for each key that it names. Calls of one tenant take their turns in the order in which they come, as those of one
+//! key do: the broker does not know their final keys before the hook has answered.
+//!
 //! What always holds: a permit counts in each pool until it is dropped, also if its caller gave up, and a place that
 //! becomes free goes to the next call at once.
 
@@ -33,7 +37,7 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Who sent a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Producer {
-    /// The tenant of its first message, as far as it is known before the hook is called.
+    /// The tenant of its first message, as far as it is known before the hook is called: the top of a path.
     Key(FairnessKey),
     /// A client that names no tenant.
     Client(Source),

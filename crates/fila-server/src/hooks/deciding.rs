@@ -17,6 +17,7 @@ use fila_lua::{
 use fila_store::{DeathReason, FairnessKey, GroupWeights, Schedule, ThrottleKey};
 use tracing::{info, warn};
 
+use super::answer_paths::check_paths;
 use super::queue_hooks::{Program, QueueHooks};
 use super::stats::{AnswerCheck, BreakerChange};
 use super::verdict::{About, Failed, OwnSchedule, Verdict};
@@ -62,13 +63,14 @@ impl QueueHooks {
         });
         let took = sandbox.cost().elapsed;
         match answer {
-            Ok(answer) => {
+            Ok(mut answer) => {
+                let group_weights = check_paths(&mut answer, self.separator);
                 let check = AnswerCheck {
-                    adjusted: answer.adjusted.is_some(),
+                    adjusted: answer.adjustment().is_some(),
                     unusable: answer.mistake().map(|it| it.to_string().into()),
                 };
                 self.changed(Hook::OnEnqueue, stats.answered(took, check), None);
-                self.accept(answer, message)
+                self.accept(answer, group_weights, message)
             }
             Err(error) => {
                 self.no_answer(Hook::OnEnqueue, now, took, &error);
@@ -78,23 +80,33 @@ impl QueueHooks {
     }
 
     /// Returns the verdict of an answer.
-    fn accept(&self, answer: Scheduling, message: About<'_>) -> Verdict {
+    fn accept(
+        &self,
+        answer: Scheduling,
+        group_weights: GroupWeights,
+        message: About<'_>,
+    ) -> Verdict {
         if !answer.unusable.is_empty() {
-            return self.mend(&answer, message);
+            return self.mend(&answer, group_weights, message);
         }
         let schedule = Schedule {
             fairness_key: fairness_key(answer.fairness_key),
             weight: weight(answer.weight),
-            group_weights: GroupWeights::NONE,
+            group_weights,
             throttle_keys: throttle_keys(&answer.throttle_keys),
         };
         self.records.last_good.remember(message.headers, &schedule);
         Verdict::Scheduled(schedule)
     }
 
-    /// Returns the verdict of an answer of which a part cannot be used: the other parts hold, except that a weight goes
-    /// with its key.
-    fn mend(&self, answer: &Scheduling, message: About<'_>) -> Verdict {
+    /// Returns the verdict of an answer of which a part cannot be used: the other parts hold, except that weights go
+    /// with their key.
+    fn mend(
+        &self,
+        answer: &Scheduling,
+        group_weights: GroupWeights,
+        message: About<'_>,
+    ) -> Verdict {
         // Without some of too many throttle keys the message would escape limits. A dead letter has others already.
         if let OwnSchedule::Decided(schedule) = message.own
             && !answer.is_usable(AnswerPart::ThrottleCount)
@@ -117,6 +129,9 @@ impl QueueHooks {
             let mut known = self.known_of(key);
             if answer.is_usable(AnswerPart::Weight) {
                 known.weight = weight(answer.weight);
+            }
+            if answer.is_usable(AnswerPart::GroupTable) {
+                known.group_weights = group_weights;
             }
             known
         } else {

@@ -20,6 +20,7 @@
 //!
 //! Nothing here knows the store, the core's queues, gRPC or HTTP.
 
+mod answer_paths;
 mod call_line;
 mod deciding;
 mod job;
@@ -31,9 +32,10 @@ mod stats;
 mod thread_priority;
 mod verdict;
 
+pub use answer_paths::check_paths;
 pub use call_line::{HookPartUsed, HookPool};
 pub(crate) use job::{Answer, Job, Questions};
 pub(crate) use pool::Pool;
-pub(crate) use queue_hooks::{HookSettings, Program, QueueHooks};
+pub(crate) use queue_hooks::{HookSettings, Program, QueueHooks, top_of};
 pub use stats::{HookFigures, HookState};
 pub(crate) use verdict::{About, Failed, Verdict};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fila_core::{HookFallback, QueueSettings};
+use fila_core::{HookFallback, KeySeparator, QueueSettings};
 use fila_lua::{Breaker, Hook, Limits, Script, ScriptError};
 use fila_store::{FairnessKey, QueueId, QueueName, ThrottleKey};
 use tracing::error;
@@ -113,8 +113,10 @@ pub(crate) struct QueueHooks {
     pub(super) name: QueueName,
     pub(super) program: Program,
     pub(super) fallback: HookFallback,
+    /// That of the queue: the fairness keys of answers are paths under it.
+    pub(super) separator: Option<KeySeparator>,
     pub(super) settings: Arc<HookSettings>,
-    /// Kept as long as the script.
+    /// Kept as long as the script and the separator, under which the last answers name their groups.
     pub(super) records: Arc<Records>,
     /// Kept as long as the queue has a script.
     permits: Arc<Permits>,
@@ -141,13 +143,17 @@ impl QueueHooks {
         queue: QueueId,
         name: QueueName,
         program: Program,
-        fallback: HookFallback,
+        definition: &QueueSettings,
         settings: &Arc<HookSettings>,
         before: Option<&Self>,
     ) -> Self {
         let breaker = || settings.breaker.clone();
         let records = match before {
-            Some(before) if before.has(&program) => before.records.clone(),
+            Some(before)
+                if before.has(&program) && before.separator == definition.key_separator =>
+            {
+                before.records.clone()
+            }
             Some(before) => Arc::new(Records {
                 on_enqueue: before.records.on_enqueue.for_another_script(breaker()),
                 on_failure: before.records.on_failure.for_another_script(breaker()),
@@ -170,7 +176,8 @@ impl QueueHooks {
             queue,
             name,
             program,
-            fallback,
+            fallback: definition.hook_fallback,
+            separator: definition.key_separator,
             settings: settings.clone(),
             records,
             permits,
@@ -271,13 +278,14 @@ impl QueueHooks {
         self.permits.calls.enter(producer, bytes, pace).await
     }
 
-    /// Returns the permit of a failure of a fairness key; `None` if too many of that key wait. Then the queue decides
+    /// Returns the permit of a failure of a fairness key; `None` if too many of its tenant wait. Then the queue decides
     /// without the hook, and the failure counts as a fallback.
-    pub(crate) fn enter_failure(&self, key: FairnessKey) -> Option<Call> {
+    pub(crate) fn enter_failure(&self, key: &FairnessKey) -> Option<Call> {
+        let tenant = self.tenant(key);
         let permit = self
             .permits
             .failures
-            .admit(Producer::Key(key), 0, Duration::ZERO)
+            .admit(Producer::Key(tenant), 0, Duration::ZERO)
             .ok();
         if permit.is_none() {
             self.records.on_failure.stood_in_for(1);
@@ -286,20 +294,44 @@ impl QueueHooks {
     }
 
     /// Returns who sent a message: the tenant that the hook named for such a message, else the one that its producer
-    /// names, else the client.
+    /// names, else the client. A key that is no path names no tenant.
     pub(crate) fn producer(&self, message: About<'_>) -> Producer {
         match message.own {
             OwnSchedule::Claimed(key) => {
                 let known = self.records.last_good.find_key_of(message.headers);
+                let claimed = || Some(key).filter(|key| self.is_path(key));
+                let named = known.as_ref().or_else(claimed);
+                let named = named.map_or_else(FairnessKey::default, |key| self.tenant(key));
                 match (known, message.source) {
-                    (Some(known), _) => Producer::Key(known),
-                    (None, Some(source)) if *key == FairnessKey::default() => {
+                    (None, Some(source)) if named == FairnessKey::default() => {
                         Producer::Client(source)
                     }
-                    (None, _) => Producer::Key(key.clone()),
+                    (None | Some(_), _) => Producer::Key(named),
                 }
             }
             OwnSchedule::Decided(_) => Producer::Operator,
         }
     }
+
+    fn is_path(&self, key: &FairnessKey) -> bool {
+        let mut separator = self.separator.iter();
+        separator.all(|it| it.check(key.as_bytes()).is_ok())
+    }
+
+    /// Returns the name at the top of a key's path.
+    fn tenant(&self, key: &FairnessKey) -> FairnessKey {
+        top_of(self.separator, key)
+    }
+}
+
+/// Returns the name at the top of a key's path: the whole key if it is flat.
+pub(crate) fn top_of(separator: Option<KeySeparator>, key: &FairnessKey) -> FairnessKey {
+    let Some(separator) = separator else {
+        return key.clone();
+    };
+    let top = separator.top(key.as_bytes());
+    if top.len() == key.as_bytes().len() {
+        return key.clone();
+    }
+    FairnessKey::new(top.to_vec()).expect("it is shorter than the key that it is a part of")
 }

@@ -2,7 +2,8 @@
 //!
 //! While nothing waits, taking room is one atomic operation. Waiters stand in lines, one for each key, and [`drr`]
 //! chooses the line whose first waiter is next: a key with a thousand waiters delays another key no more than a key
-//! with one. Nothing is taken past waiters that could have it.
+//! with one. Nothing is taken past waiters that could have it. There is one level of keys: a caller whose names are paths
+//! gives their top as the key, so that naming more of them earns no more turns.
 //!
 //! A key may have a [`Part`], which bounds what it holds by the rule of [`drr::Pool`]. The line of a key whose part is
 //! exhausted steps aside until room comes back, so it holds up no other line.

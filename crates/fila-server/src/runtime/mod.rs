@@ -32,6 +32,7 @@ mod threads;
 pub use crate::hooks::{HookFigures, HookPartUsed, HookPool, HookState};
 pub use calls::consumer::{Consumer, Outgoing};
 pub use calls::handle::{Handle, Info};
+pub use calls::key_selection::KeySelection;
 pub use calls::peek::{PeekQuery, Peeked, PeekedMessage};
 pub use calls::redrive::{RedriveQuery, Redriving};
 pub use calls::transit::Parcel;

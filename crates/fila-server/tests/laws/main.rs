@@ -1,7 +1,11 @@
 //! Every law of fairness, on the real server over gRPC: from a producer's call to a consumer's stream.
 //!
 //! The queue charges by bytes, so that a piece of work can cost what the law says. A wire is slow beside a call, so
-//! fewer worlds are tried than of the core; the schedule is the same.
+//! fewer worlds are tried than of the core; the schedule is the same. Keys are paths, and an operator sets the weights,
+//! pauses and caps of groups.
+//!
+//! The laws of settlement are not here: a queue settles time by its own clock, and a law needs exact costs. They hold for
+//! the engine, `drr`, which the server runs.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
@@ -14,7 +18,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::LazyLock;
 
-use fairness_laws::{Dispatched, Driver};
+use fairness_laws::{CapDriver, Dispatched, Driver, Paths, TreeDriver};
 use fila_proto::v1::fila_admin_client::FilaAdminClient;
 use fila_proto::v1::fila_service_client::FilaServiceClient;
 use fila_proto::v1::{
@@ -57,6 +61,23 @@ struct Wire {
     parked: HashSet<u32>,
     weights: HashMap<u32, u32>,
     arrived: VecDeque<Delivery>,
+    paths: Paths,
+    groups: HashMap<u32, Group>,
+}
+
+/// The settings of a group, and how much of it runs.
+#[derive(Clone, Copy, Default)]
+struct Group {
+    weight: u32,
+    is_parked: bool,
+    cap: Option<u32>,
+    in_flight: u32,
+}
+
+impl Group {
+    fn may_run(&self) -> bool {
+        !self.is_parked && self.cap.is_none_or(|cap| self.in_flight < cap)
+    }
 }
 
 impl Wire {
@@ -100,6 +121,8 @@ impl Wire {
                 parked: HashSet::new(),
                 weights: HashMap::new(),
                 arrived: VecDeque::new(),
+                paths: Paths::default(),
+                groups: HashMap::new(),
             }
         })
     }
@@ -128,10 +151,18 @@ impl Wire {
     }
 
     fn change(&mut self, key: u32, change: impl FnOnce(&mut UpdateKeyRequest)) {
+        self.change_path(self.paths.key(key), change);
+    }
+
+    fn change_group(&mut self, group: u32, change: impl FnOnce(&mut UpdateKeyRequest)) {
+        self.change_path(self.paths.group(group), change);
+    }
+
+    fn change_path(&mut self, path: String, change: impl FnOnce(&mut UpdateKeyRequest)) {
         self.send();
         let mut request = UpdateKeyRequest {
             queue: QUEUE.to_owned(),
-            fairness_key: key.to_string(),
+            fairness_key: path,
             ..UpdateKeyRequest::default()
         };
         change(&mut request);
@@ -142,18 +173,35 @@ impl Wire {
 
     fn has_work(&self) -> bool {
         let mut keys = self.waiting.iter();
-        keys.any(|(key, waiting)| !waiting.is_empty() && !self.parked.contains(key))
+        keys.any(|(key, waiting)| {
+            let mut groups = self.paths.groups(*key);
+            let may_run = !self.parked.contains(key) && groups.all(|it| self.groups[&it].may_run());
+            !waiting.is_empty() && may_run
+        })
+    }
+
+    /// Counts a piece of work that starts or ends in all groups above its key.
+    fn count(&mut self, key: u32, change: i32) {
+        for group in self.paths.groups(key).collect::<Vec<_>>() {
+            let group = self.groups.get_mut(&group).expect("it was founded");
+            group.in_flight = group.in_flight.saturating_add_signed(change);
+        }
     }
 }
 
 impl Driver for Wire {
     fn enqueue(&mut self, key: u32, cost: u64, weight: u32) {
-        if self.weights.remove(&key).is_some_and(|set| set != weight) {
+        if self.paths.is_own(key) {
+            let group = self.paths.groups(key).next().expect("its own");
+            if self.groups[&group].weight != weight {
+                self.set_group_weight(group, weight);
+            }
+        } else if self.weights.remove(&key).is_some_and(|set| set != weight) {
             self.change(key, |request| request.weight = Some(0));
         }
         let cost = if cost > COST_MAX { DEAR } else { cost.max(1) };
         self.new.push(Message {
-            fairness_key: key.to_string(),
+            fairness_key: self.paths.key(key),
             weight: Some(weight.min(WEIGHT_MAX)),
             payload: vec![0; cost as usize * 1024 / 1000].into(),
             ..Message::default()
@@ -182,8 +230,9 @@ impl Driver for Wire {
             }
             self.arrived.pop_front().unwrap()
         }));
-        let key = delivery.fairness_key.parse().unwrap();
+        let key = self.paths.number(&delivery.fairness_key).unwrap();
         let (sequence, cost) = self.waiting.get_mut(&key)?.pop_front()?;
+        self.count(key, 1);
         Some(Dispatched {
             key,
             sequence,
@@ -193,6 +242,7 @@ impl Driver for Wire {
     }
 
     fn finish(&mut self, work: Dispatched, _actual: u64) {
+        self.count(work.key, -1);
         let report = WorkRequest {
             acks: vec![work.ticket],
             ..WorkRequest::default()
@@ -219,6 +269,46 @@ impl Driver for Wire {
     fn evict(&mut self, _key: u32) {} // lanes that are no longer needed go by themselves
 }
 
+impl TreeDriver for Wire {
+    fn found(&mut self, group: u32, parent: Option<u32>, weight: u32) {
+        self.paths.found(group, parent);
+        self.groups.insert(group, Group::default());
+        self.set_group_weight(group, weight);
+    }
+
+    fn adopt(&mut self, key: u32, group: u32) {
+        self.paths.adopt(key, group);
+    }
+
+    fn own(&mut self, key: u32, group: u32) {
+        self.paths.own(key, group);
+    }
+
+    fn park_group(&mut self, group: u32) {
+        self.groups.entry(group).or_default().is_parked = true;
+        self.change_group(group, |request| request.paused = Some(true));
+    }
+
+    fn unpark_group(&mut self, group: u32) {
+        self.groups.entry(group).or_default().is_parked = false;
+        self.change_group(group, |request| request.paused = Some(false));
+    }
+
+    fn set_group_weight(&mut self, group: u32, weight: u32) {
+        self.groups.entry(group).or_default().weight = weight;
+        let weight = Some(weight.min(WEIGHT_MAX));
+        self.change_group(group, |request| request.weight = weight);
+    }
+}
+
+impl CapDriver for Wire {
+    fn set_group_cap(&mut self, group: u32, in_flight: Option<u32>) {
+        self.groups.entry(group).or_default().cap = in_flight;
+        let cap = Some(in_flight.unwrap_or(0));
+        self.change_group(group, |request| request.concurrency = cap);
+    }
+}
+
 impl Drop for Wire {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
@@ -228,3 +318,11 @@ impl Drop for Wire {
 }
 
 fairness_laws::conformance! { core, one world in 40: Wire::new }
+
+/// Keys in groups, as deep as paths go.
+mod in_groups {
+    use super::Wire;
+
+    fairness_laws::conformance! { trees, one world in 40: Wire::new }
+    fairness_laws::conformance! { tree_caps, one world in 40: Wire::new }
+}

@@ -1,6 +1,7 @@
 //! The law of the noisy tenant, on the real server over gRPC: a tenant that sends 100 times what it may, over one or many
 //! connections, in small or large messages, that fails all its work, sends hostile headers, or does not read, causes no
-//! refusal for the others, and their messages wait for at most one message of each other key.
+//! refusal for the others, and their messages wait for at most one message of each other key. So does a tenant that names
+//! a thousand keys of its own.
 //!
 //! These tests count and do not measure. `fila-bench law` measures the same from outside, with 1,000 connections.
 
@@ -307,6 +308,51 @@ async fn a_flood_of_large_messages_over_many_connections_refuses_and_delays_no_o
         ..LARGE_MESSAGES
     };
     flooded(small_buffer(), plan).await;
+}
+
+/// A tenant floods the queue in the name of a thousand keys, and the quiet ones send one message after the other.
+#[tokio::test]
+async fn a_tenant_that_splits_itself_into_a_thousand_keys_costs_the_others_nothing() {
+    const KEYS: usize = 1_000;
+    let mut rig = Rig::with(small()).await;
+    rig.create(SHARED).await;
+    let mut floods = JoinSet::new();
+    for connection in 0..10 {
+        let mut messages = rig.another().await;
+        floods.spawn(async move {
+            for round in 0..10 {
+                let of_key = |key| message(&format!("{NOISY}/{connection}/{key}"), "x");
+                let request = EnqueueBatchRequest {
+                    queue: SHARED.to_owned(),
+                    messages: (0..KEYS / 10).map(of_key).collect(),
+                    batch_id: None,
+                };
+                let sent = soon(messages.enqueue_batch(request)).await.unwrap();
+                let results = sent.into_inner().results;
+                assert!(results.iter().all(|it| it.error.is_none()), "round {round}");
+            }
+        });
+    }
+    assert_none_refused(&send_quiet(&rig, EACH, quiet_message).await);
+    floods.join_all().await;
+    assert_none_refused(
+        &send_quiet(&rig, EACH, |tenant, number| {
+            quiet_message(tenant, number + EACH)
+        })
+        .await,
+    );
+    // However many keys it has, the noisy tenant is one.
+    let keys = QUIET + 1;
+    let taken = drain(&rig, (2 * EACH + 1) * keys).await;
+    assert_bounded(&taken, keys, 2 * EACH);
+    let listed = rig.stats(SHARED).await;
+    let quiet = (2 * EACH * QUIET) as u64;
+    let sent = (10 * KEYS) as u64 + quiet;
+    assert_eq!(
+        listed.depth,
+        sent - taken.len() as u64,
+        "no message is lost"
+    );
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod leases;
 mod messages;
 mod observing;
 mod parts;
+mod paths;
 mod peek;
 mod receiving;
 mod restart;

@@ -1,12 +1,13 @@
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use fila_core::{HookFallback, Judgement, NewMessage};
+use fila_core::{HookFallback, Judgement, NewMessage, Source};
 use fila_store::{
     ConfigKey, DeathReason, FairnessKey, Payload, QueueId, QueueName, Schedule, Version,
 };
 
 use super::*;
 use crate::config::Config;
+use crate::hooks::call_line::Producer;
 use crate::hooks::job::Questions;
 use crate::hooks::queue_hooks::{HookSettings, QueueHooks};
 use crate::hooks::verdict::{Failed, Verdict};
@@ -53,11 +54,23 @@ impl Rig {
         fallback: HookFallback,
         before: Option<&QueueHooks>,
     ) -> Arc<QueueHooks> {
+        let mut definition = fila_core::QueueSettings::default();
+        definition.hook_fallback = fallback;
+        self.hooks_of(number, source, &definition, before)
+    }
+
+    fn hooks_of(
+        &self,
+        number: u64,
+        source: &str,
+        definition: &fila_core::QueueSettings,
+        before: Option<&QueueHooks>,
+    ) -> Arc<QueueHooks> {
         Arc::new(QueueHooks::new(
             QueueId::new(number),
             QueueName::parse("orders").unwrap(),
             self.settings.compile(source).unwrap(),
-            fallback,
+            definition,
             &self.settings,
             before,
         ))
@@ -438,23 +451,93 @@ async fn a_call_whose_caller_is_gone_keeps_its_place_until_its_job_is_over() {
 }
 
 #[test]
+fn a_tenant_is_one_producer_whatever_keys_it_names() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    let hooks = rig.hooks(1, TENANT);
+    let producer = |key: &str| hooks.producer((&claimed(key)).into());
+    assert_eq!(producer("acme/alice"), producer("acme"));
+    assert_eq!(producer("acme/batch/7"), producer("acme"));
+    assert_ne!(producer("globex/alice"), producer("acme/alice"));
+    // A key that is no path names no tenant.
+    assert_eq!(producer("acme//alice"), producer("default"));
+    assert_eq!(producer("/7"), producer("default"));
+    let source = Source::new(7);
+    let mut hostile = claimed("acme//alice");
+    hostile.source = Some(source);
+    assert_eq!(hooks.producer((&hostile).into()), Producer::Client(source));
+    // So is the tenant of an answer, and that of a failure.
+    let key = |name: &str| FairnessKey::new(name.to_owned()).unwrap();
+    let mut definition = fila_core::QueueSettings::default();
+    definition.key_separator = None;
+    let flat = rig.hooks_of(1, TENANT, &definition, Some(&hooks));
+    assert_ne!(
+        flat.producer((&claimed("acme/alice")).into()),
+        flat.producer((&claimed("acme")).into())
+    );
+    let failures: Vec<_> = (0..4_096)
+        .map_while(|number| hooks.enter_failure(&key(&format!("acme/{number}"))))
+        .collect();
+    assert_eq!(failures.len(), 3_072, "the part of one tenant");
+    assert!(hooks.enter_failure(&key("globex")).is_some());
+}
+
+#[test]
+fn weights_of_groups_are_remembered_and_forgotten_with_the_separator() {
+    let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
+    let source = "function on_enqueue(msg)
+        if fila.get('fail') then error('as planned') end
+        return { fairness_key = 'a:b/c', weights = { ['a:b'] = 3 } }
+    end";
+    let mut definition = fila_core::QueueSettings::default();
+    definition.hook_fallback = HookFallback::LastGood;
+    let hooks = rig.hooks_of(1, source, &definition, None);
+    let schedule = |hooks: &Arc<QueueHooks>| {
+        let mut answers = rig.submit(hooks, &["acme"]).recv_timeout(PATIENCE).unwrap();
+        match answers.pop() {
+            Some(Answer::Verdict(Verdict::Scheduled(schedule))) => schedule,
+            other => panic!("{other:?}"),
+        }
+    };
+    let first = schedule(&hooks);
+    assert_eq!(first.group_weights.get(0), 3.try_into().ok());
+    let fail = ConfigKey::parse("fail").unwrap();
+    let entry = Arc::new(Entry::new(fail, "yes".to_owned(), Version::new(1)));
+    rig.config
+        .send_modify(|entries| *entries = Arc::new(entries.with(entry)));
+    assert_eq!(schedule(&hooks), first, "its last answer");
+    // Under another separator the top of that path is another group.
+    definition.key_separator = fila_core::KeySeparator::new(':').ok();
+    let changed = QueueHooks::new(
+        hooks.queue,
+        hooks.name.clone(),
+        hooks.program.clone(),
+        &definition,
+        &rig.settings,
+        Some(&hooks),
+    );
+    let after = schedule(&Arc::new(changed));
+    assert!(after.group_weights.is_empty(), "{after:?}");
+    assert_eq!(hooks.figures(Instant::now())[0].unusable, 0);
+}
+
+#[test]
 fn there_is_a_bound_on_failures_that_wait_and_the_rest_is_left_to_the_queue() {
     let rig = Rig::new(2, PATIENCE, Duration::from_millis(10));
     let source = "function on_failure(msg) return { action = 'retry' } end";
     let hooks = rig.hooks(1, source);
     let key = |name: &str| FairnessKey::new(name.to_owned()).unwrap();
-    let noisy = || hooks.enter_failure(key("noisy"));
+    let noisy = || hooks.enter_failure(&key("noisy"));
     let mut places: Vec<_> = std::iter::from_fn(noisy).collect();
     assert_eq!(places.len(), 3_072);
     assert_eq!(hooks.figures(Instant::now())[0].fallbacks, 1);
     assert!(
-        hooks.enter_failure(key("quiet")).is_some(),
+        hooks.enter_failure(&key("quiet")).is_some(),
         "others have room"
     );
     places.pop();
     assert!(noisy().is_some(), "one has left");
     let same = rig.hooks_after(1, source, HookFallback::Refuse, Some(&hooks));
-    places.push(same.enter_failure(key("noisy")).unwrap());
+    places.push(same.enter_failure(&key("noisy")).unwrap());
     assert!(noisy().is_none(), "those of both count");
 }
 

@@ -110,6 +110,15 @@ impl Handle {
         queue.ok_or_else(|| CallError::unknown_queue(name))
     }
 
+    /// Returns the separator of a queue's fairness keys. Dead letters have that of the queue that they come from.
+    pub fn key_separator(&self, queue: &QueueEntry) -> Option<KeySeparator> {
+        let source = queue.dead_letters_of();
+        let source = source.and_then(|name| self.0.registry.find(name));
+        source.map_or(queue.definition.key_separator, |source| {
+            source.definition.key_separator
+        })
+    }
+
     /// Returns up to `limit` queues whose names begin with `prefix` and come after `after`, in the order of their
     /// names.
     pub fn queues(&self, prefix: &str, after: &str, limit: usize) -> Vec<Arc<QueueEntry>> {
@@ -251,7 +260,8 @@ impl Handle {
         };
         let inbox = self.0.inboxes[queue.thread].clone();
         let subscribe = Input::Subscribe(subscription);
-        inbox.put(Lane::Calls, 0, subscribe).await?;
+        let separator = queue.definition.key_separator;
+        inbox.put_for(separator, Lane::Calls, 0, subscribe).await?;
         // From here on, dropping the consumer unsubscribes it.
         let consumer = Consumer::new((id, kind), queue.clone(), inbox, outgoing, permit);
         subscribed.await.map_err(|_| self.stopped())??;
@@ -506,7 +516,9 @@ impl Handle {
         input: Input,
     ) -> Result<(), CallError> {
         self.accepting()?;
-        self.0.inboxes[queue.thread].put(lane, bytes, input).await
+        let separator = queue.definition.key_separator;
+        let inbox = &self.0.inboxes[queue.thread];
+        inbox.put_for(separator, lane, bytes, input).await
     }
 
     /// Returns the result in a reply.

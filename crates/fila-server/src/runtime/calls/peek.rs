@@ -11,10 +11,10 @@ use bytes::Bytes;
 use fila_core::MessageStatus;
 use fila_store::record::DecodeError;
 use fila_store::{
-    Cursor, Damaged, FairnessKey, Loaded, Locator, MessageId, Payload, QueueId, ReadError, Shard,
-    StoredMessage,
+    Cursor, Damaged, Loaded, Locator, Payload, QueueId, ReadError, Shard, StoredMessage,
 };
 
+use super::key_selection::{KeySelection, Stretch};
 use crate::runtime::queues::opening::report_damage;
 
 /// How many peeks read at the same time. This bounds their memory and their share of the disk. Other peeks wait.
@@ -32,8 +32,8 @@ const SHOWN_OVERHEAD: u64 = 256;
 /// Which messages to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeekQuery {
-    /// Only messages of this key.
-    pub fairness_key: Option<FairnessKey>,
+    /// Only messages of these keys.
+    pub keys: KeySelection,
     /// Only messages after this one.
     pub after: Option<Locator>,
     /// The most messages.
@@ -121,23 +121,13 @@ impl StoredPage {
 }
 
 pub(crate) fn read(shard: &dyn Shard, query: &PeekQuery) -> Result<StoredPage, ReadError> {
-    let key = query.fairness_key.as_ref();
-    let is_ours = |place: &Locator| key.is_none_or(|key| *key == place.fairness_key);
-    let cursor = match (&query.after, key) {
-        (Some(place), _) => Cursor::after(place),
-        // No message has this id.
-        (None, Some(key)) => Cursor::after(&Locator {
-            fairness_key: key.clone(),
-            id: MessageId::from_number(0),
-        }),
-        (None, None) => Cursor::start(),
-    };
-    let page = shard.scan(&cursor, query.messages)?;
-    let damaged_places = page.damaged.iter().filter_map(|it| it.message.clone());
-    let read_last = page.items.last().map(StoredMessage::locator);
-    let read_last = damaged_places.chain(read_last).max();
-    let mut entries = page.items;
-    entries.retain(|entry| is_ours(&entry.locator()));
+    let Scan {
+        mut entries,
+        mut damaged,
+        last: read_last,
+        is_more,
+        ..
+    } = scan(shard, query)?;
     let fitting = fitting(&entries, query.payload_bytes);
     let is_stopped = fitting < entries.len();
     entries.truncate(fitting);
@@ -149,19 +139,82 @@ pub(crate) fn read(shard: &dyn Shard, query: &PeekQuery) -> Result<StoredPage, R
     } else {
         read_last
     };
-    let is_more = is_stopped || page.next.is_some() && last.as_ref().is_some_and(is_ours);
-    let mut damaged = page.damaged;
     // The next page finds the damage behind the end of this page.
     damaged.retain(|found| {
         let place = found.message.as_ref();
-        place.is_none_or(|place| is_ours(place) && last.as_ref() >= Some(place))
+        place.is_none_or(|place| last.as_ref() >= Some(place))
     });
     Ok(StoredPage {
         messages: entries.into_iter().zip(payloads).collect(),
         damaged,
-        next: last.filter(|_| is_more),
+        next: last.filter(|_| is_stopped || is_more),
         payload_bytes: query.payload_bytes,
     })
+}
+
+/// Messages of a query in the store, without their payloads.
+#[derive(Debug, Default)]
+struct Scan {
+    entries: Vec<StoredMessage>,
+    damaged: Vec<Damaged>,
+    /// How many messages were looked at, and the last of them.
+    seen: usize,
+    last: Option<Locator>,
+    /// Whether more may follow.
+    is_more: bool,
+}
+
+/// Looks at up to as many messages as the query asks for, in one stretch after the other.
+fn scan(shard: &dyn Shard, query: &PeekQuery) -> Result<Scan, ReadError> {
+    let mut found = Scan::default();
+    let after = query.after.as_ref();
+    for stretch in query.keys.stretches() {
+        if after.is_some_and(|place| stretch.is_before(place)) {
+            continue;
+        }
+        let left = query.messages.saturating_sub(found.seen);
+        if left == 0 {
+            found.is_more = true;
+            break;
+        }
+        let after = after.filter(|place| stretch.covers(place));
+        found.add(&stretch, shard, after, left)?;
+        if found.is_more {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+impl Scan {
+    /// Adds up to `messages` messages of a stretch.
+    fn add(
+        &mut self,
+        stretch: &Stretch,
+        shard: &dyn Shard,
+        after: Option<&Locator>,
+        messages: usize,
+    ) -> Result<(), ReadError> {
+        let cursor = after.map_or_else(|| stretch.start(), Cursor::after);
+        let page = shard.scan(&cursor, messages)?;
+        let damaged_places = page.damaged.iter().filter_map(|it| it.message.clone());
+        let entry_places = page.items.iter().map(StoredMessage::locator);
+        let places: Vec<Locator> = damaged_places.chain(entry_places).collect();
+        let is_ended = places.iter().any(|place| !stretch.covers(place));
+        self.is_more = page.next.is_some() && !is_ended && !places.is_empty();
+        let covered = places.into_iter().filter(|place| stretch.covers(place));
+        let covered: Vec<Locator> = covered.collect();
+        self.seen += covered.len();
+        self.last = covered.into_iter().chain(self.last.take()).max();
+        let is_wanted = |place: &Locator| stretch.covers(place) && stretch.wants(place);
+        let entries = page.items.into_iter();
+        let entries = entries.filter(|entry| is_wanted(&entry.locator()));
+        self.entries.extend(entries);
+        let damaged = page.damaged.into_iter();
+        let damaged = damaged.filter(|it| it.message.as_ref().is_none_or(is_wanted));
+        self.damaged.extend(damaged);
+        Ok(())
+    }
 }
 
 /// Returns how many of these messages fit into a page, at least one.

@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fila_core::{Command, EnqueueError, MovedMessage, RedriveError, RedriveResults, RedriveStamp};
-use fila_store::{FairnessKey, Loaded, Locator, MessageId, Payload, StoredMessage, Timestamp};
+use fila_store::{Loaded, Locator, MessageId, Payload, StoredMessage, Timestamp};
 use tokio::time::Instant;
 
 use crate::hooks::Verdict;
 use crate::runtime::calls::handle::Handle;
+use crate::runtime::calls::key_selection::KeySelection;
 use crate::runtime::calls::peek::{PeekQuery, StoredPage};
 use crate::runtime::error::CallError;
 use crate::runtime::queues::registry::QueueEntry;
@@ -49,8 +50,8 @@ const RETRIES_MAX: u32 = 400;
 /// Which dead letters to redrive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedriveQuery {
-    /// Only dead letters of this key.
-    pub fairness_key: Option<FairnessKey>,
+    /// Only dead letters of these keys.
+    pub keys: KeySelection,
     /// Only dead letters that have all of these headers.
     pub headers: Vec<(String, String)>,
 }
@@ -255,7 +256,7 @@ impl Redriving {
     /// Reads the next page.
     async fn read(&self, messages: usize) -> Result<StoredPage, CallError> {
         let query = PeekQuery {
-            fairness_key: self.query.fairness_key.clone(),
+            keys: self.query.keys.clone(),
             after: self.after.clone(),
             messages,
             payload_bytes: Some(0),

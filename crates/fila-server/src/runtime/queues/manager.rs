@@ -104,8 +104,8 @@ impl QueueManager {
             .update_queue(entry.id, seen, definition.encode())
             .map_err(|error| self.refused(&entry.name, error))?;
         let hooks = program.map(|program| {
-            let (name, fallback) = (entry.name.clone(), definition.hook_fallback);
-            let hooks = QueueHooks::new(entry.id, name, program, fallback, settings, before);
+            let name = entry.name.clone();
+            let hooks = QueueHooks::new(entry.id, name, program, &definition, settings, before);
             Arc::new(hooks)
         });
         let changed = Arc::new(QueueEntry {

@@ -64,8 +64,8 @@ impl QueueOpener {
             recovery.dead_letters(to, name.clone());
         }
         let hooks = program.map(|program| {
-            let (fallback, settings) = (definition.hook_fallback, &self.hook_settings);
-            let hooks = QueueHooks::new(id, name.clone(), program, fallback, settings, None);
+            let settings = &self.hook_settings;
+            let hooks = QueueHooks::new(id, name.clone(), program, &definition, settings, None);
             Arc::new(hooks)
         });
         let entry = Arc::new(QueueEntry {

@@ -49,7 +49,7 @@ impl FailureHooks {
         if !hooks.defines(Hook::OnFailure) || hooks.judges_without_asking(Instant::now()) {
             return;
         }
-        let Some(place) = hooks.enter_failure(locator.fairness_key.clone()) else {
+        let Some(place) = hooks.enter_failure(&locator.fairness_key) else {
             return;
         };
         let id = message_id::encode(queue, message);

@@ -5,20 +5,27 @@
 //! opening and closing of queues, and the end of each consumer.
 //!
 //! There are two lanes, for calls and for the frames of produce streams, which send thousands of messages ahead of their
-//! answers. Each has room for two rounds. Callers that find no room wait in turns by [`Tenant`]: the queue, and the
-//! fairness key of the first message. So an enqueue waits for the inputs that are in its lane, and for one turn of each
-//! other tenant that waits: 4 KiB, or one larger input. The number of connections, streams and calls of the other tenants
-//! does not matter.
+//! answers. Each has room for two rounds. Callers that find no room wait in turns by [`Tenant`]: the queue, and the top of
+//! the path of the first message's fairness key. So an enqueue waits for the inputs that are in its lane, and for one turn
+//! of each other tenant that waits: 4 KiB, or one larger input. The number of connections, streams, calls and keys of the
+//! other tenants does not matter.
+//!
+//! Keys of one tenant wait in one line, in the order in which they come. Turns on each level would let a key wait for less
+//! behind the other keys of its own tenant, for a line with its account for each of them: a tenant may name a million. It
+//! would gain little. The line is there only while both rounds are full, and where a message waits for long is its queue,
+//! which has turns on every level. Keys that are no paths have one line in each queue, because every one of them is refused
+//! and a client may invent any number of them.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
-use fila_core::{Broker, Command, ConsumerId, Demand, Recovery, Refused};
+use fila_core::{Broker, Command, ConsumerId, Demand, KeySeparator, NewMessage, Recovery, Refused};
 use fila_store::{FairnessKey, QueueId, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::hooks::top_of;
 use crate::intake::FairRoom;
 use crate::runtime::calls::consumer::Outgoing;
 use crate::runtime::error::CallError;
@@ -90,19 +97,44 @@ const ROOM_MIN: u64 = 1 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tenant {
     queue: Option<QueueId>,
-    /// That of the first message. Results and questions have none.
-    key: Option<FairnessKey>,
+    line: TenantLine,
+}
+
+/// The line of a tenant among those of its queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+enum TenantLine {
+    /// Of results and questions.
+    #[default]
+    NoKey,
+    /// Of messages whose key has this name at the top of its path.
+    Top(FairnessKey),
+    /// Of messages whose key is no path.
+    NoPath,
+}
+
+impl TenantLine {
+    /// Returns the line of a message in a queue with this separator.
+    fn of(message: &NewMessage, separator: Option<KeySeparator>) -> Self {
+        let key = &message.schedule.fairness_key;
+        let is_path = separator.is_none_or(|it| it.check(key.as_bytes()).is_ok());
+        if is_path {
+            Self::Top(top_of(separator, key))
+        } else {
+            Self::NoPath
+        }
+    }
 }
 
 impl Input {
-    fn tenant(&self) -> Tenant {
+    /// Returns in whose name it waits, if it is for a queue with this separator.
+    fn tenant(&self, separator: Option<KeySeparator>) -> Tenant {
         let command = match self {
             Self::Command(command) => Some(command),
             Self::Commands(commands) => commands.first(),
             Self::Subscribe(subscription) => {
                 return Tenant {
                     queue: Some(subscription.queue),
-                    key: None,
+                    line: TenantLine::NoKey,
                 };
             }
             Self::Open(_) | Self::Query(_) | Self::Stop => None,
@@ -112,9 +144,10 @@ impl Input {
                 queue, messages, ..
             }) => Tenant {
                 queue: Some(*queue),
-                key: messages
+                line: messages
                     .first()
-                    .map(|message| message.schedule.fairness_key.clone()),
+                    .map(|message| TenantLine::of(message, separator))
+                    .unwrap_or_default(),
             },
             Some(
                 Command::Settle { queue, .. }
@@ -124,7 +157,7 @@ impl Input {
                 | Command::Redrive { queue, .. },
             ) => Tenant {
                 queue: Some(*queue),
-                key: None,
+                line: TenantLine::NoKey,
             },
             Some(
                 Command::Credit { .. }
@@ -246,12 +279,13 @@ pub(crate) fn inbox(bytes: usize) -> (Inbox, InboxReceiver) {
 }
 
 impl Inbox {
-    /// Puts in an input of `bytes` bytes, once there is room.
+    /// Puts in an input of `bytes` bytes for a queue with this separator, once there is room.
     ///
     /// # Cancel safety
     /// If it is dropped before it completes, it has put nothing in.
-    pub(crate) async fn put(
+    pub(crate) async fn put_for(
         &self,
+        separator: Option<KeySeparator>,
         lane: Lane,
         bytes: usize,
         input: Input,
@@ -262,7 +296,7 @@ impl Inbox {
         let room = (bytes as u64).max(messages).max(ROOM_MIN);
         let room = room.min(free.capacity());
         if !free.try_take(room, None) {
-            let turn = free.wait(&input.tenant(), room, None);
+            let turn = free.wait(&input.tenant(separator), room, None);
             let turn = turn.map_err(|_| CallError::ShuttingDown)?;
             turn.await.map_err(|_| CallError::ShuttingDown)?;
         }
@@ -448,17 +482,23 @@ mod tests {
         })
     }
 
-    /// Floods a lane in the name of `noisy` keys, and returns how many of their inputs it lets in while the input of another
-    /// key waits.
-    async fn let_in_before(lane: Lane, bytes: usize, noisy: usize) -> usize {
+    impl Inbox {
+        /// Puts in an input for a queue with the usual separator.
+        async fn put(&self, lane: Lane, bytes: usize, input: Input) -> Result<(), CallError> {
+            let slash = Some(KeySeparator::default());
+            self.put_for(slash, lane, bytes, input).await
+        }
+    }
+
+    /// Floods a lane in the name of keys, and returns how many of their inputs it lets in while the input of another key
+    /// waits.
+    async fn let_in_before(lane: Lane, bytes: usize, noisy: impl Fn(usize) -> String) -> usize {
         let (inbox, mut receiver) = inbox(64 << 10);
         let put = |key: &str| {
             let input = enqueue(key, bytes);
             Box::pin(unconstrained(inbox.put(lane, bytes, input)))
         };
-        let mut flood: Vec<_> = (0..2_000)
-            .map(|number| put(&format!("noisy-{}", number % noisy)))
-            .collect();
+        let mut flood: Vec<_> = (0..2_000).map(|number| put(&noisy(number))).collect();
         let mut let_in = 0;
         for put in &mut flood {
             let_in += usize::from(futures_util::poll!(put).is_ready());
@@ -487,7 +527,8 @@ mod tests {
             // A turn is 4 KiB, or one input that is larger.
             for (bytes, turn) in [(100, 4), (1_500, 3), (20_000, 1)] {
                 for noisy in [1, 3] {
-                    let ahead = let_in_before(lane, bytes, noisy).await;
+                    let name = |number| format!("noisy-{}", number % noisy);
+                    let ahead = let_in_before(lane, bytes, name).await;
                     assert!(
                         ahead <= noisy * turn,
                         "{lane:?}, {bytes} bytes, {noisy} keys: {ahead}"
@@ -495,6 +536,43 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_thousand_keys_of_one_tenant_delay_another_no_more_than_one_key() {
+        for lane in [Lane::Calls, Lane::Bulk] {
+            for bytes in [100, 1_500, 20_000] {
+                let one = let_in_before(lane, bytes, |_| "noisy".to_owned()).await;
+                let thousand = |number| format!("noisy/{}/{}", number % 7, number % 1_000);
+                let many = let_in_before(lane, bytes, thousand).await;
+                assert_eq!(many, one, "{lane:?}, {bytes} bytes");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn keys_that_are_no_paths_share_one_line_and_take_no_turn_of_others() {
+        let one = let_in_before(Lane::Calls, 1_500, |_| "noisy".to_owned()).await;
+        let hostile = |number: usize| match number % 3 {
+            0 => format!("/{number}"),
+            1 => format!("quiet//{number}"),
+            _ => format!("{number}/b/c/d/e"),
+        };
+        let many = let_in_before(Lane::Calls, 1_500, hostile).await;
+        assert_eq!(many, one);
+    }
+
+    #[test]
+    fn a_queue_without_a_separator_has_a_line_for_each_key() {
+        let tenant = |key: &str, separator| enqueue(key, 1).tenant(separator);
+        let slash = Some(KeySeparator::default());
+        assert_ne!(tenant("a/b", None), tenant("a/c", None));
+        assert_ne!(tenant("a//b", None), tenant("/", None));
+        assert_eq!(tenant("a/b", slash), tenant("a", slash));
+        assert_ne!(tenant("a/b", slash), tenant("b/a", slash));
+        assert_eq!(tenant("a//b", slash), tenant("/", slash));
+        assert_ne!(tenant("a//b", slash), tenant("a", slash));
+        assert_ne!(tenant("a//b", slash), credit().tenant(slash));
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 use fila_core::QueueSettings;
 use fila_store::{
-    Batch, CommitError, Engine, Epoch, Generation, Limit, MemoryDisk, MemoryEngine, Meta, Page,
-    QueueName, Remembered, RememberedName, Timestamp,
+    Batch, CommitError, Engine, Epoch, FairnessKey, Generation, Limit, MemoryDisk, MemoryEngine,
+    MessageId, Meta, Page, QueueName, Remembered, RememberedName, Timestamp,
 };
 
 use super::*;
@@ -37,7 +37,7 @@ fn store(shard: &MemoryShard, name: &str, from: u64, sizes: &[usize]) -> Vec<Mes
 
 fn query(messages: usize) -> PeekQuery {
     PeekQuery {
-        fairness_key: None,
+        keys: KeySelection::All,
         after: None,
         messages,
         payload_bytes: None,
@@ -83,15 +83,79 @@ fn a_key_is_read_alone_and_its_last_page_is_the_last() {
         (9, vec![b.clone()]),
     ] {
         let mut query = query(size);
-        query.fairness_key = Some(key("b"));
+        query.keys = KeySelection::Key(key("b"));
         let mut found = pages(&shard, query);
         // Whether others follow is found out by looking.
         found.retain(|page| !page.is_empty());
         assert_eq!(found, expected);
     }
     let mut nobody = query(5);
-    nobody.fairness_key = Some(key("nobody"));
+    nobody.keys = KeySelection::Key(key("nobody"));
     assert_eq!(pages(&shard, nobody), [[]]);
+}
+
+fn within(group: &str, messages: usize) -> PeekQuery {
+    PeekQuery {
+        keys: KeySelection::Within {
+            group: key(group),
+            separator: fila_core::KeySeparator::default(),
+        },
+        ..query(messages)
+    }
+}
+
+#[test]
+fn a_group_is_read_with_all_its_levels_and_the_key_of_its_name() {
+    let shard = shard();
+    let mut expected = Vec::new();
+    for (at, (name, is_within)) in [
+        ("acm", false),
+        ("acme", true),
+        ("acme!", false),
+        ("acme-2", false),
+        ("acme.b/c", false),
+        // Keys of a time without a separator, or with another one: they are no paths, so they are in no group.
+        ("acme/", false),
+        ("acme//x", false),
+        ("acme/\0", true),
+        ("acme/a", true),
+        ("acme/a/b/c", true),
+        ("acme/a/b/c/d", false),
+        ("acme/ä", true),
+        ("acme0", false),
+        ("acmes/a", false),
+        ("b/acme", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let stored = store(&shard, name, 10 * at as u64, &[1; 3]);
+        if is_within {
+            expected.extend(stored);
+        }
+    }
+    for size in 1..=40 {
+        let found = pages(&shard, within("acme", size));
+        assert!(found.iter().all(|page| page.len() <= size));
+        assert_eq!(found.concat(), expected, "pages of {size}");
+    }
+    let of_b = pages(&shard, within("acme/a", 100)).concat();
+    assert_eq!(of_b, expected[6..12], "the group below, and its own key");
+    assert_eq!(pages(&shard, within("nobody", 5)), [[]]);
+    let longest = "x".repeat(FairnessKey::MAX);
+    assert_eq!(pages(&shard, within(&longest, 5)), [[]]);
+}
+
+/// Counts the messages that a page looks at.
+#[test]
+fn what_lies_between_a_key_and_its_group_is_skipped() {
+    let shard = shard();
+    let own = store(&shard, "acme", 0, &[1]);
+    store(&shard, "acme-2", 1_000, &[1; 500]);
+    let member = store(&shard, "acme/a", 2_000, &[1]);
+    store(&shard, "b", 3_000, &[1; 500]);
+    let expected = vec![own[0], member[0]];
+    assert_eq!(pages(&shard, within("acme", 4)), [expected]);
 }
 
 #[test]
@@ -235,7 +299,7 @@ fn what_is_damaged_is_counted_once_and_not_shown_and_does_not_end_the_pages() {
         payloads: vec![all[5]],
     };
     let mut query = query(7);
-    query.fairness_key = Some(key("a"));
+    query.keys = KeySelection::Key(key("a"));
     let (mut shown, mut damaged) = (Vec::new(), Vec::new());
     loop {
         let found = read(&scarred, &query).unwrap();
