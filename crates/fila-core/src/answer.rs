@@ -1,10 +1,11 @@
 //! The answers of a broker, and its reasons to refuse.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fila_store::MessageId;
+use fila_store::{FairnessKey, MessageId};
 
 use crate::{KeyPathError, Sequence, Tickets};
 
@@ -151,16 +152,9 @@ pub enum SharedPool {
 }
 
 impl SharedPool {
-    fn holder(self) -> &'static str {
-        match self {
-            Self::Depth | Self::Delayed | Self::DeduplicationIds => "the fairness key",
-            Self::Keys => "the client",
-        }
-    }
-
     fn remedy(self) -> &'static str {
         match self {
-            Self::Depth => "let consumers take some, or set the queue's key_depth_max",
+            Self::Depth => "let consumers take some, or set its depth_max",
             Self::Delayed => "send without delay",
             Self::DeduplicationIds => "shorten the queue's deduplication window",
             Self::Keys => "use fewer keys",
@@ -258,24 +252,31 @@ pub enum EnqueueError {
         max: u64,
     },
     /// The fairness key is full.
-    #[error("fairness key holds {max} messages, its limit; the other keys of the queue do not")]
+    #[error(
+        "`{}` holds {max} messages, its limit; consume some, or raise it",
+        shown(path)
+    )]
     KeyFull {
+        /// The fairness key, or the group of keys that it is in.
+        path: FairnessKey,
         /// The limit.
         max: u64,
     },
-    /// The fairness key holds its part of a pool that the keys of the queue share; the others are admitted. Of the pool of
-    /// keys it is the client that holds its part.
+    /// The fairness key, or a group that it is in, holds its part of a pool that the keys of the queue share; the others are
+    /// admitted. Of the pool of keys it is the client that holds its part.
     #[error(
         "{} holds {held} {pool}, and its part is {part} now; try again in {retry_after:?}, or {}",
-        pool.holder(),
+        holder(path.as_ref()),
         pool.remedy()
     )]
     OverPart {
         /// The pool.
         pool: SharedPool,
-        /// How much the key or the client holds.
+        /// The key or group that is over its part; none if that is the client.
+        path: Option<FairnessKey>,
+        /// How much the key, the group or the client holds.
         held: u64,
-        /// How much it may hold now: three times what is free.
+        /// How much it may hold now: three times what is free on its level.
         part: u64,
         /// When it probably holds less than its part: from 100 ms to 60 s.
         retry_after: Duration,
@@ -345,6 +346,19 @@ pub enum SettleError {
         /// The limit.
         max: Duration,
     },
+}
+
+/// Returns a key or group for people to read.
+fn shown(path: &FairnessKey) -> Cow<'_, str> {
+    String::from_utf8_lossy(path.as_bytes())
+}
+
+/// Returns the holder of a part: a key or group, or the client.
+fn holder(path: Option<&FairnessKey>) -> Cow<'static, str> {
+    match path {
+        Some(path) => format!("`{}`", shown(path)).into(),
+        None => "the client".into(),
+    }
 }
 
 /// Returns a time as the command line takes it, in the largest unit that is exact: `400d`, `36h`, `1500ms`.

@@ -258,6 +258,7 @@ mod tests {
             held: 75,
             part: 75,
             retry_after_ms: 1_500,
+            path: "acme".to_owned(),
         };
         let error = v1::Error {
             code: ErrorCode::QuotaExceeded.into(),

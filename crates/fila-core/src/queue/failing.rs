@@ -15,9 +15,10 @@
 //!   counts as delayed, and has a timer.
 //! - One round stores the dead letter and the deletion of its message. If the other queue has no room, the message stays,
 //!   and is tried again after the longest delay.
-//! - Delayed messages are in memory, so their number has a limit. A message that fails beyond it, or
-//!   beyond its key's part of it, is delayed all the same, and its key is suspended until there is room again. So there are
-//!   never more delayed messages than the limit and the leased ones, and keys whose messages do not fail are not affected.
+//! - Delayed messages are in memory, so their number has a limit. A message that fails beyond it, or beyond the part of its
+//!   key or of a group that it is in, is delayed all the same, and the key or group is suspended until there is room again.
+//!   So there are never more delayed messages than the limit and the leased ones, and keys whose messages do not fail are
+//!   not affected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,8 +211,8 @@ impl Queue {
         if message.is_early(now) {
             self.index.set_state(slot, State::Delayed);
             let max = context.settings.limits.delayed_per_queue;
-            if !self.index.may_have_delayed(number, max) {
-                self.index.suspend(number);
+            if let Some(holder) = self.index.has_too_many_delayed(number, max) {
+                self.index.suspend(holder);
             }
         } else {
             self.index.set_state(slot, State::Ready { since: now });

@@ -32,6 +32,9 @@ pub(super) struct LaneGroup {
     pub(super) counts: Counts,
     /// How many of those that are not durable yet will wait for their time.
     pub(super) delayed_uncommitted: u32,
+    /// A message of it failed when as many of its messages were delayed as may be. Its members deliver nothing until there
+    /// is room.
+    pub(super) is_suspended: bool,
     /// Of the members, at any depth.
     pub(super) use_of_members: Usage,
     /// Deliveries since it came into memory.
@@ -74,6 +77,7 @@ impl LaneGroup {
             own,
             counts: Counts::default(),
             delayed_uncommitted: 0,
+            is_suspended: false,
             use_of_members: Usage::default(),
             delivered: 0,
             share: Share::default(),
@@ -111,7 +115,7 @@ impl LaneGroup {
 
     /// Tells whether its members deliver nothing for now.
     pub(super) fn is_blocked(&self) -> bool {
-        self.is_paused() || self.is_at_cap(u64::from(self.use_of_members.owed))
+        self.is_paused() || self.is_suspended || self.is_at_cap(u64::from(self.use_of_members.owed))
     }
 
     /// Follows a member whose use has changed.

@@ -20,6 +20,7 @@ use super::lane::{Lane, Loading};
 use super::lane_table::LaneTable;
 use super::line::Join;
 use super::message::{Handle, Message, State};
+use super::room::{Holder, Room};
 use super::throttle_sets::ThrottleSets;
 use crate::memory::Memory;
 use crate::throttle::Throttles;
@@ -49,8 +50,9 @@ pub(super) struct QueueIndex {
     pub(super) reads: usize,
     /// Lanes that read again at some moment: a read failed, or memory had no room for messages that lack a token.
     read_retries: VecDeque<(Timestamp, u32)>,
-    /// Lanes that deliver nothing until fewer messages are delayed, in the order in which they were suspended.
-    suspended: VecDeque<u32>,
+    /// Keys and groups that deliver nothing until fewer messages are delayed, in the order in which they were suspended. A
+    /// group may have been disbanded since.
+    suspended: VecDeque<Holder>,
 }
 
 impl QueueIndex {
@@ -305,15 +307,26 @@ impl QueueIndex {
         Some(sets.enter(throttles, keys))
     }
 
-    /// Suspends a lane until fewer messages are delayed.
-    pub(super) fn suspend(&mut self, number: u32) {
-        if !std::mem::replace(&mut self.lanes.get_mut(number).is_suspended, true) {
-            self.suspended.push_back(number);
+    /// Suspends a key or group until fewer messages are delayed.
+    pub(super) fn suspend(&mut self, holder: Holder) {
+        if !self.set_suspended(holder, true) {
+            self.suspended.push_back(holder);
         }
     }
 
-    /// Resumes suspended lanes, one for each message that may be delayed beside those that are. A lane that has more than
-    /// its part of them is passed over.
+    /// Suspends or resumes a key or group; tells whether it was suspended.
+    fn set_suspended(&mut self, holder: Holder, is_suspended: bool) -> bool {
+        match holder {
+            Holder::Group(group) => self.lanes.set_group_suspended(group, is_suspended),
+            Holder::Key(number) => {
+                let lane = self.lanes.get_mut(number);
+                std::mem::replace(&mut lane.is_suspended, is_suspended)
+            }
+        }
+    }
+
+    /// Resumes suspended keys and groups, one for each message that may be delayed beside those that are. One that has more
+    /// than its part of them is passed over.
     pub(super) fn resume_suspended(&mut self, max: u64) {
         const PASSED_OVER_MAX: usize = 64;
         let mut pool = Pool {
@@ -327,37 +340,64 @@ impl QueueIndex {
             if !is_empty && (pool.free() == 0 || passed_over == PASSED_OVER_MAX) {
                 return;
             }
-            let Some(number) = self.suspended.pop_front() else {
+            let Some(holder) = self.suspended.pop_front() else {
                 return;
             };
-            let held = self.lane(number).counts[Stage::Delayed];
-            if is_empty || pool.admits(held, 1) {
+            if let Holder::Group(group) = holder
+                && !self
+                    .lanes
+                    .try_group(group)
+                    .is_some_and(|it| it.is_suspended)
+            {
+                continue; // disbanded since
+            }
+            if is_empty || self.over_part_of_delayed(holder, pool, 0).is_none() {
                 pool.used += 1;
-                self.lanes.get_mut(number).is_suspended = false;
+                self.set_suspended(holder, false);
             } else {
                 passed_over += 1;
-                self.suspended.push_back(number);
+                self.suspended.push_back(holder);
             }
         }
     }
 
     /// Tells whether one more message of a lane may be delayed.
     pub(super) fn may_delay(&self, number: u32, max: u64) -> bool {
-        self.has_room_for_delayed(number, max, 0)
-    }
-
-    /// Tells whether a lane may have the last message that it has delayed.
-    pub(super) fn may_have_delayed(&self, number: u32, max: u64) -> bool {
-        self.has_room_for_delayed(number, max, 1)
-    }
-
-    fn has_room_for_delayed(&self, number: u32, max: u64, counted: u64) -> bool {
-        let held = self.lane(number).counts[Stage::Delayed];
         let pool = Pool {
             capacity: max,
-            used: self.counts[Stage::Delayed].saturating_sub(counted),
+            used: self.counts[Stage::Delayed],
         };
-        pool.admits(held.saturating_sub(counted), 1)
+        let over = self.over_part_of_delayed(Holder::Key(number), pool, 0);
+        over.is_none()
+    }
+
+    /// Returns the key of a lane, or the group above it, that may not have the last message that the lane has delayed.
+    pub(super) fn has_too_many_delayed(&self, number: u32, max: u64) -> Option<Holder> {
+        let pool = Pool {
+            capacity: max,
+            used: self.counts[Stage::Delayed].saturating_sub(1),
+        };
+        self.over_part_of_delayed(Holder::Key(number), pool, 1)
+    }
+
+    /// Returns the highest of a key or group and the groups above it that may not have one more delayed message, if they have
+    /// `less` than is counted.
+    fn over_part_of_delayed(&self, holder: Holder, pool: Pool, less: u64) -> Option<Holder> {
+        let (groups, lane) = match holder {
+            Holder::Group(group) => (self.lanes.groups_down_through(Some(group)), None),
+            Holder::Key(number) => (self.lanes.groups_down_to(number), Some(number)),
+        };
+        let delayed = |counts: &Counts| counts[Stage::Delayed].saturating_sub(less);
+        let mut room = Room::of_queue(pool);
+        for group in groups.iter() {
+            match room.share(delayed(&self.lanes.group(group).counts)) {
+                Ok(within) => room = within,
+                Err(_) => return Some(Holder::Group(group)),
+            }
+        }
+        let number = lane?;
+        let shared = room.share(delayed(&self.lane(number).counts));
+        shared.err().map(|_| Holder::Key(number))
     }
 
     /// Lets a lane read again at this moment, and not before.

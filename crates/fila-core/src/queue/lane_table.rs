@@ -13,6 +13,8 @@
 
 mod grouping;
 
+pub(super) use self::grouping::GroupsAbove;
+
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 

@@ -49,6 +49,7 @@ mod pace;
 mod parts;
 mod peeking;
 mod redriving;
+mod room;
 mod row_name;
 mod settling;
 mod snapshot;
@@ -175,6 +176,7 @@ impl Queue {
             queue.recover_key(found);
         }
         queue.duplicates.sort();
+        queue.duplicates.renest(queue.definition.key_separator);
         queue.duplicates.forget_expired(now);
         queue
     }
@@ -303,15 +305,21 @@ impl Queue {
             self.index.lanes.follow_group_settings(key, settings);
         }
         if before.key_separator != self.definition.key_separator {
-            self.index.renest(paths(&self.definition));
+            self.renest();
         }
+    }
+
+    /// Puts all keys into the groups that a changed separator says.
+    fn renest(&mut self) {
+        self.index.renest(paths(&self.definition));
+        self.duplicates.renest(self.definition.key_separator);
     }
 
     /// Follows the separator of the queue whose dead letters it holds, in place of its own.
     pub(crate) fn follow_separator(&mut self, separator: Option<KeySeparator>) {
         self.has_dead_letters = true;
         if std::mem::replace(&mut self.definition.key_separator, separator) != separator {
-            self.index.renest(paths(&self.definition));
+            self.renest();
         }
     }
 
@@ -394,7 +402,8 @@ impl Queue {
         let old = std::mem::replace(&mut self.index, Box::new(index));
         old.leave(context.memory);
         context.effects.garbage.push(Garbage(old));
-        let duplicates = std::mem::take(&mut self.duplicates);
+        let empty = Duplicates::new(self.definition.key_separator);
+        let duplicates = std::mem::replace(&mut self.duplicates, empty);
         context.effects.garbage.push(Garbage(Box::new(duplicates)));
         for consumer in self.consumers.forget_leases() {
             self.dismiss_drained(context, consumer);

@@ -1,9 +1,16 @@
 //! The parts of a queue's pools: how much of the depth, of the delayed messages, of the deduplication ids and of the keys
-//! one fairness key or one client may take.
+//! one fairness key, one group of keys or one client may take.
 //!
 //! [`drr::Pool`] is the rule: at most three times what is free. So a key that floods is refused while others are admitted,
 //! and nothing that was confirmed is dropped. A refusal says when to come back. The pool of keys is divided among
 //! [sources](Source), since a client can name any number of keys.
+//!
+//! # Groups
+//! The rule holds on every level. A group may hold what a key may hold in its place: three times what is free of the pool
+//! that it shares with its siblings. That part is the pool of its members: each of them may hold three times what the
+//! group has free of it. So a tenant gains nothing by more keys, and a member that floods leaves room to the others in its
+//! group. A depth that an operator has set for a key or group replaces its part, and is the pool of the members then.
+//! [`Room`] is one step down such a path. A key alone takes one step, as if there were no groups.
 
 use std::time::Duration;
 
@@ -13,6 +20,8 @@ use fila_store::{FairnessKey, GroupWeights, Timestamp};
 use super::Queue;
 use super::counts::Stage;
 use super::lane::Activity;
+use super::lane_table::GroupsAbove;
+use super::room::{Excess, Holder, NoRoomLeft, Room};
 use crate::limits::Limits;
 use crate::{EnqueueError, SharedPool, Source};
 
@@ -41,12 +50,25 @@ impl Queue {
         newcomer: Newcomer<'_>,
     ) -> Result<Option<u32>, EnqueueError> {
         let number = self.index.lanes.find(newcomer.key);
-        self.check_depth(now, limits, number)?;
+        let groups = self.groups_around(number, newcomer.key);
+        self.check_depth(now, limits, number, &groups)?;
         if newcomer.is_delayed {
-            self.check_delayed(now, limits, number)?;
+            self.check_delayed(now, limits, number, &groups)?;
         }
         self.check_keys(now, limits, number, newcomer.source)?;
         Ok(number)
+    }
+
+    /// Returns the groups that a key is in or will be in, from the top down. A group that does not exist yet holds nothing,
+    /// so it has room whenever the level above it has.
+    fn groups_around(&self, number: Option<u32>, key: &FairnessKey) -> GroupsAbove {
+        match number {
+            Some(number) => self.index.lanes.groups_down_to(number),
+            None => {
+                let separator = self.definition.key_separator;
+                self.index.lanes.groups_of_newcomer(separator, key)
+            }
+        }
     }
 
     fn check_depth(
@@ -54,6 +76,7 @@ impl Queue {
         now: Timestamp,
         limits: &Limits,
         number: Option<u32>,
+        groups: &GroupsAbove,
     ) -> Result<(), EnqueueError> {
         let own = self.definition.depth_max.unwrap_or(u64::MAX);
         let pool = Pool {
@@ -63,23 +86,67 @@ impl Queue {
         if pool.free() == 0 {
             return Err(EnqueueError::QueueFull { max: pool.capacity });
         }
+        let mut room = Room::of_queue(pool);
+        for group in groups.iter() {
+            let held = self.index.lanes.group(group).counts.total();
+            room = match room.enter(held, self.group_depth_max(group)) {
+                Ok(room) => room,
+                Err(why) => return Err(self.refuse_depth(now, Holder::Group(group), why)),
+            };
+        }
         let Some(number) = number else {
             return Ok(());
         };
         let held = self.index.lane(number).counts.total();
-        let own = self.definition.key_depth_max;
+        let own = self.key_depth_max(number);
         let max = limits.depth_per_key.min(own.unwrap_or(u64::MAX));
-        if held >= max {
-            return Err(EnqueueError::KeyFull { max });
+        let entered = if held >= max {
+            Err(NoRoomLeft::Full { max })
+        } else {
+            // An operator who sets the depth of a key has decided how much one key may hold.
+            room.enter(held, own).map(|_| ())
+        };
+        entered.map_err(|why| self.refuse_depth(now, Holder::Key(number), why))
+    }
+
+    /// Returns the most messages of a group, if an operator has set that.
+    fn group_depth_max(&self, group: u32) -> Option<u64> {
+        let lanes = &self.index.lanes;
+        if !lanes.group(group).settings.has_depth_max {
+            return None;
         }
-        // An operator who sets the depth of a key has decided how much one key may hold.
-        if own.is_some() || pool.admits(held, 1) {
-            return Ok(());
+        let settings = self.definition.keys.get(lanes.group_path(group))?;
+        settings.depth_max
+    }
+
+    /// Returns the most messages of a key, if an operator has set that for it or for all keys.
+    fn key_depth_max(&self, number: u32) -> Option<u64> {
+        if !self.index.lane(number).settings.has_depth_max {
+            return self.definition.key_depth_max;
         }
-        let departures = departures(pool, held);
-        let interval = self.departure_interval(now, number);
-        let wait = interval.map(|interval| times(interval, departures));
-        Err(over_part(SharedPool::Depth, pool, held, wait))
+        let settings = self.definition.keys.get(self.index.lanes.key(number));
+        let own = settings.and_then(|settings| settings.depth_max);
+        own.or(self.definition.key_depth_max)
+    }
+
+    fn refuse_depth(&mut self, now: Timestamp, holder: Holder, why: NoRoomLeft) -> EnqueueError {
+        let path = self.path_of(holder);
+        match why {
+            NoRoomLeft::Full { max } => EnqueueError::KeyFull { path, max },
+            NoRoomLeft::OverPart(excess) => {
+                let interval = self.departure_interval(now, holder);
+                let wait = interval.map(|interval| times(interval, excess.departures));
+                over_part(SharedPool::Depth, Some(path), excess, wait)
+            }
+        }
+    }
+
+    fn path_of(&self, holder: Holder) -> FairnessKey {
+        let lanes = &self.index.lanes;
+        match holder {
+            Holder::Group(group) => lanes.group_path(group).clone(),
+            Holder::Key(number) => lanes.key(number).clone(),
+        }
     }
 
     fn check_delayed(
@@ -87,6 +154,7 @@ impl Queue {
         now: Timestamp,
         limits: &Limits,
         number: Option<u32>,
+        groups: &GroupsAbove,
     ) -> Result<(), EnqueueError> {
         let pool = Pool {
             capacity: limits.delayed_per_queue,
@@ -95,16 +163,27 @@ impl Queue {
         if pool.free() == 0 {
             return Err(EnqueueError::TooManyDelayed { max: pool.capacity });
         }
-        let Some(lane) = number.map(|number| self.index.lane(number)) else {
+        let lane = number.map(|number| self.index.lane(number));
+        let refuse = |holder, excess| {
+            // If none of them is durable yet, the next refusal knows more. So it does if others of the group have them.
+            let due = lane.and_then(|lane| lane.next_due());
+            let wait = due.map_or(RETRY_MIN, |due| due.since(now));
+            let path = Some(self.path_of(holder));
+            over_part(SharedPool::Delayed, path, excess, Some(wait))
+        };
+        let mut room = Room::of_queue(pool);
+        for group in groups.iter() {
+            let value = self.index.lanes.group(group);
+            let held = value.counts[Stage::Delayed] + u64::from(value.delayed_uncommitted);
+            let entered = room.share(held);
+            room = entered.map_err(|excess| refuse(Holder::Group(group), excess))?;
+        }
+        let (Some(lane), Some(number)) = (lane, number) else {
             return Ok(());
         };
         let held = lane.counts[Stage::Delayed] + u64::from(lane.delayed_uncommitted);
-        if pool.admits(held, 1) {
-            return Ok(());
-        }
-        // If none of them is durable yet, the next refusal knows more.
-        let wait = lane.next_due().map_or(RETRY_MIN, |due| due.since(now));
-        Err(over_part(SharedPool::Delayed, pool, held, Some(wait)))
+        let entered = room.share(held).map(|_| ());
+        entered.map_err(|excess| refuse(Holder::Key(number), excess))
     }
 
     /// Refuses a key that has no messages if its client has brought as many keys as it may.
@@ -142,13 +221,13 @@ impl Queue {
             used: busy,
         };
         let held = self.index.lanes.keys_of(source);
-        if pool.admits(held, 1) {
+        let Err(excess) = Room::of_queue(pool).share(held) else {
             return Ok(());
-        }
+        };
         let depth = self.index.counts().total() / busy.max(1);
         let interval = self.index.lanes.pace.interval(now);
-        let wait = interval.map(|interval| times(interval, departures(pool, held) * depth.max(1)));
-        Err(over_part(SharedPool::Keys, pool, held, wait))
+        let wait = interval.map(|interval| times(interval, excess.departures * depth.max(1)));
+        Err(over_part(SharedPool::Keys, None, excess, wait))
     }
 
     /// Refuses an id or a batch of a key that has its part of what the queue remembers.
@@ -165,22 +244,32 @@ impl Queue {
         if pool.free() == 0 {
             return Err(EnqueueError::TooManyDeduplicationIds { max });
         }
-        let held = self.duplicates.held(key);
-        if pool.admits(held, 1) {
-            return Ok(());
+        let mut room = Room::of_queue(pool);
+        for (path, held) in self.duplicates.levels(key) {
+            room = room.share(held).map_err(|excess| {
+                // They are spread over the window, more or less.
+                let window = self.definition.deduplication_window.as_secs_f64();
+                let wait = window * excess.departures as f64 / held.max(1) as f64;
+                let wait = Duration::try_from_secs_f64(wait).ok();
+                over_part(
+                    SharedPool::DeduplicationIds,
+                    Some(path.clone()),
+                    excess,
+                    wait,
+                )
+            })?;
         }
-        // They are spread over the window, more or less.
-        let window = self.definition.deduplication_window.as_secs_f64();
-        let wait = window * departures(pool, held) as f64 / held.max(1) as f64;
-        let wait = Duration::try_from_secs_f64(wait).ok();
-        Err(over_part(SharedPool::DeduplicationIds, pool, held, wait))
+        Ok(())
     }
 
-    /// Returns the mean time between the departures of a lane's messages in the last minute, taken from its deliveries.
-    fn departure_interval(&mut self, now: Timestamp, number: u32) -> Option<Duration> {
+    /// Returns the mean time between the departures of messages in the last minute, taken from the deliveries.
+    fn departure_interval(&mut self, now: Timestamp, holder: Holder) -> Option<Duration> {
         let lanes = &mut self.index.lanes;
         lanes.pace.advance(now);
-        let (served, _) = lanes.recent(number);
+        let (served, _) = match holder {
+            Holder::Group(group) => lanes.recent_of_group(group),
+            Holder::Key(number) => lanes.recent(number),
+        };
         let (total, deliveries) = (lanes.pace.total(), lanes.pace.deliveries());
         // A delivery counts by its cost. The mean cost of the queue makes it a number.
         let count = served as f64 * deliveries as f64 / total.max(1) as f64;
@@ -189,23 +278,21 @@ impl Queue {
     }
 }
 
-/// Returns how many of the `held` have to leave until a key is within its part: each that leaves makes the part larger by
-/// three.
-fn departures(pool: Pool, held: u64) -> u64 {
-    let excess = held.saturating_add(1).saturating_sub(pool.part());
-    excess.div_ceil(Pool::PART_PER_FREE + 1).max(1)
-}
-
 fn times(interval: Duration, count: u64) -> Duration {
     interval.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-fn over_part(pool: SharedPool, state: Pool, held: u64, wait: Option<Duration>) -> EnqueueError {
-    let retry_after = wait.unwrap_or(RETRY_MAX).clamp(RETRY_MIN, RETRY_MAX);
+fn over_part(
+    pool: SharedPool,
+    path: Option<FairnessKey>,
+    excess: Excess,
+    wait: Option<Duration>,
+) -> EnqueueError {
     EnqueueError::OverPart {
         pool,
-        held,
-        part: state.part(),
-        retry_after,
+        path,
+        held: excess.held,
+        part: excess.part,
+        retry_after: wait.unwrap_or(RETRY_MAX).clamp(RETRY_MIN, RETRY_MAX),
     }
 }

@@ -45,6 +45,36 @@ fn an_id_counts_for_the_whole_queue_if_the_queue_says_so() {
 }
 
 #[test]
+fn an_id_counts_for_the_whole_path_of_its_key_and_not_for_the_group() {
+    let (mut shell, queue) = queue();
+    let paths = ["acme/alice", "acme/bob", "acme", "globex/alice"];
+    let stored = paths.map(|path| send_invoice(&mut shell, queue, path));
+    assert!(stored.iter().all(|(is_stored, _)| *is_stored), "{stored:?}");
+    for _ in 0..2 {
+        let again = paths.map(|path| send_invoice(&mut shell, queue, path));
+        assert_eq!(again, stored.map(|(_, id)| (false, id)));
+        shell.restart();
+    }
+    // Another separator changes nothing for the ids.
+    let mut definition = QueueSettings::default();
+    definition.key_separator = None;
+    shell.update(queue, definition);
+    let again = paths.map(|path| send_invoice(&mut shell, queue, path));
+    assert_eq!(again, stored.map(|(_, id)| (false, id)));
+}
+
+#[test]
+fn an_id_that_counts_for_the_queue_counts_for_all_paths() {
+    let mut definition = QueueSettings::default();
+    definition.deduplication_scope = DeduplicationScope::Queue;
+    let (mut shell, queue) = Shell::with_queue(definition);
+    let (_, first) = send_invoice(&mut shell, queue, "acme/alice");
+    for path in ["acme/bob", "acme", "globex"] {
+        assert_eq!(send_invoice(&mut shell, queue, path), (false, first));
+    }
+}
+
+#[test]
 fn a_change_of_the_scope_counts_for_what_is_sent_after_it() {
     let set = |shell: &mut Shell, queue, scope| {
         let mut definition = QueueSettings::default();

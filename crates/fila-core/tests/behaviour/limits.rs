@@ -46,7 +46,10 @@ fn every_limit_has_a_refusal_of_its_own() {
     );
     assert_eq!(
         refusal(|it| it.limits.depth_per_key = 1, plain()),
-        EnqueueError::KeyFull { max: 1 }
+        EnqueueError::KeyFull {
+            path: plain().schedule.fairness_key,
+            max: 1
+        }
     );
     assert_eq!(
         refusal(|it| it.limits.buffered_bytes = 7, plain()),
@@ -176,7 +179,8 @@ fn a_queue_can_have_less_room_than_the_broker_allows() {
     let (mut shell, queue) = Shell::with_queue(definition);
     let names = ["a", "a", "a", "b", "b"];
     let results = shell.enqueue_all(queue, names.map(|name| message(name, "")).to_vec());
-    assert_eq!(results[2], Err(EnqueueError::KeyFull { max: 2 }));
+    let path = key("a");
+    assert_eq!(results[2], Err(EnqueueError::KeyFull { path, max: 2 }));
     assert_eq!(results[4], Err(EnqueueError::QueueFull { max: 3 }));
     assert_eq!(shell.stats(queue).depth(), 3);
 }

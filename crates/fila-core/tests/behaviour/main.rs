@@ -12,6 +12,7 @@ mod lost;
 mod memory;
 mod ordering;
 mod parts;
+mod parts_of_groups;
 mod paths;
 mod queues;
 mod reading;

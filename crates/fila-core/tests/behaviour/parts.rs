@@ -10,15 +10,22 @@ use fila_core::{
 };
 use fila_store::{DeduplicationId, QueueId, Timestamp};
 
-use crate::support::{Answer, Chance, SECOND, Shell, message, nack};
+use crate::support::{Answer, Chance, SECOND, Shell, key, message, nack};
 
 /// Of a pool of 40, one key gets 30: then 10 are free, and three times that is 30.
 const POOL: usize = 40;
 const PART: u64 = 30;
 
-fn refusal(pool: SharedPool, held: u64, part: u64, retry_after: Duration) -> EnqueueError {
+/// Returns the refusal of a message of a key, or of a client if the path is empty.
+fn refusal(
+    pool: SharedPool,
+    path: &str,
+    (held, part): (u64, u64),
+    retry_after: Duration,
+) -> EnqueueError {
     EnqueueError::OverPart {
         pool,
+        path: (!path.is_empty()).then(|| key(path)),
         held,
         part,
         retry_after,
@@ -57,14 +64,14 @@ fn a_key_holds_its_part_of_the_depth_and_others_are_admitted() {
     let (stored, refused) = flood(&mut shell, queue, |_| message("greedy", ""));
     let minute = 60 * SECOND;
     assert_eq!(stored, PART);
-    let expected = refusal(SharedPool::Depth, PART, PART, minute);
+    let expected = refusal(SharedPool::Depth, "greedy", (PART, PART), minute);
     assert_eq!(refused, expected, "nothing departs");
     for held in 0..5 {
         let quiet = try_one(&mut shell, queue, message("quiet", ""));
         assert_eq!(quiet, None, "it holds {held}");
     }
     // The part is smaller now. It is so after a restart as well.
-    let expected = refusal(SharedPool::Depth, PART, 15, minute);
+    let expected = refusal(SharedPool::Depth, "greedy", (PART, 15), minute);
     for _ in 0..2 {
         let refused = try_one(&mut shell, queue, message("greedy", ""));
         assert_eq!(refused, Some(expected.clone()));
@@ -120,7 +127,8 @@ fn the_depth_of_a_key_that_the_queue_sets_replaces_its_part() {
         let full = if max == POOL as u64 {
             EnqueueError::QueueFull { max }
         } else {
-            EnqueueError::KeyFull { max }
+            let path = key("greedy");
+            EnqueueError::KeyFull { path, max }
         };
         assert_eq!(refused, full);
     }
@@ -139,7 +147,7 @@ fn a_key_holds_its_part_of_the_delayed_messages_and_others_are_admitted() {
     let stored = results.iter().filter(|it| it.is_ok()).count();
     assert_eq!(stored as u64, PART);
     let refused = try_one(&mut shell, queue, delayed("greedy"));
-    let expected = refusal(SharedPool::Delayed, PART, PART, 5 * SECOND);
+    let expected = refusal(SharedPool::Delayed, "greedy", (PART, PART), 5 * SECOND);
     assert_eq!(refused, Some(expected));
     assert_eq!(try_one(&mut shell, queue, delayed("quiet")), None);
     assert_eq!(try_one(&mut shell, queue, message("greedy", "")), None);
@@ -150,7 +158,7 @@ fn a_key_holds_its_part_of_the_delayed_messages_and_others_are_admitted() {
     shell.run();
     assert_eq!(shell.stats(queue).delayed, PART + 1);
     let refused = try_one(&mut shell, queue, delayed("greedy"));
-    let expected = refusal(SharedPool::Delayed, PART, 27, 5 * SECOND);
+    let expected = refusal(SharedPool::Delayed, "greedy", (PART, 27), 5 * SECOND);
     assert_eq!(refused, Some(expected));
     assert_eq!(try_one(&mut shell, queue, delayed("quiet")), None);
     shell.advance(5 * SECOND);
@@ -227,7 +235,8 @@ fn a_key_holds_its_part_of_the_deduplication_ids_and_others_are_admitted() {
     let (stored, refused) = flood(&mut shell, queue, |n| named("greedy", n));
     assert_eq!(stored, PART);
     // The window of 300 seconds lasts for 30 of them.
-    let expected = |part| refusal(SharedPool::DeduplicationIds, PART, part, 10 * SECOND);
+    let ids = SharedPool::DeduplicationIds;
+    let expected = |part| refusal(ids, "greedy", (PART, part), 10 * SECOND);
     assert_eq!(refused, expected(PART));
     assert_eq!(try_one(&mut shell, queue, named("quiet", 1)), None);
     let plain = try_one(&mut shell, queue, message("greedy", ""));
@@ -275,7 +284,7 @@ fn a_client_holds_its_part_of_the_keys_and_others_are_admitted() {
     let (stored, refused) = flood(&mut shell, queue, |n| from(1, &invented(n)));
     assert_eq!(stored, PART);
     let minute = 60 * SECOND;
-    assert_eq!(refused, refusal(SharedPool::Keys, PART, PART, minute));
+    assert_eq!(refused, refusal(SharedPool::Keys, "", (PART, PART), minute));
     // Others are admitted, and so is everyone to a key that has messages.
     assert_eq!(try_one(&mut shell, queue, from(2, "quiet")), None);
     assert_eq!(try_one(&mut shell, queue, message("unknown", "")), None);
@@ -357,7 +366,7 @@ impl Model {
                 (true, ..) => None,
                 (_, 0, SharedPool::Depth) => Some(EnqueueError::QueueFull { max }),
                 (_, 0, _) => Some(EnqueueError::TooManyDeduplicationIds { max: POOL }),
-                _ => Some(refusal(pool, held, state.part(), Duration::ZERO)),
+                _ => Some(refusal(pool, key, (held, state.part()), Duration::ZERO)),
             }
         })
     }

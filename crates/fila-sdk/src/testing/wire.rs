@@ -150,10 +150,11 @@ pub(super) fn enqueued(
 fn quota(error: &EnqueueError) -> Option<v1::Quota> {
     let EnqueueError::OverPart {
         pool,
+        path,
         held,
         part,
         retry_after,
-    } = *error
+    } = error
     else {
         return None;
     };
@@ -163,11 +164,13 @@ fn quota(error: &EnqueueError) -> Option<v1::Quota> {
         SharedPool::DeduplicationIds => v1::QuotaPool::DeduplicationIds,
         SharedPool::Keys => v1::QuotaPool::Keys,
     };
+    let path = path.as_ref().map_or(&[][..], |path| path.as_bytes());
     Some(v1::Quota {
         pool: pool.into(),
-        held,
-        part,
-        retry_after_ms: crate::message::millis(retry_after),
+        held: *held,
+        part: *part,
+        retry_after_ms: crate::message::millis(*retry_after),
+        path: String::from_utf8_lossy(path).into_owned(),
     })
 }
 

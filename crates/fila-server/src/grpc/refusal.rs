@@ -143,6 +143,7 @@ impl From<CallError> for Refusal {
                     held: used.held,
                     part: used.part,
                     retry_after_ms: super::settings::millis(used.retry_after),
+                    path: String::new(),
                 };
                 return Self {
                     quota: Some(quota),
@@ -230,14 +231,15 @@ impl From<EnqueueError> for Refusal {
     }
 }
 
-/// Returns what a key or a client holds of a pool, if that is why a message was refused.
+/// Returns what a key, a group or a client holds of a pool, if that is why a message was refused.
 fn quota(error: &EnqueueError) -> Option<Quota> {
     let EnqueueError::OverPart {
         pool,
+        path,
         held,
         part,
         retry_after,
-    } = *error
+    } = error
     else {
         return None;
     };
@@ -247,11 +249,13 @@ fn quota(error: &EnqueueError) -> Option<Quota> {
         SharedPool::DeduplicationIds => QuotaPool::DeduplicationIds,
         SharedPool::Keys => QuotaPool::Keys,
     };
+    let path = path.as_ref().map_or(&[][..], |path| path.as_bytes());
     Some(Quota {
         pool: pool.into(),
-        held,
-        part,
-        retry_after_ms: super::settings::millis(retry_after),
+        held: *held,
+        part: *part,
+        retry_after_ms: super::settings::millis(*retry_after),
+        path: String::from_utf8_lossy(path).into_owned(),
     })
 }
 

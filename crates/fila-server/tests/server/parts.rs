@@ -86,6 +86,18 @@ async fn a_tenant_holds_its_part_of_the_depth_also_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_refusal_names_the_group_that_holds_its_part() {
+    let size = (POOL as u64).try_into().unwrap();
+    let limit = |config: &mut Config| config.limits.depth_per_queue = size;
+    let mut rig = with_limits(limit).await;
+    let (stored, refused) = flood(&mut rig, |n| message(&format!("acme/{n}"), "x")).await;
+    assert_eq!(stored, PART);
+    assert_eq!(shape(&refused), (QuotaPool::Depth, PART, PART));
+    assert_eq!(refused.path, "acme");
+    rig.enqueue("orders", "globex/0", "x").await;
+}
+
+#[tokio::test]
 async fn a_tenant_holds_its_part_of_the_delayed_messages() {
     let limit = |config: &mut Config| config.limits.delayed_per_queue = POOL;
     let mut rig = with_limits(limit).await;

@@ -13,6 +13,17 @@ use crate::queue::groups::{LaneGroup, NodeSettings, Paths, Usage, weight_of};
 use crate::queue::lane::Home;
 use crate::queue::message::Message;
 use crate::queue::pace::LevelTime;
+use crate::{DEPTH_MAX, KeySeparator};
+
+/// The groups that a key is in, from the top down.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::queue) struct GroupsAbove([Option<u32>; DEPTH_MAX - 1]);
+
+impl GroupsAbove {
+    pub(in crate::queue) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().copied().flatten()
+    }
+}
 
 impl LaneTable {
     pub(in crate::queue) fn group(&self, group: u32) -> &LaneGroup {
@@ -52,6 +63,43 @@ impl LaneTable {
             Home::Member | Home::Own => self.lanes.group_of(number),
         };
         std::iter::successors(first, |&group| self.lanes.group_around(group))
+    }
+
+    /// Returns the same groups from the top down.
+    pub(in crate::queue) fn groups_down_to(&self, number: u32) -> GroupsAbove {
+        match self.lanes[number].home {
+            Home::Top => GroupsAbove::default(),
+            Home::Member | Home::Own => self.groups_down_through(self.lanes.group_of(number)),
+        }
+    }
+
+    /// Returns the groups above a group and the group itself, from the top down.
+    pub(in crate::queue) fn groups_down_through(&self, lowest: Option<u32>) -> GroupsAbove {
+        let mut groups = GroupsAbove::default();
+        let above = std::iter::successors(lowest, |&group| self.lanes.group_around(group));
+        for (place, group) in groups.0.iter_mut().rev().zip(above) {
+            *place = Some(group);
+        }
+        groups
+    }
+
+    /// Returns the groups that a key without a lane will be in, as far as there are any.
+    pub(in crate::queue) fn groups_of_newcomer(
+        &self,
+        separator: Option<KeySeparator>,
+        key: &FairnessKey,
+    ) -> GroupsAbove {
+        let mut groups = GroupsAbove::default();
+        let known = self.lanes.groups();
+        let Some(separator) = separator.filter(|_| !known.is_empty()) else {
+            return groups;
+        };
+        // The last one is there if the key bears the name of a group.
+        let names = separator.groups(key.as_bytes()).chain([key.as_bytes()]);
+        for (place, name) in groups.0.iter_mut().zip(names) {
+            *place = known.find(name);
+        }
+        groups
     }
 
     /// Returns the weight in force of a lane's key among its siblings.
@@ -252,6 +300,15 @@ impl LaneTable {
         }
     }
 
+    /// Lets a group deliver nothing until fewer messages are delayed, or go on; tells whether it was so before.
+    pub(in crate::queue) fn set_group_suspended(&mut self, group: u32, is_suspended: bool) -> bool {
+        let value = self.lanes.group_mut(group);
+        let before = std::mem::replace(&mut value.is_suspended, is_suspended);
+        self.park_if_blocked(group);
+        self.follow_ring(group);
+        before
+    }
+
     /// Changes a group, and the weight that the engine goes by.
     fn change_group(&mut self, group: u32, change: impl FnOnce(&mut LaneGroup)) {
         let around = self.lanes.group_around(group);
@@ -289,6 +346,7 @@ impl LaneTable {
             let others = u64::from(group.use_of_members.owed) - counted;
             blocked
                 .with(BlockReason::GroupPaused, group.is_paused())
+                .with(BlockReason::TooManyDelayed, group.is_suspended)
                 .with(BlockReason::GroupAtCap, group.is_at_cap(others + owed))
         })
     }
