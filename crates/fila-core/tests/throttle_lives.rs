@@ -22,7 +22,7 @@ use fila_store::{Cursor, Engine, Expected, Loaded, MessageId, Payload, QueueId, 
 use support::{Answer, Chance, Shell, key, nack, throttled};
 
 const BUCKETS: [&str; 4] = ["w", "x", "y", "z"];
-const TENANTS: [&str; 3] = ["tenant 0", "tenant 1", "tenant 2"];
+const TENANTS: [&str; 3] = ["tenant 0", "acme/tenant 1", "acme/tenant 2"];
 const ATTEMPTS: u32 = 3;
 const RATES: [f64; 7] = [0.0, 0.5, 3.0, 10.0, 100.0, 997.0, 20_000.0];
 

@@ -174,8 +174,8 @@ impl Queue {
             return true;
         };
         let queue = self.id;
+        let claim = self.index.lanes.claim(queue, number);
         let lane = self.index.lanes.get_unmarked(number);
-        let weight = lane.weight_in_force();
         let Some(sets) = &mut lane.sets else {
             return true;
         };
@@ -187,7 +187,7 @@ impl Queue {
                 slot,
                 wait_id,
             };
-            (waiter, weight)
+            (waiter, claim)
         };
         let (throttles, now) = (&mut *context.throttles, context.now);
         let Err(count) = sets.try_take(throttles, now, (set, head.id), take, waiter) else {

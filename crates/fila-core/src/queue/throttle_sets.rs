@@ -8,7 +8,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use drr::Weight;
 use fila_store::{MessageId, ThrottleKey, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
@@ -16,7 +15,7 @@ use slab::Slab;
 use super::line::{Join, Line};
 use super::message::{Handle, Message};
 use crate::Ordering;
-use crate::throttle::{Offer, Throttles, WaitSlot, Waiter};
+use crate::throttle::{Claim, Offer, Throttles, WaitSlot, Waiter};
 
 /// The throttle sets of one lane.
 #[derive(Debug)]
@@ -260,7 +259,7 @@ impl ThrottleSets {
         now: Timestamp,
         (number, head): (u32, MessageId),
         take: Take,
-        waiter: impl FnOnce(usize, u64) -> (Waiter, Weight),
+        waiter: impl FnOnce(usize, u64) -> (Waiter, Claim),
     ) -> Result<(), u64> {
         let set = &mut self.all[number as usize];
         let checked = throttles.check(now, &set.slots, set.wait_id, set.has_offer);
@@ -275,8 +274,8 @@ impl ThrottleSets {
         };
         let previous = std::mem::replace(&mut set.wait_id, throttles.next_wait_id());
         set.slot = no_token.slot;
-        let (waiter, weight) = waiter(no_token.slot, set.wait_id);
-        throttles.wait(now, &mut set.slots, waiter, weight, previous);
+        let (waiter, claim) = waiter(no_token.slot, set.wait_id);
+        throttles.wait(now, &mut set.slots, waiter, &claim, previous);
         let count = set.count;
         self.set_state(number, SetState::Waiting);
         Err(match self.ordering {

@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drr::{Cost, Drr, Quantum, Standing, Weight};
+use drr::{Cost, Standing};
 use fila_store::{QueueId, ThrottleKey, Timestamp};
 
 use super::Tokens;
-
-/// The price of a token in the ring. A fairness key of weight 1 gets as much in a round.
-const TOKEN_COST: u64 = 1000;
+use super::claim::Claim;
+use super::wait_ring::{Served, TOKEN_COST, WaitRing};
 
 /// A forecast looks at no more waiters than this.
 const FORECAST_MAX: usize = 1000;
@@ -24,7 +23,7 @@ pub(super) struct BucketQueue {
     /// Every wait slot has a clone, so the reference count tells whether the queue is in use.
     pub(super) number: Arc<u32>,
     /// The order of the waiters. The first wait creates it.
-    ring: Option<Box<Drr>>,
+    ring: Option<Box<WaitRing>>,
     /// The waiters of the ring, at the indexes of their keys. Some may be stale, after a purge, say: an offer or
     /// [`remove_stale`](Self::remove_stale) finds them.
     waiters: Vec<Option<(drr::Key, Waiter)>>,
@@ -74,8 +73,8 @@ pub(crate) struct Waiter {
 /// Why a waiter is next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Precedence {
-    /// The ring chose it. It has paid, and has this standing now.
-    Ring(Option<Standing>),
+    /// The ring chose it. It has paid.
+    Ring(Served),
     /// It has a reservation. It has not paid, and its standing is unchanged.
     Reservation,
 }
@@ -232,24 +231,14 @@ impl BucketQueue {
     }
 
     /// Puts a waiter into the ring.
-    pub(super) fn push(&mut self, slot: &mut WaitSlot, waiter: Waiter, weight: Weight, poll: u64) {
+    pub(super) fn push(&mut self, slot: &mut WaitSlot, waiter: Waiter, claim: &Claim, poll: u64) {
         let is_unused = self.end_offer(slot, poll) && slot.has_paid;
-        let ring = self.ring.get_or_insert_with(|| {
-            let quantum = Quantum::new(TOKEN_COST).expect("it is not zero");
-            Box::new(Drr::new(quantum))
-        });
-        let key = match slot.standing.take() {
-            Some(standing) => ring
-                .readmit(standing, weight)
-                .expect("there are no groups in it"),
-            None => ring.register(weight),
-        };
+        let ring = self.ring.get_or_insert_with(|| Box::new(WaitRing::new()));
+        let key = ring.add(slot.standing.take(), claim);
         if is_unused {
             // The set paid for a token and did not get it.
-            let known = ring.settle(key, Cost::new(TOKEN_COST), Cost::new(0));
-            known.expect("it was registered above");
+            ring.refund(key);
         }
-        ring.wake(key).expect("it was registered above");
         let index = key.index();
         if self.waiters.len() <= index {
             self.waiters.resize(index + 1, None);
@@ -270,7 +259,7 @@ impl BucketQueue {
             *place = None;
             self.in_ring -= 1;
             // No set comes back for this standing.
-            let _ = ring.forget(key);
+            ring.remove(key);
         }
     }
 
@@ -280,13 +269,19 @@ impl BucketQueue {
             return Some((waiter, Precedence::Reservation));
         }
         let ring = self.ring.as_mut()?;
-        let key = ring.next_key()?;
+        let key = ring.next()?;
         let waiter = self.waiters[key.index()].take().map(|(_, waiter)| waiter);
-        ring.charge(key, Cost::new(TOKEN_COST))
-            .expect("the ring has just named it");
-        let standing = ring.forget(key).expect("the ring has just named it");
+        let served = ring.serve(key);
         self.in_ring -= 1;
         let waiter = waiter.expect("every key of the ring has a waiter");
-        Some((waiter, Precedence::Ring(standing)))
+        Some((waiter, Precedence::Ring(served)))
+    }
+
+    /// Takes back an offer that the ring chose and its waiter does not need any more.
+    pub(super) fn decline(&mut self, precedence: Precedence) {
+        self.offered = self.offered.saturating_sub(1);
+        if let (Precedence::Ring(served), Some(ring)) = (precedence, &mut self.ring) {
+            ring.refund_group(served);
+        }
     }
 }

@@ -15,7 +15,7 @@
 //! - A *throttle set* waits: all messages of one fairness key with the same throttle keys. It waits once, however many
 //!   messages it has, and costs nothing until it is offered a token.
 //! - `drr` decides which set is offered the next token, by the weights of the fairness keys. A key with a million messages
-//!   for a bucket does not keep out a key with one message.
+//!   for a bucket does not keep out a key with one message. A group of keys competes as one key; see `wait_ring.rs`.
 //!
 //! # Several buckets
 //! A set that needs tokens of several buckets waits for one of them, the slowest that has no token. If a faster bucket
@@ -27,15 +27,18 @@
 
 mod bucket;
 mod bucket_queue;
+mod claim;
 #[cfg(test)]
 #[path = "../../tests/support/buckets.rs"]
 pub(crate) mod test_buckets;
 mod throttles;
 mod tokens;
 mod turns;
+mod wait_ring;
 
 pub use bucket::{Bucket, Throttle};
 pub(crate) use bucket_queue::{WaitSlot, Waiter};
+pub(crate) use claim::{Claim, ClaimGroups};
 pub(crate) use throttles::{OFFERS_MAX, Offer, Throttles};
 pub use tokens::{TokenSource, Tokens};
 pub use turns::SharedBucket;

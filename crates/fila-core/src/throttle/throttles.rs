@@ -7,13 +7,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use drr::Weight;
 use fila_store::{ThrottleKey, Timestamp};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
 use super::TokenSource;
 use super::bucket_queue::{BucketQueue, Precedence, WaitSlot, Waiter};
+use super::claim::Claim;
 
 /// The most offers of one poll, so that the removal of a throttle does not stop everything else.
 pub(crate) const OFFERS_MAX: usize = 1024;
@@ -203,7 +203,7 @@ impl Throttles {
         now: Timestamp,
         slots: &mut [WaitSlot],
         waiter: Waiter,
-        weight: Weight,
+        claim: &Claim,
         previous: u64,
     ) {
         let has_reserved = self.reserve(now, slots, waiter, previous);
@@ -213,7 +213,7 @@ impl Throttles {
         if has_reserved {
             queue.push_priority(waiter);
         } else {
-            queue.push(slot, waiter, weight, self.polls);
+            queue.push(slot, waiter, claim, self.polls);
             if queue.in_ring >= INSPECT_FROM {
                 self.joined.push(number);
             }
@@ -304,15 +304,14 @@ impl Throttles {
     pub(crate) fn accept(&self, offer: &Offer, slot: &mut WaitSlot) {
         slot.offered_in = Some(self.polls);
         match offer.precedence {
-            Precedence::Ring(standing) => (slot.standing, slot.has_paid) = (standing, true),
+            Precedence::Ring(served) => (slot.standing, slot.has_paid) = (served.standing, true),
             Precedence::Reservation => slot.has_paid = false,
         }
     }
 
     /// Declines an offer to a throttle set that waits no longer.
     pub(crate) fn decline(&mut self, offer: &Offer) {
-        let queue = &mut self.queues[offer.queue as usize];
-        queue.offered = queue.offered.saturating_sub(1);
+        self.queues[offer.queue as usize].decline(offer.precedence);
     }
 
     /// Inspects a few waiters of the queues that have grown, and removes the stale ones. So their number stays small.

@@ -21,5 +21,6 @@ mod shares;
 mod stopping;
 #[path = "../support/mod.rs"]
 mod support;
+mod throttled_groups;
 mod time;
 mod transit;

@@ -41,11 +41,12 @@ fn a_key_without_a_token_names_its_throttle_and_the_end_of_its_wait() {
 #[test]
 fn who_waits_before_it_for_the_same_throttle_is_counted_in() {
     // A key that was called waits again, and may come back one place earlier or later than forecast: two tokens at most.
-    for (weight, tolerance) in [(1, 200), (3, 400)] {
+    let flat = ["a", "b", "c", "d", "e"];
+    let nested = ["x/a", "x/b", "c", "y/z/d", "y/e"];
+    for (names, weight, tolerance) in [(flat, 1, 200), (flat, 3, 400), (nested, 1, 600)] {
         let (mut shell, queue) = Shell::with_queue(QueueSettings::default());
         shell.subscribe(queue, u32::MAX);
         shell.throttle("api", 5.0, 1.0);
-        let names = ["a", "b", "c", "d", "e"];
         for name in names {
             let mut new = throttled(name, &["api"]);
             let weight = if name == "c" { weight } else { 1 };

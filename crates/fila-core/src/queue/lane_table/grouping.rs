@@ -4,7 +4,7 @@
 //! each level of the lane's path, and there are three groups above a lane at most.
 
 use drr::{Cost, State as Engine, Weight};
-use fila_store::{FairnessKey, GroupWeights};
+use fila_store::{FairnessKey, GroupWeights, QueueId};
 use slab::Slab;
 
 use super::LaneTable;
@@ -13,6 +13,7 @@ use crate::queue::groups::{LaneGroup, NodeSettings, Paths, Usage, weight_of};
 use crate::queue::lane::Home;
 use crate::queue::message::Message;
 use crate::queue::pace::LevelTime;
+use crate::throttle::{Claim, ClaimGroups};
 use crate::{DEPTH_MAX, KeySeparator};
 
 /// The groups that a key is in, from the top down.
@@ -111,6 +112,25 @@ impl LaneTable {
                 let group = self.groups_above(number).next();
                 group.map_or(Weight::ONE, |group| self.group(group).weight_in_force())
             }
+        }
+    }
+
+    /// Returns the claim of a lane of this queue to tokens.
+    pub(in crate::queue) fn claim(&self, queue: QueueId, number: u32) -> Claim {
+        let lane = &self.lanes[number];
+        let weight = lane.weight_among_siblings();
+        if lane.home == Home::Top {
+            return Claim::alone(weight);
+        }
+        let groups = self.groups_down_to(number);
+        let levels = groups.iter().map(|group| {
+            let length = self.group_path(group).as_bytes().len();
+            (length, self.group(group).weight_in_force())
+        });
+        let groups = ClaimGroups::new(queue, self.key(number).clone(), levels);
+        Claim {
+            weight,
+            groups: Some(groups),
         }
     }
 

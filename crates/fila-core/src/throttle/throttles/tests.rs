@@ -1,3 +1,4 @@
+use drr::Weight;
 use fila_store::QueueId;
 
 use super::*;
@@ -48,7 +49,7 @@ fn wait(
         slot,
         wait_id,
     };
-    throttles.wait(at(now), slots, waiter, ONE, previous);
+    throttles.wait(at(now), slots, waiter, &Claim::alone(ONE), previous);
     wait_id
 }
 
