@@ -102,8 +102,8 @@ pub enum Refused {
     /// The queue has been purged four thousand million times.
     #[error("the queue has been purged too often; delete it and create it again")]
     PurgesExhausted,
-    /// The queue has too many fairness keys to be copied for a prediction.
-    #[error("the queue has {found} fairness keys; a prediction takes at most {max}")]
+    /// The queue has too many fairness keys and groups to be copied for a prediction.
+    #[error("the queue has {found} fairness keys and groups; a prediction takes at most {max}")]
     TooManyKeysToCopy {
         /// How many it has.
         found: usize,

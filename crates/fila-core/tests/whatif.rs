@@ -2,7 +2,7 @@
 //!
 //! A world is a queue with a backlog that gets no more messages, and consumers that hold every message for the same time. It
 //! is played for a while, copied, and played on, with the same settings or with others. The prediction must make the same
-//! deliveries: after any number of them, no key may have got a quantum more or less than it was to get.
+//! deliveries: after any number of them, no key and no group may have got a quantum more or less than it was to get.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use fila_core::{
     Beginnings, Cancelled, Charge, Comparison, ConsumerId, ConsumerKind, Delivering, Demand,
-    Drained, KeySettings, LeaseId, NewMessage, PaceBasis, PolicyRow, QueueSettings, Refused,
-    SNAPSHOT_KEYS_MAX, Span, Verdict, WhatIfQuery,
+    Drained, KeySeparator, KeySettings, LeaseId, NewMessage, PaceBasis, PolicyRow, QueueSettings,
+    Refused, RowKind, SNAPSHOT_KEYS_MAX, Span, Verdict, WhatIfQuery,
 };
 use fila_store::{FairnessKey, Payload, QueueId};
 use proptest::prelude::*;
@@ -108,9 +108,29 @@ impl World {
 
 /// Returns how many deliveries each key is to get.
 fn predicted(comparison: &Comparison) -> BTreeMap<FairnessKey, u64> {
-    let rows = comparison.rows.iter();
+    of_rows(comparison, |kind| kind != RowKind::Group)
+}
+
+/// Returns how many deliveries each group is to get.
+fn predicted_of_groups(comparison: &Comparison) -> BTreeMap<FairnessKey, u64> {
+    of_rows(comparison, |kind| kind == RowKind::Group)
+}
+
+fn of_rows(comparison: &Comparison, is_asked: fn(RowKind) -> bool) -> BTreeMap<FairnessKey, u64> {
+    let rows = comparison.rows.iter().filter(|row| is_asked(row.kind));
     let rows = rows.map(|row| (row.path.clone(), row.then.deliveries));
     rows.collect()
+}
+
+/// Returns how many of these deliveries went to the members of a group, and to itself.
+fn within(got: &BTreeMap<FairnessKey, u64>, group: &FairnessKey) -> u64 {
+    let slash = KeySeparator::default();
+    let is_within = |key: &FairnessKey| {
+        let mut groups = slash.groups(key.as_bytes());
+        key == group || groups.any(|path| path == group.as_bytes())
+    };
+    let members = got.iter().filter(|(key, _)| is_within(key));
+    members.map(|(_, deliveries)| deliveries).sum()
 }
 
 /// Returns how many of these deliveries each key got.
@@ -130,7 +150,12 @@ struct KeyPlan {
     then: Option<KeySettings>,
     /// The sizes of its messages, where they are charged by that.
     sizes: Vec<usize>,
+    /// The weights that its messages name for its groups, from the top down; zero for none.
+    group_weights: [u32; 3],
 }
+
+/// A key of a tree, as the names of its parts, and what it is like.
+type PathPlan = (Vec<u8>, KeyPlan);
 
 fn key_settings() -> impl Strategy<Value = KeySettings> {
     let pause = prop_oneof![9 => Just(Delivering::Running), 1 => Just(Delivering::Paused)];
@@ -148,28 +173,46 @@ fn key_settings() -> impl Strategy<Value = KeySettings> {
 fn key_plan() -> impl Strategy<Value = KeyPlan> {
     let sizes = proptest::collection::vec(0..8_000_usize, 1..20);
     let then = proptest::option::of(key_settings());
-    (0..400_u64, 1..10_u32, key_settings(), then, sizes).prop_map(
-        |(messages, weight, settings, then, sizes)| KeyPlan {
+    let weights = (1..10_u32, prop::array::uniform3(0..4_u32));
+    (0..400_u64, weights, key_settings(), then, sizes).prop_map(
+        |(messages, (weight, group_weights), settings, then, sizes)| KeyPlan {
             messages,
             weight,
             settings,
             then,
             sizes,
+            group_weights,
         },
     )
 }
 
-/// Returns a world with these keys, and the settings that come later.
-fn world(plans: &[KeyPlan], charge: Charge, slots: u32, hold: u64) -> (World, QueueSettings) {
-    let mut settings = QueueSettings::default();
-    settings.charge = charge;
-    let names = (0..plans.len()).map(|number| key(&format!("key-{number}")));
-    let names: Vec<FairnessKey> = names.collect();
-    for (name, plan) in names.iter().zip(plans) {
+/// Returns keys that are in up to three groups. Few names, so that groups have several members and keys of their name.
+fn path_plan() -> impl Strategy<Value = PathPlan> {
+    (prop::collection::vec(0..3_u8, 1..=4), key_plan())
+}
+
+fn path_name(parts: &[u8]) -> FairnessKey {
+    let parts: Vec<String> = parts.iter().map(|part| format!("p{part}")).collect();
+    key(&parts.join("/"))
+}
+
+/// Returns a world with these keys, and the settings that come later. `others` have settings and no messages.
+fn world(
+    plans: &[(FairnessKey, KeyPlan)],
+    others: &[(FairnessKey, KeySettings, Option<KeySettings>)],
+    settings: QueueSettings,
+    (slots, hold): (u32, u64),
+) -> (World, QueueSettings) {
+    let charge = settings.charge;
+    let mut settings = settings;
+    for (name, plan) in plans {
         settings.keys.insert(name.clone(), plan.settings);
     }
+    for (name, before, _) in others {
+        settings.keys.insert(name.clone(), *before);
+    }
     let mut world = World::new(settings.clone(), hold);
-    for (name, plan) in names.iter().zip(plans) {
+    for (name, plan) in plans {
         let messages = (0..plan.messages).map(|number| {
             let size = match charge {
                 Charge::Message | Charge::Time => 1,
@@ -178,6 +221,11 @@ fn world(plans: &[KeyPlan], charge: Charge, slots: u32, hold: u64) -> (World, Qu
             let payload = Payload::new(Vec::new(), vec![0; size]).unwrap();
             let mut message = NewMessage::new(name.clone(), payload);
             message.schedule.weight = NonZeroU32::new(plan.weight).unwrap();
+            for (level, weight) in plan.group_weights.iter().enumerate() {
+                if let Some(weight) = NonZeroU32::new(*weight) {
+                    message.schedule.group_weights.set(level, weight);
+                }
+            }
             message
         });
         let queue = world.queue;
@@ -187,8 +235,10 @@ fn world(plans: &[KeyPlan], charge: Charge, slots: u32, hold: u64) -> (World, Qu
     world.shell.advance(120 * SECOND);
     world.subscribe(slots);
     let mut then = settings;
-    for (name, plan) in names.iter().zip(plans) {
-        if let Some(later) = plan.then {
+    let of_keys = plans.iter().map(|(name, plan)| (name, plan.then));
+    let of_others = others.iter().map(|(name, _, then)| (name, *then));
+    for (name, later) in of_keys.chain(of_others) {
+        if let Some(later) = later {
             then.keys.insert(name.clone(), later);
         }
     }
@@ -221,6 +271,13 @@ fn check(world: &mut World, then: QueueSettings, over: &[u64]) -> Result<(), Tes
                 "{key:?} after {millis} ms: {deliveries} predicted of {total}, {real} delivered"
             );
         }
+        for (group, deliveries) in predicted_of_groups(comparison) {
+            let real = within(&got, &group);
+            prop_assert!(
+                real.abs_diff(deliveries) <= 1,
+                "group {group:?} after {millis} ms: {deliveries} predicted of {total}, {real} delivered"
+            );
+        }
     }
     Ok(())
 }
@@ -237,11 +294,49 @@ proptest! {
         before in 20..400_u64,
         over in proptest::collection::vec(1..600_u64, 6),
     ) {
-        let (mut world, then) = world(&plans, charge, slots, hold);
+        let names = (0..plans.len()).map(|number| key(&format!("key-{number}")));
+        let plans: Vec<_> = names.zip(plans).collect();
+        let settings = charged(charge);
+        let (mut world, then) = world(&plans, &[], settings, (slots, hold));
         world.step();
         world.play(before);
         check(&mut world, then, &over)?;
     }
+
+    #[test]
+    fn on_a_static_backlog_of_a_tree_keys_and_groups_get_what_was_predicted_within_one_quantum(
+        plans in proptest::collection::vec(path_plan(), 2..16),
+        groups in proptest::collection::vec((key_settings(), prop::option::of(key_settings())), 39),
+        charge in prop_oneof![Just(Charge::Message), Just(Charge::Bytes)],
+        key_concurrency in prop::option::weighted(0.2, 1..6_u32),
+        slots in 1..30_u32,
+        hold in 5..60_u64,
+        before in 20..400_u64,
+        over in proptest::collection::vec(1..600_u64, 6),
+    ) {
+        let plans: BTreeMap<_, _> =
+            plans.into_iter().map(|(parts, plan)| (path_name(&parts), plan)).collect();
+        let slash = KeySeparator::default();
+        let above = plans.keys().flat_map(|key| slash.groups(key.as_bytes()));
+        let above: std::collections::BTreeSet<&[u8]> = above.collect();
+        let others = above.into_iter().zip(groups).filter(|(path, _)| !plans.contains_key(*path));
+        let others: Vec<_> = others
+            .map(|(path, (now, then))| (FairnessKey::new(path.to_vec()).unwrap(), now, then))
+            .collect();
+        let plans: Vec<_> = plans.into_iter().collect();
+        let mut settings = charged(charge);
+        settings.key_concurrency = key_concurrency.and_then(NonZeroU32::new);
+        let (mut world, then) = world(&plans, &others, settings, (slots, hold));
+        world.step();
+        world.play(before);
+        check(&mut world, then, &over)?;
+    }
+}
+
+fn charged(charge: Charge) -> QueueSettings {
+    let mut settings = QueueSettings::default();
+    settings.charge = charge;
+    settings
 }
 
 /// Returns a world in which these keys have this many messages each, and a consumer holds 10 of them for 100 ms.

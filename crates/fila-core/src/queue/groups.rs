@@ -93,7 +93,12 @@ impl LaneGroup {
     /// Returns the weight in force among its siblings.
     pub(super) fn weight_in_force(&self) -> Weight {
         let fixed = self.settings.weight.map(weight_of);
-        fixed.or(self.named).or(self.own).unwrap_or(Weight::ONE)
+        fixed.unwrap_or_else(|| self.weight_without_operator())
+    }
+
+    /// Returns the weight that it has where no operator sets one.
+    pub(super) fn weight_without_operator(&self) -> Weight {
+        self.named.or(self.own).unwrap_or(Weight::ONE)
     }
 
     pub(super) fn is_paused(&self) -> bool {

@@ -1,20 +1,21 @@
 //! How a queue copies what decides about its coming deliveries, for a [prediction](crate::whatif).
 //!
-//! It visits every lane once, on the scheduler thread. That is why the number of lanes is limited: it takes
-//! 100 to 350 ns for each of them, with the copy of the engine.
+//! It visits every lane once, on the scheduler thread, and every group of a lane that it copies. That is why the number of
+//! lanes and groups is limited: it takes 100 to 350 ns for each of them, with the copy of the engine.
 
 use std::time::Duration;
 
-use drr::Cost;
+use drr::{Cost, Weight};
 use fila_store::Timestamp;
 
 use super::Queue;
 use super::blocked::BlockReason;
 use super::counts::Stage;
 use super::dispatch::{MESSAGE, cost};
-use super::lane::Lane;
+use super::lane::{Home, Lane};
+use super::lane_table::LaneTable;
 use super::message::State;
-use crate::whatif::{LaneSnapshot, SNAPSHOT_KEYS_MAX, Supply, UpcomingCosts};
+use crate::whatif::{GroupSnapshot, LaneSnapshot, SNAPSHOT_KEYS_MAX, Supply, UpcomingCosts};
 use crate::{Charge, Ordering, Refused, Snapshot};
 
 /// With more leases than this, their ages are not looked up: they are taken to be spread evenly.
@@ -28,10 +29,11 @@ impl Queue {
     /// Returns a copy of what decides about the coming deliveries.
     ///
     /// # Errors
-    /// If the queue has too many keys for that.
+    /// If the queue has too many keys and groups for that.
     pub(crate) fn snapshot(&mut self, now: Timestamp) -> Result<Snapshot, Refused> {
         let lanes = &mut self.index.lanes;
-        let (found, max) = (lanes.len(), SNAPSHOT_KEYS_MAX);
+        let found = lanes.len() + lanes.groups_len();
+        let max = SNAPSHOT_KEYS_MAX;
         if found > max {
             return Err(Refused::TooManyKeysToCopy { found, max });
         }
@@ -39,7 +41,7 @@ impl Queue {
         lanes.pace.advance(now);
         let mut snapshot = Snapshot {
             engine: lanes.refreshed().engine().clone(),
-            lanes: Vec::with_capacity(found),
+            lanes: Vec::with_capacity(lanes.len()),
             groups: Vec::new(),
             supply: Supply {
                 pace: lanes.pace.interval(now).map(|it| 1.0 / it.as_secs_f64()),
@@ -49,13 +51,18 @@ impl Queue {
             },
         };
         let mut places = vec![u32::MAX; self.index.lanes.places()];
+        let mut groups = CopiedGroups::new(&self.index.lanes);
         let mut holds = MeanHold::default();
         for (number, place) in (0..).zip(&mut places) {
             if let Some(lane) = self.copy_lane(now, number, &mut holds) {
                 *place = snapshot.lanes.len() as u32;
-                snapshot.lanes.push(lane);
+                let lanes = &self.index.lanes;
+                let group = lanes.groups_above(number).next();
+                let group = group.map(|group| groups.place(lanes, group));
+                snapshot.lanes.push(LaneSnapshot { group, ..lane });
             }
         }
+        snapshot.groups = groups.copies;
         snapshot.supply.leases = self.copy_leases(now, &places, &snapshot.lanes);
         snapshot.supply.complete(&holds);
         Ok(snapshot)
@@ -97,7 +104,10 @@ impl Queue {
             path: lanes.key(number).clone(),
             key: lanes.refreshed().key(number),
             group: None,
-            named: lane.weight,
+            named: match lane.home {
+                Home::Top | Home::Member => lane.weight,
+                Home::Own => Weight::ONE,
+            },
             ready,
             leased,
             held_back: waiting.saturating_sub(ready + lane.owed()),
@@ -171,6 +181,43 @@ impl Queue {
         });
         let all = leases.chain(owed);
         all.filter(|(place, _)| *place != u32::MAX).collect()
+    }
+}
+
+/// The groups of the lanes that are copied.
+struct CopiedGroups {
+    /// Parents come before their members.
+    copies: Vec<GroupSnapshot>,
+    /// The places of groups in `copies`, by their numbers.
+    places: Vec<u32>,
+}
+
+impl CopiedGroups {
+    fn new(lanes: &LaneTable) -> Self {
+        Self {
+            copies: Vec::new(),
+            places: vec![u32::MAX; lanes.group_places()],
+        }
+    }
+
+    /// Returns the place of a group's copy. Copies it first if need be, with the groups above it.
+    fn place(&mut self, lanes: &LaneTable, group: u32) -> u32 {
+        let known = self.places[group as usize];
+        if known != u32::MAX {
+            return known;
+        }
+        let parent = lanes.refreshed().group_around(group);
+        // A path has four parts at most, so this goes three levels deep.
+        let parent = parent.map(|parent| self.place(lanes, parent));
+        let place = self.copies.len() as u32;
+        self.copies.push(GroupSnapshot {
+            path: lanes.group_path(group).clone(),
+            group: lanes.refreshed().groups().handle(group),
+            parent,
+            named: lanes.group(group).weight_without_operator(),
+        });
+        self.places[group as usize] = place;
+        place
     }
 }
 

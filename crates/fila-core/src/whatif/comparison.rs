@@ -16,7 +16,8 @@ use crate::QueueSettings;
 pub struct WhatIfQuery {
     /// The time that shares and rates are of.
     pub over: Duration,
-    /// How many levels of groups are shown; 1 for keys and groups that are in no group.
+    /// How many levels of groups are shown; 1 for keys and groups that are in no group. Those whose settings would change
+    /// are shown on every level, with the groups that they are in.
     pub levels: u8,
     /// The most rows.
     pub rows: usize,
@@ -231,7 +232,7 @@ impl Tree {
         }
         for lane in &snapshot.lanes {
             let parent = lane.group.map(|place| place as usize);
-            let is_own = parent.is_some_and(|place| snapshot.groups[place].path == lane.path);
+            let is_own = lane.is_own(snapshot);
             let kind = if is_own {
                 RowKind::OwnMessages
             } else {
@@ -350,7 +351,7 @@ impl Tree {
             return;
         };
         if level >= query.levels {
-            return;
+            members.retain(|&place| self.leads_to_change[place]);
         }
         let rank = |&place: &usize| {
             let row = &self.rows[place];

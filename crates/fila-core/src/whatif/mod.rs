@@ -40,7 +40,7 @@ pub use self::comparison::{
 };
 pub use self::play::Cancelled;
 
-/// The most lanes of a snapshot. Taking one of as many holds its scheduler thread up for 25 to 35 ms.
+/// The most lanes and groups of a queue that is copied. Taking one of as many holds its scheduler thread up for 25 to 35 ms.
 pub const SNAPSHOT_KEYS_MAX: usize = 100_000;
 
 /// A copy of what decides about a queue's coming deliveries. It holds no message.

@@ -65,12 +65,11 @@ pub(super) struct Policy {
 impl Policy {
     /// Returns the policy of a lane.
     pub(super) fn of_lane(snapshot: &Snapshot, lane: &LaneSnapshot, all: &QueueSettings) -> Self {
-        let settings = match lane.group {
-            // The settings of this path are those of the group, of which its own messages are a member.
-            Some(group) if snapshot.groups[group as usize].path == lane.path => None,
-            Some(_) | None => all.keys.get(&lane.path),
-        };
-        let settings = settings.copied().unwrap_or_default();
+        let mut settings = all.keys.get(&lane.path).copied().unwrap_or_default();
+        if lane.is_own(snapshot) {
+            // The weight of this path is the group's, of which its own messages are a member.
+            settings.weight = None;
+        }
         let cap = match all.ordering {
             Ordering::None => settings.concurrency.or(all.key_concurrency),
             Ordering::Key => Some(NonZeroU32::MIN),
@@ -209,7 +208,9 @@ impl<'a> Play<'a> {
     fn add_groups(&mut self, settings: &QueueSettings) {
         for (place, group) in self.snapshot.groups.iter().enumerate() {
             let policy = Policy::of_group(self.snapshot, place, settings);
-            registered(self.engine.set_weight(group.group, policy.weight));
+            if registered(self.engine.weight(group.group)) != policy.weight {
+                registered(self.engine.set_weight(group.group, policy.weight));
+            }
             self.groups.push(GroupPlay { policy, leased: 0 });
         }
         for lane in &self.snapshot.lanes {
@@ -327,10 +328,13 @@ impl<'a> Play<'a> {
                 let end = self.now.saturating_add(lane.hold);
                 self.free -= 1;
                 self.foresee(end, Event::Result(place));
-                self.each_group_of(place, |group| group.leased += 1);
             }
         }
+        // The broker also parks groups after it has taken their members out of the ring.
         self.refresh(place);
+        if self.clock == Clock::Time {
+            self.each_group_of(place, |group| group.leased += 1);
+        }
     }
 
     fn happen(&mut self, event: Event) {
@@ -409,10 +413,22 @@ impl<'a> Play<'a> {
         (lane.base + arrived).saturating_sub(lane.taken)
     }
 
-    /// Returns how many messages arrive in a second, without those of paused keys.
+    /// Returns whether a lane or a group that it is in is paused.
+    pub(super) fn is_paused(&self, place: u32) -> bool {
+        let mut group = self.snapshot.lanes[place as usize].group;
+        let mut is_paused = self.lanes[place as usize].policy.is_paused;
+        while let Some(place) = group {
+            is_paused |= self.groups[place as usize].policy.is_paused;
+            group = self.snapshot.groups[place as usize].parent;
+        }
+        is_paused
+    }
+
+    /// Returns how many messages arrive in a second, without those of paused keys and groups.
     pub(super) fn arrivals(&self) -> f64 {
-        let lanes = self.lanes.iter().zip(&self.snapshot.lanes);
-        let taken = lanes.filter(|(lane, _)| !lane.policy.is_paused && lane.interval > 0.0);
+        let lanes = (0..).zip(&self.lanes).zip(&self.snapshot.lanes);
+        let taken =
+            lanes.filter(|((place, lane), _)| lane.interval > 0.0 && !self.is_paused(*place));
         taken.map(|(_, lane)| lane.arrivals).sum()
     }
 
@@ -437,6 +453,14 @@ impl LanePlay {
         } else {
             0
         }
+    }
+}
+
+impl LaneSnapshot {
+    /// Returns whether its messages name a group: it is then a member of that group.
+    pub(super) fn is_own(&self, snapshot: &Snapshot) -> bool {
+        let group = self.group.map(|place| &snapshot.groups[place as usize]);
+        group.is_some_and(|group| group.path == self.path)
     }
 }
 

@@ -164,7 +164,7 @@ fn play_scaled(
 /// Returns a scale at which the backlogs are gone after about this many steps.
 fn scale_for(play: &Play<'_>, steps: u64) -> u64 {
     let waiting: u64 = (0..play.lanes.len() as u32)
-        .filter(|&place| !play.lanes[place as usize].policy.is_paused)
+        .filter(|&place| !play.is_paused(place))
         .map(|place| play.backlog(place))
         .sum();
     let delivered: u64 = play.lanes.iter().map(|lane| lane.delivered).sum();

@@ -143,8 +143,13 @@ fn the_settings_of_a_group_bind_all_its_members() {
     }));
     assert!((capped.rows[0].then.rate.unwrap() - 30.0).abs() < 0.5);
     assert_eq!(capped.rows[0].then.cap, Some(3));
-    // Its members have the queue's cap, which is none.
-    assert_eq!(capped.rows[1].then.cap, None);
+    // Its own messages have its cap. Its members have the queue's, which is none.
+    let caps = |kind| {
+        let rows = capped.rows.iter().filter(move |row| row.kind == kind);
+        rows.map(|row| row.then.cap).collect::<Vec<_>>()
+    };
+    assert_eq!(caps(RowKind::OwnMessages), [Some(3)]);
+    assert_eq!(caps(RowKind::Key), [None; 3]);
 }
 
 #[test]

@@ -51,6 +51,11 @@ impl LaneTable {
         self.lanes.groups().extent()
     }
 
+    /// Returns how many groups there are.
+    pub(in crate::queue) fn groups_len(&self) -> usize {
+        self.lanes.groups().len()
+    }
+
     /// Returns how many keys and groups are directly in a group.
     pub(in crate::queue) fn members(&self, group: u32) -> u32 {
         let handle = self.lanes.groups().handle(group);
