@@ -583,3 +583,112 @@ fn a_queue_with_too_many_keys_is_not_copied() {
     let found = max + 1;
     assert_eq!(refused, Refused::TooManyKeysToCopy { found, max });
 }
+
+/// Returns a world in which `acme` has two users and messages of its own, beside the key `globex`.
+fn companies() -> World {
+    busy_world(&[
+        ("acme/alice", 3_000),
+        ("acme/bob", 3_000),
+        ("acme", 3_000),
+        ("globex", 9_000),
+    ])
+}
+
+fn row_of<'c>(comparison: &'c Comparison, name: &str, kind: RowKind) -> &'c PolicyRow {
+    let mut rows = comparison.rows.iter();
+    let is_asked = |row: &&PolicyRow| row.path == key(name) && row.kind == kind;
+    rows.find(is_asked).unwrap()
+}
+
+#[test]
+fn a_group_of_the_broker_has_one_share_and_its_settings_bind_its_members() {
+    let mut world = companies();
+    let then = weighing(&world.settings, "acme", 3);
+    let compared = world.compare(&then, 10 * SECOND);
+    let acme = row_of(&compared, "acme", RowKind::Group);
+    assert!(acme.is_changed);
+    assert_near(acme.now.share, 0.5);
+    assert_near(acme.then.share, 0.75);
+    assert_eq!((acme.now.weight, acme.then.weight), (1, 3));
+    let own = row_of(&compared, "acme", RowKind::OwnMessages);
+    assert_eq!((own.level, own.is_changed, own.then.weight), (1, false, 1));
+    assert_near(own.then.share, 0.25);
+    assert_eq!(acme.ready, own.ready * 3);
+
+    let then = with(&world.settings, "acme", |acme| {
+        acme.concurrency = NonZeroU32::new(3);
+    });
+    let compared = world.compare(&then, 10 * SECOND);
+    let acme = row_of(&compared, "acme", RowKind::Group);
+    // Three messages at once, each for 100 ms.
+    assert_near(acme.then.rate.unwrap(), 30.0);
+    assert_near(row(&compared, "globex").then.rate.unwrap(), 70.0);
+
+    let then = with(&world.settings, "acme", |acme| {
+        acme.delivery = Delivering::Paused;
+    });
+    let compared = world.compare(&then, 10 * SECOND);
+    for name in ["acme", "acme/alice", "acme/bob"] {
+        let then = row(&compared, name).then;
+        assert_eq!((then.deliveries, then.drained), (0, None), "{name}");
+    }
+    assert_near(row(&compared, "globex").then.share, 1.0);
+}
+
+#[test]
+fn a_weight_that_is_taken_back_leaves_a_group_the_one_that_its_own_messages_name() {
+    let mut world = World::new(QueueSettings::default(), 100);
+    let fixed = weighing(&world.settings, "acme", 5);
+    world.apply(fixed.clone());
+    let mut own = message("acme", "x");
+    own.schedule.weight = NonZeroU32::new(3).unwrap();
+    let queue = world.queue;
+    world.shell.enqueue_all(queue, vec![own; 3_000]);
+    for name in ["acme/alice", "globex"] {
+        let messages = vec![message(name, "x"); 3_000];
+        world.shell.enqueue_all(queue, messages);
+    }
+    world.shell.advance(120 * SECOND);
+    world.subscribe(10);
+    world.step();
+    world.play(5_000);
+    let then = with(&fixed, "acme", |acme| acme.weight = None);
+    let compared = world.compare(&then, 10 * SECOND);
+    let acme = row_of(&compared, "acme", RowKind::Group);
+    assert_eq!((acme.now.weight, acme.then.weight), (5, 3));
+    assert_near(acme.then.share, 0.75);
+    // Its own messages have weight 1 among its members.
+    let own = row_of(&compared, "acme", RowKind::OwnMessages);
+    assert_near(own.then.share, 0.375);
+}
+
+#[test]
+fn a_changed_member_is_shown_below_the_levels_that_were_asked_for() {
+    let mut world = companies();
+    let then = weighing(&world.settings, "acme/bob", 2);
+    let snapshot = world.shell.broker.snapshot(world.shell.now, world.queue);
+    let query = WhatIfQuery::default();
+    let snapshot = snapshot.unwrap();
+    let compared = snapshot.compare(&world.settings, &then, &query, &|| true);
+    let compared = compared.unwrap();
+    let shown = compared
+        .rows
+        .iter()
+        .map(|row| (row.path.clone(), row.level));
+    let expected = [("acme", 0), ("acme/bob", 1), ("globex", 0)];
+    let expected = expected.map(|(name, level)| (key(name), level));
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+    assert_eq!(compared.left_out, 0);
+}
+
+#[test]
+fn groups_count_among_the_keys_that_a_copy_may_have() {
+    let (mut shell, queue) = support::queue();
+    let max = SNAPSHOT_KEYS_MAX;
+    // As many groups as keys.
+    let messages = (0..=max / 2).map(|number| message(&format!("{number}/a"), ""));
+    shell.enqueue_all(queue, messages.collect());
+    let refused = shell.broker.snapshot(shell.now, queue).unwrap_err();
+    let found = max + 2;
+    assert_eq!(refused, Refused::TooManyKeysToCopy { found, max });
+}
