@@ -1,4 +1,4 @@
-//! Questions before the loss of data.
+//! Questions before the loss of data, and before a change that was tried.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -12,7 +12,7 @@ pub(crate) fn confirm(question: &str, is_agreed: bool) -> Result<(), Failure> {
     if is_agreed {
         return Ok(());
     }
-    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+    if !can_ask() {
         let text = "this cannot be undone, and there is no terminal to ask on; confirm with --yes";
         return Err(Failure::Usage(text.to_owned()));
     }
@@ -28,6 +28,19 @@ pub(crate) fn confirm(question: &str, is_agreed: bool) -> Result<(), Failure> {
     Err(Failure::Other(anyhow::anyhow!(
         "not confirmed; nothing was done"
     )))
+}
+
+/// Refuses a command that will ask, if it is not agreed and there is no terminal to ask on.
+pub(crate) fn expect_answer(is_agreed: bool) -> Result<(), Failure> {
+    if is_agreed || can_ask() {
+        return Ok(());
+    }
+    let text = "there is no terminal to ask on; confirm the change with --yes";
+    Err(Failure::Usage(text.to_owned()))
+}
+
+fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
 fn is_yes(answer: &str) -> bool {

@@ -28,6 +28,7 @@ mod terminal;
 mod top;
 mod units;
 mod values;
+mod whatif;
 mod wrap;
 
 use std::process::ExitCode;
@@ -100,6 +101,9 @@ enum FilaCommand {
     Peek(peek::PeekArguments),
     /// Explain why a fairness key waits, and when its next message will come
     Explain(explain::ExplainArguments),
+    /// Try other weights, caps and pauses of keys and groups before they are applied
+    #[command(name = "whatif")]
+    WhatIf(whatif::WhatIfArguments),
     /// Move dead letters back to the queue that they come from
     Redrive(redrive::RedriveArguments),
     /// Watch the queues and fairness keys of a server, live
@@ -133,6 +137,7 @@ fn main() -> ExitCode {
         FilaCommand::Consume(consume) => consume::run(&general, consume),
         FilaCommand::Peek(peek) => peek::run(&general, &peek),
         FilaCommand::Explain(explain) => explain::run(&general, &explain),
+        FilaCommand::WhatIf(whatif) => whatif::run(&general, whatif),
         FilaCommand::Redrive(redrive) => redrive::run(&general, &redrive),
         FilaCommand::Top(top) => top::run(&general, &top),
         FilaCommand::Demo(demo) => demo::run(&general, &demo),

@@ -19,6 +19,7 @@ mod receive;
 mod redrive;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod whatif;
 mod worker;
 
 pub use admin::{
@@ -37,6 +38,7 @@ pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};
 pub use queue::{Queue, Receipt};
 pub use receive::{LeaseId, Leased, ReceiveBuilder};
 pub use redrive::{Redrive, RedriveBuilder, RedriveProgress};
+pub use whatif::{Outlook, PaceBasis, Prediction, PredictionKind, PredictionRow, WhatIf};
 pub use worker::{Failure, Report, WorkerBuilder};
 
 /// The quick start, whose Rust is a test.

@@ -38,6 +38,7 @@ fn every_command_has_help() {
         "consume",
         "peek",
         "explain",
+        "whatif",
         "redrive",
         "top",
         "demo",

@@ -20,3 +20,4 @@ mod program;
 mod queues;
 mod redriving;
 mod rig;
+mod whatif;

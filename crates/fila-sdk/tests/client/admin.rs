@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fila_sdk::{
     Charge, DeathReason, DeduplicationScope, ErrorCode, EstimateBasis, HookFallback, HookState,
-    KeyChange, Message, Ordering, QueueSettings, Waiting,
+    KeyChange, Message, Ordering, PaceBasis, PredictionKind, QueueSettings, Waiting, WhatIf,
 };
 
 use crate::rig::{Rig, soon};
@@ -319,4 +319,50 @@ async fn the_server_tells_of_itself() {
     assert_eq!(info.version, env!("CARGO_PKG_VERSION"));
     assert!(info.writable);
     assert_eq!(info.queues, 0);
+}
+
+#[tokio::test]
+async fn other_settings_are_tried_and_applied_with_the_version_that_was_tried() {
+    let rig = Rig::start().await;
+    let orders = rig.queue("orders").await;
+    let admin = rig.client.admin();
+    for key in ["acme/alice", "acme/bob", "globex"] {
+        let messages = (0..1500).map(|_| Message::new("").key(key));
+        for sent in soon(orders.send_all(messages)).await {
+            sent.unwrap();
+        }
+    }
+    let question = WhatIf::new()
+        .change("acme", KeyChange::weight(3))
+        .over(Duration::from_secs(300))
+        .levels(2)
+        .rows_max(3);
+    let told = soon(admin.what_if("orders", &question)).await.unwrap();
+    assert_eq!((told.rows.len(), told.left_out), (3, 1));
+    assert_eq!((told.basis, told.over), (PaceBasis::Nothing, None));
+    let acme = &told.rows[0];
+    assert_eq!(
+        (acme.path.as_str(), acme.kind),
+        ("acme", PredictionKind::Group)
+    );
+    assert_eq!((acme.now.weight, acme.then.weight), (1, 3));
+    assert!((acme.then.share - 0.75).abs() < 0.01, "{acme:?}");
+    assert_eq!((acme.then.rate, acme.then.drained), (None, None));
+    assert!(acme.then.drained_deliveries < acme.now.drained_deliveries);
+    let before = soon(admin.queue("orders")).await.unwrap();
+    assert_eq!((before.version, before.keys.len()), (told.version, 0));
+
+    let changes = question.changes();
+    let applied = soon(admin.update_keys("orders", changes, Some(told.version)));
+    let version = applied.await.unwrap();
+    let after = soon(admin.queue("orders")).await.unwrap();
+    assert_eq!((after.version, after.keys[0].weight), (version, Some(3)));
+    // The settings are others by now.
+    let late = soon(admin.update_keys("orders", changes, Some(told.version))).await;
+    assert_eq!(late.unwrap_err().code(), Some(ErrorCode::QueueChanged));
+
+    let error = soon(admin.what_if("nowhere", &WhatIf::new()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::QueueNotFound));
 }

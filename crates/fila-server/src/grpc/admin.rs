@@ -30,6 +30,7 @@ use super::refusal::Refusal;
 use super::settings::{
     self, Detail, apply, apply_keys, delivering, group_info, key_info, key_settings, queue_info,
 };
+use super::whatif;
 use crate::runtime::{Handle, QueueEntry, State};
 
 /// The most entries of one page, and the default.
@@ -284,8 +285,12 @@ impl FilaAdmin for Admin {
         Ok(Response::new(UpdateKeysResponse { version }))
     }
 
-    async fn what_if(&self, _: Request<WhatIfRequest>) -> Result<Response<WhatIfResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+    async fn what_if(
+        &self,
+        request: Request<WhatIfRequest>,
+    ) -> Result<Response<WhatIfResponse>, Status> {
+        let answer = whatif::answer(&self.handle, request.into_inner());
+        answer.await.map(Response::new)
     }
 
     async fn explain_key(

@@ -22,6 +22,7 @@ mod response_body;
 mod service;
 mod settings;
 mod trace;
+mod whatif;
 mod work;
 
 use fila_proto::v1::fila_admin_server::FilaAdminServer;

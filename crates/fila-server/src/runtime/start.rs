@@ -17,6 +17,7 @@ use crate::hooks::{HookSettings, Pool};
 use crate::metrics::Metrics;
 use crate::runtime::calls::handle::{Handle, HandleState, Managers};
 use crate::runtime::calls::peek::PEEKS;
+use crate::runtime::calls::whatif::PREDICTIONS;
 use crate::runtime::config::shared_buckets::SharedBuckets;
 use crate::runtime::config::throttles::Throttling;
 use crate::runtime::config::writer::{self, ConfigWriter};
@@ -327,6 +328,7 @@ fn handle<E: Engine>(
         config: entries,
         config_turn: Arc::new(Semaphore::new(1)),
         peeks: Arc::new(Semaphore::new(PEEKS)),
+        predictions: Arc::new(Semaphore::new(PREDICTIONS)),
         pool,
         status,
         clock,

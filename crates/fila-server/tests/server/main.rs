@@ -27,4 +27,5 @@ mod shutdown;
 mod streams;
 mod throttling;
 mod unread;
+mod whatif;
 mod without_streams;

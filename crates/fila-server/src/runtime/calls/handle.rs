@@ -50,6 +50,8 @@ pub(crate) struct HandleState {
     pub(crate) config_turn: Arc<Semaphore>,
     /// Held while a peek reads.
     pub(crate) peeks: Arc<Semaphore>,
+    /// Held while a prediction is made.
+    pub(crate) predictions: Arc<Semaphore>,
     /// The threads that run hooks.
     pub(crate) pool: Pool,
     pub(crate) status: Arc<Status>,
@@ -388,6 +390,15 @@ impl Handle {
         })
     }
 
+    /// Returns the separator of the paths in a queue. A dead letter queue has that of its source.
+    pub fn key_separator(&self, queue: &QueueEntry) -> Option<KeySeparator> {
+        let source = queue.dead_letters_of();
+        let source = source.and_then(|name| self.0.registry.find(name));
+        source.map_or(queue.definition.key_separator, |source| {
+            source.definition.key_separator
+        })
+    }
+
     /// Creates a queue.
     ///
     /// # Errors
@@ -462,7 +473,7 @@ impl Handle {
         &self.0.metrics
     }
 
-    fn accepting(&self) -> Result<(), CallError> {
+    pub(super) fn accepting(&self) -> Result<(), CallError> {
         match self.0.status.state() {
             // A failed server still executes calls that do not write; the core refuses the others.
             State::Ready | State::Failed => Ok(()),
@@ -492,7 +503,7 @@ impl Handle {
     }
 
     /// Runs a query on the queue's scheduler thread. `cost` is its amount of work, in messages.
-    async fn query<A: Send + 'static>(
+    pub(super) async fn query<A: Send + 'static>(
         &self,
         queue: &QueueEntry,
         cost: usize,

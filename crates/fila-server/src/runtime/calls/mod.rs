@@ -8,3 +8,4 @@ pub(super) mod key_selection;
 pub(super) mod peek;
 pub(super) mod redrive;
 pub(super) mod transit;
+pub(super) mod whatif;
