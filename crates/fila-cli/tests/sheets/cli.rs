@@ -93,6 +93,13 @@ fn every_command_of_the_reference_works() {
         prints("redrove 10 messages to `orders`"),
         prints("redrove 2 messages to `orders`"),
     ]);
+    let whatif = sheet([
+        prints("* acme (group) weight 1 → 3"),
+        prints("* globex weight 1, cap none → 8"),
+        prints("acme/batch weight 1"),
+        prints("queue `orders` has the new settings")
+            .then("fila whatif orders", "acme (group) weight 3"),
+    ]);
     let completions = sheet([
         prints(""),
         prints("").then(
@@ -129,6 +136,12 @@ fn every_command_of_the_reference_works() {
                 "chmod +x handle.sh",
             ]),
             redrive.before(crate::dead_letters::TWELVE),
+            whatif.before(&[
+                "fila queue create orders",
+                "fila enqueue orders x --count 20 --key acme/alice",
+                "fila enqueue orders x --count 20 --key acme/batch",
+                "fila enqueue orders x --count 20 --key globex",
+            ]),
             completions.without_server(),
         ],
     );
