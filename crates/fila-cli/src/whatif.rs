@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::confirmation;
 use crate::failure::Failure;
 use crate::general::General;
-use crate::output::{self, Align, Output, Table, count, duration, printable};
+use crate::output::{Align, Output, Table, count, duration, printable};
 use crate::units::{percent, rate};
 use crate::values;
 

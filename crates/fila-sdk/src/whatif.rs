@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fila_proto::v1;
 
-use crate::admin::KeyChange;
+use crate::admin::{KeyChange, to_wire};
 use crate::message::millis;
 use crate::{Admin, Error};
 
@@ -19,7 +19,7 @@ impl Admin {
     pub async fn what_if(&self, queue: &str, question: &WhatIf) -> Result<Prediction, Error> {
         let request = v1::WhatIfRequest {
             queue: queue.to_owned(),
-            changes: to_wire(&question.changes),
+            changes: to_wire(question.changes()),
             over_ms: question.over.map_or(0, millis),
             levels: question.levels.unwrap_or(0),
             rows_max: question.rows_max.unwrap_or(0),
@@ -29,39 +29,6 @@ impl Admin {
         });
         answer.await.map(Prediction::from)
     }
-
-    /// Changes the settings of several keys and groups at once: all of them, or none. Returns the queue's version after
-    /// that.
-    ///
-    /// # Errors
-    /// If there is no such queue, `version` is given and the queue has another one, or a change is out of range.
-    pub async fn update_keys(
-        &self,
-        queue: &str,
-        changes: &[(String, KeyChange)],
-        version: Option<u64>,
-    ) -> Result<u64, Error> {
-        let request = v1::UpdateKeysRequest {
-            queue: queue.to_owned(),
-            changes: to_wire(changes),
-            version,
-        };
-        let answer = self.once(request, |mut admin, request| async move {
-            admin.update_keys(request).await
-        });
-        Ok(answer.await?.version)
-    }
-}
-
-fn to_wire(changes: &[(String, KeyChange)]) -> Vec<v1::KeyChange> {
-    let changes = changes.iter().map(|(path, change)| v1::KeyChange {
-        fairness_key: path.clone(),
-        paused: change.paused,
-        weight: change.weight,
-        concurrency: change.concurrency,
-        depth_max: None,
-    });
-    changes.collect()
 }
 
 /// A question to [`Admin::what_if`]. Without changes, it asks about the present settings.
@@ -106,8 +73,8 @@ impl WhatIf {
     }
 
     /// Returns the changes, as [`Admin::update_keys`] takes them.
-    pub fn changes(&self) -> &[(String, KeyChange)] {
-        &self.changes
+    pub fn changes(&self) -> impl Iterator<Item = (String, KeyChange)> {
+        self.changes.iter().cloned()
     }
 }
 

@@ -140,16 +140,9 @@ impl Admin {
         changes: impl IntoIterator<Item = (K, KeyChange)>,
         version: Option<u64>,
     ) -> Result<u64, Error> {
-        let changes = changes.into_iter().map(|(key, change)| v1::KeyChange {
-            fairness_key: key.into(),
-            paused: change.paused,
-            weight: change.weight,
-            concurrency: change.concurrency,
-            depth_max: change.depth_max,
-        });
         let request = v1::UpdateKeysRequest {
             queue: queue.to_owned(),
-            changes: changes.collect(),
+            changes: to_wire(changes),
             version,
         };
         let answer = self.once(request, |mut admin, request| async move {
@@ -157,6 +150,20 @@ impl Admin {
         });
         Ok(answer.await?.version)
     }
+}
+
+/// Returns changes for the wire.
+pub(crate) fn to_wire<K: Into<String>>(
+    changes: impl IntoIterator<Item = (K, KeyChange)>,
+) -> Vec<v1::KeyChange> {
+    let changes = changes.into_iter().map(|(key, change)| v1::KeyChange {
+        fairness_key: key.into(),
+        paused: change.paused,
+        weight: change.weight,
+        concurrency: change.concurrency,
+        depth_max: change.depth_max,
+    });
+    changes.collect()
 }
 
 /// Returns the size of the next page for a list that lacks `wanted` entries. A page has fewer if it is of one part of the

@@ -16,6 +16,7 @@ use tonic::{Request, Response, Status};
 use crate::{Client, Error};
 
 pub use hooks::{HookInfo, HookState};
+pub(crate) use keys::to_wire;
 pub use keys::{GroupInfo, KeyChange, KeyInfo, KeySettings};
 pub use queues::QueueInfo;
 pub use server::ServerInfo;

@@ -352,13 +352,13 @@ async fn other_settings_are_tried_and_applied_with_the_version_that_was_tried() 
     let before = soon(admin.queue("orders")).await.unwrap();
     assert_eq!((before.version, before.keys.len()), (told.version, 0));
 
-    let changes = question.changes();
-    let applied = soon(admin.update_keys("orders", changes, Some(told.version)));
+    let apply = || admin.update_keys("orders", question.changes(), Some(told.version));
+    let applied = soon(apply());
     let version = applied.await.unwrap();
     let after = soon(admin.queue("orders")).await.unwrap();
     assert_eq!((after.version, after.keys[0].weight), (version, Some(3)));
     // The settings are others by now.
-    let late = soon(admin.update_keys("orders", changes, Some(told.version))).await;
+    let late = soon(apply()).await;
     assert_eq!(late.unwrap_err().code(), Some(ErrorCode::QueueChanged));
 
     let error = soon(admin.what_if("nowhere", &WhatIf::new()))

@@ -479,35 +479,6 @@ mod tests {
     }
 
     #[test]
-    fn each_change_of_a_call_is_checked() {
-        let change = |key: &str, weight| v1::KeyChange {
-            fairness_key: key.to_owned(),
-            weight: Some(weight),
-            ..v1::KeyChange::default()
-        };
-        let slash = Some(KeySeparator::default());
-        let parse = |changes| key_changes(changes, 8, slash);
-        let parsed = parse(vec![change("a/b", 3), change("a", 0)]).unwrap();
-        assert_eq!(parsed[0].0, FairnessKey::new("a/b").unwrap());
-        assert_eq!((parsed[0].1.weight, parsed[1].1.weight), (Some(3), Some(0)));
-        for (odd, code) in [
-            (change("a//b", 1), ErrorCode::InvalidFairnessKey),
-            (change("a/b/c/d/e", 1), ErrorCode::FairnessKeyTooLong),
-            (change("1/2/3/4/", 1), ErrorCode::InvalidFairnessKey),
-            (change("a", u32::MAX), ErrorCode::InvalidWeight),
-        ] {
-            let refused = parse(vec![change("a", 1), odd]).unwrap_err();
-            assert_eq!(refused.code, code, "{refused:?}");
-        }
-        let many = |count| vec![change("a", 1); count];
-        assert!(parse(many(CHANGES_MAX)).is_ok());
-        let refused = parse(many(CHANGES_MAX + 1)).unwrap_err();
-        assert_eq!(refused.code, ErrorCode::InvalidArgument);
-        // Without a separator a key is one name.
-        assert!(key_changes(vec![change("a//b", 1)], 8, None).is_ok());
-    }
-
-    #[test]
     fn a_key_whose_settings_are_taken_back_is_not_kept() {
         let key = FairnessKey::new("a").unwrap();
         let mut definition = QueueSettings::default();

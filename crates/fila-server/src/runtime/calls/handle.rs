@@ -327,14 +327,6 @@ impl Handle {
         .await
     }
 
-    /// Returns the separator in force: a queue of dead letters has that of the queue that they come from.
-    pub fn key_separator(&self, queue: &QueueEntry) -> Option<KeySeparator> {
-        let source = queue.dead_letters_of();
-        let source = source.and_then(|name| self.0.registry.find(name));
-        let definition = source.as_ref().map(|source| &source.definition);
-        definition.unwrap_or(&queue.definition).key_separator
-    }
-
     /// Returns why a fairness key waits. Changes nothing, and costs the key no turn.
     ///
     /// # Errors
@@ -387,15 +379,6 @@ impl Handle {
                 tracing::error!(queue = %queue.name, error = %failure, "the messages for a peek could not be read");
                 CallError::ReadFailed
             }
-        })
-    }
-
-    /// Returns the separator of the paths in a queue. A dead letter queue has that of its source.
-    pub fn key_separator(&self, queue: &QueueEntry) -> Option<KeySeparator> {
-        let source = queue.dead_letters_of();
-        let source = source.and_then(|name| self.0.registry.find(name));
-        source.map_or(queue.definition.key_separator, |source| {
-            source.definition.key_separator
         })
     }
 
