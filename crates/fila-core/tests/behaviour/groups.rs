@@ -538,7 +538,7 @@ fn groups_that_came_and_went_leave_nothing() {
 #[test]
 fn the_number_of_groups_with_messages_follows_every_change() {
     let (mut shell, queue) = queue();
-    let mut expect = |shell: &mut Shell, count: u64, why: &str| {
+    let expect = |shell: &mut Shell, count: u64, why: &str| {
         let listed = groups(shell, queue).len() as u64;
         assert_eq!(
             (shell.stats(queue).active_groups, listed),
