@@ -1,6 +1,7 @@
 //! Every law of fairness, on the broker: from commands to deliveries, with a store beneath.
 //!
-//! The queue charges by bytes, so that a piece of work can cost what the law says.
+//! The queue charges by bytes, so that a piece of work can cost what the law says. Keys are paths: the laws of trees put
+//! them into groups, and the others leave them flat.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
@@ -10,12 +11,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 
 use drr::{Quantum, Weight};
-use fairness_laws::{Dispatched, Driver};
+use fairness_laws::{CapDriver, Dispatched, Driver, Paths, TreeDriver};
 use fila_core::{
     Charge, Command, Delivering, Departure, KeySettings, NewMessage, QueueSettings, Settings,
     Verdict,
 };
-use fila_store::{Payload, QueueId};
+use fila_store::{FairnessKey, Payload, QueueId};
 
 use support::{Shell, key};
 
@@ -38,6 +39,7 @@ struct Broker {
     shell: Shell,
     queue: QueueId,
     definition: QueueSettings,
+    paths: Paths,
     new: Vec<NewMessage>,
     sequences: HashMap<u32, u64>,
     /// The messages of each key that were enqueued and not dispatched: sequence and cost.
@@ -64,6 +66,7 @@ impl Broker {
             shell,
             queue,
             definition,
+            paths: Paths::default(),
             new: Vec::new(),
             sequences: HashMap::new(),
             waiting: HashMap::new(),
@@ -73,8 +76,12 @@ impl Broker {
         }
     }
 
-    fn name(number: u32) -> fila_store::FairnessKey {
-        key(&number.to_string())
+    fn name(&self, number: u32) -> FairnessKey {
+        key(&self.paths.key(number))
+    }
+
+    fn group(&self, group: u32) -> FairnessKey {
+        key(&self.paths.group(group))
     }
 
     /// Lets the broker know what was enqueued.
@@ -86,30 +93,44 @@ impl Broker {
         }
     }
 
-    fn change(&mut self, number: u32, change: impl FnOnce(&mut KeySettings)) {
+    /// Changes the settings of a key or group.
+    fn change(&mut self, path: FairnessKey, change: impl FnOnce(&mut KeySettings)) {
+        let before = self.definition.keys.get(&path).copied().unwrap_or_default();
+        let mut settings = before;
+        change(&mut settings);
+        if settings == before {
+            return;
+        }
         self.send();
-        let settings = self.definition.keys.entry(Self::name(number)).or_default();
-        change(settings);
         if settings.is_default() {
-            self.definition.keys.remove(&Self::name(number));
+            self.definition.keys.remove(&path);
+        } else {
+            self.definition.keys.insert(path, settings);
         }
         self.shell.update(self.queue, self.definition.clone());
+    }
+
+    /// Sets the weight of a group, if it is not the one that groups have anyway.
+    fn weigh_group(&mut self, path: FairnessKey, weight: u32) {
+        let weight = weight.min(Weight::MAX.value());
+        let fixed = NonZeroU32::new(weight).filter(|weight| weight.get() > 1);
+        self.change(path, |settings| settings.weight = fixed);
     }
 }
 
 impl Driver for Broker {
     fn enqueue(&mut self, number: u32, cost: u64, weight: u32) {
-        if self
-            .weights
-            .remove(&number)
-            .is_some_and(|set| set != weight)
-        {
-            self.change(number, |settings| settings.weight = None);
+        let name = self.name(number);
+        let set = self.weights.remove(&number);
+        if self.paths.is_own(number) {
+            self.weigh_group(name.clone(), weight);
+        } else if set.is_some_and(|set| set != weight) {
+            self.change(name.clone(), |settings| settings.weight = None);
         }
         let cost = if cost > COST_MAX { DEAR } else { cost.max(1) };
         let body = vec![0; cost as usize * 1024 / 1000];
         let payload = Payload::new(Vec::new(), body).unwrap();
-        let mut message = NewMessage::new(Self::name(number), payload);
+        let mut message = NewMessage::new(name, payload);
         message.schedule.weight = NonZeroU32::new(weight.min(Weight::MAX.value())).unwrap();
         self.new.push(message);
         let sequence = self.sequences.entry(number).or_default();
@@ -136,7 +157,7 @@ impl Driver for Broker {
         }
         let (_, delivery) = self.shell.deliveries.pop_front()?;
         let name = std::str::from_utf8(delivery.fairness_key.as_bytes()).unwrap();
-        let number = name.parse().unwrap();
+        let number = self.paths.number(name).expect("a law has named it");
         let (sequence, cost) = self.waiting.get_mut(&number)?.pop_front()?;
         self.tickets += 1;
         self.leases.insert(self.tickets, delivery.lease);
@@ -154,20 +175,54 @@ impl Driver for Broker {
     }
 
     fn park(&mut self, number: u32) {
-        self.change(number, |settings| settings.delivery = Delivering::Paused);
+        self.change(self.name(number), |it| it.delivery = Delivering::Paused);
     }
 
     fn unpark(&mut self, number: u32) {
-        self.change(number, |settings| settings.delivery = Delivering::Running);
+        self.change(self.name(number), |it| it.delivery = Delivering::Running);
     }
 
     fn set_weight(&mut self, number: u32, weight: u32) {
         self.weights.insert(number, weight);
         let weight = weight.min(Weight::MAX.value());
-        self.change(number, |settings| settings.weight = NonZeroU32::new(weight));
+        self.change(self.name(number), |it| it.weight = NonZeroU32::new(weight));
     }
 
     fn evict(&mut self, _key: u32) {} // lanes that are no longer needed go by themselves
+}
+
+impl TreeDriver for Broker {
+    fn found(&mut self, group: u32, parent: Option<u32>, weight: u32) {
+        self.paths.found(group, parent);
+        self.weigh_group(self.group(group), weight);
+    }
+
+    fn adopt(&mut self, number: u32, group: u32) {
+        self.paths.adopt(number, group);
+    }
+
+    fn own(&mut self, number: u32, group: u32) {
+        self.paths.own(number, group);
+    }
+
+    fn park_group(&mut self, group: u32) {
+        self.change(self.group(group), |it| it.delivery = Delivering::Paused);
+    }
+
+    fn unpark_group(&mut self, group: u32) {
+        self.change(self.group(group), |it| it.delivery = Delivering::Running);
+    }
+
+    fn set_group_weight(&mut self, group: u32, weight: u32) {
+        self.weigh_group(self.group(group), weight);
+    }
+}
+
+impl CapDriver for Broker {
+    fn set_group_cap(&mut self, group: u32, in_flight: Option<u32>) {
+        let cap = in_flight.and_then(NonZeroU32::new);
+        self.change(self.group(group), |it| it.concurrency = cap);
+    }
 }
 
 mod in_memory {
@@ -187,4 +242,16 @@ mod by_calls {
 /// The same from the store: a call waits for the messages that are read for it.
 mod by_calls_from_the_store {
     fairness_laws::conformance! { core: |quantum| super::Broker::new(super::Taking::Calls, quantum, 2 << 10) }
+}
+
+/// The laws of groups, on keys that are paths.
+mod in_groups {
+    fairness_laws::conformance! { trees, one world in 4: |quantum| super::Broker::new(super::Taking::Streams, quantum, 1 << 30) }
+    fairness_laws::conformance! { tree_caps, one world in 4: |quantum| super::Broker::new(super::Taking::Streams, quantum, 1 << 30) }
+}
+
+/// The same from the store. Shares of groups do not depend on where the messages are.
+mod in_groups_from_the_store {
+    fairness_laws::conformance! { trees, one world in 8: |quantum| super::Broker::new(super::Taking::Streams, quantum, 2 << 10) }
+    fairness_laws::conformance! { tree_caps, one world in 8: |quantum| super::Broker::new(super::Taking::Streams, quantum, 2 << 10) }
 }

@@ -2,6 +2,7 @@
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
+mod groups;
 mod moving;
 mod redriving;
 mod room;

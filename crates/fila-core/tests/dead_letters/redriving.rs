@@ -11,7 +11,7 @@ use fila_store::{MessageId, QueueId, StoredMessage};
 use crate::support::{Answer, SECOND, Shell, key, message, throttled};
 use crate::{bodies, entries, fail_next, pair, stored, trying};
 
-fn redrive(
+pub(crate) fn redrive(
     shell: &mut Shell,
     (from, to): (QueueId, QueueId),
     stamp: RedriveStamp,

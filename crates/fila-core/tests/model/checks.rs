@@ -153,9 +153,7 @@ impl Simulation {
     }
 
     fn is_running(&self, key: &FairnessKey) -> bool {
-        let own = self.definition.keys.get(key);
-        self.definition.delivery == Delivering::Running
-            && own.is_none_or(|own| own.delivery == Delivering::Running)
+        self.definition.delivery == Delivering::Running && self.is_path_running(key)
     }
 
     fn is_willing(&self, consumer: ConsumerId) -> bool {
@@ -174,7 +172,8 @@ impl Simulation {
         let now = self.shell.now;
         let of_key = || self.messages.iter().filter(|(_, known)| known.key == *key);
         let leased = of_key().filter(|(_, known)| matches!(known.life, Life::Leased(_)));
-        if !self.is_running(key) || leased.count() >= self.cap(key) {
+        let is_full = leased.count() >= self.cap(key) || !self.has_group_room(key);
+        if !self.is_running(key) || is_full {
             return None;
         }
         match self.definition.ordering {
@@ -262,6 +261,8 @@ impl Simulation {
         assert_eq!(stats.consumers, consumers);
         self.check_peeked();
         self.check_cellar();
+        self.check_groups(self.queue);
+        self.check_groups(self.cellar.queue);
         if self.is_all_retried()
             && let Some(willing) = self.consumers.keys().find(|&&id| self.is_willing(id))
         {

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use fila_core::{
     BatchId, Beginnings, Command, ConsumerId, ConsumerKind, DeduplicationScope, Delivering, Demand,
-    Departure, KeySettings, LeaseId, Ordering, RECONNECT_GRACE, Settlement, Ttl, Verdict,
+    Departure, LeaseId, Ordering, RECONNECT_GRACE, Settlement, Ttl, Verdict,
 };
 use fila_store::{Engine, Expected as Version, MessageId, Timestamp};
 
+use super::groups::{KEYS, some_group_weights, some_name, some_separator, some_settings};
 use super::producers::{Copies, Shape};
 use super::{Expected, Fate, Life, Pending, Sent, Simulation, Subscriber};
 use crate::support::{key, message};
-
-const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
 impl Simulation {
     pub(super) fn step(&mut self) {
@@ -73,6 +72,9 @@ impl Simulation {
             let weight = 1 + self.chance.below(5) as u32;
             let weight = if shape.is_invalid { u32::MAX } else { weight };
             new.schedule.weight = NonZeroU32::new(weight).unwrap();
+            if self.chance.one_in(8) {
+                new.schedule.group_weights = some_group_weights(&mut self.chance);
+            }
             if self.chance.one_in(6) {
                 new.delay = Duration::from_millis(self.chance.below(400));
             }
@@ -455,7 +457,8 @@ impl Simulation {
     }
 
     fn reconfigure(&mut self) {
-        match self.chance.below(10) {
+        match self.chance.below(12) {
+            10 => self.definition.key_separator = some_separator(&mut self.chance),
             9 => {
                 self.definition.ordering = match self.definition.ordering {
                     Ordering::None => Ordering::Key,
@@ -491,18 +494,9 @@ impl Simulation {
                 self.definition.visibility_timeout = timeout;
             }
             _ => {
-                let settings = KeySettings {
-                    delivery: if self.chance.one_in(2) {
-                        Delivering::Paused
-                    } else {
-                        Delivering::Running
-                    },
-                    weight: NonZeroU32::new(self.chance.below(4) as u32),
-                    concurrency: NonZeroU32::new(self.chance.below(3) as u32),
-                    depth_max: None,
-                };
-                let name = self.some_key();
-                self.definition.keys.insert(key(name), settings);
+                let settings = some_settings(&mut self.chance);
+                let name = some_name(&mut self.chance);
+                self.definition.keys.insert(name, settings);
             }
         }
         self.redefine();

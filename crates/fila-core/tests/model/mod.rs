@@ -6,6 +6,7 @@ mod checks;
 mod dead_letters;
 mod failures;
 mod fate;
+mod groups;
 mod peeking;
 mod producers;
 
@@ -213,6 +214,7 @@ impl Simulation {
         definition.retry.backoff = Duration::from_millis(chance.below(3) * 30);
         definition.retry.backoff_max = Duration::from_millis(200);
         definition.failure_hook = chance.one_in(3);
+        definition.key_separator = groups::some_separator(&mut chance);
         let mut shell = Shell::new(settings);
         let (queue, letters) = shell.create_with_dead_letters("simulated", definition.clone());
         Self {
