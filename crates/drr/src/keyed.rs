@@ -20,6 +20,7 @@ use hashbrown::HashTable;
 use crate::engine::Drr;
 use crate::groups::{Groups, Nesting, no_group};
 use crate::handle::{Group, Handle, Key, State, Unknown};
+use crate::numbered::Numbered;
 use crate::units::{Cost, Costs, Quantum, Weight};
 
 /// Idle lanes that one call of [`Keyed::tidy`] looks at.
@@ -98,7 +99,7 @@ const SHRINK_FROM: usize = 1024;
 #[derive(Clone)]
 pub struct Keyed<K, V, S, G = ()> {
     engine: Drr,
-    lanes: Vec<Option<Lane<K, V>>>,
+    lanes: Numbered<Lane<K, V>>,
     names: HashTable<u32>,
     groups: Groups<K, G, S>,
     hasher: S,
@@ -129,7 +130,7 @@ impl<K, V, S: Clone, G> Keyed<K, V, S, G> {
     pub fn new(quantum: Quantum, hasher: S) -> Self {
         Self {
             engine: Drr::new(quantum),
-            lanes: Vec::new(),
+            lanes: Numbered::new(),
             names: HashTable::new(),
             groups: Groups::new(hasher.clone()),
             hasher,
@@ -188,23 +189,20 @@ impl<K, V, S, G> Keyed<K, V, S, G> {
     /// Returns the number of slots that the table has memory for, in use or not.
     #[must_use]
     pub const fn extent(&self) -> usize {
-        self.lanes.len()
+        self.lanes.extent()
     }
 
     /// Returns all lanes, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &K, &V)> {
-        let numbered = self.lanes.iter().enumerate();
-        numbered.filter_map(|(number, lane)| {
-            let lane = lane.as_ref()?;
-            Some((number as u32, &lane.name, &lane.value))
-        })
+        let lanes = self.lanes.iter();
+        lanes.map(|(number, lane)| (number, &lane.name, &lane.value))
     }
 
     /// Returns the value of a lane, if there is a lane of this number.
     #[inline]
     #[must_use]
     pub fn get(&self, lane: u32) -> Option<&V> {
-        let lane = self.lanes.get(lane as usize)?.as_ref()?;
+        let lane = self.lanes.get(lane)?;
         Some(&lane.value)
     }
 
@@ -349,7 +347,7 @@ impl<K, V, S, G> Keyed<K, V, S, G> {
     #[must_use]
     #[track_caller]
     pub fn key(&self, lane: u32) -> Key {
-        if !matches!(self.lanes.get(lane as usize), Some(Some(_))) {
+        if self.lanes.get(lane).is_none() {
             no_lane(lane);
         }
         key_of(&self.engine, lane)
@@ -358,18 +356,18 @@ impl<K, V, S, G> Keyed<K, V, S, G> {
     #[inline]
     #[track_caller]
     fn lane(&self, number: u32) -> &Lane<K, V> {
-        match self.lanes.get(number as usize) {
-            Some(Some(lane)) => lane,
-            _ => no_lane(number),
+        match self.lanes.get(number) {
+            Some(lane) => lane,
+            None => no_lane(number),
         }
     }
 
     #[inline]
     #[track_caller]
     fn lane_mut(&mut self, number: u32) -> &mut Lane<K, V> {
-        match self.lanes.get_mut(number as usize) {
-            Some(Some(lane)) => lane,
-            _ => no_lane(number),
+        match self.lanes.get_mut(number) {
+            Some(lane) => lane,
+            None => no_lane(number),
         }
     }
 }
@@ -595,11 +593,7 @@ impl<K: Hash + Eq, V, S: BuildHasher, G> Keyed<K, V, S, G> {
             is_listed: false,
             was_used: false,
         };
-        let index = number as usize;
-        if self.lanes.len() <= index {
-            self.lanes.resize_with(index + 1, || None);
-        }
-        self.lanes[index] = Some(lane);
+        self.lanes.insert(number, lane);
         let (lanes, hasher) = (&self.lanes, &self.hasher);
         self.names
             .insert_unique(hash, number, |&number| rehash(lanes, hasher, number));
@@ -673,7 +667,7 @@ impl<K: Hash + Eq, V, S: BuildHasher, G> Keyed<K, V, S, G> {
     {
         self.groups = Groups::new(self.hasher.clone()).keep_debts(self.debts_kept);
         self.engine = Drr::new(self.engine.quantum());
-        self.lanes = Vec::new();
+        self.lanes = Numbered::new();
         self.names = HashTable::new();
         self.idle = VecDeque::new();
         self.busy = 0;
@@ -692,7 +686,7 @@ impl<K: Hash + Eq, V, S: BuildHasher, G> Keyed<K, V, S, G> {
         if let Some(home) = home {
             self.groups.left(&mut self.engine, home);
         }
-        let Some(lane) = self.lanes[number as usize].take() else {
+        let Some(lane) = self.lanes.take(number) else {
             no_lane(number);
         };
         self.busy -= usize::from(!lane.is_idle);
@@ -751,7 +745,7 @@ fn key_of(engine: &Drr, lane: u32) -> Key {
 #[inline]
 fn find_hashed<K, V, Q>(
     names: &HashTable<u32>,
-    lanes: &[Option<Lane<K, V>>],
+    lanes: &Numbered<Lane<K, V>>,
     hash: u64,
     name: &Q,
 ) -> Option<u32>
@@ -759,7 +753,7 @@ where
     K: Borrow<Q>,
     Q: Eq + ?Sized,
 {
-    let is_its = |&number: &u32| match &lanes[number as usize] {
+    let is_its = |&number: &u32| match lanes.get(number) {
         Some(lane) => lane.name.borrow() == name,
         None => false,
     };
@@ -767,11 +761,11 @@ where
 }
 
 fn rehash<K: Hash, V, S: BuildHasher>(
-    lanes: &[Option<Lane<K, V>>],
+    lanes: &Numbered<Lane<K, V>>,
     hasher: &S,
     number: u32,
 ) -> u64 {
-    match &lanes[number as usize] {
+    match lanes.get(number) {
         Some(lane) => hasher.hash_one(&lane.name),
         None => no_lane(number),
     }

@@ -120,6 +120,7 @@ mod forecast;
 mod groups;
 mod handle;
 mod keyed;
+mod numbered;
 mod pool;
 mod slot;
 mod units;

@@ -38,6 +38,14 @@ fn bytes_per_key(name: impl Fn(u64) -> String) -> u64 {
 fn a_key_in_a_group_takes_no_more_than_twice_the_memory_of_a_key_alone() {
     let alone = bytes_per_key(|number| format!("key-{number}"));
     let one_group = bytes_per_key(|number| format!("acme/{number}"));
-    println!("alone {alone}, in one group {one_group}");
+    let groups_of_one = bytes_per_key(|number| format!("tenant-{number}/user"));
+    let shares = [one_group, groups_of_one].map(|bytes| bytes as f64 / alone as f64);
+    println!("bytes per key: {alone} alone");
+    println!("in one group: {one_group} ({:.2} times as much)", shares[0]);
+    println!(
+        "each in a group of its own, and that group: {groups_of_one} ({:.2} times as much)",
+        shares[1]
+    );
     assert!(one_group <= 2 * alone);
+    assert!(groups_of_one <= 2 * alone);
 }
