@@ -322,13 +322,17 @@ impl Ours {
         Self::configured(room, backpressure, |config| config)
     }
 
-    /// Returns a scheduler whose tenants nest, as `group_of` says.
-    pub(crate) fn nested(
+    /// Returns a scheduler that keeps idle tenants in memory, and whose tenants nest if `group_of` says so.
+    pub(crate) fn keeping_all(
         room: Room,
-        group_of: impl Fn(&ours::TenantKey) -> Option<ours::TenantKey> + Send + Sync + 'static,
+        group_of: Option<ours::GroupOf<ours::TenantKey>>,
     ) -> Self {
         let reject = ours::BackpressurePolicy::Reject;
-        Self::configured(room, reject, |config| config.with_groups(group_of))
+        Self::configured(room, reject, |config| ours::SchedulerConfig {
+            group_of,
+            idle_tenants_max: room.total,
+            ..config
+        })
     }
 
     fn configured(

@@ -1,6 +1,8 @@
 //! The cost of groups: the same pairs with tenants in groups beside tenants in none.
 
-use firq_core::{BackpressurePolicy, TenantKey};
+use std::sync::Arc;
+
+use firq_core::{GroupOf, TenantKey};
 
 use super::best_of;
 use crate::contenders::{Ours, Room};
@@ -15,8 +17,9 @@ pub(super) fn run(samples: usize, pairs: usize) -> Report {
     let rows = SIZES.map(|tenants| row(tenants, samples, pairs));
     Report {
         title: "One thread: tenants in groups beside tenants in none, ns per pair".to_owned(),
-        note: "One task queued per tenant; tenants in random order. Best of alternating samples. A tenant comes and goes \
-               with each pair, and so do groups of one tenant. Two levels: groups of ten, in groups of ten.",
+        note: "One task queued per tenant; tenants in random order, and all stay in memory. Best of alternating samples. \
+               Two levels: groups of ten, in groups of ten. There the order of service is not that of arrival, so most \
+               tenants come and go with each pair.",
         columns: vec![
             "tenants",
             "flat",
@@ -36,11 +39,10 @@ fn row(tenants: usize, samples: usize, pairs: usize) -> Vec<Cell> {
         per_tenant: 2 * tenants + 16,
         shards: 1,
     };
-    let flat = Ours::new(room, BackpressurePolicy::Reject);
+    let flat = Ours::keeping_all(room, None);
     let nested = |size: u64, levels: u64| {
-        Ours::nested(room, move |tenant: &TenantKey| {
-            group_of(*tenant, size, levels)
-        })
+        let group_of: GroupOf<TenantKey> = Arc::new(move |name| group_of(*name, size, levels));
+        Ours::keeping_all(room, Some(group_of))
     };
     let (one, tens) = (nested(u64::MAX, 1), nested(10, 1));
     let (two, alone) = (nested(10, 2), nested(1, 1));
