@@ -256,6 +256,7 @@ mod tests {
 
     use super::*;
     use crate::config::SchedulerConfig;
+    use crate::ring::registered;
     use crate::sync::counted::locks;
     use crate::task::{Task, TenantKey};
 
@@ -272,7 +273,7 @@ mod tests {
             true => config.with_groups(group_of),
             false => config,
         };
-        Scheduler::new(config).unwrap()
+        Scheduler::new(config).expect("the configuration is valid")
     }
 
     fn enqueue(scheduler: &Scheduler<u64>, tenant: u64) {
@@ -286,17 +287,17 @@ mod tests {
 
     /// Returns the visits of an engine that serves so many tasks of each of so many keys.
     fn visits_of_the_engine(keys: usize, tasks: usize) -> u64 {
-        let mut engine = Drr::new(Quantum::new(1).unwrap());
+        let mut engine = Drr::new(Quantum::new(1).expect("not zero"));
         let mut left = vec![tasks; keys];
         for _ in 0..keys {
             let key = engine.register(Weight::ONE);
-            engine.wake(key).unwrap();
+            registered(engine.wake(key));
         }
         while let Some(key) = engine.next_key() {
-            engine.charge(key, Cost::new(1)).unwrap();
+            registered(engine.charge(key, Cost::new(1)));
             left[key.index()] -= 1;
             if left[key.index()] == 0 {
-                engine.sleep(key).unwrap();
+                registered(engine.sleep(key));
             }
         }
         engine.work().visits

@@ -92,6 +92,9 @@ fn app(gate: Gate) -> Router {
 /// How many requests were served, by tenant and user.
 type Served = BTreeMap<String, usize>;
 
+/// Counts the requests of some of the users.
+type Count = fn(&Served) -> usize;
+
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     println!(
@@ -103,7 +106,7 @@ async fn main() -> Result<(), BoxError> {
         runs.push(play(gate).await?);
     }
     let mut table = Table::new(["who", "each user", "in tenants", "acme × 3"]);
-    let rows: [(&str, fn(&Served) -> usize); 4] = [
+    let rows: [(&str, Count); 4] = [
         ("acme, all users", acme),
         ("globex dora", dora),
         ("acme alice", alice),
