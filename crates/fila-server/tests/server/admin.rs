@@ -36,7 +36,7 @@ async fn a_queue_is_what_it_was_created_as() {
         script: Some("function on_enqueue(msg) return {} end".to_owned()),
         hook_fallback: Some(HookFallback::LastGood.into()),
         deduplication_scope: Some(DeduplicationScope::Queue.into()),
-        ..QueueSettings::default()
+        key_separator: Some("|".to_owned()),
     };
     rig.create_with("orders", settings.clone()).await;
     let shown = rig.inspect("orders").await;
