@@ -25,7 +25,7 @@ pub(super) struct KeyTree {
 pub(super) struct TreeNode {
     path: String,
     kind: NodeKind,
-    /// In how many groups it is.
+    /// How many groups of the tree it is in.
     level: usize,
     weight: u32,
     paused: bool,
