@@ -160,9 +160,9 @@ mod tests {
             let mut numbered = Numbered::new();
             let mut map = BTreeMap::new();
             for (number, value) in numbers {
-                if map.contains_key(&number) {
-                    prop_assert_eq!(numbered.take(number), map.remove(&number));
-                } else {
+                let before = map.remove(&number);
+                prop_assert_eq!(numbered.take(number), before);
+                if before.is_none() {
                     numbered.insert(number, value);
                     map.insert(number, value);
                 }

@@ -20,7 +20,7 @@ use super::lane::{Lane, Loading};
 use super::lane_table::LaneTable;
 use super::line::Join;
 use super::message::{Handle, Message, State};
-use super::room::{Holder, Room};
+use super::room::{PartHolder, Room};
 use super::throttle_sets::ThrottleSets;
 use crate::memory::Memory;
 use crate::throttle::Throttles;
@@ -52,7 +52,7 @@ pub(super) struct QueueIndex {
     read_retries: VecDeque<(Timestamp, u32)>,
     /// Keys and groups that deliver nothing until fewer messages are delayed, in the order in which they were suspended. A
     /// group may have been disbanded since.
-    suspended: VecDeque<Holder>,
+    suspended: VecDeque<PartHolder>,
 }
 
 impl QueueIndex {
@@ -308,17 +308,17 @@ impl QueueIndex {
     }
 
     /// Suspends a key or group until fewer messages are delayed.
-    pub(super) fn suspend(&mut self, holder: Holder) {
+    pub(super) fn suspend(&mut self, holder: PartHolder) {
         if !self.set_suspended(holder, true) {
             self.suspended.push_back(holder);
         }
     }
 
     /// Suspends or resumes a key or group; tells whether it was suspended.
-    fn set_suspended(&mut self, holder: Holder, is_suspended: bool) -> bool {
+    fn set_suspended(&mut self, holder: PartHolder, is_suspended: bool) -> bool {
         match holder {
-            Holder::Group(group) => self.lanes.set_group_suspended(group, is_suspended),
-            Holder::Key(number) => {
+            PartHolder::Group(group) => self.lanes.set_group_suspended(group, is_suspended),
+            PartHolder::Key(number) => {
                 let lane = self.lanes.get_mut(number);
                 std::mem::replace(&mut lane.is_suspended, is_suspended)
             }
@@ -343,7 +343,7 @@ impl QueueIndex {
             let Some(holder) = self.suspended.pop_front() else {
                 return;
             };
-            if let Holder::Group(group) = holder
+            if let PartHolder::Group(group) = holder
                 && !self
                     .lanes
                     .try_group(group)
@@ -367,37 +367,42 @@ impl QueueIndex {
             capacity: max,
             used: self.counts[Stage::Delayed],
         };
-        let over = self.over_part_of_delayed(Holder::Key(number), pool, 0);
+        let over = self.over_part_of_delayed(PartHolder::Key(number), pool, 0);
         over.is_none()
     }
 
     /// Returns the key of a lane, or the group above it, that may not have the last message that the lane has delayed.
-    pub(super) fn has_too_many_delayed(&self, number: u32, max: u64) -> Option<Holder> {
+    pub(super) fn has_too_many_delayed(&self, number: u32, max: u64) -> Option<PartHolder> {
         let pool = Pool {
             capacity: max,
             used: self.counts[Stage::Delayed].saturating_sub(1),
         };
-        self.over_part_of_delayed(Holder::Key(number), pool, 1)
+        self.over_part_of_delayed(PartHolder::Key(number), pool, 1)
     }
 
     /// Returns the highest of a key or group and the groups above it that may not have one more delayed message, if they have
     /// `less` than is counted.
-    fn over_part_of_delayed(&self, holder: Holder, pool: Pool, less: u64) -> Option<Holder> {
+    fn over_part_of_delayed(
+        &self,
+        holder: PartHolder,
+        pool: Pool,
+        less: u64,
+    ) -> Option<PartHolder> {
         let (groups, lane) = match holder {
-            Holder::Group(group) => (self.lanes.groups_down_through(Some(group)), None),
-            Holder::Key(number) => (self.lanes.groups_down_to(number), Some(number)),
+            PartHolder::Group(group) => (self.lanes.groups_down_through(Some(group)), None),
+            PartHolder::Key(number) => (self.lanes.groups_down_to(number), Some(number)),
         };
         let delayed = |counts: &Counts| counts[Stage::Delayed].saturating_sub(less);
         let mut room = Room::of_queue(pool);
         for group in groups.iter() {
             match room.share(delayed(&self.lanes.group(group).counts)) {
                 Ok(within) => room = within,
-                Err(_) => return Some(Holder::Group(group)),
+                Err(_) => return Some(PartHolder::Group(group)),
             }
         }
         let number = lane?;
         let shared = room.share(delayed(&self.lane(number).counts));
-        shared.err().map(|_| Holder::Key(number))
+        shared.err().map(|_| PartHolder::Key(number))
     }
 
     /// Lets a lane read again at this moment, and not before.

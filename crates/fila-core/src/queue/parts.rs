@@ -21,7 +21,7 @@ use super::Queue;
 use super::counts::Stage;
 use super::lane::Activity;
 use super::lane_table::GroupsAbove;
-use super::room::{Excess, Holder, NoRoomLeft, Room};
+use super::room::{Excess, NoRoomLeft, PartHolder, Room};
 use crate::limits::Limits;
 use crate::{EnqueueError, SharedPool, Source};
 
@@ -91,7 +91,7 @@ impl Queue {
             let held = self.index.lanes.group(group).counts.total();
             room = match room.enter(held, self.group_depth_max(group)) {
                 Ok(room) => room,
-                Err(why) => return Err(self.refuse_depth(now, Holder::Group(group), why)),
+                Err(why) => return Err(self.refuse_depth(now, PartHolder::Group(group), why)),
             };
         }
         let Some(number) = number else {
@@ -106,7 +106,7 @@ impl Queue {
             // An operator who sets the depth of a key has decided how much one key may hold.
             room.enter(held, own).map(|_| ())
         };
-        entered.map_err(|why| self.refuse_depth(now, Holder::Key(number), why))
+        entered.map_err(|why| self.refuse_depth(now, PartHolder::Key(number), why))
     }
 
     /// Returns the most messages of a group, if an operator has set that.
@@ -129,7 +129,12 @@ impl Queue {
         own.or(self.definition.key_depth_max)
     }
 
-    fn refuse_depth(&mut self, now: Timestamp, holder: Holder, why: NoRoomLeft) -> EnqueueError {
+    fn refuse_depth(
+        &mut self,
+        now: Timestamp,
+        holder: PartHolder,
+        why: NoRoomLeft,
+    ) -> EnqueueError {
         let path = self.path_of(holder);
         match why {
             NoRoomLeft::Full { max } => EnqueueError::KeyFull { path, max },
@@ -141,11 +146,11 @@ impl Queue {
         }
     }
 
-    fn path_of(&self, holder: Holder) -> FairnessKey {
+    fn path_of(&self, holder: PartHolder) -> FairnessKey {
         let lanes = &self.index.lanes;
         match holder {
-            Holder::Group(group) => lanes.group_path(group).clone(),
-            Holder::Key(number) => lanes.key(number).clone(),
+            PartHolder::Group(group) => lanes.group_path(group).clone(),
+            PartHolder::Key(number) => lanes.key(number).clone(),
         }
     }
 
@@ -176,14 +181,14 @@ impl Queue {
             let value = self.index.lanes.group(group);
             let held = value.counts[Stage::Delayed] + u64::from(value.delayed_uncommitted);
             let entered = room.share(held);
-            room = entered.map_err(|excess| refuse(Holder::Group(group), excess))?;
+            room = entered.map_err(|excess| refuse(PartHolder::Group(group), excess))?;
         }
         let (Some(lane), Some(number)) = (lane, number) else {
             return Ok(());
         };
         let held = lane.counts[Stage::Delayed] + u64::from(lane.delayed_uncommitted);
         let entered = room.share(held).map(|_| ());
-        entered.map_err(|excess| refuse(Holder::Key(number), excess))
+        entered.map_err(|excess| refuse(PartHolder::Key(number), excess))
     }
 
     /// Refuses a key that has no messages if its client has brought as many keys as it may.
@@ -263,12 +268,12 @@ impl Queue {
     }
 
     /// Returns the mean time between the departures of messages in the last minute, taken from the deliveries.
-    fn departure_interval(&mut self, now: Timestamp, holder: Holder) -> Option<Duration> {
+    fn departure_interval(&mut self, now: Timestamp, holder: PartHolder) -> Option<Duration> {
         let lanes = &mut self.index.lanes;
         lanes.pace.advance(now);
         let (served, _) = match holder {
-            Holder::Group(group) => lanes.recent_of_group(group),
-            Holder::Key(number) => lanes.recent(number),
+            PartHolder::Group(group) => lanes.recent_of_group(group),
+            PartHolder::Key(number) => lanes.recent(number),
         };
         let (total, deliveries) = (lanes.pace.total(), lanes.pace.deliveries());
         // A delivery counts by its cost. The mean cost of the queue makes it a number.

@@ -13,7 +13,7 @@ pub(super) struct Room {
 
 /// A group or a key, which may hold its part of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(super) enum PartHolder {
     Group(u32),
     /// The key of this lane.
     Key(u32),

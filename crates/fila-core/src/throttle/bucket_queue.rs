@@ -9,7 +9,7 @@ use fila_store::{QueueId, ThrottleKey, Timestamp};
 
 use super::Tokens;
 use super::claim::Claim;
-use super::wait_ring::{Served, TOKEN_COST, WaitRing};
+use super::wait_ring::{ServedWaiter, TOKEN_COST, WaitRing};
 
 /// A forecast looks at no more waiters than this.
 const FORECAST_MAX: usize = 1000;
@@ -74,7 +74,7 @@ pub(crate) struct Waiter {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Precedence {
     /// The ring chose it. It has paid.
-    Ring(Served),
+    Ring(ServedWaiter),
     /// It has a reservation. It has not paid, and its standing is unchanged.
     Reservation,
 }

@@ -26,7 +26,7 @@ pub(super) struct WaitRing {
 
 /// What is left of a waiter that the ring has served: what it owes, and the group that has paid with it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Served {
+pub(super) struct ServedWaiter {
     pub(super) standing: Option<Standing>,
     group: Option<Group>,
 }
@@ -95,7 +95,7 @@ impl WaitRing {
     }
 
     /// Gives a group back what it has paid for a waiter that takes no token and does not come back.
-    pub(super) fn refund_group(&mut self, served: Served) {
+    pub(super) fn refund_group(&mut self, served: ServedWaiter) {
         let Some(group) = served.group else {
             return;
         };
@@ -115,11 +115,11 @@ impl WaitRing {
     }
 
     /// Lets the waiter whose turn it is pay for a token, and takes it out.
-    pub(super) fn serve(&mut self, key: Key) -> Served {
+    pub(super) fn serve(&mut self, key: Key) -> ServedWaiter {
         registered(self.engine.charge(key, Cost::new(TOKEN_COST)));
         let group = registered(self.engine.parent(key));
         let standing = self.remove(key);
-        Served { standing, group }
+        ServedWaiter { standing, group }
     }
 
     /// Takes a waiter out. Returns what it owes.
