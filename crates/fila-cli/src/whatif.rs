@@ -143,9 +143,7 @@ pub(crate) fn run(general: &General, arguments: WhatIfArguments) -> Result<(), F
     general.talk(Some(&queue), async |session| {
         let admin = session.client.admin();
         let prediction = admin.what_if(&queue, &question).await?;
-        session
-            .output
-            .result(&prediction, || text(&prediction, table(&prediction)))?;
+        session.output.result(&prediction, || text(&prediction))?;
         if !arguments.apply {
             return Ok(());
         }
@@ -185,10 +183,10 @@ async fn apply(
 }
 
 /// Returns the table with the lines below it.
-fn text(prediction: &Prediction, table: Table) -> String {
+fn text(prediction: &Prediction) -> String {
     let mut text = match prediction.rows.is_empty() {
         true => "no key of the queue has messages, and none has got any of late".to_owned(),
-        false => table.to_string(),
+        false => table(prediction).to_string(),
     };
     text.push('\n');
     for line in remarks(prediction) {
@@ -217,18 +215,18 @@ fn table(prediction: &Prediction) -> Table {
             name(row),
             settings(row),
             count(row.ready),
-            beside(percent(row.now.share), percent(row.then.share)),
-            beside(deliveries(&row.now), deliveries(&row.then)),
-            beside(drained_in(&row.now), drained_in(&row.then)),
+            beside(&percent(row.now.share), &percent(row.then.share)),
+            beside(&deliveries(&row.now), &deliveries(&row.then)),
+            beside(&drained_in(&row.now), &drained_in(&row.then)),
         ]);
     }
     table
 }
 
 /// Returns the present value beside the other one, or one value if they are the same.
-fn beside(now: String, then: String) -> String {
+fn beside(now: &str, then: &str) -> String {
     if now == then {
-        now
+        now.to_owned()
     } else {
         format!("{now} → {then}")
     }
@@ -250,17 +248,17 @@ fn name(row: &PredictionRow) -> String {
 fn settings(row: &PredictionRow) -> String {
     let (now, then) = (&row.now, &row.then);
     let weight = |outlook: &Outlook| count(outlook.weight.into());
-    let mut parts = vec![format!("weight {}", beside(weight(now), weight(then)))];
+    let mut parts = vec![format!("weight {}", beside(&weight(now), &weight(then)))];
     let cap = |outlook: &Outlook| {
         let cap = outlook.cap;
         cap.map_or_else(|| "none".to_owned(), |cap| count(cap.into()))
     };
     if now.cap.is_some() || then.cap.is_some() {
-        parts.push(format!("cap {}", beside(cap(now), cap(then))));
+        parts.push(format!("cap {}", beside(&cap(now), &cap(then))));
     }
     let state = |outlook: &Outlook| if outlook.paused { "paused" } else { "running" };
     if now.paused || then.paused {
-        parts.push(beside(state(now).to_owned(), state(then).to_owned()));
+        parts.push(beside(state(now), state(then)));
     }
     parts.join(", ")
 }
