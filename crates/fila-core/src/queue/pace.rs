@@ -155,11 +155,6 @@ impl Pace {
         self.slots.iter().map(|slot| slot.deliveries).sum()
     }
 
-    /// Returns when counting began.
-    pub(super) fn since(&self) -> Timestamp {
-        self.since
-    }
-
     pub(super) fn largest(&self) -> Cost {
         self.largest
     }
@@ -313,8 +308,9 @@ impl Arrivals {
         self.latest = self.latest.saturating_add(1);
     }
 
-    /// Returns how many come in a second, in a queue that has counted since then.
-    pub(super) fn rate(&self, now: Timestamp, since: Timestamp) -> f64 {
+    /// Returns how many come in a second: the mean of the last half minute to minute, also in a queue that is younger. A
+    /// backlog that has just been sent is then not taken for the beginning of an endless flood.
+    pub(super) fn rate(&self, now: Timestamp) -> f64 {
         let half = slot_at(now) / HALF;
         let count = match half.saturating_sub(self.half) {
             0 => u64::from(self.latest) + u64::from(self.before),
@@ -322,7 +318,7 @@ impl Arrivals {
             _ => 0,
         };
         let first = u64::from(half.saturating_sub(1) * HALF) * SLOT;
-        let covered = now.since(Timestamp::from_millis(first).max(since));
+        let covered = now.since(Timestamp::from_millis(first));
         count as f64 / covered.as_secs_f64().max(1.0)
     }
 }

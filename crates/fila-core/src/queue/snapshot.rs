@@ -75,12 +75,11 @@ impl Queue {
         number: u32,
         holds: &mut MeanHold,
     ) -> Option<LaneSnapshot> {
-        let since = self.index.lanes.pace.since();
         let lane = self.index.lanes.try_get(number)?;
         let counts = lane.counts;
         let waiting = counts.ready() + counts[Stage::Delayed];
         let leased = counts[Stage::Leased] + lane.owed();
-        let arrivals = lane.totals.arrivals.rate(now, since);
+        let arrivals = lane.totals.arrivals.rate(now);
         let hold = (lane.totals.acked > 0).then(|| Duration::from_micros(lane.expected.value()));
         if waiting + leased == 0 && arrivals == 0.0 {
             return None;

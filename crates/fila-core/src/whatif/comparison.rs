@@ -173,7 +173,7 @@ impl Snapshot {
         let mut tree = Tree::new(self, &changed);
         tree.add(self, &before, Side::Now);
         tree.add(self, &after, Side::Then);
-        tree.add_strangers(now, then);
+        tree.add_strangers(now, then, before.over);
         let mut comparison = Comparison {
             rows: Vec::new(),
             left_out: 0,
@@ -286,16 +286,7 @@ impl Tree {
 
     fn add(&mut self, snapshot: &Snapshot, prediction: &Prediction, side: Side) {
         let total: u64 = prediction.lanes.iter().map(|lane| lane.cost).sum();
-        let nothing = |policy: &Policy| Outlook {
-            drained: Some(Drained {
-                after: match prediction.over {
-                    Span::Time(_) => Span::Time(Duration::ZERO),
-                    Span::Deliveries(_) => Span::Deliveries(0),
-                },
-                is_extrapolated: false,
-            }),
-            ..Outlook::new(policy)
-        };
+        let nothing = |policy: &Policy| Outlook::without_messages(policy, prediction.over);
         let mut outlooks: Vec<Outlook> = prediction.group_policies.iter().map(nothing).collect();
         for (lane, predicted) in snapshot.lanes.iter().zip(&prediction.lanes) {
             let outlook = Outlook {
@@ -325,7 +316,7 @@ impl Tree {
     }
 
     /// Adds the paths whose settings would change, and which have no messages and got none of late.
-    fn add_strangers(&mut self, now: &QueueSettings, then: &QueueSettings) {
+    fn add_strangers(&mut self, now: &QueueSettings, then: &QueueSettings, over: Span) {
         let both: BTreeMap<_, _> = now.keys.iter().chain(&then.keys).collect();
         let changed = both
             .into_keys()
@@ -339,8 +330,11 @@ impl Tree {
             .collect();
         for path in strangers {
             let mut row = PolicyRow::new(&path, RowKind::Key);
-            row.now = Outlook::new(&Policy::of_stranger(&path, now));
-            row.then = Outlook::new(&Policy::of_stranger(&path, then));
+            let outlook = |settings| {
+                let policy = Policy::of_stranger(&path, settings);
+                Outlook::without_messages(&policy, over)
+            };
+            (row.now, row.then) = (outlook(now), outlook(then));
             self.push(None, row, true);
         }
     }
@@ -414,6 +408,21 @@ impl Outlook {
             rate: None,
             ready: 0,
             drained: None,
+        }
+    }
+
+    /// Returns the outlook of a key or group that has nothing to deliver.
+    fn without_messages(policy: &Policy, over: Span) -> Self {
+        let after = match over {
+            Span::Time(_) => Span::Time(Duration::ZERO),
+            Span::Deliveries(_) => Span::Deliveries(0),
+        };
+        Self {
+            drained: Some(Drained {
+                after,
+                is_extrapolated: false,
+            }),
+            ..Self::new(policy)
         }
     }
 

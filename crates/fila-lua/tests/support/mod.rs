@@ -19,11 +19,16 @@ pub(crate) enum End {
 /// Compiles a script, calls its `on_enqueue` and drops the sandbox. Returns the result and the time of the slowest of the
 /// three steps.
 pub(crate) fn end_of(source: &str) -> (End, Duration) {
+    end_within(source, Limits::default())
+}
+
+/// Does the same within other limits.
+pub(crate) fn end_within(source: &str, limits: Limits) -> (End, Duration) {
     let source = source.to_owned();
     let (sender, receiver) = channel();
     let thread = thread::spawn(move || {
         let start = Instant::now();
-        let script = match Script::compile(source, Limits::default()) {
+        let script = match Script::compile(source, limits) {
             Ok(script) => script,
             Err(error) => {
                 let _gone = sender.send((End::Refused(error), start.elapsed()));
