@@ -206,18 +206,21 @@ async fn a_tenant_with_many_keys_gets_the_turns_of_one() {
         };
         jobs.submit(format!("acme/{number}"), &entry).await.unwrap();
     }
+    // A key runs one job at a time, so the worker takes jobs of other keys meanwhile: globex needs a few, too.
     for number in 0..20 {
         let entry = AddEntry {
             number: 3 * number + 1,
         };
-        jobs.submit("globex", &entry).await.unwrap();
+        let key = format!("globex/{}", number % 5);
+        jobs.submit(key, &entry).await.unwrap();
     }
     let (diary, events) = (Diary::default(), Arc::new(Semaphore::new(0)));
     let all = async { drop(events.acquire_many(80).await.unwrap()) };
     let worker = jobs.worker(registry(&diary, &events)).concurrency(1);
     worker.run_until(all).await.unwrap();
     let done = diary.done.lock().unwrap().clone();
-    let globex = done[..40].iter().filter(|(key, _)| key == "globex").count();
+    let of_globex = |(key, _): &&(String, u32)| key.starts_with("globex");
+    let globex = done[..40].iter().filter(of_globex).count();
     assert!((15..=20).contains(&globex), "{globex} of 40: {done:?}");
     let _ = server.shutdown().await;
 }

@@ -49,7 +49,15 @@ fn json_has_every_figure_of_a_prediction() {
     let server = companies();
     let printed = server.ok(&["whatif", "orders", "--weight", "acme=3", "--json"]);
     assert_eq!(printed.lines().count(), 1);
-    let pretty = serde_json::to_string_pretty(&json(&printed)).unwrap();
+    let mut told = json(&printed);
+    for row in told["rows"].as_array_mut().unwrap() {
+        // The mean of the last half minute to minute.
+        let arrivals = row["arrivals"].as_f64().unwrap();
+        let sent = row["ready"].as_f64().unwrap();
+        assert!((sent / 60.0..=sent / 30.0).contains(&arrivals), "{row}");
+        row["arrivals"] = "…".into();
+    }
+    let pretty = serde_json::to_string_pretty(&told).unwrap();
     assert_snapshot!("whatif_json", pretty);
 }
 
@@ -96,7 +104,8 @@ fn times_are_told_while_a_consumer_works() {
     let mut told = Value::Null;
     eventually(|| {
         told = json(&server.ok(&question));
-        told["basis"] != "nothing"
+        // The consumer takes several messages at once, and goes on one by one: no backlog is gone after 5 s then.
+        told["pace"].as_f64().is_some_and(|pace| pace < 250.0)
     });
     consumer.kill().unwrap();
     consumer.wait().unwrap();
