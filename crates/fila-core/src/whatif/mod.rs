@@ -21,8 +21,9 @@
 //! arrivals and caps.
 //!
 //! # How exact it is
-//! On a backlog that gets no more messages, whose messages are held for the same time, the play makes the deliveries that the
-//! broker makes, in the same order. `tests/whatif` checks that.
+//! On a backlog that gets no more messages, whose messages are held for the same time, each key and each group gets what the
+//! broker gives it, within one message. Where messages are charged by their size and keys are in groups, it is up to four.
+//! `tests/whatif` checks that, for messages that cost a quantum or more.
 
 mod comparison;
 mod play;
