@@ -171,6 +171,7 @@ fn key_settings() -> impl Strategy<Value = KeySettings> {
 }
 
 fn key_plan() -> impl Strategy<Value = KeyPlan> {
+    // With messages below a quantum, rare worlds differ by two of them also without groups: that is not tested.
     let sizes = proptest::collection::vec(1_024..8_000_usize, 1..20);
     let then = proptest::option::of(key_settings());
     let weights = (1..10_u32, prop::array::uniform3(0..4_u32));
@@ -309,7 +310,7 @@ proptest! {
     }
 
     #[test]
-    fn on_a_static_backlog_of_a_tree_keys_and_groups_get_what_was_predicted_within_one_quantum(
+    fn on_a_static_backlog_of_a_tree_a_prediction_is_right_within_one_message_and_by_size_within_four(
         plans in proptest::collection::vec(path_plan(), 2..16),
         groups in proptest::collection::vec((key_settings(), prop::option::of(key_settings())), 39),
         charge in prop_oneof![Just(Charge::Message), Just(Charge::Bytes)],
@@ -334,7 +335,7 @@ proptest! {
         let (mut world, then) = world(&plans, &others, settings, (slots, hold));
         world.step();
         world.play(before);
-        // By size, the turns of several levels may end with a dear message each.
+        // By size, rare worlds differ by two messages, and the cause is not known.
         let tolerance = match charge {
             Charge::Message | Charge::Time => 1,
             Charge::Bytes => DEPTH_MAX as u64,

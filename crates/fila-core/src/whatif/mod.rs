@@ -22,8 +22,8 @@
 //!
 //! # How exact it is
 //! On a backlog that gets no more messages, whose messages are held for the same time, each key and each group gets what the
-//! broker gives it, within one message. Where messages are charged by their size and keys are in groups, it is up to four.
-//! `tests/whatif` checks that, for messages that cost a quantum or more.
+//! broker gives it, within one message. Where messages are charged by their size, rare worlds differ by two; the
+//! cause is not known. `tests/whatif` checks messages that cost a quantum or more, and allows four in groups by size.
 
 mod comparison;
 mod play;
