@@ -288,7 +288,8 @@ impl Calendar {
         }
     }
 
-    /// Gives a child another weight; its debt stays what it was, and is paid at the new pace.
+    /// Gives a child another weight; its debt stays what it was, and is paid at the new pace. With the weight that it has, it
+    /// keeps its place among the visits of its tick.
     pub(crate) fn set_weight(
         &mut self,
         slots: &mut [Slot],
@@ -297,6 +298,9 @@ impl Calendar {
         scale: &Scale,
     ) {
         let slot = &mut slots[index as usize];
+        if slot.weight == weight {
+            return;
+        }
         if slot.place != Place::AWAY {
             self.weight = self.weight - u64::from(slot.weight.value()) + u64::from(weight.value());
         }

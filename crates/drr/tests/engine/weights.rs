@@ -97,3 +97,17 @@ fn switching_a_weight_to_and_fro_clears_no_debt() {
     assert!(left + 2 >= owed, "owed {owed}, then {left}");
     assert_eq!(serve(&mut engine, 100, 1), [b; 100]);
 }
+
+#[test]
+fn a_key_that_gets_the_weight_that_it_has_keeps_its_place() {
+    let mut engine = engine(1);
+    let [a, ..] = settled(&mut engine, [1, 1, 1], 1);
+    let mut same = engine.clone();
+    for _ in 0..30 {
+        same.set_weight(a, weight(1)).unwrap();
+        let key = engine.next_key().unwrap();
+        assert_eq!(same.next_key(), Some(key));
+        engine.charge(key, Cost::ONE).unwrap();
+        same.charge(key, Cost::ONE).unwrap();
+    }
+}
