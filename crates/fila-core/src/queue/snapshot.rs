@@ -164,16 +164,18 @@ impl Queue {
             .filter_map(|&slot| {
                 let message = self.index.messages.get(slot as usize)?;
                 match message.state {
-                    State::Leased { since, .. } => Some((since, message.id, message.lane)),
+                    State::Leased { lease, since, .. } => {
+                        Some((self.lease_ids.number(lease), since, message.lane))
+                    }
                     State::Ready { .. } | State::Delayed | State::Failing { .. } => None,
                 }
             })
             .collect();
-        // The table of leases has no order.
-        leased.sort_unstable();
+        // The table of leases has no order. Deliveries of one moment come back in the order in which they were made.
+        leased.sort_unstable_by_key(|&(number, ..)| number);
         let leases = leased
             .into_iter()
-            .map(|(since, _, number)| (places[number as usize], now.since(since)));
+            .map(|(_, since, lane)| (places[lane as usize], now.since(since)));
         let owed = lanes.iter().zip(0..).flat_map(|(lane, place)| {
             let owed = self.index.lane(lane.key.index() as u32).owed();
             (0..owed).map(move |_| (place, Duration::ZERO))

@@ -165,10 +165,10 @@ impl Snapshot {
             deliveries: 1_000.max(10 * self.lanes.len() as u64),
             steps: query.steps.max(2),
         };
-        let before = predict(self, now, extent, is_wanted)?;
+        let before = predict(self, now, now, extent, is_wanted)?;
         // With a window that was too long for one of them, both are of the shorter one.
         let extent = extent.within(before.over);
-        let after = predict(self, then, extent, is_wanted)?;
+        let after = predict(self, now, then, extent, is_wanted)?;
         let changed = |path: &FairnessKey| now.keys.get(path) != then.keys.get(path);
         let mut tree = Tree::new(self, &changed);
         tree.add(self, &before, Side::Now);

@@ -21,9 +21,9 @@
 //! arrivals and caps.
 //!
 //! # How exact it is
-//! On a backlog that gets no more messages, whose messages are held for the same time, each key and each group gets what the
-//! broker gives it, within one message. Where messages are charged by their size, rare worlds differ by two; the
-//! cause is not known. `tests/whatif` checks messages that cost a quantum or more, and allows four in groups by size.
+//! On a backlog that gets no more messages, whose messages are in memory and are all held for the same time, each key and
+//! each group gets exactly what the broker then gives it, if the queue charges by message or by size. `tests/whatif`
+//! checks it on random queues, with and without groups, caps and strict order.
 
 mod comparison;
 mod play;

@@ -4,6 +4,11 @@
 //! gives a message and is charged; a lane that has nothing left, or as many messages with consumers as it may, leaves the
 //! ring, and comes back with an arrival or a result.
 //!
+//! It also does so at the same moments. The broker brings the ring in step with the lanes that have changed just before it
+//! asks for the next one, in the order in which they changed. A lane at its cap whose result comes before that does not leave
+//! the ring, and so keeps the rest of its turn. The same holds for settings: the broker visits keys in the order of their
+//! names.
+//!
 //! # Work
 //! A delivery takes constant time but for the list of events, which is a heap of as many entries as consumers hold messages,
 //! and one for each lane that waits for an arrival. The arrivals of a lane that has a backlog are counted when they are
@@ -114,7 +119,12 @@ pub(super) struct LanePlay {
     /// The cost of all deliveries.
     pub(super) cost: u64,
     leased: u64,
+    /// Deletions that are being stored, and as many as its groups know of.
+    storing: u64,
+    storing_above: u64,
     is_awake: bool,
+    /// Whether the ring has to be brought in step with it.
+    is_changed: bool,
     awaits_arrival: bool,
     /// When its backlog was gone for the first and for the last time.
     pub(super) first_empty: Option<u64>,
@@ -130,6 +140,15 @@ pub(super) struct LanePlay {
 struct GroupPlay {
     policy: Policy,
     leased: u64,
+    /// Deletions of its members that are being stored.
+    storing: u64,
+}
+
+/// A lane or a group of the snapshot, by its place. A lane comes before the group of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Node {
+    Lane(u32),
+    Group(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -148,6 +167,13 @@ pub(super) struct Play<'a> {
     groups: Vec<GroupPlay>,
     /// The lane of each key of the engine.
     by_key: Vec<u32>,
+    /// The lanes that have changed since the ring was asked.
+    changed: Vec<u32>,
+    /// Where keys are strictly ordered: the lanes of results whose deletions are being stored.
+    storing: Vec<u32>,
+    ordering: Ordering,
+    /// By how much the times that messages are held are longer than those measured.
+    scale: f64,
     /// With a number that grows: events of one moment happen in the order in which they were foreseen.
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     foreseen: u64,
@@ -158,8 +184,13 @@ pub(super) struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    /// Begins to play a snapshot with these settings. A queue that is paused is played as if it were not.
-    pub(super) fn new(snapshot: &'a Snapshot, settings: &QueueSettings) -> Self {
+    /// Begins to play a snapshot of a queue that has the settings `now` and gets others. A queue that is paused is played as
+    /// if it were not.
+    pub(super) fn new(
+        snapshot: &'a Snapshot,
+        now: &QueueSettings,
+        settings: &QueueSettings,
+    ) -> Self {
         let supply = &snapshot.supply;
         let hold = supply.hold.filter(|_| supply.pace.is_some());
         let clock = hold.map_or(Clock::Deliveries, |_| Clock::Time);
@@ -174,7 +205,10 @@ impl<'a> Play<'a> {
                 delivered: 0,
                 cost: 0,
                 leased: lane.leased,
+                storing: 0,
+                storing_above: 0,
                 is_awake: false,
+                is_changed: false,
                 awaits_arrival: false,
                 first_empty: None,
                 last_empty: None,
@@ -193,6 +227,10 @@ impl<'a> Play<'a> {
             lanes: snapshot.lanes.iter().enumerate().map(lane).collect(),
             groups: Vec::with_capacity(snapshot.groups.len()),
             by_key: Vec::new(),
+            changed: Vec::new(),
+            storing: Vec::new(),
+            ordering: settings.ordering,
+            scale,
             events: BinaryHeap::new(),
             foreseen: 0,
             free: supply.spare,
@@ -201,17 +239,19 @@ impl<'a> Play<'a> {
         };
         play.add_groups(settings);
         play.add_lanes();
+        play.follow(now, settings);
         play.add_leases();
         play
     }
 
     fn add_groups(&mut self, settings: &QueueSettings) {
-        for (place, group) in self.snapshot.groups.iter().enumerate() {
+        for place in 0..self.snapshot.groups.len() {
             let policy = Policy::of_group(self.snapshot, place, settings);
-            if registered(self.engine.weight(group.group)) != policy.weight {
-                registered(self.engine.set_weight(group.group, policy.weight));
-            }
-            self.groups.push(GroupPlay { policy, leased: 0 });
+            self.groups.push(GroupPlay {
+                policy,
+                leased: 0,
+                storing: 0,
+            });
         }
         for lane in &self.snapshot.lanes {
             let mut group = lane.group;
@@ -219,9 +259,6 @@ impl<'a> Play<'a> {
                 self.groups[place as usize].leased += lane.leased;
                 group = self.snapshot.groups[place as usize].parent;
             }
-        }
-        for place in 0..self.groups.len() {
-            self.refresh_group(place as u32);
         }
     }
 
@@ -233,10 +270,6 @@ impl<'a> Play<'a> {
             }
             self.by_key[key.index()] = place as u32;
             let lane = &mut self.lanes[place];
-            let weight = lane.policy.weight;
-            if registered(self.engine.weight(key)) != weight {
-                registered(self.engine.set_weight(key, weight));
-            }
             lane.is_awake = match registered(self.engine.state(key)) {
                 drr::State::Idle | drr::State::Parked => false,
                 // Fresh, waiting or being served.
@@ -244,19 +277,62 @@ impl<'a> Play<'a> {
             };
             if ready == 0 {
                 (lane.first_empty, lane.last_empty) = (Some(0), Some(0));
+                self.await_arrival(place as u32);
             }
-            self.refresh(place as u32);
+        }
+    }
+
+    /// Changes the settings as the broker does: first those of the paths that had some, then the others, each by name.
+    fn follow(&mut self, now: &QueueSettings, settings: &QueueSettings) {
+        let order = |path: &FairnessKey| match settings.keys.contains_key(path) {
+            _ if now.keys.contains_key(path) => Some(false),
+            true => Some(true),
+            false => None,
+        };
+        let lanes = (0..).zip(&self.snapshot.lanes);
+        let lanes = lanes
+            .filter_map(|(place, lane)| Some((order(&lane.path)?, &lane.path, Node::Lane(place))));
+        let groups = (0..).zip(&self.snapshot.groups);
+        let groups = groups.filter_map(|(place, group)| {
+            Some((order(&group.path)?, &group.path, Node::Group(place)))
+        });
+        let mut nodes: Vec<_> = lanes.chain(groups).collect();
+        nodes.sort_unstable();
+        for (_, _, node) in nodes {
+            match node {
+                Node::Lane(place) => {
+                    let key = self.snapshot.lanes[place as usize].key;
+                    let weight = self.lanes[place as usize].policy.weight;
+                    registered(self.engine.set_weight(key, weight));
+                    self.mark(place);
+                }
+                Node::Group(place) => {
+                    let group = self.snapshot.groups[place as usize].group;
+                    let weight = self.groups[place as usize].policy.weight;
+                    registered(self.engine.set_weight(group, weight));
+                    self.refresh_group(place);
+                }
+            }
+        }
+        // The settings for all keys may have changed as well, and without a pace there are no caps.
+        for place in 0..self.groups.len() as u32 {
+            self.refresh_group(place);
+        }
+        for place in 0..self.lanes.len() as u32 {
+            self.mark(place);
         }
     }
 
     /// Foresees when the messages come back that are with consumers. One that is overdue takes as long again as it is late.
+    ///
+    /// Their ages are stretched like the times that messages are held, so they come back in the order that was measured.
     fn add_leases(&mut self) {
         if self.clock == Clock::Deliveries {
             return;
         }
         for &(lane, age) in &self.snapshot.supply.leases {
             let hold = self.lanes[lane as usize].hold;
-            let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+            let age = (age.as_nanos() as f64 * self.scale) as u64;
             self.foresee(hold.abs_diff(age), Event::Result(lane));
         }
     }
@@ -276,6 +352,7 @@ impl<'a> Play<'a> {
                 if self.clock == Clock::Deliveries && self.now >= until {
                     return Ok(Pause::Time);
                 }
+                self.refresh_changed();
                 let Some(key) = self.engine.next_key() else {
                     break;
                 };
@@ -290,6 +367,10 @@ impl<'a> Play<'a> {
                 if self.steps.is_multiple_of(ASK_EVERY) && !is_wanted() {
                     return Err(Cancelled);
                 }
+            }
+            if !self.storing.is_empty() {
+                self.finish_storing();
+                continue;
             }
             let Some(&Reverse((moment, ..))) = self.events.peek() else {
                 return Ok(Pause::Quiet);
@@ -328,13 +409,18 @@ impl<'a> Play<'a> {
                 let end = self.now.saturating_add(lane.hold);
                 self.free -= 1;
                 self.foresee(end, Event::Result(place));
+                self.each_group_of(place, |play, group| {
+                    play.groups[group as usize].leased += 1;
+                });
             }
         }
-        // The broker also parks groups after it has taken their members out of the ring.
-        self.refresh(place);
-        if self.clock == Clock::Time {
-            self.each_group_of(place, |group| group.leased += 1);
+        if self.backlog(place) == 0 {
+            let lane = &mut self.lanes[place as usize];
+            lane.first_empty.get_or_insert(self.now);
+            lane.last_empty = Some(self.now);
+            self.await_arrival(place);
         }
+        self.mark(place);
     }
 
     fn happen(&mut self, event: Event) {
@@ -343,32 +429,79 @@ impl<'a> Play<'a> {
                 let lane = &mut self.lanes[place as usize];
                 lane.leased = lane.leased.saturating_sub(1);
                 self.free += 1;
-                self.refresh(place);
-                self.each_group_of(place, |group| {
-                    group.leased = group.leased.saturating_sub(1);
+                self.each_group_of(place, |play, group| {
+                    let leased = &mut play.groups[group as usize].leased;
+                    *leased = leased.saturating_sub(1);
                 });
+                match self.ordering {
+                    Ordering::None => {}
+                    Ordering::Key => {
+                        self.lanes[place as usize].storing += 1;
+                        self.storing.push(place);
+                    }
+                }
+                self.mark(place);
             }
             Event::Arrival(place) => {
                 self.lanes[place as usize].awaits_arrival = false;
-                self.refresh(place);
+                self.mark(place);
             }
         }
     }
 
-    /// Changes the groups of a lane, from the inside out, and parks those that have as many leases as they may.
-    fn each_group_of(&mut self, place: u32, change: impl Fn(&mut GroupPlay)) {
+    /// Lets strictly ordered lanes go on whose last message is deleted for good. The store takes no time in a play, but other
+    /// lanes have their turn first.
+    fn finish_storing(&mut self) {
+        for place in std::mem::take(&mut self.storing) {
+            self.lanes[place as usize].storing -= 1;
+            self.mark(place);
+        }
+    }
+
+    /// Visits the groups of a lane, from the inside out.
+    fn each_group_of(&mut self, place: u32, visit: impl Fn(&mut Self, u32)) {
         let mut group = self.snapshot.lanes[place as usize].group;
         while let Some(place) = group {
-            change(&mut self.groups[place as usize]);
-            self.refresh_group(place);
+            visit(self, place);
             group = self.snapshot.groups[place as usize].parent;
         }
     }
 
+    /// Notes that the ring has to be brought in step with a lane.
+    fn mark(&mut self, place: u32) {
+        let is_changed = &mut self.lanes[place as usize].is_changed;
+        if !std::mem::replace(is_changed, true) {
+            self.changed.push(place);
+        }
+    }
+
+    /// Brings the ring in step with the lanes that have changed.
+    fn refresh_changed(&mut self) {
+        // Taken, so that lanes can be changed; put back, so that its memory is used again.
+        let mut changed = std::mem::take(&mut self.changed);
+        for place in changed.drain(..) {
+            self.refresh(place);
+            let lane = &mut self.lanes[place as usize];
+            let (before, now) = (lane.storing_above, lane.storing);
+            lane.storing_above = now;
+            self.each_group_of(place, |play, group| {
+                let storing = &mut play.groups[group as usize].storing;
+                *storing = *storing - before + now;
+                play.refresh_group(group);
+            });
+        }
+        self.changed = changed;
+    }
+
+    /// Parks a group that is paused or has as many leases as it may, or unparks it.
     fn refresh_group(&mut self, place: u32) {
-        let GroupPlay { policy, leased } = self.groups[place as usize];
+        let GroupPlay {
+            policy,
+            leased,
+            storing,
+        } = self.groups[place as usize];
         let group = self.snapshot.groups[place as usize].group;
-        if policy.is_paused || self.clock == Clock::Time && leased >= policy.cap {
+        if policy.is_paused || self.clock == Clock::Time && leased + storing >= policy.cap {
             registered(self.engine.park(group));
         } else {
             registered(self.engine.unpark(group));
@@ -379,12 +512,9 @@ impl<'a> Play<'a> {
     fn refresh(&mut self, place: u32) {
         let backlog = self.backlog(place);
         let lane = &mut self.lanes[place as usize];
-        let is_at_cap = self.clock == Clock::Time && lane.leased >= lane.policy.cap;
+        lane.is_changed = false;
+        let is_at_cap = self.clock == Clock::Time && lane.leased + lane.storing >= lane.policy.cap;
         let may_run = backlog > 0 && !lane.policy.is_paused && !is_at_cap;
-        if backlog == 0 {
-            lane.first_empty.get_or_insert(self.now);
-            lane.last_empty = Some(self.now);
-        }
         if may_run != lane.is_awake {
             lane.is_awake = may_run;
             let key = self.snapshot.lanes[place as usize].key;
@@ -393,7 +523,12 @@ impl<'a> Play<'a> {
                 false => self.engine.sleep(key),
             });
         }
-        if backlog == 0 && lane.interval > 0.0 && !lane.awaits_arrival {
+    }
+
+    /// Foresees the next arrival of a lane without a backlog, if there is one to come.
+    fn await_arrival(&mut self, place: u32) {
+        let lane = &mut self.lanes[place as usize];
+        if lane.interval > 0.0 && !lane.awaits_arrival {
             lane.awaits_arrival = true;
             let next = lane.arrived_by(self.now) as f64 + 1.0 - lane.phase;
             let moment = ((next * lane.interval).ceil() as u64).max(self.now + 1);

@@ -47,14 +47,15 @@ pub(super) struct Extent {
     pub(super) steps: u64,
 }
 
-/// Plays a snapshot with these settings.
+/// Plays a snapshot of a queue that has the settings `now` and gets others.
 pub(super) fn predict(
     snapshot: &Snapshot,
+    now: &QueueSettings,
     settings: &QueueSettings,
     extent: Extent,
     is_wanted: &dyn Fn() -> bool,
 ) -> Result<Prediction, Cancelled> {
-    let mut play = Play::new(snapshot, settings);
+    let mut play = Play::new(snapshot, now, settings);
     let window = match play.clock {
         Clock::Time => extent.window,
         Clock::Deliveries => extent.deliveries,
