@@ -127,12 +127,24 @@ macro_rules! conformance {
         }
     };
     (tree_bounds: $make:expr) => {
-        $crate::conformance! { @tests (1) $make =>
+        $crate::conformance! { @tree_bounds (1) $make }
+    };
+    (tree_bounds, one world in $n:literal: $make:expr) => {
+        $crate::conformance! { @tree_bounds ($n) $make }
+    };
+    (@tree_bounds ($n:literal) $make:expr) => {
+        $crate::conformance! { @tests ($n) $make =>
             tree: no_wait_is_longer_than_the_bound_on_its_path,
         }
     };
     (tree_settle: $make:expr) => {
-        $crate::conformance! { @tests (1) $make =>
+        $crate::conformance! { @tree_settle (1) $make }
+    };
+    (tree_settle, one world in $n:literal: $make:expr) => {
+        $crate::conformance! { @tree_settle ($n) $make }
+    };
+    (@tree_settle ($n:literal) $make:expr) => {
+        $crate::conformance! { @tests ($n) $make =>
             tree: members_and_groups_get_equal_time,
             tree: overestimates_are_given_back_in_groups,
         }

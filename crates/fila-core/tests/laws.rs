@@ -1,7 +1,8 @@
 //! Every law of fairness, on the broker: from commands to deliveries, with a store beneath.
 //!
-//! The queue charges by bytes, so that a piece of work can cost what the law says. Keys are paths: the laws of trees put
-//! them into groups, and the others leave them flat.
+//! The queue charges by bytes, so that a piece of work can cost what the law says. For the laws of settlement it charges by
+//! time, and the driver's clock says how long a piece of work took. Keys are paths: the laws of trees put them into groups,
+//! and the others leave them flat.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
@@ -11,14 +12,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 
 use drr::{Quantum, Weight};
-use fairness_laws::{CapDriver, Dispatched, Driver, Paths, TreeDriver};
+use fairness_laws::{BoundDriver, CapDriver, Dispatched, Driver, Paths, TreeDriver};
 use fila_core::{
     Charge, Command, Delivering, Departure, KeySettings, NewMessage, QueueSettings, Settings,
     Verdict,
 };
-use fila_store::{FairnessKey, Payload, QueueId};
+use fila_store::{FairnessKey, Payload, QueueId, Timestamp};
 
-use support::{Shell, key};
+use support::{MILLISECOND, Shell, key};
 
 /// The dearest message that the driver sends. Laws that ask for the largest numbers there are get a dear one
 /// instead, and are told so.
@@ -45,12 +46,33 @@ struct Broker {
     /// The messages of each key that were enqueued and not dispatched: sequence and cost.
     waiting: HashMap<u32, std::collections::VecDeque<(u64, u64)>>,
     weights: BTreeMap<u32, u32>,
-    leases: HashMap<u64, fila_core::LeaseId>,
+    /// The work that runs: its lease, and when it began.
+    running: HashMap<u64, (fila_core::LeaseId, Timestamp)>,
     tickets: u64,
 }
 
 impl Broker {
     fn new(taking: Taking, quantum: u64, memory_budget: usize) -> Self {
+        Self::charging(Charge::Bytes, taking, quantum, memory_budget)
+    }
+
+    /// Returns a broker that charges by time. A law's unit is a millisecond: the broker's clock is no finer.
+    fn by_time(quantum: u64) -> Self {
+        Self::charging(Charge::Time, Taking::Streams, quantum * 1000, 1 << 30)
+    }
+
+    /// Returns a broker that has delivered the dearest message of any tree. What it says of waits holds for messages that
+    /// cost no more than those that it has seen.
+    fn with_dear_work_done(quantum: u64, memory_budget: usize) -> Self {
+        const DEAREST: u64 = 2_000;
+        let mut broker = Self::new(Taking::Streams, quantum, memory_budget);
+        broker.enqueue(u32::MAX, DEAREST, 1);
+        let work = broker.dispatch().expect("the only message");
+        broker.finish(work, DEAREST);
+        broker
+    }
+
+    fn charging(charge: Charge, taking: Taking, quantum: u64, memory_budget: usize) -> Self {
         let mut settings = Settings::default();
         settings.memory_budget = memory_budget;
         settings.quantum = Quantum::new(quantum).unwrap();
@@ -59,7 +81,7 @@ impl Broker {
         settings.limits.buffered_bytes = usize::MAX;
         let mut shell = Shell::new(settings);
         let mut definition = QueueSettings::default();
-        definition.charge = Charge::Bytes;
+        definition.charge = charge;
         let queue = shell.create("laws", definition.clone());
         Self {
             taking,
@@ -71,7 +93,7 @@ impl Broker {
             sequences: HashMap::new(),
             waiting: HashMap::new(),
             weights: BTreeMap::new(),
-            leases: HashMap::new(),
+            running: HashMap::new(),
             tickets: 0,
         }
     }
@@ -160,7 +182,8 @@ impl Driver for Broker {
         let number = self.paths.number(name).expect("a law has named it");
         let (sequence, cost) = self.waiting.get_mut(&number)?.pop_front()?;
         self.tickets += 1;
-        self.leases.insert(self.tickets, delivery.lease);
+        let began = (delivery.lease, self.shell.now);
+        self.running.insert(self.tickets, began);
         Some(Dispatched {
             key: number,
             sequence,
@@ -169,8 +192,12 @@ impl Driver for Broker {
         })
     }
 
-    fn finish(&mut self, work: Dispatched, _actual: u64) {
-        let lease = self.leases.remove(&work.ticket).unwrap();
+    fn finish(&mut self, work: Dispatched, actual: u64) {
+        let (lease, began) = self.running.remove(&work.ticket).unwrap();
+        if self.definition.charge == Charge::Time {
+            let took = MILLISECOND * u32::try_from(actual).unwrap();
+            self.shell.now = self.shell.now.max(began.saturating_add(took));
+        }
         self.shell.report(self.queue, lease, Verdict::Ack);
     }
 
@@ -225,6 +252,16 @@ impl CapDriver for Broker {
     }
 }
 
+impl BoundDriver for Broker {
+    fn bound(&mut self, number: u32, _largest: u64) -> u64 {
+        self.send();
+        let (now, name) = (self.shell.now, self.name(number));
+        let explained = self.shell.broker.explain(now, self.queue, &name).unwrap();
+        // It is told in whole messages, rounded down.
+        explained.bound.expect("the key has messages") * 1000 + 999
+    }
+}
+
 mod in_memory {
     fairness_laws::conformance! { core: |quantum| super::Broker::new(super::Taking::Streams, quantum, 1 << 30) }
 }
@@ -248,10 +285,13 @@ mod by_calls_from_the_store {
 mod in_groups {
     fairness_laws::conformance! { trees, one world in 4: |quantum| super::Broker::new(super::Taking::Streams, quantum, 1 << 30) }
     fairness_laws::conformance! { tree_caps, one world in 4: |quantum| super::Broker::new(super::Taking::Streams, quantum, 1 << 30) }
+    fairness_laws::conformance! { tree_bounds, one world in 4: |quantum| super::Broker::with_dear_work_done(quantum, 1 << 30) }
+    fairness_laws::conformance! { tree_settle, one world in 4: super::Broker::by_time }
 }
 
 /// The same from the store. Shares of groups do not depend on where the messages are.
 mod in_groups_from_the_store {
     fairness_laws::conformance! { trees, one world in 8: |quantum| super::Broker::new(super::Taking::Streams, quantum, 2 << 10) }
     fairness_laws::conformance! { tree_caps, one world in 8: |quantum| super::Broker::new(super::Taking::Streams, quantum, 2 << 10) }
+    fairness_laws::conformance! { tree_bounds, one world in 8: |quantum| super::Broker::with_dear_work_done(quantum, 2 << 10) }
 }

@@ -4,8 +4,8 @@
 //! fewer worlds are tried than of the core; the schedule is the same. Keys are paths, and an operator sets the weights,
 //! pauses and caps of groups.
 //!
-//! The laws of settlement are not here: a queue settles time by its own clock, and a law needs exact costs. They hold for
-//! the engine, `drr`, which the server runs.
+//! The laws of settlement are not here: a queue settles time by its own clock, and a law needs exact costs. They run on
+//! `fila-core`, which the server runs, with a clock of the law's.
 
 #![cfg(test)] // helpers may unwrap, as tests do
 
@@ -18,12 +18,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::LazyLock;
 
-use fairness_laws::{CapDriver, Dispatched, Driver, Paths, TreeDriver};
+use fairness_laws::{BoundDriver, CapDriver, Dispatched, Driver, Paths, TreeDriver};
 use fila_proto::v1::fila_admin_client::FilaAdminClient;
 use fila_proto::v1::fila_service_client::FilaServiceClient;
 use fila_proto::v1::{
-    Charge, CreateQueueRequest, Delivery, EnqueueBatchRequest, Message, QueueSettings,
-    UpdateKeyRequest, WorkRequest, WorkResponse,
+    Charge, CreateQueueRequest, Delivery, EnqueueBatchRequest, ExplainKeyRequest, Message,
+    QueueSettings, UpdateKeyRequest, WorkRequest, WorkResponse,
 };
 use fila_server::Server;
 use tokio::runtime::Runtime;
@@ -125,6 +125,17 @@ impl Wire {
                 groups: HashMap::new(),
             }
         })
+    }
+
+    /// Returns a server that has delivered the dearest message of any tree. What it says of waits holds for messages that cost
+    /// no more than those that it has seen.
+    fn with_dear_work_done(quantum: u64) -> Self {
+        const DEAREST: u64 = 2_000;
+        let mut wire = Self::new(quantum);
+        wire.enqueue(u32::MAX, DEAREST, 1);
+        let work = wire.dispatch().expect("the only message");
+        wire.finish(work, DEAREST);
+        wire
     }
 
     /// Sends what was enqueued, and waits until all of it is accepted.
@@ -309,6 +320,20 @@ impl CapDriver for Wire {
     }
 }
 
+impl BoundDriver for Wire {
+    fn bound(&mut self, key: u32, _largest: u64) -> u64 {
+        self.send();
+        let request = ExplainKeyRequest {
+            queue: QUEUE.to_owned(),
+            fairness_key: self.paths.key(key),
+        };
+        let call = self.admin.explain_key(request);
+        let explained = RUNTIME.block_on(soon(call)).unwrap().into_inner();
+        // It is told in whole messages, rounded down.
+        explained.bound.expect("the key has messages") * 1000 + 999
+    }
+}
+
 impl Drop for Wire {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
@@ -325,4 +350,5 @@ mod in_groups {
 
     fairness_laws::conformance! { trees, one world in 40: Wire::new }
     fairness_laws::conformance! { tree_caps, one world in 40: Wire::new }
+    fairness_laws::conformance! { tree_bounds, one world in 40: Wire::with_dear_work_done }
 }
