@@ -264,7 +264,10 @@ impl Calendar {
         let guest = &slots[self.guest as usize];
         let next = guest.due.wrapping_add(scale.visits(guest.weight).stride);
         let mut lead = next.wrapping_sub(self.clock).cast_signed();
-        if let Some(ring) = self.earliest_lead(slots, work) {
+        // A guest that is alone has no ring to go ahead of.
+        if self.runnable > 1
+            && let Some(ring) = self.earliest_lead(slots, work)
+        {
             lead = lead.min(ring);
         }
         self.clock_forward(ticks.min(lead + 1));
@@ -495,6 +498,9 @@ impl Calendar {
     /// Returns the ticks from now to the visit of a child that is away; negative if it is past.
     pub(crate) fn lead_away(&self, slot: &Slot) -> i64 {
         let epochs = slot.next.wrapping_sub(self.epoch).cast_signed();
+        if epochs == 0 && slot.due.abs_diff(self.clock) <= SPAN.unsigned_abs() {
+            return slot.due.wrapping_sub(self.clock).cast_signed();
+        }
         let lead = (i128::from(epochs) << 64) + i128::from(slot.due) - i128::from(self.clock);
         lead.clamp(-i128::from(SPAN), i128::from(SPAN)) as i64
     }
@@ -508,9 +514,12 @@ impl Calendar {
 
     /// Notes the epoch of a visit, so that it keeps its meaning however long the child is away.
     fn remember(&self, slot: &mut Slot) {
-        let lead = i128::from(slot.due.wrapping_sub(self.clock).cast_signed());
-        let epochs = (i128::from(self.clock) + lead) >> 64;
-        slot.next = self.epoch.wrapping_add(epochs as u32);
+        let is_ahead = slot.due.wrapping_sub(self.clock).cast_signed() >= 0;
+        slot.next = match (is_ahead, slot.due < self.clock) {
+            (true, true) => self.epoch.wrapping_add(1), // it is beyond the next wrap
+            (false, false) => self.epoch.wrapping_sub(1),
+            (true, false) | (false, true) => self.epoch,
+        };
     }
 
     fn reweigh(&self, slot: &mut Slot, lead: i64, weight: Weight, scale: &Scale) {
