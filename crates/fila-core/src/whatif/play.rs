@@ -146,7 +146,7 @@ struct GroupPlay {
 
 /// A lane or a group of the snapshot, by its place. A lane comes before the group of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Node {
+enum PlayNode {
     Lane(u32),
     Group(u32),
 }
@@ -290,23 +290,24 @@ impl<'a> Play<'a> {
             false => None,
         };
         let lanes = (0..).zip(&self.snapshot.lanes);
-        let lanes = lanes
-            .filter_map(|(place, lane)| Some((order(&lane.path)?, &lane.path, Node::Lane(place))));
+        let lanes = lanes.filter_map(|(place, lane)| {
+            Some((order(&lane.path)?, &lane.path, PlayNode::Lane(place)))
+        });
         let groups = (0..).zip(&self.snapshot.groups);
         let groups = groups.filter_map(|(place, group)| {
-            Some((order(&group.path)?, &group.path, Node::Group(place)))
+            Some((order(&group.path)?, &group.path, PlayNode::Group(place)))
         });
         let mut nodes: Vec<_> = lanes.chain(groups).collect();
         nodes.sort_unstable();
         for (_, _, node) in nodes {
             match node {
-                Node::Lane(place) => {
+                PlayNode::Lane(place) => {
                     let key = self.snapshot.lanes[place as usize].key;
                     let weight = self.lanes[place as usize].policy.weight;
                     registered(self.engine.set_weight(key, weight));
                     self.mark(place);
                 }
-                Node::Group(place) => {
+                PlayNode::Group(place) => {
                     let group = self.snapshot.groups[place as usize].group;
                     let weight = self.groups[place as usize].policy.weight;
                     registered(self.engine.set_weight(group, weight));
