@@ -291,21 +291,22 @@ impl Model {
     fn audit(&self) {
         let engine = &self.engine;
         assert_eq!(engine.len(), self.keys.len() + self.groups.len());
-        engine.calendars[0].audit(&engine.slots, &self.children(None));
+        engine
+            .calendars
+            .top
+            .audit(&engine.slots, &self.children(None));
         for &(key, parent) in &self.keys {
             assert_eq!(engine.parent(key), Ok(parent));
         }
         for &(group, parent) in &self.groups {
             assert_eq!(engine.parent(group), Ok(parent));
-            let calendar = engine.kin[group.index()].calendar as usize;
+            let calendar = engine.kin[group.index()].calendar;
             let children = self.children(Some(group));
-            engine.calendars[calendar].audit(&engine.slots, &children);
+            let calendar = engine.calendars.view(calendar, &engine.slots);
+            calendar.audit(&engine.slots, &children);
             let slot = &engine.slots[group.index()];
-            assert_eq!(
-                slot.has(Flag::HasWork),
-                engine.calendars[calendar].runnable() > 0
-            );
-            assert_eq!(engine.kin[group.index()].children as usize, children.len());
+            assert_eq!(slot.has(Flag::HasWork), calendar.runnable() > 0);
+            assert_eq!(calendar.children as usize, children.len());
         }
         let nodes = self
             .keys

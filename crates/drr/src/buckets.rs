@@ -49,7 +49,7 @@ pub(crate) struct Buckets {
     /// The row of each level.
     row_of: [u8; LEVELS],
     rows: Vec<Row>,
-    /// [`NO_BUCKET`], then the buckets of each row.
+    /// [`NO_BUCKET`], then the buckets of each row; nothing while there are no rows.
     lists: Vec<List>,
 }
 
@@ -62,14 +62,14 @@ struct Row {
 
 impl Buckets {
     /// Returns empty buckets that allocate a level when a visit at that distance is first filed.
-    pub(crate) fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             occupied: 0,
             lone: NIL,
             open: NO_BUCKET,
             row_of: [UNUSED; LEVELS],
             rows: Vec::new(),
-            lists: Vec::from([List::EMPTY]),
+            lists: Vec::new(),
         }
     }
 
@@ -100,6 +100,22 @@ impl Buckets {
     #[inline]
     pub(crate) const fn has_no_rows(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// Returns the lone slot, if there is one.
+    pub(crate) const fn lone(&self) -> Option<u32> {
+        match self.occupied {
+            LONE => Some(self.lone),
+            _ => None,
+        }
+    }
+
+    /// Returns buckets without rows, with this lone slot.
+    pub(crate) const fn with_lone(index: u32) -> Self {
+        let mut buckets = Self::new();
+        buckets.occupied = LONE;
+        buckets.lone = index;
+        buckets
     }
 
     /// Keeps the only slot, whose visit is `lead` ticks ahead of the hand.
@@ -160,7 +176,7 @@ impl Buckets {
     /// Takes the first slot of the open bucket, if it has any.
     #[inline]
     pub(crate) fn pop_open<S: Slots + ?Sized>(&mut self, slots: &S) -> Option<u32> {
-        let list = &mut self.lists[self.open];
+        let list = self.lists.get_mut(self.open)?;
         if list.is_empty() {
             return None;
         }
@@ -218,7 +234,7 @@ impl Buckets {
 
     /// Returns the earliest occupied bucket and its first tick.
     fn earliest_bucket(&self, hand: u64, work: &mut Work) -> Option<(usize, u64)> {
-        if !self.lists[self.open].is_empty() {
+        if !self.lists.get(self.open)?.is_empty() {
             return Some((self.open, hand));
         }
         let mut best = None;
@@ -254,7 +270,7 @@ impl Buckets {
         self.row_of[level] = self.rows.len() as u8;
         let level = level as u32;
         self.rows.push(Row { level, occupied: 0 });
-        self.lists.resize(self.lists.len() + WIDTH, List::EMPTY);
+        self.lists.resize(1 + self.rows.len() * WIDTH, List::EMPTY);
     }
 
     fn mark_occupied(&mut self, bucket: usize) {

@@ -54,6 +54,8 @@ pub(crate) struct Calendar {
     /// Total weight of the children in the ring, and how many they are.
     weight: u64,
     runnable: u32,
+    /// How many children there are, in the ring or not; not counted at the top.
+    pub(crate) children: u32,
     /// The child whose ring turn it is, and the newcomer that is served before it goes on.
     turn: u32,
     guest: u32,
@@ -67,7 +69,107 @@ pub(crate) struct Calendar {
     buckets: Buckets,
 }
 
+/// Where the only child of a packed calendar is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whereabouts {
+    Turn,
+    Guest,
+    Late,
+    Fresh,
+    /// Filed alone.
+    Lone,
+}
+
+/// A calendar that has at most one child in its ring and no memory for buckets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packed {
+    hand: u64,
+    clock: u64,
+    carry: u64,
+    epoch: u32,
+    /// The child in the ring, or [`NIL`].
+    child: u32,
+    pub(crate) children: u32,
+    at: Whereabouts,
+    after_guest: bool,
+}
+
+impl Packed {
+    /// A calendar without children.
+    pub(crate) const EMPTY: Self = Self {
+        hand: FIRST_TICK,
+        clock: FIRST_TICK,
+        carry: 0,
+        epoch: 0,
+        child: NIL,
+        children: 0,
+        at: Whereabouts::Lone,
+        after_guest: false,
+    };
+
+    /// Returns how many children are in the ring.
+    pub(crate) const fn runnable(&self) -> u32 {
+        (self.child != NIL) as u32
+    }
+
+    /// Returns the calendar.
+    #[inline]
+    pub(crate) fn unpack(&self, slots: &[Slot]) -> Calendar {
+        let mut calendar = Calendar {
+            hand: self.hand,
+            clock: self.clock,
+            epoch: self.epoch,
+            carry: self.carry,
+            children: self.children,
+            after_guest: self.after_guest,
+            ..Calendar::new(Buckets::new())
+        };
+        if let Some(slot) = slots.find(self.child) {
+            calendar.runnable = 1;
+            calendar.weight = u64::from(slot.weight.value());
+            match self.at {
+                Whereabouts::Turn => calendar.turn = self.child,
+                Whereabouts::Guest => calendar.guest = self.child,
+                Whereabouts::Late => calendar.late = List::of(self.child),
+                Whereabouts::Fresh => {
+                    calendar.fresh = List::of(self.child);
+                    calendar.newcomers = 1;
+                }
+                Whereabouts::Lone => calendar.buckets = Buckets::with_lone(self.child),
+            }
+        }
+        calendar
+    }
+}
+
 impl Calendar {
+    /// Packs the calendar, if it is small enough.
+    #[inline]
+    pub(crate) fn pack(&self) -> Option<Packed> {
+        if self.runnable > 1 || !self.buckets.has_no_rows() {
+            return None;
+        }
+        let places = [
+            (self.turn, Whereabouts::Turn),
+            (self.guest, Whereabouts::Guest),
+            (self.late.head(), Whereabouts::Late),
+            (self.fresh.head(), Whereabouts::Fresh),
+        ];
+        let taken = places.into_iter().find(|&(child, _)| child != NIL);
+        let lone = || (self.buckets.lone().unwrap_or(NIL), Whereabouts::Lone);
+        let (child, at) = taken.unwrap_or_else(lone);
+        Some(Packed {
+            hand: self.hand,
+            clock: self.clock,
+            carry: self.carry,
+            epoch: self.epoch,
+            child,
+            children: self.children,
+            at,
+            after_guest: self.after_guest,
+        })
+    }
+
     /// Returns a calendar without children.
     pub(crate) const fn new(buckets: Buckets) -> Self {
         Self {
@@ -77,6 +179,7 @@ impl Calendar {
             carry: 0,
             weight: 0,
             runnable: 0,
+            children: 0,
             turn: NIL,
             guest: NIL,
             late: List::EMPTY,

@@ -2,31 +2,26 @@
 
 use alloc::vec::Vec;
 
-use crate::buckets::Buckets;
-use crate::calendar::{Calendar, Work};
+use crate::calendar::Work;
+use crate::calendars::{Calendars, TOP};
 use crate::forecast::Forecast;
+use crate::growth::{extend_to, grow};
 use crate::handle::{DisbandError, Group, Handle, Key, Node, Standing, State, Unknown};
 use crate::slot::{Flag, NIL, Place, Slot};
 use crate::units::{Cost, Costs, Quantum, Scale, Weight};
 
-/// The calendar of the keys and groups without a parent.
-pub(crate) const TOP: u32 = 0;
-
-/// The parent and the children of a slot. Slots beyond the end of the table have neither.
+/// The parent of a slot, and the calendar of its children. Slots beyond the end of the table have neither.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kin {
     /// The slot of the parent, or [`NIL`].
     parent: u32,
     /// The calendar of a group's children, or [`NIL`] for a key.
     pub(crate) calendar: u32,
-    /// How many children a group has.
-    pub(crate) children: u32,
 }
 
 const NO_KIN: Kin = Kin {
     parent: NIL,
     calendar: NIL,
-    children: 0,
 };
 
 /// Decides which key is served next.
@@ -38,8 +33,7 @@ pub struct Drr {
     pub(crate) slots: Vec<Slot>,
     free: u32,
     live: usize,
-    pub(crate) calendars: Vec<Calendar>,
-    free_calendars: Vec<u32>,
+    pub(crate) calendars: Calendars,
     pub(crate) kin: Vec<Kin>,
     work: Work,
 }
@@ -59,8 +53,7 @@ impl Drr {
             slots: Vec::with_capacity(keys),
             free: NIL,
             live: 0,
-            calendars: Vec::from([Calendar::new(Buckets::with_all_levels())]),
-            free_calendars: Vec::new(),
+            calendars: Calendars::new(),
             kin: Vec::new(),
             work: Work::default(),
         }
@@ -153,8 +146,10 @@ impl Drr {
         let group = self.found(handle);
         self.set_weight(group, weight)?;
         self.rehome(index, Some(group));
-        let calendar = self.calendar_of(index) as usize;
-        self.calendars[calendar].welcome(&mut self.slots, index, &self.scale);
+        let calendar = self.calendar_of(index);
+        self.calendars
+            .view(calendar, &self.slots)
+            .welcome(&mut self.slots, index, &self.scale);
         if was_in_ring {
             self.join(index);
         }
@@ -167,15 +162,17 @@ impl Drr {
     /// If the key or the group was forgotten.
     pub fn transfer(&mut self, key: Key, to: Option<Group>) -> Result<(), Unknown> {
         let index = self.resolve(key.0)?;
-        let calendar = self.calendar_within(to)? as usize;
-        let before = self.calendar_of(index) as usize;
+        let calendar = self.calendar_within(to)?;
+        let before = self.calendar_of(index);
         if calendar == before {
             return Ok(());
         }
         let was_in_ring = self.pause(index);
-        let lead = self.calendars[before].lead_away(&self.slots[index as usize]);
+        let from = self.calendars.view(before, &self.slots);
+        let lead = from.lead_away(&self.slots[index as usize]);
         self.rehome(index, to);
-        self.calendars[calendar].place(&mut self.slots[index as usize], lead.max(0));
+        let home = self.calendars.view(calendar, &self.slots);
+        home.place(&mut self.slots[index as usize], lead.max(0));
         if was_in_ring {
             self.join(index);
         }
@@ -252,7 +249,7 @@ impl Drr {
     /// The choice stands until it is [charged](Self::charge): charge it before asking again.
     #[inline]
     pub fn next_key(&mut self) -> Option<Key> {
-        let top = &mut self.calendars[TOP as usize];
+        let top = &mut self.calendars.top;
         let index = top.next(&mut self.slots[..], &self.scale, &mut self.work)?;
         let slot = &self.slots[index as usize];
         if slot.has(Flag::Group) {
@@ -268,9 +265,13 @@ impl Drr {
     fn next_in_group(&mut self, group: u32) -> Key {
         let mut index = group;
         while self.slots[index as usize].has(Flag::Group) {
-            let calendar = self.kin[index as usize].calendar as usize;
-            index = self.calendars[calendar]
-                .next(&mut self.slots[..], &self.scale, &mut self.work)
+            let calendar = self.kin[index as usize].calendar;
+            let (scale, work) = (&self.scale, &mut self.work);
+            index = self
+                .calendars
+                .change(calendar, &mut self.slots, |calendar, slots| {
+                    calendar.next(slots, scale, work)
+                })
                 .expect("a group is in the ring while a child of it is in its own");
         }
         Key(Handle {
@@ -317,9 +318,12 @@ impl Drr {
         }
         let mut index = index;
         while index != NIL {
-            let calendar = self.calendar_of(index) as usize;
+            let calendar = self.calendar_of(index);
             self.slots[index as usize].refund(charged - actual);
-            self.calendars[calendar].refile(&mut self.slots, index, &self.scale);
+            self.calendars
+                .change(calendar, &mut self.slots, |calendar, slots| {
+                    calendar.refile(slots, index, &self.scale);
+                });
             index = self.parent_of(index);
         }
         Ok(())
@@ -331,8 +335,11 @@ impl Drr {
     /// If the key or group was forgotten.
     pub fn set_weight(&mut self, node: impl Into<Node>, weight: Weight) -> Result<(), Unknown> {
         let index = self.resolve(node.into().0)?;
-        let calendar = self.calendar_of(index) as usize;
-        self.calendars[calendar].set_weight(&mut self.slots, index, weight, &self.scale);
+        let calendar = self.calendar_of(index);
+        self.calendars
+            .change(calendar, &mut self.slots, |calendar, slots| {
+                calendar.set_weight(slots, index, weight, &self.scale);
+            });
         Ok(())
     }
 
@@ -355,10 +362,10 @@ impl Drr {
     /// If the group was disbanded already, or has children.
     pub fn disband(&mut self, group: Group) -> Result<Option<Standing>, DisbandError> {
         let index = self.resolve(group.0)?;
-        match self.kin[index as usize].children {
+        let calendar = self.kin[index as usize].calendar;
+        match self.calendars.children(calendar) {
             0 => {
-                let calendar = self.kin[index as usize].calendar;
-                self.free_calendars.push(calendar);
+                self.calendars.release(calendar);
                 Ok(self.vacate(index))
             }
             children => Err(DisbandError::NotEmpty { children }),
@@ -397,7 +404,8 @@ impl Drr {
         let mut ghost = Slot::FREE;
         ghost.due = standing.due;
         ghost.next = standing.epoch;
-        self.calendars[calendar as usize].lead_away(&ghost) <= 0
+        let calendar = self.calendars.view(calendar, &self.slots);
+        calendar.lead_away(&ghost) <= 0
     }
 
     /// Returns whether nothing would be lost if a key or group were forgotten.
@@ -414,8 +422,7 @@ impl Drr {
             if self.is_clear_of_debt(index) {
                 return Ok(true);
             }
-            let calendar = self.calendar_of(index) as usize;
-            if self.calendars[calendar].runnable() > 0 {
+            if self.calendars.runnable(self.calendar_of(index)) > 0 {
                 break;
             }
             index = self.parent_of(index);
@@ -430,7 +437,7 @@ impl Drr {
     pub fn state(&self, node: impl Into<Node>) -> Result<State, Unknown> {
         let index = self.resolve(node.into().0)?;
         let slot = &self.slots[index as usize];
-        let calendar = &self.calendars[self.calendar_of(index) as usize];
+        let calendar = self.calendars.view(self.calendar_of(index), &self.slots);
         Ok(match slot.place {
             _ if slot.has(Flag::Parked) => State::Parked,
             Place::AWAY => State::Idle,
@@ -454,7 +461,7 @@ impl Drr {
     /// If it was forgotten.
     pub fn debt(&self, node: impl Into<Node>) -> Result<u64, Unknown> {
         let index = self.resolve(node.into().0)?;
-        let calendar = &self.calendars[self.calendar_of(index) as usize];
+        let calendar = self.calendars.view(self.calendar_of(index), &self.slots);
         Ok(self
             .scale
             .cost(calendar.debt(&self.slots, index, &self.scale)))
@@ -479,7 +486,7 @@ impl Drr {
         costs: Costs,
     ) -> Result<u64, Unknown> {
         let index = self.resolve(node.into().0)?;
-        let calendar = &self.calendars[self.calendar_of(index) as usize];
+        let calendar = self.calendars.view(self.calendar_of(index), &self.slots);
         let (turn, reach) = self.turn_and_reach(largest, costs);
         let bound = calendar.bound(&self.slots, index, turn, reach, &self.scale);
         Ok(self.scale.cost_below(bound))
@@ -528,7 +535,7 @@ impl Drr {
             if index == NIL {
                 return None;
             }
-            let calendar = &self.calendars[self.calendar_of(index) as usize];
+            let calendar = self.calendars.view(self.calendar_of(index), &self.slots);
             let first = calendar.bound(&self.slots, index, turn, reach, &self.scale);
             let beside = match others {
                 0 => 0,
@@ -567,19 +574,19 @@ impl Drr {
     /// Returns whether [`next_key`](Self::next_key) would return a key.
     #[must_use]
     pub fn is_runnable(&self) -> bool {
-        self.calendars[TOP as usize].runnable() > 0
+        self.calendars.top.runnable() > 0
     }
 
     /// Returns how many keys and groups without a parent may run.
     #[must_use]
     pub fn runnable(&self) -> usize {
-        self.calendars[TOP as usize].runnable() as usize
+        self.calendars.top.runnable() as usize
     }
 
     /// Returns the sum of the weights of all of these. A key's share is its weight divided by this.
     #[must_use]
     pub fn runnable_weight(&self) -> u64 {
-        self.calendars[TOP as usize].weight()
+        self.calendars.top.weight()
     }
 
     /// Returns the group that a key or group is in.
@@ -597,7 +604,7 @@ impl Drr {
     /// If the group was disbanded.
     pub fn members(&self, group: Group) -> Result<u32, Unknown> {
         let index = self.resolve(group.0)?;
-        Ok(self.kin[index as usize].children)
+        Ok(self.calendars.children(self.kin[index as usize].calendar))
     }
 
     /// Returns how many of them may run, as [`runnable`](Self::runnable) does for those without a parent.
@@ -606,7 +613,7 @@ impl Drr {
     /// If the group was disbanded.
     pub fn runnable_in(&self, group: Group) -> Result<usize, Unknown> {
         let calendar = self.calendar_within(Some(group))?;
-        Ok(self.calendars[calendar as usize].runnable() as usize)
+        Ok(self.calendars.runnable(calendar) as usize)
     }
 
     /// Returns the sum of the weights of those that may run. A member's share of its group is its weight divided by this.
@@ -615,7 +622,7 @@ impl Drr {
     /// If the group was disbanded.
     pub fn runnable_weight_in(&self, group: Group) -> Result<u64, Unknown> {
         let calendar = self.calendar_within(Some(group))?;
-        Ok(self.calendars[calendar as usize].weight())
+        Ok(self.calendars.view(calendar, &self.slots).weight())
     }
 
     /// Returns how many steps the engine has taken so far.
@@ -639,6 +646,7 @@ impl Drr {
                 index != NIL,
                 "an engine holds at most 4,294,967,295 keys and groups"
             );
+            grow(&mut self.slots);
             self.slots.push(Slot::FREE);
             index
         } else {
@@ -657,11 +665,12 @@ impl Drr {
         if let Some(group) = group {
             slot.set(Flag::Nested);
             self.kin_mut(index).parent = group.0.index;
-            let parent = self.kin_mut(group.0.index);
-            parent.children += 1;
-            calendar = parent.calendar;
+            calendar = self.kin[group.index()].calendar;
+            *self.calendars.children_mut(calendar) += 1;
         }
-        self.calendars[calendar as usize].welcome(&mut self.slots, index, &self.scale);
+        self.calendars
+            .view(calendar, &self.slots)
+            .welcome(&mut self.slots, index, &self.scale);
         handle
     }
 
@@ -678,14 +687,14 @@ impl Drr {
     fn rehome(&mut self, index: u32, to: Option<Group>) {
         let before = self.parent_of(index);
         if before != NIL {
-            self.kin[before as usize].children -= 1;
+            *self.children_of(before) -= 1;
         }
         let slot = &mut self.slots[index as usize];
         match to {
             Some(group) => {
                 slot.set(Flag::Nested);
                 self.kin_mut(index).parent = group.0.index;
-                self.kin_mut(group.0.index).children += 1;
+                *self.children_of(group.0.index) += 1;
             }
             None => slot.clear(Flag::Nested),
         }
@@ -693,10 +702,7 @@ impl Drr {
 
     /// Makes a fresh slot a group.
     fn found(&mut self, handle: Handle) -> Group {
-        let calendar = self.free_calendars.pop().unwrap_or_else(|| {
-            self.calendars.push(Calendar::new(Buckets::new()));
-            (self.calendars.len() - 1) as u32
-        });
+        let calendar = self.calendars.claim();
         self.kin_mut(handle.index).calendar = calendar;
         self.slots[handle.index as usize].set(Flag::Group);
         Group(handle)
@@ -715,7 +721,7 @@ impl Drr {
             owed: self.scale.visits(slot.weight).grant - slot.credit,
         });
         if parent != NIL {
-            self.kin[parent as usize].children -= 1;
+            *self.children_of(parent) -= 1;
         }
         if let Some(kin) = self.kin.get_mut(index as usize) {
             *kin = NO_KIN;
@@ -728,7 +734,7 @@ impl Drr {
 
     /// Returns whether a slot that is away owes nothing, and its next visit has come.
     fn is_clear_of_debt(&self, index: u32) -> bool {
-        let calendar = &self.calendars[self.calendar_of(index) as usize];
+        let calendar = self.calendars.view(self.calendar_of(index), &self.slots);
         calendar.lead_away(&self.slots[index as usize]) <= 0
             && calendar.debt(&self.slots, index, &self.scale) == 0
     }
@@ -756,14 +762,13 @@ impl Drr {
     fn debit_with_kin(&mut self, index: u32, amount: i64) {
         let mut index = index;
         loop {
-            let calendar = self.calendar_of(index) as usize;
             if self.slots[index as usize].place == Place::GUEST {
-                self.calendars[calendar].guest_served(
-                    &self.slots[..],
-                    amount,
-                    &self.scale,
-                    &mut self.work,
-                );
+                let calendar = self.calendar_of(index);
+                let (scale, work) = (&self.scale, &mut self.work);
+                self.calendars
+                    .change(calendar, &mut self.slots, |calendar, slots| {
+                        calendar.guest_served(slots, amount, scale, work);
+                    });
             }
             index = self.parent_of(index);
             if index == NIL {
@@ -777,8 +782,11 @@ impl Drr {
     fn join(&mut self, index: u32) {
         let mut index = index;
         loop {
-            let calendar = self.calendar_of(index) as usize;
-            self.calendars[calendar].join(&mut self.slots, index, &self.scale);
+            let calendar = self.calendar_of(index);
+            self.calendars
+                .change(calendar, &mut self.slots, |calendar, slots| {
+                    calendar.join(slots, index, &self.scale);
+                });
             index = self.parent_of(index);
             if index == NIL || self.slots[index as usize].has(Flag::HasWork) {
                 return;
@@ -794,10 +802,15 @@ impl Drr {
     fn leave(&mut self, index: u32) {
         let mut index = index;
         loop {
-            let calendar = self.calendar_of(index) as usize;
-            self.calendars[calendar].leave(&mut self.slots[..], index, &self.scale);
+            let calendar = self.calendar_of(index);
+            let left = self
+                .calendars
+                .change(calendar, &mut self.slots, |calendar, slots| {
+                    calendar.leave(slots, index, &self.scale);
+                    calendar.runnable()
+                });
             index = self.parent_of(index);
-            if index == NIL || self.calendars[calendar].runnable() > 0 {
+            if index == NIL || left > 0 {
                 return;
             }
             self.slots[index as usize].clear(Flag::HasWork);
@@ -842,10 +855,14 @@ impl Drr {
         }
     }
 
+    /// Returns how many children the group in a slot has, to be changed.
+    fn children_of(&mut self, group: u32) -> &mut u32 {
+        let calendar = self.kin[group as usize].calendar;
+        self.calendars.children_mut(calendar)
+    }
+
     fn kin_mut(&mut self, index: u32) -> &mut Kin {
-        if self.kin.len() <= index as usize {
-            self.kin.resize(index as usize + 1, NO_KIN);
-        }
+        extend_to(&mut self.kin, index as usize + 1, &NO_KIN);
         &mut self.kin[index as usize]
     }
 }

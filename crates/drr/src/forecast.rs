@@ -11,7 +11,8 @@ use alloc::collections::BTreeMap;
 use core::ops::{Index, IndexMut};
 
 use crate::calendar::{Calendar, Work};
-use crate::engine::{Drr, TOP};
+use crate::calendars::TOP;
+use crate::engine::Drr;
 use crate::handle::{Handle, Key, Unknown};
 use crate::slot::{Flag, NIL, Place, Slot, Slots};
 use crate::units::Cost;
@@ -136,7 +137,7 @@ fn copied<'c>(
     engine: &Drr,
     calendar: u32,
 ) -> &'c mut Calendar {
-    let original = || engine.calendars[calendar as usize].clone();
+    let original = || engine.calendars.view(calendar, &engine.slots).into_owned();
     copies.entry(calendar).or_insert_with(original)
 }
 

@@ -23,7 +23,9 @@ use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 
 use crate::engine::Drr;
+use crate::growth::grow;
 use crate::handle::{Group, Key};
+use crate::slot::NIL;
 use crate::units::Weight;
 
 /// Empty groups that one call of [`Groups::tidy`] looks at.
@@ -145,6 +147,13 @@ impl<K, G, S> Groups<K, G, S> {
         self.entry(group).handle
     }
 
+    /// Returns the number of the group in a [slot](Group::index) of the engine, if a group has that slot.
+    #[must_use]
+    pub fn at(&self, engine: &Drr, slot: usize) -> Option<u32> {
+        let kin = engine.kin.get(slot)?;
+        (kin.calendar != NIL).then_some(kin.calendar)
+    }
+
     /// Returns the number of the group that a key or group of the engine is in.
     #[must_use]
     pub fn around(&self, engine: &Drr, member: impl Into<crate::Node>) -> Option<u32> {
@@ -229,8 +238,9 @@ impl<K: Hash + Eq, G, S: BuildHasher> Groups<K, G, S> {
     fn insert(&mut self, engine: &Drr, group: Group, name: K, value: G) {
         let number = number_of(engine, group);
         let index = number as usize;
-        if self.entries.len() <= index {
-            self.entries.resize_with(index + 1, || None);
+        while self.entries.len() <= index {
+            grow(&mut self.entries);
+            self.entries.push(None);
         }
         let hash = self.hasher.hash_one(&name);
         self.entries[index] = Some(Entry {

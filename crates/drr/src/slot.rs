@@ -193,6 +193,14 @@ impl List {
         tail: NIL,
     };
 
+    /// Returns a list of one member.
+    pub(crate) const fn of(index: u32) -> Self {
+        Self {
+            head: index,
+            tail: index,
+        }
+    }
+
     #[inline]
     pub(crate) const fn head(&self) -> u32 {
         self.head

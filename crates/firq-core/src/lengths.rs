@@ -62,9 +62,7 @@ impl Lengths {
     /// Moves a lane to where its length belongs.
     pub(crate) fn update(&mut self, lane: u32, len: u32, weight: Weight) {
         let class = relative(len, weight);
-        if self.links.len() <= lane as usize {
-            self.links.resize(lane as usize + 1, UNLINKED);
-        }
+        drr::extend_to(&mut self.links, lane as usize + 1, &UNLINKED);
         if class != self.links[lane as usize].class {
             self.unlink(lane);
             self.link(lane, class);

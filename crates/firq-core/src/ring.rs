@@ -49,12 +49,13 @@ impl<K> Ring<K> {
 
     pub(crate) fn register(&mut self, weight: Weight, location: Location) -> Key {
         let key = self.engine.register(weight);
-        if self.locations.len() == key.index() {
-            self.locations.push(location);
-        } else {
-            self.locations[key.index()] = location;
-        }
+        self.place(key, location);
         key
+    }
+
+    fn place(&mut self, key: Key, location: Location) {
+        drr::extend_to(&mut self.locations, key.index() + 1, &NOWHERE);
+        self.locations[key.index()] = location;
     }
 
     /// Returns the groups, if tenants nest.
@@ -134,11 +135,7 @@ impl<K: Hash + Eq + Clone> Ring<K> {
             return self.register(newcomer.weight, location);
         };
         let key = tree.register(engine, newcomer);
-        // Groups have slots, too.
-        if self.locations.len() <= key.index() {
-            self.locations.resize(key.index() + 1, NOWHERE);
-        }
-        self.locations[key.index()] = location;
+        self.place(key, location); // groups have slots, too
         key
     }
 

@@ -21,34 +21,30 @@ use crate::ring::registered;
 use crate::slab::NIL;
 use crate::tree_lengths::TreeLengths;
 
-/// What the scheduler keeps for a group.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct GroupState {
-    /// How many tasks its members have been accepted for, since it was made.
-    pub(crate) accepted: u64,
-    /// A producer waits for room in the group.
-    pub(crate) is_awaited: bool,
-}
+/// How many tasks the members of a group have been accepted for, since it was made.
+type Accepted = u64;
 
 /// What a slot of the engine is used for.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     /// How many tasks are queued.
     len: u32,
-    /// The number of the group, or [`NIL`] for a tenant.
-    group: u32,
     weight: Weight,
+    /// A producer waits for room in the group.
+    is_awaited: bool,
 }
+
+const _: () = assert!(size_of::<Member>() == 8);
 
 const VACANT: Member = Member {
     len: 0,
-    group: NIL,
     weight: Weight::ONE,
+    is_awaited: false,
 };
 
 #[derive(Debug)]
 pub(crate) struct Tree<K> {
-    groups: Groups<K, GroupState, RandomState>,
+    groups: Groups<K, Accepted, RandomState>,
     keys: HashMap<K, Key, RandomState>,
     /// By slot of the engine.
     members: Vec<Member>,
@@ -143,26 +139,22 @@ impl<K: Hash + Eq + Clone> Tree<K> {
                 continue;
             };
             let slot = self.groups.handle(group).index();
-            let known = self
-                .members
-                .get(slot)
-                .filter(|member| member.group == group);
-            // One that has the slot and the number of a former one is taken for it, and has no tasks either.
-            let len = known.map_or(0, |member| member.len);
+            // A slot that was free until now has no tasks.
+            let known = self.members.get(slot).copied().unwrap_or(VACANT);
             let weight = *weight;
-            self.set_member(slot, Member { len, group, weight });
+            let member = Member { weight, ..known };
+            self.set_member(slot, member);
         }
     }
 
     fn set_member(&mut self, slot: usize, member: Member) {
-        if self.members.len() <= slot {
-            self.members.resize(slot + 1, VACANT);
-        }
+        drr::extend_to(&mut self.members, slot + 1, &VACANT);
         self.members[slot] = member;
     }
 
     /// Forgets a tenant that has no tasks, and the groups that are empty without it.
     pub(crate) fn forget(&mut self, engine: &mut Drr, key: Key, tenant: &K) {
+        debug_assert_eq!(self.members[key.index()].len, 0, "it has no tasks");
         let home = registered(engine.parent(key));
         registered(engine.forget(key));
         self.keys.remove(tenant);
@@ -196,11 +188,9 @@ impl<K: Hash + Eq + Clone> Tree<K> {
             member.len = member.len - before + len; // as the sum of its members, not below `before`
             group = self.groups.around(engine, handle);
             self.publish(handle.index(), group);
-            if let Some(state) = self.groups.get_mut(number)
-                && state.is_awaited
-                && len < before
-            {
-                state.is_awaited = freed(number);
+            let member = &mut self.members[handle.index()];
+            if member.is_awaited && len < before {
+                member.is_awaited = freed(number);
             }
         }
     }
@@ -209,8 +199,8 @@ impl<K: Hash + Eq + Clone> Tree<K> {
     pub(crate) fn note_accepted(&mut self, engine: &Drr, key: Key) {
         let mut group = self.groups.around(engine, key);
         while let Some(number) = group {
-            if let Some(state) = self.groups.get_mut(number) {
-                state.accepted += 1;
+            if let Some(accepted) = self.groups.get_mut(number) {
+                *accepted += 1;
             }
             group = self.groups.around(engine, self.groups.handle(number));
         }
@@ -299,14 +289,11 @@ impl<K: Hash + Eq + Clone> Tree<K> {
     pub(crate) fn is_awaited(&self, engine: &Drr, key: Key) -> bool {
         let mut group = self.groups.around(engine, key);
         while let Some(number) = group {
-            if self
-                .groups
-                .get(number)
-                .is_some_and(|state| state.is_awaited)
-            {
+            let handle = self.groups.handle(number);
+            if self.members[handle.index()].is_awaited {
                 return true;
             }
-            group = self.groups.around(engine, self.groups.handle(number));
+            group = self.groups.around(engine, handle);
         }
         false
     }
@@ -323,9 +310,7 @@ impl<K: Hash + Eq + Clone> Tree<K> {
             return None;
         }
         let seat = wait()?;
-        if let Some(state) = self.groups.get_mut(group) {
-            state.is_awaited = true;
-        }
+        self.members[self.groups.handle(group).index()].is_awaited = true;
         Some(seat)
     }
 
@@ -348,9 +333,9 @@ impl<K: Hash + Eq + Clone> Tree<K> {
     ) -> (Vec<(K, u64, u32)>, Option<u32>) {
         let end = self.groups.extent().min(start as usize + count) as u32;
         let groups = (start..end).filter_map(|number| {
-            let state = self.groups.get(number)?;
+            let accepted = *self.groups.get(number)?;
             let name = self.groups.name(number).clone();
-            Some((name, state.accepted, self.len_of(number)))
+            Some((name, accepted, self.len_of(number)))
         });
         let more = (end as usize) < self.groups.extent();
         (groups.collect(), more.then_some(end))
@@ -361,7 +346,12 @@ impl<K: Hash + Eq + Clone> Tree<K> {
     ///
     /// `None` if no member would still be above the share that the other has with one more task. `within` is the group
     /// that lacks room, or `None` for the scheduler.
-    pub(crate) fn victim(&self, newcomer: &Newcomer<'_, K>, within: Option<u32>) -> Option<usize> {
+    pub(crate) fn victim(
+        &self,
+        engine: &Drr,
+        newcomer: &Newcomer<'_, K>,
+        within: Option<u32>,
+    ) -> Option<usize> {
         let lengths = self.lengths.as_ref()?;
         let claims = self.claims(newcomer);
         let mut from = 0;
@@ -377,12 +367,14 @@ impl<K: Hash + Eq + Clone> Tree<K> {
                 let theirs = u64::from(self.members[rival as usize].len);
                 let ours = (u64::from(claim.len) + 1) * u64::from(weight.value());
                 let gives_way = ours < theirs * u64::from(claim.weight.value());
-                return gives_way.then(|| self.longest_in(lengths, rival)).flatten();
+                return gives_way
+                    .then(|| self.longest_in(engine, lengths, rival))
+                    .flatten();
             }
             // The other is itself in what is furthest above its share, and competes with what is in there.
-            weight = match self.members[rival as usize].group {
-                NIL => newcomer.neutral, // a tenant that is about to move into a group of its name
-                group => {
+            weight = match self.groups.at(engine, rival as usize) {
+                None => newcomer.neutral, // a tenant that is about to move into a group of its name
+                Some(group) => {
                     rival = lengths.longest(Some(group))?;
                     self.members[rival as usize].weight
                 }
@@ -392,12 +384,12 @@ impl<K: Hash + Eq + Clone> Tree<K> {
     }
 
     /// Returns the tenant that is furthest above its share in a group, level by level.
-    fn longest_in(&self, lengths: &TreeLengths, slot: u32) -> Option<usize> {
+    fn longest_in(&self, engine: &Drr, lengths: &TreeLengths, slot: u32) -> Option<usize> {
         let mut slot = slot;
         loop {
-            match self.members[slot as usize].group {
-                NIL => return Some(slot as usize),
-                group => slot = lengths.longest(Some(group))?,
+            match self.groups.at(engine, slot as usize) {
+                None => return Some(slot as usize),
+                Some(group) => slot = lengths.longest(Some(group))?,
             }
         }
     }
@@ -438,16 +430,16 @@ impl<K: Hash + Eq + Clone> Tree<K> {
 
 impl<K: Eq + Clone> Nesting<K> for Newcomer<'_, K> {
     type Name = K;
-    type Value = GroupState;
+    type Value = Accepted;
 
     fn parent<'n>(&'n self, name: &'n K) -> Option<&'n K> {
         self.around(name).map(|(group, _)| group)
     }
 
-    fn found(&self, name: &K, own: Option<Weight>) -> (K, GroupState, Weight) {
+    fn found(&self, name: &K, own: Option<Weight>) -> (K, Accepted, Weight) {
         let named = self.groups.iter().find(|(group, _)| group == name);
         let weight = named.map(|(_, weight)| *weight).or(own);
         let weight = weight.unwrap_or(self.neutral);
-        (name.clone(), GroupState::default(), weight)
+        (name.clone(), 0, weight)
     }
 }

@@ -61,9 +61,7 @@ impl TreeLengths {
     /// Moves a member of a group to where its length belongs.
     pub(crate) fn update(&mut self, slot: u32, group: Option<u32>, len: u32, weight: Weight) {
         let (set, class) = (set_of(group), relative(len, weight));
-        if self.links.len() <= slot as usize {
-            self.links.resize(slot as usize + 1, UNLINKED);
-        }
+        drr::extend_to(&mut self.links, slot as usize + 1, &UNLINKED);
         let link = self.links[slot as usize];
         if class != link.class || set != link.set {
             self.unlink(slot);
@@ -87,9 +85,7 @@ impl TreeLengths {
             ..UNLINKED
         };
         if class > 0 {
-            if self.occupied.len() <= set as usize {
-                self.occupied.resize(set as usize + 1, [0; WORDS]);
-            }
+            drr::extend_to(&mut self.occupied, set as usize + 1, &[0; WORDS]);
             self.occupied[set as usize][class as usize / 64] |= 1 << (class % 64);
             if let Some(next) = self.heads.insert((set, class), slot) {
                 link.next = next;

@@ -61,7 +61,7 @@ fn a_queued_task_takes_64_bytes_and_its_payload() {
 }
 
 #[test]
-fn an_idle_tenant_takes_160_bytes() {
+fn an_idle_tenant_takes_120_bytes() {
     for tenants in [10_000, 100_000, 1_000_000] {
         let scheduler = scheduler(usize::MAX);
         let bytes = each(tenants, || {
@@ -72,14 +72,14 @@ fn an_idle_tenant_takes_160_bytes() {
         });
         assert_eq!(scheduler.tenants() as u64, tenants);
         assert!(
-            bytes <= 160.0,
+            bytes <= 120.0,
             "{tenants} tenants take {bytes:.1} bytes each"
         );
     }
 }
 
 #[test]
-fn an_idle_tenant_in_a_group_takes_240_bytes_and_its_group_460() {
+fn an_idle_tenant_in_a_group_takes_180_bytes_and_in_one_of_its_own_320() {
     for tenants in [10_000, 100_000, 1_000_000] {
         let scheduler = nested(usize::MAX);
         let of_one_group = each(tenants, || {
@@ -93,7 +93,7 @@ fn an_idle_tenant_in_a_group_takes_240_bytes_and_its_group_460() {
             (tenants, 1)
         );
         assert!(
-            of_one_group <= 240.0,
+            of_one_group <= 180.0,
             "{tenants} members take {of_one_group:.1} bytes each"
         );
         let scheduler = nested(usize::MAX);
@@ -105,8 +105,22 @@ fn an_idle_tenant_in_a_group_takes_240_bytes_and_its_group_460() {
         });
         assert_eq!(scheduler.groups() as u64, tenants);
         assert!(
-            alone <= 700.0,
+            alone <= 320.0,
             "{tenants} groups of one member take {alone:.1} bytes each"
+        );
+    }
+}
+
+#[test]
+fn a_group_takes_no_more_while_its_only_member_has_a_task() {
+    for tenants in [10_000, 100_000] {
+        let scheduler = nested(usize::MAX);
+        let bytes = each(tenants, || {
+            (0..tenants).for_each(|tenant| enqueue(&scheduler, member(tenant, 0)));
+        });
+        assert!(
+            bytes <= 320.0 + 64.0 + 8.0,
+            "{tenants} groups of one member and its task take {bytes:.1} bytes each"
         );
     }
 }

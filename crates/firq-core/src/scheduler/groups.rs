@@ -204,8 +204,8 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         let mut effects = self.effects();
         let shed = self.topology.with_chosen(
             |ring| {
-                let (tree, _) = ring.tree()?;
-                let victim = tree.victim(&newcomer, within)?;
+                let (tree, engine) = ring.tree()?;
+                let victim = tree.victim(engine, &newcomer, within)?;
                 let Location { shard, lane } = ring.location(victim);
                 Some((shard, lane))
             },
