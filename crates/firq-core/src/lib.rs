@@ -39,6 +39,7 @@ mod slab;
 mod stats;
 mod sync;
 mod task;
+mod times;
 mod topology;
 mod tree;
 mod tree_lengths;
@@ -47,7 +48,7 @@ mod waiter;
 
 pub mod guide;
 
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, PreciseClock, Precision, SystemClock};
 pub use config::{BackpressurePolicy, ConfigError, DropObserver, SchedulerConfig};
 pub use nesting::{GroupOf, group_by_first, group_by_slash};
 pub use outcome::{

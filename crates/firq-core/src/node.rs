@@ -13,10 +13,12 @@ pub(crate) type Nanos = u64;
 /// The deadline of a task without one.
 pub(crate) const NEVER: Nanos = Nanos::MAX;
 
-/// Bits of the packed word: the cost at the bottom, then the priority, then the top of the generation.
+/// Bits of the packed word: the cost at the bottom, then the priority, whether the task is timed, and the top of the
+/// generation.
 const COST_BITS: u32 = 45;
 const PRIORITY_BITS: u32 = 2;
-const META_BITS: u32 = COST_BITS + PRIORITY_BITS;
+const TIMED: u64 = 1 << (COST_BITS + PRIORITY_BITS);
+const META_BITS: u32 = COST_BITS + PRIORITY_BITS + 1;
 const COST_MASK: u64 = (1 << COST_BITS) - 1;
 const META_MASK: u64 = (1 << META_BITS) - 1;
 
@@ -29,7 +31,7 @@ pub(crate) struct Node<T> {
     pub(crate) payload: Option<T>,
     pub(crate) enqueued: Nanos,
     pub(crate) deadline: Nanos,
-    /// Cost, priority and the upper 17 bits of the generation.
+    /// Cost, priority, a flag and the upper 16 bits of the generation.
     packed: u64,
     /// The lower 32 bits of the generation.
     generation: u32,
@@ -56,6 +58,18 @@ impl<T> Node<T> {
         self.lane = lane;
         let meta = cost | (priority.index() as u64) << COST_BITS;
         self.packed = (self.packed & !META_MASK) | meta;
+    }
+
+    /// Notes that the time at which the task came is exact.
+    #[inline]
+    pub(crate) const fn set_timed(&mut self) {
+        self.packed |= TIMED;
+    }
+
+    /// Returns whether the time at which the task came is exact.
+    #[inline]
+    pub(crate) const fn is_timed(&self) -> bool {
+        self.packed & TIMED != 0
     }
 
     /// Moves the payload out, and makes every handle to it stale.
@@ -178,6 +192,11 @@ mod tests {
             assert_eq!(node.cost(), 1 << 44);
             assert_eq!(node.priority(), priority);
             assert_eq!((node.enqueued, node.deadline, node.lane), (10, 20, 3));
+            assert_eq!(node.generation(), (5 << 32) | 7);
+            assert!(!node.is_timed());
+            node.set_timed();
+            assert!(node.is_timed());
+            assert_eq!((node.cost(), node.priority()), (1 << 44, priority));
             assert_eq!(node.generation(), (5 << 32) | 7);
         }
         assert_eq!(node.vacate(), "work");

@@ -6,7 +6,7 @@
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drr::{Cost, Key, Weight};
 use foldhash::fast::RandomState;
@@ -24,9 +24,13 @@ use crate::ring::{Location, Ring};
 use crate::slab::{Slab, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::task::{Task, TaskHandle};
+use crate::times::{Moment, Times, nanos};
 
 /// The most tasks that are dropped or moved while a lock is held.
 pub(crate) const CHUNK: usize = 256;
+
+/// Of this many tasks, the queue time of one is measured at least.
+const TIMED_EVERY: u64 = 16;
 
 /// Lanes that the eviction hand looks at when a tenant comes or goes.
 const SWEEP: usize = 4;
@@ -55,7 +59,7 @@ pub(crate) struct Counters {
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
     pub(crate) scheduler: u32,
-    pub(crate) epoch: Instant,
+    pub(crate) times: Times,
     pub(crate) hasher: RandomState,
     pub(crate) sheds: bool,
     /// Whether tenants nest.
@@ -80,6 +84,8 @@ pub(crate) struct Shard<T, K> {
     is_indexed: bool,
     pub(crate) counters: Counters,
     pub(crate) waits: Histogram,
+    /// The coarse time at which the last task came.
+    last_tick: Nanos,
     /// Lanes that have tasks.
     busy: usize,
     /// The lane that the eviction hand looks at next.
@@ -105,6 +111,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             is_indexed: common.sheds || common.nests,
             counters: Counters::default(),
             waits: Histogram::new(),
+            last_tick: 0,
             busy: 0,
             hand: 0,
             is_closed: false,
@@ -131,20 +138,33 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
 
     /// Queues a task for which room has been reserved.
     #[inline(always)]
-    pub(crate) fn push(&mut self, lane: u32, task: Task<T>, now: Nanos) -> TaskHandle {
+    pub(crate) fn push(&mut self, lane: u32, task: Task<T>, moment: &mut Moment) -> TaskHandle {
         let index = self.nodes.claim();
+        let times = &self.common.times;
         let deadline = task
             .deadline
-            .map_or(NEVER, |deadline| nanos(self.common.epoch, deadline));
+            .map_or(NEVER, |deadline| nanos(times.epoch, deadline));
         let cost = Cost::new(task.cost).value();
+        let is_timed = moment.is_exact()
+            || self.counters.enqueued.is_multiple_of(TIMED_EVERY)
+            || moment.coarse != self.last_tick;
+        self.last_tick = moment.coarse;
+        let now = match is_timed {
+            true => moment.exactly(times),
+            false => moment.coarse,
+        };
         let node = &mut self.nodes[index];
         node.occupy(task.payload, lane, cost, task.priority, (now, deadline));
+        if is_timed {
+            node.set_timed();
+        }
         let generation = node.generation();
         let owner = &mut self.lanes[lane];
         self.busy += usize::from(owner.len == 0);
         owner.push(&mut self.nodes, index, task.priority);
         self.counters.enqueued += 1;
         if deadline != NEVER {
+            let now = moment.exactly(&self.common.times);
             self.wheel.insert(&mut self.nodes, index, now);
             self.publish_expiry();
         }
@@ -168,7 +188,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         &mut self,
         ring: &mut Ring<K>,
         (key, lane): (Key, u32),
-        now: Nanos,
+        moment: &mut Moment,
         budget: &mut usize,
         effects: &mut Effects<'_, T, K>,
     ) -> Option<(K, Task<T>)> {
@@ -181,7 +201,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
                 return None;
             };
             let node = &mut self.nodes[index];
-            if node.is_expired(now) {
+            if node.deadline != NEVER && node.is_expired(moment.exactly(&self.common.times)) {
                 if *budget == 0 {
                     self.count(ring, lane, effects);
                     return None;
@@ -191,7 +211,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
                 continue;
             }
             let (cost, enqueued, deadline) = (node.cost(), node.enqueued, node.deadline);
-            let priority = node.priority();
+            let (priority, is_timed) = (node.priority(), node.is_timed());
             owner.pop(priority, node.next);
             let is_empty = owner.len == 0;
             let tenant = owner.tenant.clone().expect(LIVES);
@@ -201,7 +221,10 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
             }
             effects.freed += 1;
             self.counters.dequeued += 1;
-            self.waits.record(now.saturating_sub(enqueued));
+            if is_timed {
+                let now = moment.exactly(&self.common.times);
+                self.waits.record(now.saturating_sub(enqueued));
+            }
             let payload = self.nodes[index].vacate();
             effects.retire_nodes(self.nodes.release(index));
             ring.charge(key, Cost::new(cost));
@@ -209,7 +232,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
                 self.busy -= 1;
                 self.leave_ring(ring, lane, effects);
             }
-            let epoch = self.common.epoch;
+            let epoch = self.common.times.epoch;
             let task = Task {
                 payload,
                 enqueue_ts: epoch + Duration::from_nanos(enqueued),
@@ -556,7 +579,7 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         let (priority, cost) = (node.priority(), node.cost());
         let payload = node.vacate();
         effects.retire_nodes(self.nodes.release(index));
-        let epoch = self.common.epoch;
+        let epoch = self.common.times.epoch;
         Task {
             payload,
             enqueue_ts: epoch + Duration::from_nanos(enqueued),
@@ -602,12 +625,3 @@ fn tenant_hash<K: Hash>(lanes: &Slab<Lane<K>>, hasher: &RandomState, lane: u32) 
 }
 
 const LIVES: &str = "a lane in the table has a tenant";
-
-/// Returns the nanoseconds from `epoch` to `moment`.
-pub(crate) fn nanos(epoch: Instant, moment: Instant) -> Nanos {
-    let since = moment.saturating_duration_since(epoch);
-    let whole = since.as_secs().saturating_mul(1_000_000_000);
-    whole
-        .saturating_add(u64::from(since.subsec_nanos()))
-        .min(NEVER - 1)
-}

@@ -56,12 +56,14 @@ pub struct SchedulerStats<K = TenantKey> {
 }
 
 /// How long tasks were queued before they were delivered. Each is at most an eighth above the truth.
+///
+/// With a [coarse](crate::Precision::Coarse) clock these are the times of a sample, at least of every sixteenth task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueTime {
-    /// The sum over all tasks.
+    /// The sum over the tasks that were timed.
     pub sum: Duration,
-    /// The number of tasks.
+    /// The number of these tasks.
     pub samples: u64,
     /// Half of the tasks waited no longer.
     pub p50: Duration,
@@ -71,7 +73,7 @@ pub struct QueueTime {
     pub p99: Duration,
     /// 99.9 % of the tasks waited no longer.
     pub p999: Duration,
-    /// No task waited longer.
+    /// None of them waited longer.
     pub max: Duration,
 }
 

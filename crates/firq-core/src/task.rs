@@ -77,7 +77,8 @@ pub struct Task<T> {
     /// The work itself.
     pub payload: T,
     /// When the task was enqueued. The scheduler sets it from its own clock when it accepts the task, so
-    /// that queue time means time in the queue; the earlier value does not matter.
+    /// that queue time means time in the queue; the earlier value does not matter. Without a deadline it is as exact as
+    /// the clock's [precision](crate::Precision).
     pub enqueue_ts: Instant,
     /// When the task is no longer worth doing. Past it the task is never delivered.
     pub deadline: Option<Instant>,

@@ -7,12 +7,12 @@ use std::hash::Hash;
 use drr::Key;
 
 use super::{Phase, Scheduler};
-use crate::node::Nanos;
 use crate::outcome::{CancelResult, DequeueResult};
 use crate::ring::{Location, Ring};
 use crate::shard::CHUNK;
 use crate::sync::lock;
 use crate::task::{Task, TaskHandle};
+use crate::times::Moment;
 use crate::topology::{Solo, Topology};
 
 /// The most tasks that are handed out while the locks are held.
@@ -35,9 +35,9 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     pub fn try_dequeue(&self) -> DequeueResult<T, K> {
         let mut next = DequeueResult::Empty;
         if self.phase() != Phase::Closed {
-            let now = self.now();
+            let mut moment = self.times.look_later(&*self.clock);
             let sink = &mut |tenant, task| next = DequeueResult::Task { tenant, task };
-            while self.dispatch(now, 1, sink) == Halt::BudgetSpent {}
+            while self.dispatch(&mut moment, 1, sink) == Halt::BudgetSpent {}
         }
         if let DequeueResult::Empty = next {
             return self.nothing();
@@ -47,21 +47,22 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     /// Takes up to `max` tasks in the order of service, and adds them to `tasks`. Returns how many.
     ///
-    /// Reads the clock once and takes the locks once for every 64 tasks, so it costs less per task than
+    /// Reads the clock at most once and takes the locks once for every 64 tasks, so it costs less per task than
     /// [`try_dequeue`](Self::try_dequeue); but the order is settled for all of them at once, and a tenant
     /// that gets work a moment later comes after them.
     pub fn dequeue_batch(&self, max: usize, tasks: &mut Vec<(K, Task<T>)>) -> usize {
         if self.phase() == Phase::Closed {
             return 0;
         }
-        let now = self.now();
+        let mut moment = self.times.look_later(&*self.clock);
         let before = tasks.len();
         let mut left = max;
         while left > 0 {
             let wanted = left.min(BATCH);
             tasks.reserve(wanted.min(self.len()));
             let had = tasks.len();
-            let halt = self.dispatch(now, wanted, &mut |tenant, task| tasks.push((tenant, task)));
+            let sink = &mut |tenant, task| tasks.push((tenant, task));
+            let halt = self.dispatch(&mut moment, wanted, sink);
             left -= tasks.len() - had;
             if halt == Halt::Empty {
                 break;
@@ -129,20 +130,25 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     /// Hands out up to `wanted` tasks.
     #[inline]
-    fn dispatch(&self, now: Nanos, wanted: usize, sink: &mut impl FnMut(K, Task<T>)) -> Halt {
+    fn dispatch(
+        &self,
+        moment: &mut Moment,
+        wanted: usize,
+        sink: &mut impl FnMut(K, Task<T>),
+    ) -> Halt {
         let mut effects = self.effects();
         let halt = match &self.topology {
             Topology::Solo(solo) => {
                 let Solo { ring, shard } = &mut *lock(&solo.0);
                 take_turns(ring, wanted, sink, |ring, turn, _, budget| {
-                    shard.serve(ring, turn, now, budget, &mut effects)
+                    shard.serve(ring, turn, moment, budget, &mut effects)
                 })
             }
             Topology::Sharded { ring, shards } => {
                 let ring = &mut *lock(&ring.0);
                 take_turns(ring, wanted, sink, |ring, turn, shard, budget| {
                     let mut shard = lock(&shards[shard as usize].0);
-                    shard.serve(ring, turn, now, budget, &mut effects)
+                    shard.serve(ring, turn, moment, budget, &mut effects)
                 })
             }
         };
@@ -217,8 +223,8 @@ mod tests {
             let (mut holds, mut next) = (0, None);
             loop {
                 let before = scheduler.len();
-                let halt = scheduler
-                    .dispatch(scheduler.now(), 1, &mut |_, task| next = Some(task.payload));
+                let sink = &mut |_, task: Task<u64>| next = Some(task.payload);
+                let halt = scheduler.dispatch(&mut scheduler.look(), 1, sink);
                 assert!(before - scheduler.len() <= CHUNK + 1);
                 holds += 1;
                 if halt != Halt::BudgetSpent {

@@ -13,14 +13,14 @@ use crate::capacity::Refused;
 use crate::config::BackpressurePolicy;
 use crate::effects::DroppedTask;
 use crate::lane::{Age, Flag};
-use crate::node::Nanos;
+use crate::node::NEVER;
 use crate::outcome::{
     DropReason, EnqueueRejectReason, EnqueueResult, EnqueueWithHandleResult, Rejected,
 };
-use crate::shard::nanos;
 use crate::slab::NIL;
 use crate::sync::Ordering;
 use crate::task::{Task, TaskHandle};
+use crate::times::{Moment, nanos};
 
 /// How often shedding looks for another longest lane, if the one it found has shrunk meanwhile.
 const SHED_TRIES: usize = 4;
@@ -30,7 +30,7 @@ pub(super) struct Request<'a, T, K> {
     pub(super) tenant: &'a K,
     pub(super) hash: u64,
     pub(super) shard: u32,
-    pub(super) now: Nanos,
+    pub(super) moment: &'a mut Moment,
     pub(super) submission: &'a mut Submission<T>,
 }
 
@@ -110,7 +110,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     #[inline]
     pub fn enqueue(&self, tenant: K, task: Task<T>) -> EnqueueResult {
         let mut submission = Submission::new(Some(task));
-        let admission = self.try_submit(&tenant, &mut submission, self.now());
+        let admission = self.try_submit(&tenant, &mut submission, &mut self.look());
         if admission == Admission::Accepted {
             return EnqueueResult::Enqueued;
         }
@@ -148,7 +148,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     #[expect(clippy::needless_pass_by_value, reason = "a key goes with its task")]
     pub fn submit(&self, tenant: K, task: Task<T>) -> Result<TaskHandle, Rejected<T>> {
         let mut submission = Submission::new(Some(task));
-        let admission = self.try_submit(&tenant, &mut submission, self.now());
+        let admission = self.try_submit(&tenant, &mut submission, &mut self.look());
         if admission == Admission::Accepted {
             return Ok(submission.handle);
         }
@@ -162,22 +162,22 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     #[expect(clippy::needless_pass_by_value, reason = "a key goes with its task")]
     pub fn try_enqueue(&self, tenant: K, task: Task<T>) -> Result<TaskHandle, Rejected<T>> {
         let mut submission = Submission::new(Some(task));
-        let admission = self.try_submit(&tenant, &mut submission, self.now());
+        let admission = self.try_submit(&tenant, &mut submission, &mut self.look());
         self.conclude(admission, submission)
     }
 
     /// Queues many tasks, never waiting, and returns those that were not accepted.
     ///
-    /// Reads the clock once. Each task is accepted or not by itself, in the order given.
+    /// Reads the clock at most once. Each task is accepted or not by itself, in the order given.
     pub fn enqueue_batch(
         &self,
         tasks: impl IntoIterator<Item = (K, Task<T>)>,
     ) -> Vec<(K, Rejected<T>)> {
-        let now = self.now();
+        let mut moment = self.look();
         let mut rejected = Vec::new();
         for (tenant, task) in tasks {
             let mut submission = Submission::new(Some(task));
-            let admission = self.try_submit(&tenant, &mut submission, now);
+            let admission = self.try_submit(&tenant, &mut submission, &mut moment);
             if admission == Admission::Accepted {
                 continue;
             }
@@ -236,34 +236,37 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         &self,
         tenant: &K,
         submission: &mut Submission<T>,
-        now: Nanos,
+        moment: &mut Moment,
     ) -> Admission {
         let (hash, shard) = self.locate(tenant);
         let mut request = Request {
             tenant,
             hash,
             shard,
-            now,
+            moment,
             submission,
         };
-        if self.hints[shard as usize]
+        let next_expiry = self.hints[shard as usize]
             .next_expiry
-            .load(Ordering::Relaxed)
-            <= now
-        {
-            self.expire_some(shard, now);
+            .load(Ordering::Relaxed);
+        if next_expiry != NEVER {
+            self.expire_some(shard, request.moment.exactly(&self.times));
         }
-        let deadline = request
-            .submission
-            .task
-            .as_ref()
-            .and_then(|task| task.deadline);
-        if deadline.is_some_and(|deadline| nanos(self.epoch, deadline) < now) {
+        let task = request.submission.task.as_ref();
+        if let Some(deadline) = task.and_then(|task| task.deadline)
+            && nanos(self.times.epoch, deadline) < request.moment.exactly(&self.times)
+        {
             return self.expire_on_arrival(&mut request);
         }
         match self.admit(&mut request, Reserved::No) {
-            Admission::TenantFull if self.expire_all(shard, now) > 0 => self.retry_submit(request),
-            Admission::GlobalFull | Admission::GroupFull { .. } if self.reclaim(now) => {
+            Admission::TenantFull
+                if self.expire_all(shard, request.moment.exactly(&self.times)) > 0 =>
+            {
+                self.retry_submit(request)
+            }
+            Admission::GlobalFull | Admission::GroupFull { .. }
+                if self.reclaim(request.moment.exactly(&self.times)) =>
+            {
                 self.retry_submit(request)
             }
             admission @ (Admission::TenantFull
@@ -279,7 +282,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         loop {
             match self.admit(&mut request, Reserved::No) {
                 Admission::GlobalFull | Admission::GroupFull { .. }
-                    if self.reclaim(request.now) => {}
+                    if self.reclaim(request.moment.exactly(&self.times)) => {}
                 admission @ (Admission::TenantFull
                 | Admission::GroupFull { .. }
                 | Admission::GlobalFull) => {
@@ -388,7 +391,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                         shard.add(request.hash, request.tenant.clone(), weight)
                     });
                     let task = request.submission.take();
-                    request.submission.handle = shard.push(lane, task, request.now);
+                    request.submission.handle = shard.push(lane, task, request.moment);
                     let owner = &shard.lanes[lane];
                     if owner.has(Flag::InRing) && !owner.has(Flag::Paused) {
                         effects.announced += 1;
@@ -421,7 +424,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             shard.discard(victim, DropReason::Evicted, effects);
             effects.freed -= 1; // its room is the new task's
             let task = request.submission.take();
-            request.submission.handle = shard.push(lane, task, request.now);
+            request.submission.handle = shard.push(lane, task, request.moment);
             // Consumers have been called for the old task, and now they find this one.
             (Some(Admission::Accepted), Some(lane))
         });

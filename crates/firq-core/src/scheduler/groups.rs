@@ -187,7 +187,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             return; // `room_for` has seen one of them
         };
         let task = request.submission.take();
-        request.submission.handle = shard.push(lane, task, request.now);
+        request.submission.handle = shard.push(lane, task, request.moment);
         if let (Some((tree, engine)), Some(key)) = (ring.tree_mut(), shard.lanes[lane].key) {
             tree.note_accepted(engine, key);
         }

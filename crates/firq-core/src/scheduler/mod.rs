@@ -27,9 +27,10 @@ use crate::node::{NEVER, Nanos};
 use crate::outcome::{Dropped, EnqueueRejectReason};
 use crate::quanta::Quanta;
 use crate::ring::Ring;
-use crate::shard::{Common, Shard, ShardHints, nanos};
+use crate::shard::{Common, Shard, ShardHints};
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::task::TenantKey;
+use crate::times::{Moment, Times, nanos};
 use crate::topology::Topology;
 use crate::tree::Tree;
 
@@ -47,7 +48,7 @@ pub struct Scheduler<T, K = TenantKey> {
     levels: Option<Levels<K>>,
     hasher: RandomState,
     clock: Arc<dyn Clock>,
-    epoch: Instant,
+    times: Times,
     phase: AtomicU8,
     rejections: [AtomicU64; 3],
     number: u32,
@@ -78,12 +79,12 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         let sheds = config.sheds();
         let levels = config.take_levels();
         let hasher = hasher();
-        let epoch = config.clock.now();
+        let times = Times::new(&*config.clock);
         let quanta = Quanta::new(config.quantum, config.tenant_quanta);
         let number = next_number();
         let common = Common {
             scheduler: number,
-            epoch,
+            times,
             hasher: hasher.clone(),
             sheds,
             nests: levels.is_some(),
@@ -109,7 +110,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             levels,
             hasher,
             clock: config.clock,
-            epoch,
+            times,
             phase: AtomicU8::new(Phase::Open as u8),
             rejections: std::array::from_fn(|_| AtomicU64::new(0)),
             number,
@@ -164,12 +165,18 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             .iter()
             .map(|hints| hints.next_expiry.load(Ordering::Relaxed));
         let next = next.min().filter(|&next| next != NEVER)?;
-        Some(self.epoch + Duration::from_nanos(next))
+        Some(self.times.epoch + Duration::from_nanos(next))
     }
 
-    #[inline]
+    /// Returns the exact time.
     fn now(&self) -> Nanos {
-        nanos(self.epoch, self.clock.now())
+        nanos(self.times.epoch, self.clock.now())
+    }
+
+    /// Returns the present, as exactly as a task without a deadline needs it.
+    #[inline]
+    fn look(&self) -> Moment {
+        self.times.look(&*self.clock)
     }
 
     /// Returns a tenant's hash and its shard.

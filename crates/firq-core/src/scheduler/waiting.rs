@@ -116,7 +116,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         };
         loop {
             let mut submission = Submission::new(task.take());
-            let admission = self.try_submit(tenant, &mut submission, self.now());
+            let admission = self.try_submit(tenant, &mut submission, &mut self.look());
             if matches!(admission, Admission::Accepted | Admission::Closed) {
                 return Poll::Ready(self.conclude(admission, submission));
             }
