@@ -6,6 +6,10 @@
 //! reservation and release: a release that does not see the waiter was seen by the waiter, and after closing
 //! nothing is reserved any more, so a count of zero is final.
 //!
+//! With one shard, there is one lock for everything, and a caller holds it in any case when it reserves or releases. The
+//! word then changes under that lock alone, with a plain load and store. The waiters' flag is beside it, because a caller
+//! that gives up its seat clears the flag without that lock; it is set under it.
+//!
 //! Waiting for room in a lane works the same way under the lock of the lane's shard: the waiter sets the
 //! lane's flag while the lane is full, and a thread that takes a task out sees the flag.
 //!
@@ -14,7 +18,7 @@
 use std::collections::HashMap;
 use std::task::Waker;
 
-use crate::sync::{AtomicU64, Mutex, Ordering, Padded, lock};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Padded, lock};
 use crate::wait_queue::{Ticket, WaitQueue};
 
 const CLOSED: u64 = 1 << 63;
@@ -47,6 +51,14 @@ pub(crate) enum Refused {
     Closed,
 }
 
+/// The room that was given back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Released {
+    /// The word before that.
+    before: u64,
+    tasks: u64,
+}
+
 /// Whether anything is queued after a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remaining {
@@ -55,10 +67,22 @@ pub(crate) enum Remaining {
     NothingEver,
 }
 
+/// The locks under which room is reserved and released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Locking {
+    /// One, which is held by every caller that reserves, releases, closes or begins to wait.
+    One,
+    /// Several, or none.
+    Many,
+}
+
 #[derive(Debug)]
 pub(crate) struct Capacity {
     word: Padded<AtomicU64>,
+    /// Whether a caller waits, where there is one lock. Changes under the lock of the seats.
+    awaited: AtomicBool,
     max: u64,
+    locking: Locking,
     seats: Mutex<Seats>,
 }
 
@@ -71,15 +95,21 @@ struct Seats {
 }
 
 impl Capacity {
-    pub(crate) fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize, locking: Locking) -> Self {
         Self {
             word: Padded(AtomicU64::new(0)),
+            awaited: AtomicBool::new(false),
             max: max as u64,
+            locking,
             seats: Mutex::default(),
         }
     }
 
-    /// Takes room for one task.
+    pub(crate) const fn locking(&self) -> Locking {
+        self.locking
+    }
+
+    /// Takes room for one task. The caller holds the lock, if there is one.
     #[inline]
     pub(crate) fn reserve(&self) -> Result<(), Refused> {
         let mut word = self.word.0.load(Ordering::Relaxed);
@@ -89,6 +119,10 @@ impl Capacity {
             }
             if word & COUNT >= self.max {
                 return Err(Refused::Full);
+            }
+            if self.locking == Locking::One {
+                self.word.0.store(word + 1, Ordering::Release);
+                return Ok(());
             }
             match self.word.0.compare_exchange_weak(
                 word,
@@ -102,10 +136,28 @@ impl Capacity {
         }
     }
 
-    /// Gives room back and wakes callers that wait for it. The caller holds no lock.
+    /// Gives room back. The caller holds the lock, if there is one, and passes the result to
+    /// [`announce`](Self::announce) when it holds none.
     #[inline]
-    pub(crate) fn release(&self, tasks: u64) -> Remaining {
-        let before = self.word.0.fetch_sub(tasks, Ordering::AcqRel);
+    pub(crate) fn release(&self, tasks: u64) -> Released {
+        let before = match self.locking {
+            Locking::One => {
+                let before = self.word.0.load(Ordering::Relaxed);
+                self.word.0.store(before - tasks, Ordering::Release);
+                match self.awaited.load(Ordering::Relaxed) {
+                    true => before | AWAITED,
+                    false => before,
+                }
+            }
+            Locking::Many => self.word.0.fetch_sub(tasks, Ordering::AcqRel),
+        };
+        Released { before, tasks }
+    }
+
+    /// Wakes callers that wait for room that was given back. The caller holds no lock.
+    #[inline]
+    pub(crate) fn announce(&self, released: Released) -> Remaining {
+        let Released { before, tasks } = released;
         if before & (AWAITED | CLOSED) == 0 {
             return Remaining::Some;
         }
@@ -118,9 +170,10 @@ impl Capacity {
         }
     }
 
-    /// Admits no more tasks, and wakes all waiting callers.
-    pub(crate) fn close(&self) {
-        self.word.0.fetch_or(CLOSED, Ordering::AcqRel);
+    /// Admits no more tasks, and returns the wakers of all waiting callers. The caller holds the lock, if there is one.
+    #[must_use = "the callers wait"]
+    pub(crate) fn close(&self) -> Vec<Waker> {
+        self.word.0.fetch_or(CLOSED, Ordering::AcqRel); // under the lock, if there is one
         let mut wakers = Vec::new();
         let mut seats = lock(&self.seats);
         let Seats {
@@ -130,8 +183,7 @@ impl Capacity {
             wakers.extend(std::iter::from_fn(|| queue.pop()));
         }
         tenants.clear();
-        drop(seats);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers
     }
 
     /// Returns how many tasks are queued or about to be.
@@ -152,10 +204,17 @@ impl Capacity {
         self.word.0.load(Ordering::Acquire) & (CLOSED | COUNT) == CLOSED
     }
 
-    /// Waits for room in the scheduler, unless there is some or the scheduler is closed.
+    /// Waits for room in the scheduler, unless there is some or the scheduler is closed. The caller holds the lock, if
+    /// there is one.
     pub(crate) fn wait(&self, ticket: Option<Ticket>, waker: Waker) -> Option<Ticket> {
         let mut seats = lock(&self.seats);
-        let word = self.word.0.fetch_or(AWAITED, Ordering::AcqRel);
+        let word = match self.locking {
+            Locking::One => {
+                self.awaited.store(true, Ordering::Relaxed);
+                self.word.0.load(Ordering::Relaxed)
+            }
+            Locking::Many => self.word.0.fetch_or(AWAITED, Ordering::AcqRel),
+        };
         if word & CLOSED != 0 || word & COUNT < self.max {
             self.forget_waiters_if_none(&seats.global);
             return None;
@@ -238,8 +297,12 @@ impl Capacity {
 
     /// Clears the flag if no caller waits. The caller holds the lock of the seats.
     fn forget_waiters_if_none(&self, global: &WaitQueue) {
-        if global.waiting() == 0 {
-            self.word.0.fetch_and(!AWAITED, Ordering::AcqRel);
+        if global.waiting() > 0 {
+            return;
+        }
+        match self.locking {
+            Locking::One => self.awaited.store(false, Ordering::Relaxed),
+            Locking::Many => _ = self.word.0.fetch_and(!AWAITED, Ordering::AcqRel),
         }
     }
 }
@@ -257,49 +320,62 @@ impl Seats {
 mod tests {
     use super::*;
 
+    const BOTH: [Locking; 2] = [Locking::One, Locking::Many];
+
+    fn release(capacity: &Capacity, tasks: u64) -> Remaining {
+        capacity.announce(capacity.release(tasks))
+    }
+
     #[test]
     fn room_is_taken_and_given_back() {
-        let capacity = Capacity::new(2);
-        assert_eq!(capacity.reserve(), Ok(()));
-        assert_eq!(capacity.reserve(), Ok(()));
-        assert_eq!(capacity.reserve(), Err(Refused::Full));
-        assert_eq!(capacity.len(), 2);
-        assert_eq!(capacity.release(2), Remaining::Some);
-        assert_eq!(capacity.len(), 0);
+        for locking in BOTH {
+            let capacity = Capacity::new(2, locking);
+            assert_eq!(capacity.reserve(), Ok(()));
+            assert_eq!(capacity.reserve(), Ok(()));
+            assert_eq!(capacity.reserve(), Err(Refused::Full));
+            assert_eq!(capacity.len(), 2);
+            assert_eq!(release(&capacity, 2), Remaining::Some);
+            assert_eq!(capacity.len(), 0);
+        }
     }
 
     #[test]
     fn after_closing_the_last_release_is_final() {
-        let capacity = Capacity::new(5);
-        capacity.reserve().unwrap();
-        capacity.reserve().unwrap();
-        capacity.close();
-        assert_eq!(capacity.reserve(), Err(Refused::Closed));
-        assert_eq!(capacity.release(1), Remaining::Some);
-        assert_eq!(capacity.release(1), Remaining::NothingEver);
+        for locking in BOTH {
+            let capacity = Capacity::new(5, locking);
+            capacity.reserve().unwrap();
+            capacity.reserve().unwrap();
+            assert!(capacity.close().is_empty());
+            assert_eq!(capacity.reserve(), Err(Refused::Closed));
+            assert_eq!(release(&capacity, 1), Remaining::Some);
+            assert_eq!(release(&capacity, 1), Remaining::NothingEver);
+        }
     }
 
     #[test]
     fn no_producer_waits_for_room_that_is_there() {
-        let capacity = Capacity::new(1);
-        assert_eq!(capacity.wait(None, Waker::noop().clone()), None);
-        capacity.reserve().unwrap();
-        let ticket = capacity.wait(None, Waker::noop().clone()).unwrap();
-        capacity.release(1);
-        assert!(
-            !capacity.leave(Room::Global, ticket),
-            "the release called it"
-        );
-        assert_eq!(
-            capacity.word.0.load(Ordering::Relaxed),
-            0,
-            "no flag is left behind"
-        );
+        for locking in BOTH {
+            let capacity = Capacity::new(1, locking);
+            assert_eq!(capacity.wait(None, Waker::noop().clone()), None);
+            capacity.reserve().unwrap();
+            let ticket = capacity.wait(None, Waker::noop().clone()).unwrap();
+            release(&capacity, 1);
+            assert!(
+                !capacity.leave(Room::Global, ticket),
+                "the release called it"
+            );
+            assert_eq!(
+                capacity.word.0.load(Ordering::Relaxed),
+                0,
+                "no flag is left behind"
+            );
+            assert!(!capacity.awaited.load(Ordering::Relaxed));
+        }
     }
 
     #[test]
     fn waiters_of_a_tenant_are_woken_for_that_tenant() {
-        let capacity = Capacity::new(1);
+        let capacity = Capacity::new(1, Locking::Many);
         let room = Room::Tenant { shard: 0, lane: 1 };
         let ticket = capacity
             .wait_for_tenant(room, None, Waker::noop().clone())

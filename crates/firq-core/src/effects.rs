@@ -6,7 +6,7 @@
 
 use std::task::Waker;
 
-use crate::capacity::{Capacity, Room};
+use crate::capacity::{Capacity, Locking, Released, Room};
 use crate::lane::Lane;
 use crate::node::Node;
 use crate::outcome::DropReason;
@@ -25,8 +25,10 @@ pub(crate) struct DroppedTask<T, K> {
 #[derive(Debug)]
 pub(crate) struct Effects<'a, T, K> {
     capacity: &'a Capacity,
-    /// Tasks that no longer take room.
+    /// Tasks that no longer take room, which has not been given back yet.
     pub(crate) freed: u64,
+    /// Room that was given back under the lock.
+    pub(crate) released: Option<Released>,
     /// Tasks that consumers may be called for.
     pub(crate) announced: u64,
     pub(crate) rare: Option<Box<Rare<T, K>>>,
@@ -56,8 +58,18 @@ impl<'a, T, K> Effects<'a, T, K> {
         Self {
             capacity,
             freed: 0,
+            released: None,
             announced: 0,
             rare: None,
+        }
+    }
+
+    /// Gives back the room of the freed tasks, if there is one lock, which the caller still holds. Once per hold.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        if self.freed > 0 && self.capacity.locking() == Locking::One {
+            self.released = Some(self.capacity.release(self.freed));
+            self.freed = 0;
         }
     }
 

@@ -27,7 +27,7 @@ use crate::task::{Task, TaskHandle};
 use crate::times::{Moment, Times, nanos};
 
 /// The most tasks that are dropped or moved while a lock is held.
-pub(crate) const CHUNK: usize = 256;
+pub(crate) const CHUNK: usize = 64;
 
 /// Of this many tasks, the queue time of one is measured at least.
 const TIMED_EVERY: u64 = 16;

@@ -2,7 +2,8 @@
 //!
 //! Slots are found by number and reused once they are released. Growing moves no slot, so it
 //! takes the same short time at any size. A chunk without live slots is given back as a whole, apart from a
-//! few that are kept, so that memory follows use and small swings allocate nothing.
+//! few that are kept, so that memory follows use and small swings allocate nothing. The last few slots that were released
+//! are kept at hand and reused first, without a look at their chunks, which count them as live.
 //!
 //! # Invariants
 //! - A chunk that has room, a released slot or place for another one, is in `open` if it has memory and in
@@ -17,6 +18,9 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 
 /// Chunks without live slots that are kept.
 const SPARE: usize = 16;
+
+/// Released slots that are kept at hand.
+const AT_HAND: usize = 16;
 
 /// "No slot": the end of a list, or an empty one.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -60,6 +64,9 @@ pub(crate) struct Slab<V> {
     live: usize,
     /// Chunks that have memory, but no live slots.
     spare: usize,
+    /// Released slots that count as live, the last one on top.
+    at_hand: [u32; AT_HAND],
+    at_hand_len: usize,
 }
 
 impl<V: Slot> Slab<V> {
@@ -70,12 +77,14 @@ impl<V: Slot> Slab<V> {
             bare: Vec::new(),
             live: 0,
             spare: 0,
+            at_hand: [NIL; AT_HAND],
+            at_hand_len: 0,
         }
     }
 
     /// Returns how many slots are in use.
     pub(crate) const fn len(&self) -> usize {
-        self.live
+        self.live - self.at_hand_len
     }
 
     /// Returns a number above that of every slot.
@@ -86,6 +95,16 @@ impl<V: Slot> Slab<V> {
     /// Takes a slot into use.
     #[inline]
     pub(crate) fn claim(&mut self) -> u32 {
+        match self.at_hand_len.checked_sub(1) {
+            Some(last) => {
+                self.at_hand_len = last;
+                self.at_hand[last % AT_HAND]
+            }
+            None => self.claim_in_chunk(),
+        }
+    }
+
+    fn claim_in_chunk(&mut self) -> u32 {
         let Some(&number) = self.open.last() else {
             return self.claim_in_new_chunk();
         };
@@ -118,7 +137,7 @@ impl<V: Slot> Slab<V> {
     fn claim_in_new_chunk(&mut self) -> u32 {
         if let Some(number) = self.bare.pop() {
             self.open.push(number);
-            return self.claim();
+            return self.claim_in_chunk();
         }
         let number = self.chunks.len() as u32;
         assert!(
@@ -133,13 +152,22 @@ impl<V: Slot> Slab<V> {
             is_open: true,
         });
         self.open.push(number);
-        self.claim()
+        self.claim_in_chunk()
     }
 
     /// Ends the use of a slot, which its user has made vacant. May return a chunk to be dropped.
     #[inline]
     #[must_use]
     pub(crate) fn release(&mut self, index: u32) -> Retired<V> {
+        if self.at_hand_len < AT_HAND {
+            self.at_hand[self.at_hand_len] = index;
+            self.at_hand_len += 1;
+            return None;
+        }
+        self.release_in_chunk(index)
+    }
+
+    fn release_in_chunk(&mut self, index: u32) -> Retired<V> {
         let (number, within) = (index >> CHUNK_BITS, index as usize % CHUNK);
         let chunk = &mut self.chunks[number as usize];
         let slot = &mut chunk.slots[within];
@@ -255,7 +283,7 @@ mod tests {
             .map(|slots| slots.len())
             .sum();
         assert!(
-            retired >= 100_000 - (SPARE + 1) * CHUNK,
+            retired >= 100_000 - (SPARE + AT_HAND + 1) * CHUNK,
             "only {retired} slots were given back"
         );
         assert_eq!(slab.len(), 0);

@@ -29,7 +29,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Locks a mutex if it is free.
 #[cfg(not(loom))]
 #[inline]
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     #[cfg(test)]
     counted::count();
     match mutex.try_lock() {
@@ -42,14 +42,91 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 /// Never succeeds: loom's own `try_lock` waits, which is a deadlock where the real one is not. The models
 /// explore the path that follows a failure.
 #[cfg(loom)]
-pub(crate) fn try_lock<T>(_: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+fn try_lock<T>(_: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     None
+}
+
+/// How often a thread yields to the threads that wait for its lock: long enough for one that sleeps to wake.
+const YIELDS: u32 = 256;
+
+/// A mutex that a thread with a lot to do takes many times in a row, and lets others have in between.
+///
+/// A mutex is not fair: a thread that releases it and takes it again at once keeps others out, as they need longer to wake.
+#[derive(Debug)]
+pub(crate) struct Gate<T> {
+    mutex: Mutex<T>,
+    /// How many threads found the mutex taken and still wait. No more than a hint.
+    waiting: std::sync::atomic::AtomicU32,
+}
+
+impl<T> Gate<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            mutex: Mutex::new(value),
+            waiting: std::sync::atomic::AtomicU32::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        match try_lock(&self.mutex) {
+            Some(guard) => guard,
+            None => self.wait(),
+        }
+    }
+
+    /// Locks the mutex if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        try_lock(&self.mutex)
+    }
+
+    #[cold]
+    fn wait(&self) -> MutexGuard<'_, T> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    /// Lets a thread that waits for the mutex go first, if there is one. The caller does not hold it.
+    pub(crate) fn make_way(&self) {
+        for _ in 0..YIELDS {
+            if cfg!(loom) || self.waiting.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Keeps a value on cache lines of its own, so that two of them are never invalidated together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_waits_is_counted_until_it_goes_first() {
+        let gate = Gate::new(0);
+        gate.make_way(); // at once, since no thread waits
+        std::thread::scope(|scope| {
+            let guard = gate.lock();
+            let other = scope.spawn(|| *gate.lock() += 1);
+            while gate.waiting.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            drop(guard);
+            gate.make_way();
+            other.join().unwrap();
+        });
+        assert_eq!(gate.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(*gate.lock(), 1);
+    }
+}
 
 /// How many locks a thread takes, for tests of the cost of a call.
 #[cfg(all(test, not(loom)))]

@@ -10,17 +10,17 @@ use std::hash::Hash;
 use crate::effects::Effects;
 use crate::ring::Ring;
 use crate::shard::Shard;
-use crate::sync::{Mutex, Padded, lock, try_lock};
+use crate::sync::{Gate, Padded};
 
 /// A shard and its lock.
-type Part<T, K> = Padded<Mutex<Shard<T, K>>>;
+type Part<T, K> = Padded<Gate<Shard<T, K>>>;
 
 #[derive(Debug)]
 pub(crate) enum Topology<T, K> {
     /// One shard: nothing is gained by two locks.
-    Solo(Box<Padded<Mutex<Solo<T, K>>>>),
+    Solo(Box<Padded<Gate<Solo<T, K>>>>),
     Sharded {
-        ring: Box<Padded<Mutex<Ring<K>>>>,
+        ring: Box<Padded<Gate<Ring<K>>>>,
         shards: Box<[Part<T, K>]>,
     },
 }
@@ -34,12 +34,12 @@ pub(crate) struct Solo<T, K> {
 impl<T, K> Topology<T, K> {
     pub(crate) fn new(ring: Ring<K>, mut shards: Vec<Shard<T, K>>) -> Self {
         match (shards.pop(), shards.is_empty()) {
-            (Some(shard), true) => Self::Solo(Box::new(Padded(Mutex::new(Solo { ring, shard })))),
+            (Some(shard), true) => Self::Solo(Box::new(Padded(Gate::new(Solo { ring, shard })))),
             (last, _) => {
                 let shards = shards.into_iter().chain(last);
                 Self::Sharded {
-                    ring: Box::new(Padded(Mutex::new(ring))),
-                    shards: shards.map(|shard| Padded(Mutex::new(shard))).collect(),
+                    ring: Box::new(Padded(Gate::new(ring))),
+                    shards: shards.map(|shard| Padded(Gate::new(shard))).collect(),
                 }
             }
         }
@@ -49,16 +49,40 @@ impl<T, K> Topology<T, K> {
     #[inline]
     pub(crate) fn with_shard<R>(&self, number: u32, f: impl FnOnce(&mut Shard<T, K>) -> R) -> R {
         match self {
-            Self::Solo(solo) => f(&mut lock(&solo.0).shard),
-            Self::Sharded { shards, .. } => f(&mut lock(&shards[number as usize].0)),
+            Self::Solo(solo) => f(&mut solo.0.lock().shard),
+            Self::Sharded { shards, .. } => f(&mut shards[number as usize].0.lock()),
         }
     }
 
     /// Does something in the ring.
     pub(crate) fn with_ring<R>(&self, f: impl FnOnce(&mut Ring<K>) -> R) -> R {
         match self {
-            Self::Solo(solo) => f(&mut lock(&solo.0).ring),
-            Self::Sharded { ring, .. } => f(&mut lock(&ring.0)),
+            Self::Solo(solo) => f(&mut solo.0.lock().ring),
+            Self::Sharded { ring, .. } => f(&mut ring.0.lock()),
+        }
+    }
+
+    /// Does something under the one lock, if there is one for everything, and else under none.
+    pub(crate) fn in_order<R>(&self, f: impl FnOnce() -> R) -> R {
+        match self {
+            Self::Solo(solo) => {
+                let _guard = solo.0.lock();
+                f()
+            }
+            Self::Sharded { .. } => f(),
+        }
+    }
+
+    /// Lets other threads go first that wait for the lock of the ring or a shard. The caller holds no lock.
+    pub(crate) fn make_way(&self, shard: Option<u32>) {
+        match self {
+            Self::Solo(solo) => solo.0.make_way(),
+            Self::Sharded { ring, shards } => {
+                ring.0.make_way();
+                if let Some(number) = shard {
+                    shards[number as usize].0.make_way();
+                }
+            }
         }
     }
 
@@ -71,12 +95,12 @@ impl<T, K> Topology<T, K> {
     ) -> R {
         match self {
             Self::Solo(solo) => {
-                let Solo { ring, shard } = &mut *lock(&solo.0);
+                let Solo { ring, shard } = &mut *solo.0.lock();
                 f(ring, shard)
             }
             Self::Sharded { ring, shards } => {
-                let mut ring = lock(&ring.0);
-                f(&mut ring, &mut lock(&shards[number as usize].0))
+                let mut ring = ring.0.lock();
+                f(&mut ring, &mut shards[number as usize].0.lock())
             }
         }
     }
@@ -89,14 +113,14 @@ impl<T, K> Topology<T, K> {
     ) -> Option<R> {
         match self {
             Self::Solo(solo) => {
-                let Solo { ring, shard } = &mut *lock(&solo.0);
+                let Solo { ring, shard } = &mut *solo.0.lock();
                 let (_, chosen) = choose(ring)?;
                 Some(f(ring, shard, chosen))
             }
             Self::Sharded { ring, shards } => {
-                let mut ring = lock(&ring.0);
+                let mut ring = ring.0.lock();
                 let (number, chosen) = choose(&mut ring)?;
-                Some(f(&mut ring, &mut lock(&shards[number as usize].0), chosen))
+                Some(f(&mut ring, &mut shards[number as usize].0.lock(), chosen))
             }
         }
     }
@@ -116,24 +140,25 @@ impl<T, K> Topology<T, K> {
     {
         match self {
             Self::Solo(solo) => {
-                let Solo { ring, shard } = &mut *lock(&solo.0);
+                let Solo { ring, shard } = &mut *solo.0.lock();
                 let (result, lane) = f(shard, effects);
                 if let Some(lane) = lane {
                     shard.reconcile(ring, lane, effects);
                 }
+                effects.settle();
                 result
             }
             Self::Sharded { ring, shards } => {
                 let shard = &shards[number as usize].0;
-                let mut guard = lock(shard);
+                let mut guard = shard.lock();
                 let (result, lane) = f(&mut guard, effects);
                 let Some(lane) = lane else { return result };
-                if let Some(mut ring) = try_lock(&ring.0) {
+                if let Some(mut ring) = ring.0.try_lock() {
                     guard.reconcile(&mut ring, lane, effects);
                 } else {
                     drop(guard);
-                    let mut ring = lock(&ring.0);
-                    lock(shard).reconcile(&mut ring, lane, effects);
+                    let mut ring = ring.0.lock();
+                    shard.lock().reconcile(&mut ring, lane, effects);
                 }
                 result
             }

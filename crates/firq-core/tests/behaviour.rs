@@ -1,12 +1,12 @@
 //! What each verb does, one behaviour at a time. Time stands still unless a test moves it.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use firq_core::{
     BackpressurePolicy, CancelResult, Clock, CloseMode, ConfigError, DequeueResult, DropReason,
-    EnqueueRejectReason, EnqueueResult, EnqueueWithHandleResult, ManualClock, Priority, Rejected,
-    Scheduler, SchedulerConfig, Task, TenantKey,
+    EnqueueRejectReason, EnqueueResult, EnqueueWithHandleResult, ManualClock, PreciseClock,
+    Priority, Rejected, Scheduler, SchedulerConfig, Task, TenantKey,
 };
 
 type Drops = Arc<Mutex<Vec<(u64, u64, DropReason)>>>;
@@ -91,6 +91,42 @@ fn a_task_comes_back_as_it_went_in() {
     let stats = scheduler.stats();
     assert_eq!(stats.queue_time.max, Duration::from_secs(1));
     assert_eq!(stats.queue_time_mean(), Duration::from_secs(1));
+}
+
+#[test]
+fn queue_times_are_those_of_a_sample_unless_the_clock_is_precise() {
+    let pass = |config: SchedulerConfig<u64>| {
+        let scheduler = Scheduler::new(config).unwrap();
+        for number in 0..1_600 {
+            assert!(
+                scheduler
+                    .submit(TenantKey::from(1), Task::new(number))
+                    .is_ok()
+            );
+            assert!(scheduler.try_dequeue().into_task().is_some());
+        }
+        scheduler.stats().queue_time.samples
+    };
+    let samples = pass(SchedulerConfig::default());
+    assert!((100..=1_600).contains(&samples), "{samples} samples");
+    let precise = SchedulerConfig::default().with_clock(PreciseClock);
+    assert_eq!(pass(precise), 1_600);
+}
+
+#[test]
+fn a_deadline_is_exact_whatever_the_precision() {
+    let scheduler = Scheduler::new(SchedulerConfig::default()).unwrap();
+    for number in 0..1_000 {
+        let deadline = Instant::now() + Duration::from_micros(5);
+        let task = Task::new(number).with_deadline(deadline);
+        assert!(scheduler.submit(TenantKey::from(1), task).is_ok());
+        while Instant::now() <= deadline {}
+        assert!(
+            scheduler.try_dequeue().into_task().is_none(),
+            "it has expired"
+        );
+    }
+    assert_eq!(scheduler.stats().expired, 1_000);
 }
 
 #[test]

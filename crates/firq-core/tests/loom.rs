@@ -8,11 +8,12 @@
 //! with two are explored completely, those with three up to three or four preemptions; all take seconds.
 #![cfg(loom)]
 
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use firq_core::{
     BackpressurePolicy, CancelResult, DequeueResult, EnqueueResult, ManualClock, Scheduler,
-    SchedulerConfig, Task, TenantKey,
+    SchedulerConfig, Task, TenantKey, Waiter,
 };
 use loom::sync::Arc;
 use loom::thread;
@@ -236,6 +237,83 @@ fn a_waiting_producer_gets_the_room_that_is_freed() {
             assert_eq!(payload(scheduler.try_dequeue()), Some(1));
             assert_eq!(producer.join().unwrap(), EnqueueResult::Enqueued);
             assert_eq!(payload(scheduler.try_dequeue()), Some(2));
+        });
+    }
+}
+
+/// A producer that gives its seat up while room is freed and taken takes no room with it, and no wake-up: the scheduler
+/// counts right, and the next producer that waits is called.
+#[test]
+fn a_producer_that_gives_up_leaves_the_count_right() {
+    for shards in [1, 2] {
+        explore(None, move || {
+            let scheduler = scheduler(shards, 1, 8);
+            assert_eq!(
+                scheduler.enqueue(TenantKey::from(1), Task::new(1)),
+                EnqueueResult::Enqueued
+            );
+            let fickle = {
+                let scheduler = Arc::clone(&scheduler);
+                thread::spawn(move || {
+                    let mut waiter = Waiter::new();
+                    let mut task = Some(Task::new(2));
+                    let mut context = Context::from_waker(Waker::noop());
+                    let tenant = TenantKey::from(1);
+                    let poll = scheduler.poll_submit(&mut context, &mut waiter, &tenant, &mut task);
+                    poll.is_ready()
+                })
+            };
+            assert_eq!(payload(scheduler.try_dequeue()), Some(1));
+            let accepted = u64::from(fickle.join().unwrap());
+            assert_eq!(scheduler.len() as u64, accepted);
+            if accepted == 1 {
+                assert_eq!(payload(scheduler.try_dequeue()), Some(2));
+            }
+            assert_eq!(
+                scheduler.enqueue(TenantKey::from(1), Task::new(3)),
+                EnqueueResult::Enqueued
+            );
+            assert_eq!(scheduler.len(), 1);
+        });
+    }
+}
+
+/// A scheduler that is closed while a task comes and another goes takes no more, and counts right.
+#[test]
+fn closing_is_not_lost_between_a_release_and_a_reservation() {
+    for shards in [1, 2] {
+        explore(4, move || {
+            let scheduler = scheduler(shards, 8, 8);
+            assert_eq!(
+                scheduler.enqueue(TenantKey::from(1), Task::new(1)),
+                EnqueueResult::Enqueued
+            );
+            let producer = {
+                let scheduler = Arc::clone(&scheduler);
+                thread::spawn(move || {
+                    scheduler
+                        .try_enqueue(TenantKey::from(2), Task::new(2))
+                        .is_ok()
+                })
+            };
+            let closer = {
+                let scheduler = Arc::clone(&scheduler);
+                thread::spawn(move || scheduler.close_drain())
+            };
+            let mut taken = u64::from(payload(scheduler.try_dequeue()).is_some());
+            let accepted = 1 + u64::from(producer.join().unwrap());
+            closer.join().unwrap();
+            assert!(scheduler.is_closed());
+            assert!(
+                scheduler
+                    .try_enqueue(TenantKey::from(3), Task::new(3))
+                    .is_err()
+            );
+            while payload(scheduler.try_dequeue()).is_some() {
+                taken += 1;
+            }
+            assert_eq!((taken, scheduler.len()), (accepted, 0));
+            assert!(matches!(scheduler.try_dequeue(), DequeueResult::Closed));
         });
     }
 }

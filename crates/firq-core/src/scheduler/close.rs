@@ -6,6 +6,7 @@
 //! are set before any consumer is woken.
 
 use std::hash::Hash;
+use std::task::Waker;
 
 use super::{Phase, Scheduler};
 use crate::outcome::{CloseMode, DropReason};
@@ -58,7 +59,8 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
 
     fn enter_phase(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
-        self.capacity.close();
+        let wakers = self.topology.in_order(|| self.capacity.close());
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Drops everything that a shard has queued, a bounded number of tasks at a time.
@@ -71,6 +73,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                 shard.discard_from(ring, start, CHUNK, DropReason::Closed, &mut effects)
             });
             self.apply(effects);
+            self.topology.make_way(Some(shard));
         }
     }
 

@@ -10,7 +10,6 @@ use super::{Phase, Scheduler};
 use crate::outcome::{CancelResult, DequeueResult};
 use crate::ring::{Location, Ring};
 use crate::shard::CHUNK;
-use crate::sync::lock;
 use crate::task::{Task, TaskHandle};
 use crate::times::Moment;
 use crate::topology::{Solo, Topology};
@@ -139,20 +138,25 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         let mut effects = self.effects();
         let halt = match &self.topology {
             Topology::Solo(solo) => {
-                let Solo { ring, shard } = &mut *lock(&solo.0);
-                take_turns(ring, wanted, sink, |ring, turn, _, budget| {
+                let Solo { ring, shard } = &mut *solo.0.lock();
+                let halt = take_turns(ring, wanted, sink, |ring, turn, _, budget| {
                     shard.serve(ring, turn, moment, budget, &mut effects)
-                })
+                });
+                effects.settle();
+                halt
             }
             Topology::Sharded { ring, shards } => {
-                let ring = &mut *lock(&ring.0);
+                let ring = &mut *ring.0.lock();
                 take_turns(ring, wanted, sink, |ring, turn, shard, budget| {
-                    let mut shard = lock(&shards[shard as usize].0);
+                    let mut shard = shards[shard as usize].0.lock();
                     shard.serve(ring, turn, moment, budget, &mut effects)
                 })
             }
         };
         self.apply(effects);
+        if halt == Halt::BudgetSpent {
+            self.topology.make_way(None); // shards were held for one tenant at a time
+        }
         halt
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 
-use crate::capacity::{Capacity, Remaining};
+use crate::capacity::{Capacity, Locking, Released, Remaining};
 use crate::clock::Clock;
 use crate::config::{BackpressurePolicy, ConfigError, DropObserver, SchedulerConfig};
 use crate::consumers::Consumers;
@@ -95,6 +95,10 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         let tree = levels
             .is_some()
             .then(|| Tree::new(hasher.clone(), sheds, debts_kept));
+        let locking = match config.shards {
+            1 => Locking::One,
+            _ => Locking::Many,
+        };
         let shards: Vec<Shard<T, K>> = (0..config.shards)
             .map(|number| Shard::new(number as u32, common.clone()))
             .collect();
@@ -104,7 +108,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                 .map(|shard| Arc::clone(&shard.hints))
                 .collect(),
             topology: Topology::new(Ring::new(config.quantum, tree), shards),
-            capacity: Arc::new(Capacity::new(config.max_global)),
+            capacity: Arc::new(Capacity::new(config.max_global, locking)),
             consumers: Arc::new(Consumers::new()),
             quanta,
             levels,
@@ -210,6 +214,9 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
         if effects.announced > 0 {
             self.consumers.call(effects.announced);
         }
+        if let Some(released) = effects.released {
+            self.announce(released);
+        }
         if effects.freed > 0 {
             self.release(effects.freed);
         }
@@ -241,9 +248,15 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     }
 
     /// Gives room back. The caller holds no lock.
-    #[inline]
     fn release(&self, tasks: u64) {
-        match self.capacity.release(tasks) {
+        let released = self.topology.in_order(|| self.capacity.release(tasks));
+        self.announce(released);
+    }
+
+    /// Wakes the callers that wait for room that was given back, or for the end. The caller holds no lock.
+    #[inline]
+    fn announce(&self, released: Released) {
+        match self.capacity.announce(released) {
             Remaining::Some => {}
             Remaining::NothingEver => self.consumers.call_all(),
         }
@@ -279,6 +292,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             if expired.turned == Turned::Fully {
                 return freed;
             }
+            self.topology.make_way(Some(shard));
         }
     }
 
@@ -290,6 +304,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
                 if expired.freed > 0 || expired.turned == Turned::Fully {
                     return expired.freed > 0;
                 }
+                self.topology.make_way(Some(shard));
             }
         })
     }

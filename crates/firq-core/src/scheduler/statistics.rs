@@ -12,7 +12,7 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
     ///
     /// Drops expired tasks first, so that they are not counted as queued. Takes time in proportion to the
     /// number of tenants if there are [top tenants](crate::SchedulerConfig::top_tenants_capacity) to find,
-    /// but holds no lock for longer than it takes to look at 256 of them.
+    /// but holds no lock for longer than it takes to look at 64 of them.
     #[must_use]
     pub fn stats(&self) -> SchedulerStats<K> {
         let now = self.now();

@@ -124,9 +124,10 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             let seat = match admission {
                 Admission::Accepted | Admission::Closed => None, // returned
                 Admission::GlobalFull => {
+                    let waker = context.waker().clone();
                     let ticket = self
-                        .capacity
-                        .wait(kept(Room::Global), context.waker().clone());
+                        .topology
+                        .in_order(|| self.capacity.wait(kept(Room::Global), waker));
                     ticket.map(|ticket| (Room::Global, ticket))
                 }
                 Admission::TenantFull => self.wait_in_lane(context, tenant, kept),
