@@ -199,6 +199,11 @@ impl Capacity {
         self.word.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
+    /// Returns whether nothing is queued, and tasks are still taken in.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.word.0.load(Ordering::Acquire) & (CLOSED | COUNT) == 0
+    }
+
     /// Returns whether nothing is queued, and nothing will be any more.
     pub(crate) fn is_drained(&self) -> bool {
         self.word.0.load(Ordering::Acquire) & (CLOSED | COUNT) == CLOSED

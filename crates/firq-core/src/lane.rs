@@ -54,6 +54,12 @@ impl<K> Lane<K> {
     pub(crate) fn push<T>(&mut self, nodes: &mut Slab<Node<T>>, index: u32, priority: Priority) {
         self.queues[priority.index()].push_back(nodes, index);
         self.len += 1;
+        self.note_accepted();
+    }
+
+    /// Notes that the tenant had work.
+    #[inline]
+    pub(crate) const fn note_accepted(&mut self) {
         self.accepted = self.accepted.saturating_add(1);
         self.flags |= Flag::Used as u8;
     }

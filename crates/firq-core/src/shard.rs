@@ -244,6 +244,23 @@ impl<T, K: Hash + Eq + Clone> Shard<T, K> {
         }
     }
 
+    /// Charges a lane for a task that runs without having been queued. The ring is empty: no lane has tasks.
+    pub(crate) fn pass(&mut self, ring: &mut Ring<K>, lane: u32, cost: Cost) {
+        let key = self.enter(ring, lane);
+        ring.wake(key);
+        let next = ring.next();
+        debug_assert!(next.is_some_and(|(chosen, _)| chosen == key), "it is alone");
+        ring.charge(key, cost);
+        ring.sleep(key);
+        if let Some((tree, engine)) = ring.tree_mut() {
+            tree.note_accepted(engine, key);
+        }
+        self.lanes[lane].note_accepted();
+        self.counters.enqueued += 1;
+        self.counters.dequeued += 1;
+        self.waits.record(0);
+    }
+
     /// Returns the slot that a handle names, if its task is still queued.
     pub(crate) fn resolve(&self, handle: TaskHandle) -> Option<u32> {
         let node = self.nodes.get(handle.slot)?;

@@ -399,3 +399,33 @@ fn a_blocked_consumer_is_woken_when_a_group_is_resumed() {
         });
     }
 }
+
+#[test]
+fn a_task_passes_only_before_another_is_queued_and_neither_is_lost() {
+    for shards in [1, 2] {
+        explore(None, move || {
+            let scheduler = scheduler(shards, 8, 8);
+            let (ours, theirs) = (TenantKey::from(1), TenantKey::from(2));
+            assert_eq!(
+                scheduler.enqueue(ours, Task::new(1)),
+                EnqueueResult::Enqueued
+            );
+            assert_eq!(payload(scheduler.try_dequeue()), Some(1));
+            let other = {
+                let scheduler = Arc::clone(&scheduler);
+                thread::spawn(move || {
+                    assert_eq!(
+                        scheduler.enqueue(theirs, Task::new(2)),
+                        EnqueueResult::Enqueued
+                    );
+                    // No other thread takes it.
+                    assert!(!scheduler.pass(&ours, 1));
+                })
+            };
+            let has_passed = scheduler.pass(&ours, 1);
+            other.join().unwrap();
+            assert_eq!(payload(scheduler.try_dequeue()), Some(2));
+            assert_eq!(scheduler.stats().dequeued, 2 + u64::from(has_passed));
+        });
+    }
+}

@@ -4,7 +4,7 @@
 
 use std::hash::Hash;
 
-use drr::Key;
+use drr::{Cost, Key};
 
 use super::{Phase, Scheduler};
 use crate::outcome::{CancelResult, DequeueResult};
@@ -42,6 +42,43 @@ impl<T, K: Hash + Eq + Clone> Scheduler<T, K> {
             return self.nothing();
         }
         next
+    }
+
+    /// Lets a task of a tenant run that was never queued, if no task at all is queued. Returns whether it may.
+    ///
+    /// The order of service, the shares and the statistics are then as if the task had been enqueued and dequeued within
+    /// a moment: its tenant pays `cost`, and may [settle](Self::settle) it later. It takes no room, reads no clock,
+    /// allocates nothing and wakes no consumer.
+    ///
+    /// Returns `false`, and changes nothing, if a task is queued, if the scheduler is closed, if the tenant or a group of
+    /// it is paused, or if the tenant is not known yet: enqueue the task then.
+    ///
+    /// ```
+    /// use firq_core::{Scheduler, SchedulerConfig, Task, TenantKey};
+    ///
+    /// let scheduler = Scheduler::new(SchedulerConfig::fair())?;
+    /// let tenant = TenantKey::from(7);
+    /// assert!(!scheduler.pass(&tenant, 1), "it is not known");
+    /// assert!(scheduler.submit(tenant, Task::new("work")).is_ok());
+    /// assert!(!scheduler.pass(&tenant, 1), "there is work before it");
+    /// assert!(scheduler.try_dequeue().into_task().is_some());
+    /// assert!(scheduler.pass(&tenant, 1));
+    /// # Ok::<(), firq_core::ConfigError>(())
+    /// ```
+    pub fn pass(&self, tenant: &K, cost: u64) -> bool {
+        let (hash, number) = self.locate(tenant);
+        self.topology.with_both(number, |ring, shard| {
+            // Room is reserved before a task enters the ring and released after it has left: no room taken, no task.
+            if !self.capacity.is_idle() {
+                return false;
+            }
+            let lane = shard.find(hash, tenant);
+            let Some(lane) = lane.filter(|&lane| shard.may_run(ring, lane)) else {
+                return false;
+            };
+            shard.pass(ring, lane, Cost::new(cost));
+            true
+        })
     }
 
     /// Takes up to `max` tasks in the order of service, and adds them to `tasks`. Returns how many.
