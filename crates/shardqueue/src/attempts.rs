@@ -25,6 +25,13 @@ pub(crate) struct Attempt {
     pub(crate) began: Timestamp,
 }
 
+impl Attempt {
+    #[inline]
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JobError>> {
+        self.work.job.poll_attempt(cx, &mut self.context)
+    }
+}
+
 /// The attempts of one worker.
 #[derive(Default)]
 pub(crate) struct AttemptSet {
@@ -56,14 +63,22 @@ impl AttemptSet {
         self.slots.is_empty()
     }
 
-    /// Adds an attempt and returns its slot.
+    /// Begins an attempt. It is kept here only if it waits for something; its slot is settled before, because a
+    /// waker names it.
     #[inline]
-    pub(crate) fn insert(&mut self, attempt: Attempt) -> usize {
-        let slot = self.slots.insert(attempt);
+    pub(crate) fn begin(&mut self, mut attempt: Attempt) -> Poll<(Attempt, Result<(), JobError>)> {
+        let slot = self.slots.vacant_key();
         if slot == self.wakers.len() {
             self.add_waker(slot);
         }
-        slot
+        let mut cx = Context::from_waker(&self.wakers[slot]);
+        match attempt.poll(&mut cx) {
+            Poll::Ready(result) => Poll::Ready((attempt, result)),
+            Poll::Pending => {
+                self.slots.insert(attempt);
+                Poll::Pending
+            }
+        }
     }
 
     fn add_waker(&mut self, slot: usize) {
@@ -76,9 +91,8 @@ impl AttemptSet {
     /// Goes on with an attempt, and takes it out when it has ended.
     #[inline]
     pub(crate) fn poll(&mut self, slot: usize) -> Poll<(Attempt, Result<(), JobError>)> {
-        let Attempt { work, context, .. } = &mut self.slots[slot];
         let mut cx = Context::from_waker(&self.wakers[slot]);
-        let result = ready!(work.job.poll_attempt(&mut cx, context));
+        let result = ready!(self.slots[slot].poll(&mut cx));
         Poll::Ready((self.slots.remove(slot), result))
     }
 

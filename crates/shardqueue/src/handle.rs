@@ -19,14 +19,17 @@ use crate::ticket::Ticket;
 /// It can be polled, dropped and polled again in a `select!` (`&mut handle`) without losing the outcome, which
 /// it keeps.
 pub struct JobHandle {
-    pub(crate) shard: Arc<Shard>,
     id: JobId,
     pub(crate) ticket: Arc<Ticket>,
 }
 
 impl JobHandle {
-    pub(crate) const fn new(shard: Arc<Shard>, id: JobId, ticket: Arc<Ticket>) -> Self {
-        Self { shard, id, ticket }
+    pub(crate) const fn new(id: JobId, ticket: Arc<Ticket>) -> Self {
+        Self { id, ticket }
+    }
+
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        self.ticket.shard()
     }
 
     /// Returns the job's id.
@@ -41,7 +44,7 @@ impl JobHandle {
     /// has been told, when this returns. One that runs is told through its [context](crate::JobContext) and ends as it likes, but is not
     /// attempted again.
     pub fn cancel(&self) -> CancelResult {
-        self.shard.cancel(self.id.place, &self.ticket)
+        self.shard().cancel(self.id.place, &self.ticket)
     }
 
     /// Returns how the job is.
@@ -49,7 +52,7 @@ impl JobHandle {
     /// Takes time in proportion to the jobs of its key that are queued before it.
     #[must_use]
     pub fn status(&self) -> JobStatus {
-        self.shard.status(self.id.place).unwrap_or_else(|| {
+        self.shard().status(self.id.place).unwrap_or_else(|| {
             let outcome = self.ticket.outcome();
             JobStatus::Ended(outcome.expect("a job leaves its shard and ends under one lock"))
         })
@@ -59,17 +62,13 @@ impl JobHandle {
     /// with the job.
     pub(crate) fn watch(&self) -> Option<impl Future<Output = ()> + Send + 'static> {
         let token = self.ticket.caller()?.clone();
-        let (shard, ticket, place) = (
-            Arc::clone(&self.shard),
-            Arc::clone(&self.ticket),
-            self.id.place,
-        );
+        let (ticket, place) = (Arc::clone(&self.ticket), self.id.place);
         Some(async move {
             let mut cancelled = std::pin::pin!(token.cancelled());
             poll_fn(|cx| match ticket.poll_ended(cx) {
                 Poll::Ready(()) => Poll::Ready(()),
                 Poll::Pending => cancelled.as_mut().poll(cx).map(|()| {
-                    shard.cancel(place, &ticket);
+                    ticket.shard().cancel(place, &ticket);
                 }),
             })
             .await;

@@ -60,8 +60,7 @@ fn numbered(number: u32, queue_max: usize) -> Arc<Shard> {
 /// Returns a shard that has one job queued.
 fn occupied(queue_max: usize) -> Arc<Shard> {
     let shard = shard(queue_max);
-    let ticket = Arc::new(Ticket::new(None));
-    accepted(&submit(&shard, &ticket, Patience::Waits));
+    accepted(submit(&shard, Patience::Waits));
     shard
 }
 
@@ -69,26 +68,32 @@ fn job() -> BoxJob {
     (|_: JobContext| ready(())).boxed()
 }
 
-fn submit(shard: &Shard, ticket: &Arc<Ticket>, patience: Patience) -> Submitted {
+fn submit(shard: &Arc<Shard>, patience: Patience) -> Submitted {
     let new_job = NewJob {
         key: "key",
         job: job(),
         priority: Priority::Normal,
         cost: drr::Cost::ONE,
-        ticket,
+        caller: None,
     };
     shard.submit(new_job, patience)
 }
 
-fn accepted(submitted: &Submitted) -> JobId {
+fn accepted(submitted: Submitted) -> (JobId, Arc<Ticket>) {
     match submitted {
-        Submitted::Accepted(id) | Submitted::Waiting(id) => *id,
+        Submitted::Accepted(id, ticket) | Submitted::Waiting(id, ticket) => (id, ticket),
         other => panic!("{other:?}"),
     }
 }
 
 /// Runs jobs until this many have run, or until the shard has ended. Returns how many have run.
 fn work(shard: &Shard, jobs: usize) -> usize {
+    let ran = run(shard, jobs);
+    shard.drop_tickets(); // as the worker does when it ends
+    ran
+}
+
+fn run(shard: &Shard, jobs: usize) -> usize {
     let mut report = None;
     for ran in 0..=jobs {
         let task = block_on(poll_fn(|cx| {
@@ -122,9 +127,8 @@ fn outcome(ticket: &Ticket) -> Outcome {
 fn a_sleeping_worker_gets_the_job() {
     explore(None, || {
         let shard = shard(4);
-        let ticket = Arc::new(Ticket::new(None));
         let worker = worker(&shard, 1);
-        accepted(&submit(&shard, &ticket, Patience::Waits));
+        let (_, ticket) = accepted(submit(&shard, Patience::Waits));
         assert!(outcome(&ticket).is_done());
         assert_eq!(worker.join().unwrap(), 1);
     });
@@ -137,19 +141,11 @@ fn jobs_of_two_submitters_all_run() {
         let other = {
             let shard = Arc::clone(&shard);
             thread::spawn(move || {
-                accepted(&submit(
-                    &shard,
-                    &Arc::new(Ticket::new(None)),
-                    Patience::Waits,
-                ));
+                accepted(submit(&shard, Patience::Waits));
             })
         };
         let worker = worker(&shard, 2);
-        accepted(&submit(
-            &shard,
-            &Arc::new(Ticket::new(None)),
-            Patience::Waits,
-        ));
+        accepted(submit(&shard, Patience::Waits));
         other.join().unwrap();
         assert_eq!(worker.join().unwrap(), 2);
     });
@@ -159,8 +155,7 @@ fn jobs_of_two_submitters_all_run() {
 fn stopping_ends_a_sleeping_worker_after_what_is_queued() {
     explore(None, || {
         let shard = shard(4);
-        let ticket = Arc::new(Ticket::new(None));
-        accepted(&submit(&shard, &ticket, Patience::Waits));
+        let (_, ticket) = accepted(submit(&shard, Patience::Waits));
         let worker = worker(&shard, 9);
         shard.stop();
         assert_eq!(worker.join().unwrap(), 1);
@@ -177,19 +172,18 @@ fn a_submission_either_runs_or_is_refused_when_the_shard_stops() {
             let shard = Arc::clone(&shard);
             thread::spawn(move || shard.stop())
         };
-        let ticket = Arc::new(Ticket::new(None));
-        let runs = match submit(&shard, &ticket, Patience::Waits) {
-            Submitted::Closed(_) => false,
-            Submitted::Accepted(_) => true,
-            Submitted::Waiting(_) => {
+        let running = match submit(&shard, Patience::Waits) {
+            Submitted::Closed(_) => None,
+            Submitted::Accepted(_, ticket) => Some(ticket),
+            Submitted::Waiting(_, ticket) => {
                 block_on(poll_fn(|cx| ticket.poll_answered(cx)));
-                ticket.take_refused().is_none()
+                ticket.take_refused().is_none().then_some(ticket)
             }
             Submitted::Full(..) => panic!("it waits"),
         };
         stopper.join().unwrap();
-        assert_eq!(worker.join().unwrap(), 1 + usize::from(runs));
-        if runs {
+        assert_eq!(worker.join().unwrap(), 1 + usize::from(running.is_some()));
+        if let Some(ticket) = running {
             assert!(outcome(&ticket).is_done());
         }
     });
@@ -200,8 +194,7 @@ fn a_submission_that_waits_gets_the_room_that_the_worker_makes() {
     explore(None, || {
         let shard = occupied(1);
         let worker = worker(&shard, 2);
-        let ticket = Arc::new(Ticket::new(None));
-        accepted(&submit(&shard, &ticket, Patience::Waits));
+        let (_, ticket) = accepted(submit(&shard, Patience::Waits));
         block_on(poll_fn(|cx| ticket.poll_answered(cx)));
         assert!(outcome(&ticket).is_done());
         assert_eq!(worker.join().unwrap(), 2);
@@ -216,8 +209,7 @@ fn a_submission_that_gives_up_is_accepted_or_gets_its_job_back() {
             let shard = Arc::clone(&shard);
             thread::spawn(move || work(&shard, 9))
         };
-        let ticket = Arc::new(Ticket::new(None));
-        let id = accepted(&submit(&shard, &ticket, Patience::Waits));
+        let (id, ticket) = accepted(submit(&shard, Patience::Waits));
         let is_back = shard.time_out(id.place).is_some();
         shard.stop();
         assert_eq!(worker.join().unwrap(), 2 - usize::from(is_back));
@@ -229,8 +221,7 @@ fn a_submission_that_gives_up_is_accepted_or_gets_its_job_back() {
 fn a_job_is_cancelled_or_runs_and_never_both() {
     explore(None, || {
         let shard = shard(4);
-        let ticket = Arc::new(Ticket::new(None));
-        let id = accepted(&submit(&shard, &ticket, Patience::Waits));
+        let (id, ticket) = accepted(submit(&shard, Patience::Waits));
         let worker = worker(&shard, 9);
         let result = shard.cancel(id.place, &ticket);
         shard.stop();
@@ -247,10 +238,9 @@ fn a_job_is_cancelled_or_runs_and_never_both() {
 fn handing_back_and_draining_share_the_jobs_between_them() {
     explore(3, || {
         let shard = shard(4);
-        let tickets: Vec<_> = (0..2).map(|_| Arc::new(Ticket::new(None))).collect();
-        for ticket in &tickets {
-            accepted(&submit(&shard, ticket, Patience::Waits));
-        }
+        let tickets: Vec<_> = (0..2)
+            .map(|_| accepted(submit(&shard, Patience::Waits)).1)
+            .collect();
         let worker = worker(&shard, 9);
         shard.stop();
         let (returned, failed) = shard.hand_back();
@@ -289,19 +279,19 @@ fn submit_both(shards: &[Arc<Shard>; 2], home: usize, ticket: &Arc<Ticket>) -> S
         job: job(),
         priority: Priority::Normal,
         cost: drr::Cost::ONE,
-        ticket,
+        caller: None,
     };
-    submit_across(&[group(0), group(1)], new_job, None)
+    submit_across(&[group(0), group(1)], new_job, ticket, None)
 }
 
 #[test]
 fn jobs_across_keys_all_run_whichever_shard_comes_first() {
     explore(1, || {
         let shards = [numbered(0, 4), numbered(1, 4)];
-        let tickets = [(); 2].map(|()| Arc::new(Ticket::new(None)));
-        accepted(&submit_both(&shards, 0, &tickets[0]));
+        let tickets = [0, 1].map(|at: usize| Arc::new(Ticket::new(Arc::clone(&shards[at]), None)));
+        accepted(submit_both(&shards, 0, &tickets[0]));
         let workers = [0, 1].map(|at| worker(&shards[at], 9));
-        accepted(&submit_both(&shards, 1, &tickets[1]));
+        accepted(submit_both(&shards, 1, &tickets[1]));
         assert!(outcome(&tickets[0]).is_done() && outcome(&tickets[1]).is_done());
         shards
             .iter()
@@ -316,8 +306,8 @@ fn jobs_across_keys_all_run_whichever_shard_comes_first() {
 fn a_job_across_keys_is_cancelled_or_runs_and_leaves_both_keys() {
     explore(2, || {
         let shards = [numbered(0, 4), numbered(1, 4)];
-        let ticket = Arc::new(Ticket::new(None));
-        let id = accepted(&submit_both(&shards, 0, &ticket));
+        let ticket = Arc::new(Ticket::new(Arc::clone(&shards[0]), None));
+        let (id, _) = accepted(submit_both(&shards, 0, &ticket));
         let workers = [0, 1].map(|at| worker(&shards[at], 9));
         let result = shards[0].cancel(id.place, &ticket);
         shards

@@ -13,5 +13,28 @@ use std::sync::PoisonError;
 /// Locks a mutex, whether or not a thread has panicked while it held it.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(all(test, not(loom)))]
+    counted::count();
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many locks a thread takes, for tests of the cost of a job.
+#[cfg(all(test, not(loom)))]
+pub(crate) mod counted {
+    use std::cell::Cell;
+
+    thread_local! {
+        static TAKEN: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        TAKEN.set(TAKEN.get() + 1);
+    }
+
+    /// Returns how many locks this thread has taken while `f` ran.
+    pub(crate) fn locks(f: impl FnOnce()) -> u64 {
+        let before = TAKEN.get();
+        f();
+        TAKEN.get() - before
+    }
 }

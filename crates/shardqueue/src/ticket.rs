@@ -11,8 +11,13 @@
 //! # Locks
 //! A lock of its own, taken last and held for a few assignments. No waker is called under it or under the
 //! shard's lock: each step returns the wakers, and the caller calls them when it holds no lock.
+//!
+//! # Memory
+//! When a job ends and neither a handle nor an attempt has its ticket, nothing can ask for the outcome. The shard then
+//! keeps the ticket in a [pool](TicketPool) for a job to come. So a job whose handle was dropped costs no allocation but
+//! its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use tokio_util::sync::CancellationToken;
@@ -21,10 +26,13 @@ use crate::core::End;
 use crate::job::BoxJob;
 use crate::joint::Joint;
 use crate::outcome::Outcome;
+use crate::shard::Shard;
 use crate::sync::{Mutex, lock};
 
 #[derive(Debug)]
 pub(crate) struct Ticket {
+    /// The shard that the job is in. A ticket that is used again keeps it, which spares counting references to the shard.
+    shard: Arc<Shard>,
     /// The submitter's token, if it gave one.
     caller: Option<CancellationToken>,
     state: Mutex<TicketState>,
@@ -108,9 +116,22 @@ enum TicketStage {
 }
 
 impl Ticket {
+    /// Makes it a new one, if no waker has to be called or dropped and no other place has to be told.
+    fn renew(&mut self) -> bool {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if state.waker.is_some() || state.extras.is_some() {
+            return false;
+        }
+        state.stage = TicketStage::Accepted;
+        state.is_cancelled = false;
+        self.caller = None;
+        true
+    }
+
     /// Returns a ticket for a job that is accepted at once, unless it is [told to wait](Self::wait).
-    pub(crate) fn new(caller: Option<CancellationToken>) -> Self {
+    pub(crate) fn new(shard: Arc<Shard>, caller: Option<CancellationToken>) -> Self {
         Self {
+            shard,
             caller,
             state: Mutex::new(TicketState {
                 stage: TicketStage::Accepted,
@@ -119,6 +140,10 @@ impl Ticket {
                 extras: None,
             }),
         }
+    }
+
+    pub(crate) const fn shard(&self) -> &Arc<Shard> {
+        &self.shard
     }
 
     /// Says that there is no room yet. Called before others can see the ticket.
@@ -265,6 +290,55 @@ impl Ticket {
             token.cancel();
         }
         token
+    }
+}
+
+/// Tickets for jobs to come. They keep their shard alive, so its worker closes the pool when it ends.
+#[derive(Debug)]
+pub(crate) struct TicketPool {
+    tickets: Vec<Arc<Ticket>>,
+    max: usize,
+}
+
+impl TicketPool {
+    /// Returns a pool that keeps at most `max` tickets.
+    pub(crate) const fn new(max: usize) -> Self {
+        let tickets = Vec::new();
+        Self { tickets, max }
+    }
+
+    /// Returns a ticket for a job of this shard.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        shard: &Arc<Shard>,
+        caller: Option<CancellationToken>,
+    ) -> Arc<Ticket> {
+        if caller.is_none()
+            && let Some(ticket) = self.tickets.pop()
+        {
+            return ticket;
+        }
+        Arc::new(Ticket::new(Arc::clone(shard), caller))
+    }
+
+    /// Keeps no more tickets. Returns those that it has, which are to be dropped without a lock.
+    pub(crate) fn close(&mut self) -> Vec<Arc<Ticket>> {
+        self.max = 0;
+        std::mem::take(&mut self.tickets)
+    }
+
+    /// Writes the outcome on a ticket, and returns the wakers; or keeps the ticket for another job, if nothing else has it.
+    #[inline]
+    pub(crate) fn end(&mut self, mut ticket: Arc<Ticket>, outcome: Outcome) -> Option<Alerts> {
+        if self.tickets.len() < self.max
+            && let Some(own) = Arc::get_mut(&mut ticket)
+            && own.renew()
+        {
+            self.tickets.push(ticket);
+            return None;
+        }
+        Some(ticket.end(outcome))
     }
 }
 

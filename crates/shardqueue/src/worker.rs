@@ -135,7 +135,9 @@ impl Worker {
                 self.denied(denied);
             }
         }
-        if let Some((attempt, result)) = self.poll_attempt(slot) {
+        let polled = self.attempts.poll(slot);
+        self.read_clock();
+        if let Poll::Ready((attempt, result)) = polled {
             self.attempt_ended(attempt, result);
         }
         true
@@ -154,27 +156,23 @@ impl Worker {
             return;
         }
         let context = JobContext::new(lease.ticket, lease.key, id, lease.attempt);
-        let slot = self.attempts.insert(Attempt {
+        let polled = self.attempts.begin(Attempt {
             place,
             work: lease.job,
             context: Some(context),
             began: self.now,
         });
-        match self.poll_attempt(slot) {
-            Some((attempt, result)) => self.attempt_ended(attempt, result),
-            None => self.report = Some(Report::Waits(place)),
+        self.read_clock();
+        match polled {
+            Poll::Ready((attempt, result)) => self.attempt_ended(attempt, result),
+            Poll::Pending => self.report = Some(Report::Waits(place)),
         }
     }
 
-    /// Polls an attempt, and returns it with its result if it has ended.
-    fn poll_attempt(&mut self, slot: usize) -> Option<(Attempt, Result<(), JobError>)> {
-        let polled = self.attempts.poll(slot);
+    /// Reads the clock after a poll.
+    fn read_clock(&mut self) {
         let before = std::mem::replace(&mut self.now, self.shard.now());
         self.busy += self.now.since(before);
-        match polled {
-            Poll::Ready(ended) => Some(ended),
-            Poll::Pending => None,
-        }
     }
 
     /// Decides about the job after an attempt.
@@ -276,5 +274,38 @@ impl Drop for Worker {
         for (job, failure) in failed {
             self.shard.hooks.failed(failure, job);
         }
+        self.shard.drop_tickets();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use tokio::runtime::Builder;
+
+    use crate::sync::counted::locks;
+    use crate::{Config, JobContext, ShardExecutor};
+
+    #[test]
+    fn a_job_takes_one_lock_to_be_submitted_and_one_to_run() {
+        const JOBS: u64 = 1_000;
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        let config = Config {
+            shards: 1,
+            queue_size: JOBS as usize,
+            key_queue_size: JOBS as usize,
+            ..Config::default()
+        };
+        let executor = runtime.block_on(async { ShardExecutor::new(config) });
+        let executor = executor.unwrap();
+        let submit_all = || {
+            for number in 0..JOBS {
+                let job = |_: JobContext| async {};
+                drop(executor.try_submit((number % 7).to_string(), job).unwrap());
+            }
+        };
+        assert_eq!(locks(submit_all), JOBS);
+        let to_run = locks(|| runtime.block_on(executor.flush()));
+        assert!(to_run <= JOBS + 10, "{to_run} locks to run {JOBS} jobs");
+        assert!(executor.stats().wakeups <= 1);
     }
 }

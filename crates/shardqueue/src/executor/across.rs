@@ -5,6 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use tokio_util::sync::CancellationToken;
+
 use super::ShardExecutor;
 use super::submission::{Event, cancelled};
 use crate::error::{Refusal, SubmitError};
@@ -98,9 +100,14 @@ impl ShardExecutor {
         // One more than is allowed is enough to refuse.
         let keys = keys.into_iter().take(KEYS_MAX + 1);
         let keys: Vec<String> = keys.map(|key| key.as_ref().to_owned()).collect();
-        let ticket = Arc::new(Ticket::new(options.cancel));
+        let is_unwanted = || {
+            options
+                .cancel
+                .as_ref()
+                .is_some_and(CancellationToken::is_cancelled)
+        };
         let refusal = match (keys.len(), options.priority) {
-            (1..=KEYS_MAX, Priority::Normal) if !ticket.is_unwanted() => {
+            (1..=KEYS_MAX, Priority::Normal) if !is_unwanted() => {
                 let checked = keys.iter().try_for_each(|key| self.check(key));
                 checked.err().map(Refusal::Key)
             }
@@ -112,6 +119,7 @@ impl ShardExecutor {
             return Err(SubmitError::new(refusal, job));
         }
         let home = keys[0].clone();
+        let ticket = Ticket::new(Arc::clone(self.shard_of(&home)), options.cancel);
         let mut sorted: Vec<(usize, String)> = keys
             .into_iter()
             .map(|key| (hash::shard_for(&key, self.shards.len()), key))
@@ -127,7 +135,7 @@ impl ShardExecutor {
             groups: groups.collect(),
             home,
             cost: options.cost,
-            ticket,
+            ticket: Arc::new(ticket),
             job: Some(job),
             answer: None,
         })
@@ -156,15 +164,12 @@ impl AcrossSubmission {
             job,
             priority: Priority::Normal,
             cost: self.cost,
-            ticket: &self.ticket,
+            caller: None, // its ticket has it
         };
         let waker = waker.map(|waker| (self.id(), waker));
-        self.answer = match submit_across(&self.groups, new_job, waker) {
-            Submitted::Accepted(id) | Submitted::Waiting(id) => {
-                let own = |group: &&ShardKeys| group.shard.number as usize == id.shard();
-                let group = self.groups.iter().find(own);
-                let shard = Arc::clone(&group.expect("its home is in one of its shards").shard);
-                Some(Ok(JobHandle::new(shard, id, Arc::clone(&self.ticket))))
+        self.answer = match submit_across(&self.groups, new_job, &self.ticket, waker) {
+            Submitted::Accepted(id, ticket) | Submitted::Waiting(id, ticket) => {
+                Some(Ok(JobHandle::new(id, ticket)))
             }
             Submitted::Closed(job) => Some(Err(SubmitError::new(Refusal::Closed, job))),
             Submitted::Full(_, job) if waker.is_some() => {

@@ -60,7 +60,7 @@ impl Submission {
     pub(super) fn conclude(mut self, event: Event) -> Result<JobHandle, SubmitError> {
         let handle = self.handle.take();
         let handle = handle.expect("a submission is concluded once");
-        let (shard, place) = (&handle.shard, handle.id().place);
+        let (shard, place) = (handle.shard(), handle.id().place);
         let given_up = match event {
             Event::Answered => None,
             Event::TimedOut => shard
@@ -86,7 +86,7 @@ impl Drop for Submission {
         let Some(handle) = self.handle.take() else {
             return;
         };
-        match handle.shard.withdraw(handle.id().place) {
+        match handle.shard().withdraw(handle.id().place) {
             Some(job) => contain::discard(job),
             None => {
                 handle.cancel();

@@ -1,9 +1,9 @@
 //! Submitting jobs: one or many, waiting for room or not.
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use tokio::time::Sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::ShardExecutor;
 use super::submission::{Event, Submission};
@@ -12,8 +12,7 @@ use crate::error::{Refusal, SubmitError};
 use crate::handle::JobHandle;
 use crate::job::Job;
 use crate::options::JobOptions;
-use crate::shard::{NewJob, Shard, Submitted};
-use crate::ticket::Ticket;
+use crate::shard::{NewJob, Submitted};
 
 impl ShardExecutor {
     /// Submits a job: it runs after all jobs that were submitted for its key before.
@@ -154,8 +153,8 @@ impl ShardExecutor {
         if let Err(error) = self.check(key) {
             return Err(SubmitError::new(error, job));
         }
-        let ticket = Arc::new(Ticket::new(options.cancel));
-        if ticket.is_unwanted() {
+        let JobOptions { cancel: caller, .. } = options;
+        if caller.as_ref().is_some_and(CancellationToken::is_cancelled) {
             return Err(SubmitError::new(Refusal::Cancelled, job));
         }
         let shard = self.shard_of(key);
@@ -164,10 +163,9 @@ impl ShardExecutor {
             job,
             priority: options.priority,
             cost: options.cost,
-            ticket: &ticket,
+            caller,
         };
-        let submitted = shard.submit(new_job, patience);
-        answered(shard, submitted, ticket)
+        answered(shard.submit(new_job, patience))
     }
 
     /// Brings jobs to their shards, a shard at a time.
@@ -185,22 +183,22 @@ impl ShardExecutor {
                 continue;
             }
             let (notes, jobs) = &mut by_shard[self.shard_for(&key)];
-            notes.push((at, key, Arc::new(Ticket::new(None))));
+            notes.push((at, key));
             jobs.push(job);
         }
         let ordinary = JobOptions::new();
         for (shard, (notes, jobs)) in self.shards.iter().zip(by_shard) {
             let jobs = notes.iter().zip(jobs);
-            let jobs = jobs.map(|((_, key, ticket), job)| NewJob {
+            let jobs = jobs.map(|((_, key), job)| NewJob {
                 key: key.as_ref(),
                 job,
                 priority: ordinary.priority,
                 cost: ordinary.cost,
-                ticket,
+                caller: None,
             });
             let submitted = shard.submit_all(jobs.collect());
-            for ((at, _, ticket), submitted) in notes.into_iter().zip(submitted) {
-                answers.push((at, answered(shard, submitted, ticket)));
+            for ((at, _), submitted) in notes.into_iter().zip(submitted) {
+                answers.push((at, answered(submitted)));
             }
         }
         answers.sort_unstable_by_key(|&(at, _)| at);
@@ -247,15 +245,13 @@ enum Applied {
 }
 
 #[inline]
-fn answered(
-    shard: &Arc<Shard>,
-    submitted: Submitted,
-    ticket: Arc<Ticket>,
-) -> Result<Applied, SubmitError> {
-    let handle = |id| JobHandle::new(Arc::clone(shard), id, ticket);
+fn answered(submitted: Submitted) -> Result<Applied, SubmitError> {
     match submitted {
-        Submitted::Accepted(id) => Ok(Applied::Accepted(handle(id))),
-        Submitted::Waiting(id) => Ok(Applied::Waiting(Submission::from(handle(id)))),
+        Submitted::Accepted(id, ticket) => Ok(Applied::Accepted(JobHandle::new(id, ticket))),
+        Submitted::Waiting(id, ticket) => {
+            let handle = JobHandle::new(id, ticket);
+            Ok(Applied::Waiting(Submission::from(handle)))
+        }
         Submitted::Full(full, job) => Err(SubmitError::new(full, job)),
         Submitted::Closed(job) => Err(SubmitError::new(Refusal::Closed, job)),
     }

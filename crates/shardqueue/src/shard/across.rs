@@ -30,6 +30,7 @@ pub(crate) type WaiterId = usize;
 pub(crate) fn submit_across(
     groups: &[ShardKeys],
     new_job: NewJob<'_>,
+    ticket: &Arc<Ticket>,
     waker: Option<(WaiterId, &Waker)>,
 ) -> Submitted {
     let mut states: Vec<MutexGuard<'_, ShardState>> = Vec::with_capacity(groups.len());
@@ -48,14 +49,14 @@ pub(crate) fn submit_across(
             return Submitted::Full(group.shard.full(occupancy), new_job.job);
         }
     }
-    let home = enter(groups, &mut states, new_job);
+    let home = enter(groups, &mut states, new_job, ticket);
     let sleepers: Vec<Waker> = states
         .iter_mut()
         .filter_map(|state| state.take_sleeper())
         .collect();
     drop(states);
     sleepers.into_iter().for_each(Waker::wake);
-    Submitted::Accepted(home)
+    Submitted::Accepted(home, Arc::clone(ticket))
 }
 
 /// Puts the nodes of a job into their lanes, which have room.
@@ -63,6 +64,7 @@ fn enter(
     groups: &[ShardKeys],
     states: &mut [MutexGuard<'_, ShardState>],
     new_job: NewJob<'_>,
+    home_ticket: &Arc<Ticket>,
 ) -> crate::outcome::JobId {
     let joint = Arc::new(Joint::new(
         groups.iter().map(|group| group.keys.len()).sum(),
@@ -77,8 +79,8 @@ fn enter(
                 None => Role::Part,
             };
             let ticket = match role {
-                Role::Home => Arc::clone(new_job.ticket),
-                Role::Part | Role::Single => Arc::new(Ticket::new(None)),
+                Role::Home => Arc::clone(home_ticket),
+                Role::Part | Role::Single => Arc::new(Ticket::new(Arc::clone(&group.shard), None)),
             };
             ticket.join(&joint);
             let spec = Spec {

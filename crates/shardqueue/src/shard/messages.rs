@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drr::Cost;
+use tokio_util::sync::CancellationToken;
 
 use super::Step;
 use crate::core::{Counters, Histogram, JobSlot, NoRetry};
@@ -79,14 +80,15 @@ pub(crate) struct NewJob<'a> {
     pub(crate) job: BoxJob,
     pub(crate) priority: Priority,
     pub(crate) cost: Cost,
-    pub(crate) ticket: &'a Arc<Ticket>,
+    /// The submitter's token, if it gave one.
+    pub(crate) caller: Option<CancellationToken>,
 }
 
 /// The result of a submission.
 #[derive(Debug)]
 pub(crate) enum Submitted {
-    Accepted(JobId),
-    Waiting(JobId),
+    Accepted(JobId, Arc<Ticket>),
+    Waiting(JobId, Arc<Ticket>),
     Full(QueueFullError, BoxJob),
     Closed(BoxJob),
 }

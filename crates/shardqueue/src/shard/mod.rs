@@ -39,7 +39,7 @@ use crate::job::BoxJob;
 use crate::outcome::{CancelResult, JobId, JobStatus, Outcome};
 use crate::path::Separator;
 use crate::sync::{Mutex, lock};
-use crate::ticket::{Alerts, Ticket};
+use crate::ticket::{Alerts, Ticket, TicketPool};
 
 /// The core as a shard uses it.
 type ShardCore = Core<Work, Arc<Ticket>, Arc<Bell>>;
@@ -65,6 +65,7 @@ struct ShardState {
     wakeups: u64,
     /// Submissions of jobs across keys that wait for room.
     room_waiters: Vec<(WaiterId, Waker)>,
+    tickets: TicketPool,
     /// Notices of the current step. Empty between steps; kept for its memory.
     notices: ShardNotices,
 }
@@ -73,7 +74,7 @@ impl ShardState {
     /// Takes the worker's waker, if it sleeps and has something to do.
     #[inline]
     fn take_sleeper(&mut self) -> Option<Waker> {
-        if !self.core.needs_worker() {
+        if self.sleeper.is_none() || !self.core.needs_worker() {
             return None;
         }
         let sleeper = self.sleeper.take();
@@ -83,11 +84,11 @@ impl ShardState {
 
     /// Takes the wakers of the submissions that wait for room, if there is some.
     #[inline]
-    fn take_room_waiters(&mut self) -> Vec<(WaiterId, Waker)> {
+    fn take_room_waiters(&mut self) -> Option<Vec<(WaiterId, Waker)>> {
         if self.room_waiters.is_empty() || !(self.core.has_room() || self.core.is_stopping()) {
-            return Vec::new();
+            return None;
         }
-        std::mem::take(&mut self.room_waiters)
+        Some(std::mem::take(&mut self.room_waiters))
     }
 }
 
@@ -109,6 +110,7 @@ impl Shard {
                 sleeper: None,
                 wakeups: 0,
                 room_waiters: Vec::new(),
+                tickets: TicketPool::new(limits.queue_max.min(TICKETS_MAX)),
                 notices: ShardNotices::default(),
             }),
         }
@@ -126,17 +128,22 @@ impl Shard {
     /// Takes a step of the core, and sends its notices.
     #[inline]
     fn step<R>(&self, step: impl FnOnce(&mut ShardCore, &mut ShardNotices) -> R) -> R {
+        self.step_whole(|ShardState { core, notices, .. }| step(core, notices))
+    }
+
+    /// Takes a step of the core that also concerns the state around it, and sends its notices.
+    #[inline]
+    fn step_whole<R>(&self, step: impl FnOnce(&mut ShardState) -> R) -> R {
         let mut state = lock(&self.state);
-        let ShardState { core, notices, .. } = &mut *state;
-        let result = step(core, notices);
-        let alerts = spread(notices);
+        let result = step(&mut state);
+        let alerts = spread(&mut state.notices);
         let sleeper = state.take_sleeper();
         let waiters = state.take_room_waiters();
         drop(state);
         if let Some(sleeper) = sleeper {
             sleeper.wake();
         }
-        waiters.into_iter().for_each(|(_, waiter)| waiter.wake());
+        wake_all(waiters);
         if let Some(alerts) = alerts {
             alerts.into_iter().for_each(Alerts::wake);
         }
@@ -145,20 +152,37 @@ impl Shard {
 
     /// Takes a job in.
     #[inline]
-    pub(crate) fn submit(&self, new_job: NewJob<'_>, patience: Patience) -> Submitted {
-        self.step(|core, _| self.admit(core, new_job, patience))
+    pub(crate) fn submit(self: &Arc<Self>, new_job: NewJob<'_>, patience: Patience) -> Submitted {
+        let mut state = lock(&self.state);
+        let submitted = self.admit(&mut state, new_job, patience);
+        let sleeper = state.take_sleeper();
+        drop(state);
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+        submitted
     }
 
     /// Takes jobs in, or puts them in line.
-    pub(crate) fn submit_all(&self, jobs: Vec<NewJob<'_>>) -> Vec<Submitted> {
-        self.step(|core, _| {
-            let admit = |new_job| self.admit(core, new_job, Patience::Waits);
-            jobs.into_iter().map(admit).collect()
-        })
+    pub(crate) fn submit_all(self: &Arc<Self>, jobs: Vec<NewJob<'_>>) -> Vec<Submitted> {
+        let mut state = lock(&self.state);
+        let admit = |new_job| self.admit(&mut state, new_job, Patience::Waits);
+        let submitted = jobs.into_iter().map(admit).collect();
+        let sleeper = state.take_sleeper();
+        drop(state);
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+        submitted
     }
 
     #[inline]
-    fn admit(&self, core: &mut ShardCore, new_job: NewJob<'_>, patience: Patience) -> Submitted {
+    fn admit(
+        self: &Arc<Self>,
+        state: &mut ShardState,
+        new_job: NewJob<'_>,
+        patience: Patience,
+    ) -> Submitted {
         let spec = Spec {
             priority: new_job.priority,
             cost: new_job.cost,
@@ -168,12 +192,13 @@ impl Shard {
             job: new_job.job,
             error: None,
         };
-        let ticket = Arc::clone(new_job.ticket);
-        match core.admit(new_job.key, spec, (work, ticket), patience) {
-            Admission::Accepted(place) => Submitted::Accepted(self.id(place)),
+        let ticket = state.tickets.take(self, new_job.caller);
+        let own = Arc::clone(&ticket);
+        match state.core.admit(new_job.key, spec, (work, own), patience) {
+            Admission::Accepted(place) => Submitted::Accepted(self.id(place), ticket),
             Admission::Waiting(place) => {
-                new_job.ticket.wait();
-                Submitted::Waiting(self.id(place))
+                ticket.wait();
+                Submitted::Waiting(self.id(place), ticket)
             }
             Admission::Full(work, occupancy) => Submitted::Full(self.full(occupancy), work.job),
             Admission::Closed(work) => Submitted::Closed(work.job),
@@ -286,8 +311,19 @@ impl Shard {
     }
 }
 
+/// The most tickets that a shard keeps for jobs to come.
+const TICKETS_MAX: usize = 1024;
+
 /// Where a time that cannot be represented lies: far enough to be never.
 const FAR_FUTURE: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
+
+/// Wakes the submissions that may find room.
+#[inline]
+fn wake_all(waiters: Option<Vec<(WaiterId, Waker)>>) {
+    if let Some(waiters) = waiters {
+        waiters.into_iter().for_each(|(_, waiter)| waiter.wake());
+    }
+}
 
 /// Updates the tickets and bells that a step names, and returns the wakers.
 #[inline]

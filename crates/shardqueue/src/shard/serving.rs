@@ -5,7 +5,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use super::messages::{DeniedRetry, Report, RunningFacts, Task};
-use super::{RemovedWork, Shard, ShardCore, ShardNotices, ShardState, spread};
+use super::{RemovedWork, Shard, ShardState, spread, wake_all};
 use crate::core::{HandedBack, JobSlot, Next, Timestamp};
 use crate::failure::{FailureReason, JobFailure};
 use crate::job::BoxJob;
@@ -24,14 +24,14 @@ impl Shard {
     ) -> Task {
         let mut state = lock(&self.state);
         state.sleeper = None; // it is awake
-        let ShardState { core, notices, .. } = &mut *state;
-        let mut owner = Alerts::default();
+        let mut owner = None;
         if let Some(report) = report {
-            match apply(core, notices, report, (now, took)) {
+            match apply(&mut state, report, (now, took)) {
                 Ok(alerts) => owner = alerts,
                 Err(denied) => return Task::Denied(denied),
             }
         }
+        let ShardState { core, notices, .. } = &mut *state;
         let next = core.next(now, notices);
         let alerts = spread(notices);
         if let Next::Idle(_) = next {
@@ -39,8 +39,10 @@ impl Shard {
         }
         let waiters = state.take_room_waiters();
         drop(state);
-        owner.wake();
-        waiters.into_iter().for_each(|(_, waiter)| waiter.wake());
+        if let Some(owner) = owner {
+            owner.wake();
+        }
+        wake_all(waiters);
         if let Some(alerts) = alerts {
             alerts.into_iter().for_each(Alerts::wake);
         }
@@ -53,18 +55,23 @@ impl Shard {
         report: Report,
         times: (Timestamp, Option<Duration>),
     ) -> Result<(), DeniedRetry> {
-        let owner = self.step(|core, notices| apply(core, notices, report, times))?;
-        owner.wake();
+        if let Some(owner) = self.step_whole(|state| apply(state, report, times))? {
+            owner.wake();
+        }
         Ok(())
     }
 
     /// Ends a job that runs, when its worker goes on no more.
     pub(crate) fn finish(&self, place: JobSlot, outcome: Outcome) {
-        let owner = self.step(|core, notices| {
-            let ticket = core.finish(place, outcome.end(), notices);
-            ticket.end(outcome)
-        });
-        owner.wake();
+        if let Some(owner) = self.step_whole(|state| finish(state, place, outcome)) {
+            owner.wake();
+        }
+    }
+
+    /// Lets go of the tickets for jobs to come, when its worker goes on no more.
+    pub(crate) fn drop_tickets(&self) {
+        let tickets = lock(&self.state).tickets.close();
+        drop(tickets);
     }
 
     /// Takes no more jobs. Returns how many are left to drain, if this is what began it.
@@ -143,27 +150,31 @@ impl Shard {
     }
 }
 
-/// Tells the core what became of a job. Returns the wakers of the job's owner.
+/// Tells the core what became of a job. Returns the wakers of the job's owner, if it may have one.
 #[inline]
 fn apply(
-    core: &mut ShardCore,
-    notices: &mut ShardNotices,
+    state: &mut ShardState,
     report: Report,
     (now, took): (Timestamp, Option<Duration>),
-) -> Result<Alerts, DeniedRetry> {
+) -> Result<Option<Alerts>, DeniedRetry> {
+    let ShardState { core, notices, .. } = &mut *state;
     if let Some(took) = took {
         core.record(took);
     }
     match report {
         Report::Waits(place) => core.set_aside(place),
-        Report::Ended(place, outcome) => {
-            let ticket = core.finish(place, outcome.end(), notices);
-            return Ok(ticket.end(outcome));
-        }
+        Report::Ended(place, outcome) => return Ok(finish(state, place, outcome)),
         Report::Retry(place, work, delay) => {
             let retried = core.retry(place, work, now.after(delay), notices);
             retried.map_err(|(work, why)| DeniedRetry { place, work, why })?;
         }
     }
-    Ok(Alerts::default())
+    Ok(None)
+}
+
+/// Ends a job that runs. Returns the wakers of its owner, if it may have one.
+#[inline]
+fn finish(state: &mut ShardState, place: JobSlot, outcome: Outcome) -> Option<Alerts> {
+    let ticket = state.core.finish(place, outcome.end(), &mut state.notices);
+    state.tickets.end(ticket, outcome)
 }

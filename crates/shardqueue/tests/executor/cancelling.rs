@@ -341,3 +341,44 @@ async fn a_submission_that_is_dropped_after_its_job_was_accepted_cancels_it() {
     blocking.cancel();
     assert_eq!(journal.len(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_knows_nothing_of_those_before_it_whose_handles_are_gone() {
+    let executor = one_shard(plain());
+    for round in 0..20 {
+        let gate = Gate::closed();
+        let (own, seen) = (gate.clone(), Journal::new());
+        let journal = seen.clone();
+        let job = move |context: JobContext| {
+            let (gate, journal) = (own.clone(), journal.clone());
+            async move {
+                journal.note(context.is_cancelled());
+                gate.pass().await;
+                journal.note(context.is_cancelled());
+            }
+        };
+        let mut handle = executor.submit("key", job).await.unwrap();
+        tokio::task::yield_now().await;
+        match round % 3 {
+            0 => assert_eq!(handle.cancel(), CancelResult::Signalled),
+            1 => assert!(poll_once(&mut handle).is_pending()),
+            _ => {}
+        }
+        drop(handle);
+        gate.open(1);
+        executor.flush().await;
+        assert_eq!(seen.take(), [false, round % 3 == 0]);
+        let next = executor.submit("key", idle).await.unwrap();
+        assert!(matches!(
+            next.status(),
+            shardqueue::JobStatus::Queued { .. }
+        ));
+        assert!(next.await.is_done());
+    }
+}
+
+/// Polls a handle once.
+fn poll_once(handle: &mut shardqueue::JobHandle) -> std::task::Poll<Outcome> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    std::future::Future::poll(std::pin::Pin::new(handle), &mut context)
+}
