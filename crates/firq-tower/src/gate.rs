@@ -5,12 +5,19 @@
 //! [admits](Gate::admit) the next request. A permit is taken first and a request chosen second, so the scheduler
 //! never picks a request that then has to wait for something else.
 //!
+//! # Requests that need not wait
+//! While no request is queued, one that finds a free permit [passes](Gate::pass): it is not queued. For the scheduler this
+//! is the same as if it had been queued and chosen within a moment. The tenant pays its
+//! cost, its quota counts it, and the statistics show it with a queue time of zero. The permit is taken before the
+//! scheduler says that its queue is empty. So a request that is queued first goes first, and the newcomer behind it.
+//!
 //! # Why no request waits while a permit is free
 //! Two tasks that admit at the same time can miss each other: the first finds no permit, because the second has
 //! just taken the last one, and the second finds an empty queue. So a request counts its arrival after queueing
 //! and before it looks for a permit. A task that gives an unused permit back then checks whether a request has
 //! arrived since it looked into the queue, and if so tries again. These steps are sequentially consistent, so
-//! one of the two sees the other.
+//! one of the two sees the other. A request that has taken a permit and may not pass gives it back and admits, because
+//! another one may have missed the permit meanwhile.
 
 use std::fmt;
 use std::hash::Hash;
@@ -31,7 +38,7 @@ use crate::line::{Crowd, Lines};
 use crate::permit::Permit;
 use crate::quota::Quota;
 use crate::stats::FirqStats;
-use crate::turn::{Entering, Turn};
+use crate::turn::{Entering, Grant, Turn};
 
 /// What tells tenants apart: anything that can be a key in a map and goes from thread to thread.
 pub trait Tenant: Hash + Eq + Clone + Send + Sync + 'static {}
@@ -58,6 +65,8 @@ pub(crate) struct Order<K> {
 
 /// What became of a request at the gate.
 pub(crate) enum Entry<K: Tenant> {
+    /// It need not wait.
+    Granted(Grant<K>),
     Queued(Turn<K>),
     /// There may be room for it later.
     Waiting(Entering<K>),
@@ -116,8 +125,44 @@ impl<K: Tenant> Gate<K> {
         }
     }
 
-    /// Queues a request, and admits the next one.
+    /// Lets a request pass, or queues it and admits the next one.
     pub(crate) fn enter(self: &Arc<Self>, order: Order<K>) -> Entry<K> {
+        match self.pass(order) {
+            Ok(grant) => Entry::Granted(grant),
+            Err(order) => self.queue(order),
+        }
+    }
+
+    /// Returns a permit for a request that need not wait, or the request.
+    fn pass(self: &Arc<Self>, order: Order<K>) -> Result<Grant<K>, Order<K>> {
+        let scheduler = self.scheduler.scheduler();
+        let is_late = |deadline: Instant| deadline < TokioClock.now();
+        if !scheduler.is_empty() || order.deadline.is_some_and(is_late) || !self.limit.try_take() {
+            return Err(order);
+        }
+        let has_passed = match &self.quota {
+            None => scheduler.pass(&order.tenant, order.cost),
+            Some(quota) => quota.pass(scheduler, &order.tenant, order.cost),
+        };
+        if !has_passed {
+            self.limit.give_back();
+            self.admit();
+            self.note_idle();
+            return Err(order);
+        }
+        let Order {
+            tenant,
+            deadline,
+            cost,
+            ..
+        } = order;
+        self.lines.count_passed(&tenant, || TokioClock.now());
+        let permit = Permit::new(self, tenant, cost.max(1));
+        Ok(Grant::new(permit, deadline))
+    }
+
+    /// Queues a request, and admits the next one.
+    fn queue(self: &Arc<Self>, order: Order<K>) -> Entry<K> {
         let Order {
             tenant,
             deadline,

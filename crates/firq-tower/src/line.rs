@@ -162,6 +162,15 @@ impl<K: Hash + Eq + Clone> Lines<K> {
         }
     }
 
+    /// Counts a request that passes. It has found the queue empty, so it is never one to be refused early.
+    pub(crate) fn count_passed(&self, tenant: &K, now: impl Fn() -> Instant) {
+        if self.is_empty() {
+            return;
+        }
+        self.refuses_early(tenant, &now, || 0.0);
+        self.count_served(tenant, &now);
+    }
+
     /// Puts a refused client in its tenant's line, and returns how long it is to wait, in whole seconds.
     pub(crate) fn join(&self, tenant: &K, crowd: Crowd, now: Instant) -> Duration {
         let mut guard = self.lock();

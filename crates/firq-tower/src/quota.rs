@@ -1,8 +1,8 @@
 //! How many permits one tenant may hold.
 //!
 //! A tenant that holds as many as it may is paused: it keeps its place in the ring, and is passed over until one
-//! of its requests has ended. A task that takes a request holds the lock of the counts until the tenant is
-//! paused, if it has to be, so that no other task takes one too many meanwhile.
+//! of its requests has ended. A task that takes a request, or lets one pass, holds the lock of the counts until the
+//! tenant is paused, if it has to be, so that no other task takes one too many meanwhile.
 //!
 //! Where tenants nest, the party that holds permits is the outermost group. To count inner groups as well would change
 //! nothing: they hold no more than the group around them, and the maximum is the same.
@@ -36,14 +36,29 @@ impl<K: Hash + Eq + Clone> Quota<K> {
         let mut held = self.lock();
         let next = scheduler.try_dequeue();
         if let DequeueResult::Task { tenant, .. } = &next {
-            let holder = holder(scheduler, tenant);
-            let count = held.entry(holder.clone()).or_default();
-            *count += 1;
-            if *count == self.max {
-                scheduler.pause_tenant(&holder);
-            }
+            self.begin(&mut held, scheduler, tenant);
         }
         next
+    }
+
+    /// Lets a task of a tenant pass that may have one more: a tenant that may not is paused.
+    pub(crate) fn pass<T>(&self, scheduler: &Scheduler<T, K>, tenant: &K, cost: u64) -> bool {
+        let mut held = self.lock();
+        let has_passed = scheduler.pass(tenant, cost);
+        if has_passed {
+            self.begin(&mut held, scheduler, tenant);
+        }
+        has_passed
+    }
+
+    /// Counts a task of a tenant, and pauses the tenant if it may have no more.
+    fn begin<T>(&self, held: &mut HashMap<K, usize>, scheduler: &Scheduler<T, K>, tenant: &K) {
+        let holder = holder(scheduler, tenant);
+        let count = held.entry(holder.clone()).or_default();
+        *count += 1;
+        if *count == self.max {
+            scheduler.pause_tenant(&holder);
+        }
     }
 
     /// Notes that a task of a tenant has ended.

@@ -8,8 +8,8 @@ use firq_async::TenantKey;
 use tower_service::Service;
 
 use crate::answer::{Answer, JsonAnswer};
-use crate::future::ResponseFuture;
-use crate::gate::Tenant;
+use crate::future::{Call, ResponseFuture};
+use crate::gate::{Entry, Tenant};
 use crate::layer::Shared;
 
 /// A service whose requests take turns between tenants. Made by [`FirqLayer`](crate::FirqLayer).
@@ -31,6 +31,19 @@ impl<S, Req, K: Tenant, A> FirqService<S, Req, K, A> {
     pub const fn inner(&self) -> &S {
         &self.inner
     }
+
+    /// Returns the call of the service that is ready, to be made later. A clone takes its place.
+    fn later(&mut self, request: Req) -> Call<S, Req, K, A>
+    where
+        S: Clone,
+    {
+        let next = self.inner.clone();
+        Call {
+            service: std::mem::replace(&mut self.inner, next),
+            request,
+            shared: Arc::clone(&self.shared),
+        }
+    }
 }
 
 impl<S, Req, K, A> Service<Req> for FirqService<S, Req, K, A>
@@ -48,10 +61,12 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let next = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, next);
-        let entry = self.shared.gate.enter(self.shared.order(&request));
-        ResponseFuture::new(entry, ready, request, Arc::clone(&self.shared))
+        match self.shared.gate.enter(self.shared.order(&request)) {
+            Entry::Granted(grant) => ResponseFuture::granted(grant, self.later(request)),
+            Entry::Queued(turn) => ResponseFuture::queued(turn, self.later(request)),
+            Entry::Waiting(entering) => ResponseFuture::entering(entering, self.later(request)),
+            Entry::Refused(refusal) => ResponseFuture::refused(refusal, Arc::clone(&self.shared)),
+        }
     }
 }
 

@@ -16,6 +16,29 @@ use crate::error::{Cause, Refusal};
 use crate::gate::{Gate, Seat, Tenant, Verdict};
 use crate::permit::Permit;
 
+/// A permit that a request has got before its response was first polled.
+pub(crate) struct Grant<K: Tenant> {
+    permit: Permit<K>,
+    deadline: Option<Instant>,
+}
+
+impl<K: Tenant> Grant<K> {
+    pub(crate) const fn new(permit: Permit<K>, deadline: Option<Instant>) -> Self {
+        Self { permit, deadline }
+    }
+
+    /// Returns the permit, unless the deadline has passed since it was granted.
+    pub(crate) fn redeem(self, gate: &Gate<K>) -> Result<Permit<K>, Refusal> {
+        match self.deadline {
+            Some(deadline) if deadline < TokioClock.now() => {
+                drop(self.permit);
+                Err(gate.refuse(Cause::Expired))
+            }
+            Some(_) | None => Ok(self.permit),
+        }
+    }
+}
+
 /// A request that is queued. Dropping it takes the request out of the queue.
 pub(crate) struct Turn<K: Tenant> {
     gate: Arc<Gate<K>>,
@@ -65,14 +88,7 @@ impl<K: Tenant> Turn<K> {
         };
         self.handle = None;
         Poll::Ready(match verdict {
-            Ok(Verdict::Granted(permit)) => match self.deadline {
-                // Between the grant and now.
-                Some(deadline) if deadline < TokioClock.now() => {
-                    drop(permit);
-                    Err(self.gate.refuse(Cause::Expired))
-                }
-                Some(_) | None => Ok(permit),
-            },
+            Ok(Verdict::Granted(permit)) => Grant::new(permit, self.deadline).redeem(&self.gate),
             Ok(Verdict::Dropped { tenant, reason }) => {
                 Err(self.gate.refuse_dropped(reason, &tenant))
             }
