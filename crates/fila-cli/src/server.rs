@@ -79,6 +79,7 @@ pub(crate) fn run(arguments: ServerArguments) -> Result<(), Failure> {
     if is_to_print {
         return print(&config);
     }
+    refuse_huge_pages();
     let runtime = runtime(&config).context("the runtime cannot be started")?;
     let served = runtime.block_on(serve(config));
     // A reader of the standard error that is stuck must not keep the process from ending.
@@ -92,6 +93,16 @@ pub(crate) fn run(arguments: ServerArguments) -> Result<(), Failure> {
             Err(Failure::Reported)
         }
     }
+}
+
+/// Has the kernel back the server's memory with small pages only. It clears a huge page as a whole when it is first used,
+/// and memory that comes and goes with messages costs that again and again: without huge pages the server takes in up to
+/// 1.7 times as many messages, and needs half the memory when idle. The allocator asks for none, but a system may give
+/// them to every program.
+fn refuse_huge_pages() {
+    // A system without huge pages gives none.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
