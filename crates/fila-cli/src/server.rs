@@ -11,7 +11,7 @@ use clap::Args;
 use fila_server::config::{Config, ConfigError, Loader};
 use fila_server::runtime::Stopped;
 use fila_server::telemetry::{self, Telemetry};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tracing::{info, warn};
 
 use crate::failure::Failure;
@@ -80,7 +80,9 @@ pub(crate) fn run(arguments: ServerArguments) -> Result<(), Failure> {
         return print(&config);
     }
     refuse_huge_pages();
-    let runtime = runtime(&config).context("the runtime cannot be started")?;
+    // It accepts connections and waits for signals. The server has threads of its own for everything else.
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("the runtime cannot be started")?;
     let served = runtime.block_on(serve(config));
     // A reader of the standard error that is stuck must not keep the process from ending.
     match served {
@@ -151,15 +153,6 @@ fn print(config: &Config) -> Result<(), Failure> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written.context("the configuration cannot be printed")?),
     }
-}
-
-fn runtime(config: &Config) -> io::Result<Runtime> {
-    let mut builder = Builder::new_multi_thread();
-    builder.enable_all().thread_name("fila-io");
-    if let Some(threads) = config.server.worker_threads {
-        builder.worker_threads(threads.get());
-    }
-    builder.build()
 }
 
 impl ServerArguments {

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,9 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tracing::{error, info};
 
-use crate::config::{Config, LimitsConfig};
+use crate::config::{Config, LimitsConfig, ServerConfig};
 use crate::grpc::{self, SERVICES, Tracing};
-use crate::http::{ClientPatience, Connections, Places, Site};
+use crate::http::{ClientPatience, Connections, IoThreads, Places, Site};
 use crate::intake::Receiving;
 use crate::metrics::ConnectionCounts;
 use crate::runtime::{Handle, Runtime, StartError, State, Stopped};
@@ -77,6 +78,7 @@ impl Server {
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
         let receiving = receiving(&config.limits);
         let connections = Connections {
+            threads: io_threads(&config.server).map_err(StartError::Thread)?,
             site: site.clone(),
             receiving: receiving.clone(),
             places: Places::new(config.limits.connections.get()),
@@ -187,6 +189,13 @@ pub async fn run(
     started(server.address());
     shutdown.await;
     Ok(server.shutdown().await)
+}
+
+/// Starts the threads of connections: one per core, unless the configuration says otherwise.
+fn io_threads(config: &ServerConfig) -> io::Result<IoThreads> {
+    let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = config.worker_threads.unwrap_or_else(cores);
+    IoThreads::start(threads.get())
 }
 
 fn receiving(limits: &LimitsConfig) -> Arc<Receiving> {

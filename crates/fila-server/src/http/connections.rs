@@ -1,4 +1,4 @@
-//! Accepts, serves and ends connections.
+//! Accepts, serves and ends connections. Each is served by one of the [`IoThreads`].
 //!
 //! Every socket gets `TCP_NODELAY`: without it a small answer waits 40 ms until the client acknowledges the one before
 //! it. The server turns away and counts connections beyond `limits.connections`. A client that takes too long loses its
@@ -28,6 +28,7 @@ use tracing::{debug, warn};
 
 use super::Site;
 use super::complaints::{Complaint, Complaints};
+use super::io_threads::IoThreads;
 use super::outbox::Outbox;
 use super::places::Places;
 use super::socket::{Seen, Socket};
@@ -84,6 +85,7 @@ impl Default for ClientPatience {
 /// The connections of one listener.
 #[derive(Debug)]
 pub(crate) struct Connections {
+    pub(crate) threads: IoThreads,
     pub(crate) site: Site,
     pub(crate) receiving: Arc<Receiving>,
     pub(crate) places: Arc<Places>,
@@ -126,27 +128,26 @@ impl Connections {
                     continue;
                 }
             };
-            if let Err(error) = stream.set_nodelay(true) {
-                debug!(%error, "a connection closed before it was served");
-                continue;
-            }
-            let connection = Connection {
-                client,
-                site: self.site.clone(),
-                share: Arc::new(self.receiving.share()),
-                patience: self.patience,
-                stop: self.stop.clone(),
-                kill: self.kill.clone(),
+            let prepared = stream.set_nodelay(true).and_then(|()| stream.into_std());
+            let stream = match prepared {
+                Ok(stream) => stream,
+                Err(error) => {
+                    debug!(%error, "a connection closed before it was served");
+                    continue;
+                }
             };
+            let thread = self.threads.choose();
+            let handle = thread.handle.clone();
+            let connection = self.connection(client);
             let watcher = graceful.watcher();
             let (counts, complaints) = (self.counts.clone(), complaints.clone());
-            tasks.spawn(async move {
-                let _place = place;
-                let _counted = Counted::new(counts);
+            let serving = async move {
+                let _held = (place, thread, Counted::new(counts));
                 if let Some(complaint) = connection.serve(stream, watcher).await {
                     complaints.add(client, complaint);
                 }
-            });
+            };
+            tasks.spawn_on(serving, &handle);
         }
         drop(listener);
         tasks.close();
@@ -155,6 +156,17 @@ impl Connections {
             () = self.kill.cancelled() => {}
         }
         tasks.wait().await;
+    }
+
+    fn connection(&self, client: SocketAddr) -> Connection {
+        Connection {
+            client,
+            site: self.site.clone(),
+            share: Arc::new(self.receiving.share()),
+            patience: self.patience,
+            stop: self.stop.clone(),
+            kill: self.kill.clone(),
+        }
     }
 
     /// Ignores connections that were reset before they were accepted. Pauses after other errors: a lack of sockets
@@ -185,7 +197,15 @@ struct Connection {
 
 impl Connection {
     /// Serves it until it ends, and returns whether the server has a complaint about its client.
-    async fn serve(self, stream: TcpStream, watcher: Watcher) -> Option<Complaint> {
+    async fn serve(self, stream: std::net::TcpStream, watcher: Watcher) -> Option<Complaint> {
+        // The thread that serves a connection also waits for its socket.
+        let stream = match TcpStream::from_std(stream) {
+            Ok(stream) => stream,
+            Err(error) => {
+                warn!(%error, "a connection cannot be served");
+                return None;
+            }
+        };
         let hello_ends = Instant::now() + self.patience.hello;
         // A connection that is still silent when the server stops is closed.
         tokio::select! {

@@ -5,6 +5,7 @@
 
 mod complaints;
 mod connections;
+mod io_threads;
 mod outbox;
 mod places;
 mod site;
@@ -12,6 +13,7 @@ mod socket;
 mod turning_away;
 
 pub(crate) use connections::{ClientAddress, ClientPatience, Connections};
+pub(crate) use io_threads::IoThreads;
 pub(crate) use outbox::{Outbox, WaitingChunk};
 pub(crate) use places::Places;
 pub(crate) use site::Site;

@@ -36,6 +36,7 @@ impl Port {
         let address = listener.local_addr().unwrap();
         let counts = Arc::new(ConnectionCounts::default());
         let connections = Connections {
+            threads: IoThreads::start(1).unwrap(),
             site: Site::starting(),
             receiving: Arc::new(Receiving::new(1 << 20, 1 << 20)),
             places: Places::new(places),
