@@ -2,12 +2,14 @@
 //!
 //! A client may keep its socket empty and answer pings, and still not take the deliveries of a stream. That is its right:
 //! a slow worker does the same. But while consumers of others wait for the room that these deliveries take, a connection
-//! that sends none of them for some time is closed.
+//! that sends none of them for some time is closed. The task that watches a connection sleeps without a timer while there
+//! are no deliveries: most connections of an idle server have none.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 /// The chunks of deliveries that wait in one connection.
@@ -19,6 +21,9 @@ struct Chunks {
     waiting: AtomicUsize,
     /// How many have left. It may wrap around.
     left: AtomicUsize,
+    /// The watching task sleeps until a chunk is added.
+    is_asleep: AtomicBool,
+    added: Notify,
 }
 
 /// A chunk that waits in an outbox, until it is dropped.
@@ -28,7 +33,11 @@ pub(crate) struct WaitingChunk(Outbox);
 impl Outbox {
     /// Adds a chunk.
     pub(crate) fn add(&self) -> WaitingChunk {
-        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        self.0.waiting.fetch_add(1, Ordering::SeqCst);
+        // Either the task sees this chunk before it falls asleep, or this sees that it sleeps.
+        if self.0.is_asleep.load(Ordering::SeqCst) {
+            self.0.added.notify_one();
+        }
         WaitingChunk(self.clone())
     }
 
@@ -38,11 +47,23 @@ impl Outbox {
         loop {
             sleep(time).await;
             let before = std::mem::replace(&mut left, self.left());
-            let is_stuck = before == left && self.0.waiting.load(Ordering::Relaxed) > 0;
-            if is_stuck && is_crowded() {
+            let is_still = before == left;
+            if self.0.waiting.load(Ordering::Relaxed) == 0 {
+                if is_still {
+                    self.sleep_until_added().await;
+                }
+            } else if is_still && is_crowded() {
                 return;
             }
         }
+    }
+
+    async fn sleep_until_added(&self) {
+        self.0.is_asleep.store(true, Ordering::SeqCst);
+        if self.0.waiting.load(Ordering::SeqCst) == 0 {
+            self.0.added.notified().await;
+        }
+        self.0.is_asleep.store(false, Ordering::SeqCst);
     }
 
     fn left(&self) -> usize {
@@ -59,8 +80,6 @@ impl Drop for WaitingChunk {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
 
     const TIME: Duration = Duration::from_secs(5);
@@ -92,6 +111,8 @@ mod tests {
         drop(moving);
         sleep(10 * TIME).await;
         assert!(!watching.is_finished(), "it holds nothing");
+        let is_asleep = outbox.0.is_asleep.load(Ordering::SeqCst);
+        assert!(is_asleep, "a connection without deliveries has no timer");
 
         let _stuck = outbox.add();
         watching.await.unwrap();
