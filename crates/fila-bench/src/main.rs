@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! cargo build --release -p fila-cli && cargo run --release -p fila-bench -- speed
+//! cargo run --release -p fila-bench -- alone       a broker with little to do: what one message costs
 //! cargo run --release -p fila-bench -- flood       one FIFO against a fair share for each tenant
 //! cargo run --release -p fila-bench -- law         a noisy tenant: what the others notice of it
 //! cargo run --release -p fila-bench -- attack      hostile clients: memory, and honest clients
@@ -11,6 +12,7 @@
 //! scripts/profile                      where the processor time of a message goes
 //! ```
 
+mod alone;
 mod attack;
 mod backlog;
 mod client;
@@ -40,6 +42,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Scenario {
+    /// A broker with little to do: processor time and context switches per message, and of idle queues and consumers
+    Alone(alone::AloneArguments),
     /// Hostile clients: the server's memory under each attack, and what honest clients notice of it
     Attack(attack::AttackArguments),
     /// A backlog much larger than memory: fills it, restarts the server, drains it; checks order, fairness and memory
@@ -71,7 +75,8 @@ fn main() -> anyhow::Result<()> {
             runtime.worker_threads(arguments.threads.max(1));
             runtime
         }
-        Scenario::Attack(_)
+        Scenario::Alone(_)
+        | Scenario::Attack(_)
         | Scenario::Backlog(_)
         | Scenario::Flood(_)
         | Scenario::Law(_)
@@ -86,6 +91,7 @@ fn main() -> anyhow::Result<()> {
 
 async fn run(scenario: Scenario) -> anyhow::Result<()> {
     match scenario {
+        Scenario::Alone(arguments) => alone::run(arguments).await,
         Scenario::Attack(arguments) => attack::run(arguments).await,
         Scenario::Backlog(arguments) => backlog::run(arguments).await,
         Scenario::Compare(arguments) => Box::pin(compare::run(arguments)).await,

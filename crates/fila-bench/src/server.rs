@@ -180,11 +180,54 @@ impl Server {
         Ok(TICK * (user + system))
     }
 
+    /// Returns what its threads have used so far. The figures of threads that have ended are not in it.
+    pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
+        let mut usage = Usage::default();
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let path = thread?.path();
+            // A thread may have ended meanwhile.
+            let (Ok(times), Ok(status)) = (
+                std::fs::read_to_string(path.join("schedstat")),
+                std::fs::read_to_string(path.join("status")),
+            ) else {
+                continue;
+            };
+            let nanos = times.split_whitespace().next();
+            let nanos = nanos.and_then(|nanos| nanos.parse().ok());
+            usage.processor += Duration::from_nanos(nanos.context("schedstat has a time")?);
+            for line in status.lines() {
+                // Both kinds, voluntary and not.
+                if let Some((_, count)) = line.split_once("voluntary_ctxt_switches:") {
+                    usage.switches += count.trim().parse::<u64>()?;
+                }
+            }
+        }
+        Ok(usage)
+    }
+
     /// Kills it without a shutdown.
     pub(crate) fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
+    }
+}
+
+/// What the threads of a server have used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) processor: Duration,
+    /// How often a thread has stopped running: because it waits, or because another one runs.
+    pub(crate) switches: u64,
+}
+
+impl Usage {
+    /// Returns what was used since then.
+    pub(crate) fn since(self, then: Self) -> Self {
+        Self {
+            processor: self.processor.saturating_sub(then.processor),
+            switches: self.switches.saturating_sub(then.switches),
+        }
     }
 }
 
