@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use fila_core::{Broker, Round};
-use fila_store::{DiskOptions, Engine, Health, MemoryDisk, MemoryEngine};
+use fila_core::Broker;
+use fila_store::{DiskOptions, Durability, Engine, Health, MemoryDisk, MemoryEngine};
 use tokio::sync::{Semaphore, watch};
 use tracing::{error, info, warn};
 
@@ -17,6 +17,7 @@ use crate::hooks::{HookSettings, Pool};
 use crate::metrics::Metrics;
 use crate::runtime::calls::handle::{Handle, HandleState, Managers};
 use crate::runtime::calls::peek::PEEKS;
+use crate::runtime::calls::transit::Notes;
 use crate::runtime::calls::whatif::PREDICTIONS;
 use crate::runtime::config::shared_buckets::SharedBuckets;
 use crate::runtime::config::throttles::Throttling;
@@ -29,10 +30,13 @@ use crate::runtime::queues::registry::Registry;
 use crate::runtime::settings::{draw_lease_key, settings};
 use crate::runtime::status::{PanicGuard, Status};
 use crate::runtime::threads::commit::{self, Committer};
+use crate::runtime::threads::events::EventSender;
 use crate::runtime::threads::failure_hooks::FailureHooks;
 use crate::runtime::threads::inbox::{Inbox, InboxReceiver, inbox};
 use crate::runtime::threads::reader::{BlockingJob, READERS, Reader};
-use crate::runtime::threads::scheduler::{Channels, Event, ROUND_BYTES, Scheduler, Storage};
+use crate::runtime::threads::round_queue::RoundQueue;
+use crate::runtime::threads::scheduler::{Channels, ROUND_BYTES, Rounds, Scheduler, Storage};
+use crate::runtime::threads::seat::Seat;
 use crate::runtime::threads::sweeper::Sweeper;
 
 /// A broker and its threads. Dropping it tells the threads to stop, and does not wait for them.
@@ -89,16 +93,17 @@ impl Runtime {
         };
         let jobs = runtime.spawn_readers(&end)?;
         let lease_key = draw_lease_key()?;
-        for (number, inbox) in receivers.into_iter().enumerate() {
+        for (number, (seat, inbox)) in receivers.into_iter().enumerate() {
             let tokens = Box::new(buckets.for_broker(number));
             let broker = Broker::with_tokens(settings(config, lease_key), tokens);
-            let (events, events_to_take) = crossbeam_channel::unbounded();
+            let (events, events_to_take) = EventSender::new(seat.clone());
             let rounds = runtime.spawn_committers(number, &engine, events.clone(), &end)?;
             let channels = Channels {
                 inbox,
                 events: events_to_take,
                 replies: events,
                 rounds,
+                notes: Notes::new(seat.clone()),
                 jobs: jobs.clone(),
             };
             let (clock, metrics) = (state.clock, state.metrics.clone());
@@ -117,7 +122,8 @@ impl Runtime {
                 storage,
             );
             let name = format!("fila-sched-{number}");
-            runtime.spawn(name, "scheduler thread", &end, move || scheduler.run())?;
+            let serve = move || seat.serve(scheduler);
+            runtime.spawn(name, "scheduler thread", &end, serve)?;
         }
         runtime.spawn_sweeper(engine, config, sweeper_stop, &end)?;
         state.status.ready();
@@ -212,26 +218,36 @@ impl Runtime {
         })
     }
 
-    /// Starts the commit threads of one scheduler thread, and returns the channel to them.
+    /// Starts the commit threads of one scheduler thread, and returns the way to them.
     fn spawn_committers<E: Engine>(
         &mut self,
         number: usize,
         engine: &Arc<E>,
-        events: Sender<Event>,
+        events: EventSender,
         end: &Arc<LastThread>,
-    ) -> Result<Sender<Round>, StartError> {
-        let (rounds, rounds_to_commit) = crossbeam_channel::unbounded();
+    ) -> Result<Rounds, StartError> {
         let state = &self.handle.0;
+        let durability = state.durability;
+        let threads = commit::threads(durability);
+        let (queue, rounds_to_commit) = RoundQueue::new(threads);
         let committer = Arc::new(Committer {
             engine: engine.clone(),
             registry: state.registry.clone(),
             status: state.status.clone(),
             metrics: state.metrics.clone(),
             events,
-            rounds: Mutex::new(rounds_to_commit),
+            rounds: rounds_to_commit,
             staged: Mutex::default(),
         });
-        for _ in 0..commit::threads(state.durability) {
+        let rounds = Rounds {
+            queue,
+            // A scheduler must not wait for a sync.
+            store: match durability {
+                Durability::Fsync => None,
+                Durability::Os | Durability::Memory => Some(committer.clone()),
+            },
+        };
+        for _ in 0..threads {
             let committer = Arc::clone(&committer);
             let name = format!("fila-commit-{number}");
             self.spawn(name, "commit thread", end, move || committer.run())?;
@@ -299,13 +315,16 @@ fn report_torn(health: &Health) {
     }
 }
 
-/// Opens all queues and builds the handle. Also returns the receivers of the inboxes, one per scheduler thread.
+/// The seat of a scheduler, and the inbox that it takes from.
+type SchedulerPlace = (Arc<Seat<Scheduler>>, InboxReceiver);
+
+/// Opens all queues and builds the handle. Also returns the places of the schedulers.
 fn handle<E: Engine>(
     engine: &Arc<E>,
     config: &Config,
     health: &Health,
     buckets: &SharedBuckets,
-) -> Result<(Handle, Vec<InboxReceiver>), StartError> {
+) -> Result<(Handle, Vec<SchedulerPlace>), StartError> {
     let (clock, status) = (Clock::start(), Arc::new(Status::new()));
     let metrics = Arc::new(Metrics::new());
     metrics.schedulers(config.scheduler.threads.get());
@@ -378,12 +397,16 @@ fn managers(
     }
 }
 
-/// Makes the inboxes of the scheduler threads.
-fn inboxes(config: &Config) -> (Arc<[Inbox]>, Vec<InboxReceiver>) {
+/// Makes the inboxes and the seats of the schedulers.
+fn inboxes(config: &Config) -> (Arc<[Inbox]>, Vec<SchedulerPlace>) {
     let room = buffered_bytes(config).min(2 * ROUND_BYTES);
     let threads = config.scheduler.threads.get();
-    let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) =
-        (0..threads).map(|_| inbox(room)).unzip();
+    let place = |_| {
+        let seat = Arc::new(Seat::new());
+        let (inbox, receiver) = inbox(room, &seat);
+        (inbox, (seat, receiver))
+    };
+    let (inboxes, receivers): (Vec<Inbox>, Vec<SchedulerPlace>) = (0..threads).map(place).unzip();
     (inboxes.into(), receivers)
 }
 

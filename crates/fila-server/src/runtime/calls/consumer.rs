@@ -115,7 +115,7 @@ impl Consumer {
     pub fn drain(&self) {
         let consumer = self.id;
         self.inbox
-            .put_now(Input::Command(Command::Drain { consumer }));
+            .put_now_from_task(Input::Command(Command::Drain { consumer }));
     }
 
     fn taken(&mut self, outgoing: Outgoing) -> Outgoing {
@@ -131,7 +131,7 @@ impl Consumer {
         if more > 0 {
             let consumer = self.id;
             self.inbox
-                .put_now(Input::Command(Command::Credit { consumer, more }));
+                .put_now_from_task(Input::Command(Command::Credit { consumer, more }));
         }
     }
 }

@@ -2,29 +2,66 @@
 //!
 //! The broker bounds these bytes, so it must learn when they leave memory: when the socket takes them, and when they are
 //! dropped with a stream. An [`InTransit`] stands for some of them and goes with them: through the consumer's channel,
-//! the buffer of its stream, and the frames that wait in HTTP/2. Dropping it notes the bytes, and the scheduler thread
-//! collects the notes in its next turn. So a socket never waits for the thread, and each turn has one note per consumer.
+//! the buffer of its stream, and the frames that wait in HTTP/2. Dropping it notes the bytes, and the scheduler
+//! collects the notes in its next turn. So a socket never waits for the scheduler, and each turn has one note per consumer.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use fila_core::{ConsumerId, Delivery};
 
 use crate::runtime::calls::consumer::Consumer;
+use crate::runtime::threads::scheduler::Scheduler;
+use crate::runtime::threads::seat::Seat;
+
+/// The way of notes to a scheduler.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    queue: Sender<Arc<Outflow>>,
+    /// Whether the scheduler takes a turn for the next note.
+    is_awaited: AtomicBool,
+    seat: Arc<Seat<Scheduler>>,
+}
+
+impl Notes {
+    /// Returns the way to the scheduler on this seat, and its end.
+    pub(crate) fn new(seat: Arc<Seat<Scheduler>>) -> (Arc<Self>, Receiver<Arc<Outflow>>) {
+        let (queue, notes) = crossbeam_channel::unbounded();
+        let way = Arc::new(Self {
+            queue,
+            is_awaited: AtomicBool::new(false),
+            seat,
+        });
+        (way, notes)
+    }
+
+    /// Has the next note call the scheduler, or not. Notes that were sent before are in the queue when this returns.
+    pub(crate) fn set_awaited(&self, is_awaited: bool) {
+        self.is_awaited.swap(is_awaited, Ordering::AcqRel);
+    }
+
+    fn send(&self, outflow: Arc<Outflow>) {
+        // If the scheduler has ended, there is no broker to tell.
+        let _ = self.queue.send(outflow);
+        if self.is_awaited.swap(false, Ordering::AcqRel) {
+            // The connection may be locked.
+            self.seat.summon();
+        }
+    }
+}
 
 /// The way of deliveries to one consumer.
 #[derive(Debug)]
 pub(crate) struct Outflow {
     pub(crate) consumer: ConsumerId,
-    /// Bytes that have left memory, and that the scheduler thread does not know of yet.
+    /// Bytes that have left memory, and that the scheduler does not know of yet.
     taken: AtomicUsize,
-    /// To the scheduler thread.
-    notes: Sender<Arc<Self>>,
+    notes: Arc<Notes>,
 }
 
 impl Outflow {
-    pub(crate) fn new(consumer: ConsumerId, notes: Sender<Arc<Self>>) -> Arc<Self> {
+    pub(crate) fn new(consumer: ConsumerId, notes: Arc<Notes>) -> Arc<Self> {
         Arc::new(Self {
             consumer,
             taken: AtomicUsize::new(0),
@@ -66,8 +103,7 @@ impl InTransit {
 impl Drop for InTransit {
     fn drop(&mut self) {
         if self.bytes > 0 && self.outflow.taken.fetch_add(self.bytes, Ordering::AcqRel) == 0 {
-            // If the thread has ended, there is no broker to tell.
-            let _ = self.outflow.notes.send(self.outflow.clone());
+            self.outflow.notes.send(self.outflow.clone());
         }
     }
 }
@@ -96,7 +132,7 @@ impl Parcel {
 impl Parcel {
     /// Returns deliveries that are counted nowhere.
     pub(crate) fn uncounted(deliveries: Vec<Delivery>) -> Self {
-        let (notes, _) = crossbeam_channel::unbounded();
+        let (notes, _) = Notes::new(Arc::new(Seat::new()));
         Self::new(deliveries, &Outflow::new(ConsumerId::new(1), notes))
     }
 }
@@ -156,7 +192,7 @@ mod tests {
     use super::*;
 
     fn transit(bytes: usize) -> (InTransit, crossbeam_channel::Receiver<Arc<Outflow>>) {
-        let (notes, to_take) = crossbeam_channel::unbounded();
+        let (notes, to_take) = Notes::new(Arc::new(Seat::new()));
         let outflow = Outflow::new(ConsumerId::new(1), notes);
         (InTransit { outflow, bytes }, to_take)
     }

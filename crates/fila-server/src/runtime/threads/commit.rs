@@ -2,9 +2,9 @@
 //!
 //! A round is staged (written), then settled (synced to the disk). While one thread settles the staged rounds, the
 //! other one stages the next rounds. One settle then covers all of them: the settling thread does it if it is still in
-//! its loop, otherwise the staging thread. So one thread always listens, a single round is stored by the thread that
-//! took it, and under load each sync covers all rounds that arrived during the sync before. Without syncs, one thread
-//! is enough.
+//! its loop, otherwise the staging thread. So a single round is stored by the thread that took it, the other one sleeps
+//! on, and under load each sync covers all rounds that arrived during the sync before. Without syncs, one thread is
+//! enough, and a scheduler stores a small round itself if no round is under way.
 //!
 //! If a queue was deleted in the meantime, the round is stored without the changes of that queue. After the store has
 //! failed once, nothing is written to it any more.
@@ -13,7 +13,6 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender};
 use fila_core::{Committed, Round};
 use fila_store::{Batch, CommitError, Durability, Engine, QueueId, Shard};
 use tracing::error;
@@ -21,7 +20,8 @@ use tracing::error;
 use crate::metrics::Metrics;
 use crate::runtime::queues::registry::Registry;
 use crate::runtime::status::Status;
-use crate::runtime::threads::scheduler::Event;
+use crate::runtime::threads::events::{Event, EventSender};
+use crate::runtime::threads::round_queue::RoundQueue;
 
 /// Returns how many threads store the rounds of one scheduler thread.
 pub(crate) fn threads(durability: Durability) -> usize {
@@ -38,9 +38,8 @@ pub(crate) struct Committer<E: Engine> {
     pub(crate) registry: Arc<Registry>,
     pub(crate) status: Arc<Status>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) events: Sender<Event>,
-    /// The thread that holds the lock takes the next round.
-    pub(crate) rounds: Mutex<Receiver<Round>>,
+    pub(crate) events: EventSender,
+    pub(crate) rounds: Arc<RoundQueue>,
     pub(crate) staged: Mutex<StagedRounds>,
 }
 
@@ -69,6 +68,13 @@ enum StageOutcome {
     Over(Committed),
 }
 
+/// What became of a settle.
+#[derive(Clone, Copy, Debug)]
+enum Settled {
+    Done,
+    Unknown,
+}
+
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -76,21 +82,35 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<E: Engine> Committer<E> {
     /// Stores rounds as they arrive, until the scheduler thread drops its sender.
     pub(crate) fn run(&self) {
+        let _attendance = self.rounds.attend();
         let _report = PanicReport(&self.events);
         while let Some(is_mine) = self.stage_next() {
-            while is_mine && let Some(staged) = self.take_staged() {
-                let committed = self.settle(staged);
-                if self.events.send(Event::Committed(committed)).is_err() {
-                    return;
-                }
+            if is_mine {
+                self.settle_staged();
             }
+        }
+    }
+
+    /// Settles rounds until none is staged, and tells the scheduler. Takes the scheduler's turn only after that: other
+    /// rounds must not wait for it.
+    fn settle_staged(&self) {
+        let mut is_told = true;
+        while let Some(staged) = self.take_staged() {
+            if !is_told {
+                self.events.summon();
+            }
+            let committed = self.settle(staged);
+            self.events.add(Event::Committed(committed));
+            is_told = false;
+        }
+        if !is_told {
+            self.events.call();
         }
     }
 
     /// Stages the next round, and tells whether this thread has to settle it. Returns `None` after the last round.
     fn stage_next(&self) -> Option<bool> {
-        let rounds = hold(&self.rounds);
-        let round = rounds.recv().ok()?;
+        let (round, _staging) = self.rounds.next()?;
         let staged = self.stage(round);
         let mut staged_rounds = hold(&self.staged);
         staged_rounds.rounds.push(staged);
@@ -149,26 +169,36 @@ impl<E: Engine> Committer<E> {
 
     /// Settles rounds, and returns the outcome of each.
     fn settle(&self, staged: Vec<StagedRound>) -> Vec<Committed> {
+        let settled = self.settle_engine(&staged);
+        let outcome = |staged| self.outcome(staged, settled);
+        staged.into_iter().map(outcome).collect()
+    }
+
+    fn settle_engine(&self, staged: &[StagedRound]) -> Settled {
         let is_staged =
             |staged: &StagedRound| matches!(staged.outcome, StageOutcome::Staged { .. });
-        let settled = if staged.iter().any(is_staged) {
-            self.engine.settle()
-        } else {
-            Ok(())
-        };
-        let failed = settled.map_err(|error| self.failed(&error)).err();
-        let committed = staged.into_iter().map(|staged| {
-            let took = staged.began.elapsed();
-            self.metrics.committed(took, staged.operations);
-            match (staged.outcome, &failed) {
-                (StageOutcome::Over(committed), _) => committed,
-                (StageOutcome::Staged { .. }, Some(_)) => Committed::Unknown,
-                (StageOutcome::Staged { round, fenced }, None) => {
-                    Committed::Stored { round, fenced }
-                }
+        if !staged.iter().any(is_staged) {
+            return Settled::Done;
+        }
+        match self.engine.settle() {
+            Ok(()) => Settled::Done,
+            Err(error) => {
+                self.failed(&error);
+                Settled::Unknown
             }
-        });
-        committed.collect()
+        }
+    }
+
+    fn outcome(&self, staged: StagedRound, settled: Settled) -> Committed {
+        let took = staged.began.elapsed();
+        self.metrics.committed(took, staged.operations);
+        match (staged.outcome, settled) {
+            (StageOutcome::Over(committed), _) => committed,
+            (StageOutcome::Staged { .. }, Settled::Unknown) => Committed::Unknown,
+            (StageOutcome::Staged { round, fenced }, Settled::Done) => {
+                Committed::Stored { round, fenced }
+            }
+        }
     }
 
     fn failed(&self, failure: &CommitError) -> Committed {
@@ -185,6 +215,20 @@ impl<E: Engine> Committer<E> {
     }
 }
 
+/// Stores rounds on the thread of the caller.
+pub(crate) trait RoundStore: Send + Sync {
+    /// Stores a round while no other round is under way.
+    fn store(&self, round: Round) -> Committed;
+}
+
+impl<E: Engine> RoundStore for Committer<E> {
+    fn store(&self, round: Round) -> Committed {
+        let staged = self.stage(round);
+        let settled = self.settle_engine(std::slice::from_ref(&staged));
+        self.outcome(staged, settled)
+    }
+}
+
 /// Returns a shard as its concrete type.
 fn concrete<E: Engine>(shard: &dyn Shard) -> &E::Shard {
     let shard: &dyn Any = shard;
@@ -194,15 +238,16 @@ fn concrete<E: Engine>(shard: &dyn Shard) -> &E::Shard {
 }
 
 /// Reports all rounds of the scheduler thread as unknown if a commit thread panics.
-struct PanicReport<'a>(&'a Sender<Event>);
+struct PanicReport<'a>(&'a EventSender);
 
 impl Drop for PanicReport<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let unknown = std::iter::repeat_with(|| Committed::Unknown);
             let all = unknown.take(fila_core::ROUNDS_MAX).collect();
-            // The scheduler thread may have stopped.
-            let _ = self.0.send(Event::Committed(all));
+            self.0.add(Event::Committed(all));
+            // This thread can take no turn.
+            self.0.summon();
         }
     }
 }
@@ -210,6 +255,7 @@ impl Drop for PanicReport<'_> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use crossbeam_channel::Receiver;
     use fila_store::{
         Accident, FairnessKey, MemoryDisk, MemoryEngine, MessageId, Meta, Payload, QueueName,
         Timestamp,
@@ -218,30 +264,25 @@ mod tests {
     use super::*;
     use crate::runtime::queues::registry::QueueEntry;
     use crate::runtime::status::State;
+    use crate::runtime::threads::round_queue::RoundSender;
+    use crate::runtime::threads::seat::Seat;
 
     type Committing = Committer<MemoryEngine>;
 
     /// Returns a committer, the channel to it, and its events.
-    fn committer(disk: &MemoryDisk) -> (Committing, Sender<Round>, Receiver<Event>) {
-        let (rounds, rounds_to_commit) = crossbeam_channel::unbounded();
-        let (events, events_to_take) = crossbeam_channel::unbounded();
+    fn committer(disk: &MemoryDisk) -> (Committing, RoundSender, Receiver<Event>) {
+        let (rounds, rounds_to_commit) = RoundQueue::new(threads(Durability::Fsync));
+        let (events, events_to_take) = EventSender::new(Arc::new(Seat::new()));
         let committer = Committer {
             engine: Arc::new(MemoryEngine::open(disk).unwrap()),
             registry: Arc::default(),
             status: Arc::new(Status::new()),
             metrics: Arc::new(Metrics::new()),
             events,
-            rounds: Mutex::new(rounds_to_commit),
+            rounds: rounds_to_commit,
             staged: Mutex::default(),
         };
         (committer, rounds, events_to_take)
-    }
-
-    impl Committing {
-        fn store(&self, round: Round) -> Committed {
-            let staged = self.stage(round);
-            self.settle(vec![staged]).pop().unwrap()
-        }
     }
 
     fn queue(committer: &Committing, name: &str) -> QueueId {

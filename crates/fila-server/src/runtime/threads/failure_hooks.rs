@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crossbeam_channel::Sender;
 use fila_core::{Failure, FailureToken, Judgement};
 use fila_lua::Hook;
 use fila_store::{Loaded, QueueId};
@@ -16,7 +15,7 @@ use tracing::error;
 use crate::hooks::{Answer, Failed, Job, Pool, Questions};
 use crate::message_id;
 use crate::runtime::queues::registry::Registry;
-use crate::runtime::threads::scheduler::Event;
+use crate::runtime::threads::events::{Event, EventSender};
 
 /// Asks the hooks of queues about failed deliveries.
 #[derive(Debug)]
@@ -27,7 +26,7 @@ pub(crate) struct FailureHooks {
 
 impl FailureHooks {
     /// Asks about a failure.
-    pub(crate) fn ask(&self, failure: Failure, events: Sender<Event>) {
+    pub(crate) fn ask(&self, failure: Failure, events: EventSender) {
         let Failure {
             queue,
             message,
@@ -85,7 +84,7 @@ struct PendingJudgement {
     queue: QueueId,
     token: FailureToken,
     judgement: Judgement,
-    events: Sender<Event>,
+    events: EventSender,
 }
 
 impl PendingJudgement {
@@ -96,11 +95,12 @@ impl PendingJudgement {
 
 impl Drop for PendingJudgement {
     fn drop(&mut self) {
-        // The scheduler thread may have stopped.
-        let _ = self.events.send(Event::Judged {
+        self.events.add(Event::Judged {
             queue: self.queue,
             token: self.token,
             judgement: self.judgement,
         });
+        // Threads of hooks have a low priority.
+        self.events.summon();
     }
 }

@@ -30,6 +30,8 @@ use crate::intake::FairRoom;
 use crate::runtime::calls::consumer::Outgoing;
 use crate::runtime::error::CallError;
 use crate::runtime::queues::registry::Figures;
+use crate::runtime::threads::scheduler::Scheduler;
+use crate::runtime::threads::seat::Seat;
 use crate::runtime::threads::ticket::ServerTickets;
 
 /// An input of a scheduler thread.
@@ -92,6 +94,10 @@ impl fmt::Debug for Query {
 
 /// The least room that an input, or a message, takes.
 const ROOM_MIN: u64 = 1 << 10;
+
+/// The most room of an input whose turn the caller takes itself if the scheduler is idle. For more, it is worth while to
+/// wake the scheduler's thread: the caller can read on meanwhile.
+const TURN_ROOM: u64 = 32 << 10;
 
 /// In whose name an input waits for room.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -212,6 +218,7 @@ pub(crate) struct Inbox {
     room: Rooms,
     /// How many inputs were put in that need room.
     puts: Arc<AtomicU64>,
+    seat: Arc<Seat<Scheduler>>,
 }
 
 /// The room of each lane.
@@ -233,8 +240,8 @@ impl Rooms {
 /// The receiving side of an inbox, which the scheduler thread owns.
 #[derive(Debug)]
 pub(crate) struct InboxReceiver {
-    pub(crate) calls: Receiver<Queued>,
-    pub(crate) bulk: Receiver<Queued>,
+    calls: Receiver<Queued>,
+    bulk: Receiver<Queued>,
     room: Rooms,
     /// The next input, if its bytes did not fit.
     held: Option<(Lane, Queued)>,
@@ -252,7 +259,7 @@ struct LanesUsed {
 }
 
 /// Returns both sides of an inbox. `bytes` bounds each lane.
-pub(crate) fn inbox(bytes: usize) -> (Inbox, InboxReceiver) {
+pub(crate) fn inbox(bytes: usize, seat: &Arc<Seat<Scheduler>>) -> (Inbox, InboxReceiver) {
     // The rooms bound the channels. A fixed channel length would be one more limit, in another unit.
     let (calls, calls_out) = crossbeam_channel::unbounded();
     let (bulk, bulk_out) = crossbeam_channel::unbounded();
@@ -266,6 +273,7 @@ pub(crate) fn inbox(bytes: usize) -> (Inbox, InboxReceiver) {
         bulk,
         room: room.clone(),
         puts: Arc::default(),
+        seat: seat.clone(),
     };
     let receiver = InboxReceiver {
         calls: calls_out,
@@ -307,6 +315,11 @@ impl Inbox {
             Lane::Calls => self.calls.send(queued),
             Lane::Bulk => self.bulk.send(queued),
         };
+        if room <= TURN_ROOM {
+            self.seat.call();
+        } else {
+            self.seat.summon();
+        }
         Ok(())
     }
 
@@ -315,8 +328,19 @@ impl Inbox {
         self.puts.load(Ordering::Relaxed)
     }
 
-    /// Puts in an input at once, without room.
+    /// Puts in an input at once, without room. The scheduler's thread takes it: callers may hold locks.
     pub(crate) fn put_now(&self, input: Input) {
+        self.send_now(input);
+        self.seat.summon();
+    }
+
+    /// Does the same from a task that holds no lock, and takes the turn if the scheduler is idle.
+    pub(crate) fn put_now_from_task(&self, input: Input) {
+        self.send_now(input);
+        self.seat.call();
+    }
+
+    fn send_now(&self, input: Input) {
         let queued = Queued {
             input,
             bytes: 0,
@@ -337,6 +361,7 @@ impl Inbox {
                 room: 0,
             });
         }
+        self.seat.summon();
     }
 }
 
@@ -389,6 +414,14 @@ impl InboxReceiver {
         Some((queued.input, queued.bytes))
     }
 
+    /// Tells whether a lane has an input that was not looked at yet.
+    pub(crate) fn has_more(&self, lane: Lane) -> bool {
+        match lane {
+            Lane::Calls => !self.calls.is_empty(),
+            Lane::Bulk => !self.bulk.is_empty(),
+        }
+    }
+
     /// Tells whether the next input did not fit.
     pub(crate) fn is_holding(&self) -> bool {
         self.held.is_some()
@@ -419,7 +452,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_put_waits_until_there_is_room() {
-        let (inbox, mut receiver) = inbox(64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10, &Arc::new(Seat::new()));
         inbox.put(Lane::Calls, 40 << 10, credit()).await.unwrap();
         let mut second = Box::pin(inbox.put(Lane::Calls, 40 << 10, credit()));
         assert!(futures_util::poll!(&mut second).is_pending());
@@ -432,7 +465,7 @@ mod tests {
 
     #[tokio::test]
     async fn streams_are_let_in_in_turns_and_calls_are_not_held_up_by_them() {
-        let (inbox, mut receiver) = inbox(64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10, &Arc::new(Seat::new()));
         inbox.put(Lane::Bulk, 64 << 10, credit()).await.unwrap();
         let mut greedy = Box::pin(inbox.put(Lane::Bulk, 64 << 10, credit()));
         assert!(futures_util::poll!(&mut greedy).is_pending());
@@ -453,7 +486,7 @@ mod tests {
 
     #[tokio::test]
     async fn frames_that_calls_left_out_go_first_in_the_next_turn() {
-        let (inbox, mut receiver) = inbox(64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10, &Arc::new(Seat::new()));
         let calls_first = [Lane::Calls, Lane::Bulk];
         let frames_first = [Lane::Bulk, Lane::Calls];
         for lane in [Lane::Calls, Lane::Calls, Lane::Bulk] {
@@ -493,7 +526,7 @@ mod tests {
     /// Floods a lane in the name of keys, and returns how many of their inputs it lets in while the input of another key
     /// waits.
     async fn let_in_before(lane: Lane, bytes: usize, noisy: impl Fn(usize) -> String) -> usize {
-        let (inbox, mut receiver) = inbox(64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10, &Arc::new(Seat::new()));
         let put = |key: &str| {
             let input = enqueue(key, bytes);
             Box::pin(unconstrained(inbox.put(lane, bytes, input)))
@@ -577,7 +610,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_larger_than_the_inbox_gets_through_alone() {
-        let (inbox, mut receiver) = inbox(64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10, &Arc::new(Seat::new()));
         inbox.put(Lane::Calls, 1 << 30, credit()).await.unwrap();
         assert!(take(&mut receiver).is_some());
         inbox.put(Lane::Calls, 0, credit()).await.unwrap();
@@ -585,7 +618,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_fit_is_held_and_keeps_its_place() {
-        let (inbox, mut receiver) = inbox(64 << 10);
+        let (inbox, mut receiver) = inbox(64 << 10, &Arc::new(Seat::new()));
         inbox.put(Lane::Calls, 10, credit()).await.unwrap();
         inbox.put_now(Input::Stop);
         assert!(receiver.try_take(Lane::Calls, |bytes| bytes < 10).is_none());
@@ -600,7 +633,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_inbox_takes_nothing_from_clients() {
-        let (inbox, mut receiver) = inbox(0);
+        let (inbox, mut receiver) = inbox(0, &Arc::new(Seat::new()));
         inbox.stop();
         let refused = inbox.put(Lane::Calls, 0, credit()).await;
         assert!(matches!(refused, Err(CallError::ShuttingDown)));

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Receiver;
 use fila_core::{Failure, Garbage, Load, LoadRequest, LoadedMessages};
 use fila_store::{ReadError, Shard};
 use tracing::error;
 
 use crate::metrics::Metrics;
 use crate::runtime::queues::registry::Registry;
+use crate::runtime::threads::events::{Event, EventSender};
 use crate::runtime::threads::failure_hooks::FailureHooks;
-use crate::runtime::threads::scheduler::Event;
 
 /// The number of reader threads. A read waits for a disk, not for a core.
 pub(crate) const READERS: usize = 2;
@@ -20,9 +20,9 @@ pub(crate) const READERS: usize = 2;
 pub(crate) enum BlockingJob {
     /// Reads messages, and sends them to the scheduler thread. A scheduler thread has at most one load of a key under
     /// way.
-    Load(Load, Sender<Event>),
+    Load(Load, EventSender),
     /// Asks a hook about a failure, and sends the decision to the scheduler thread.
-    Failure(Failure, Sender<Event>),
+    Failure(Failure, EventSender),
     /// Drops values.
     Drop(Vec<Garbage>),
 }
@@ -61,12 +61,12 @@ impl Reader {
                         }
                         LoadedMessages::Failed(failure)
                     });
-                    // The scheduler thread may have stopped.
-                    let _ = events.send(Event::Loaded {
+                    events.add(Event::Loaded {
                         queue,
                         token,
                         found,
                     });
+                    events.call();
                 }
                 BlockingJob::Failure(failure, events) => {
                     self.failure_hooks.ask(failure, events);

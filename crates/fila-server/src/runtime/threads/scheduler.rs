@@ -1,22 +1,24 @@
-//! The scheduler thread: it owns a broker, and no other thread touches that broker.
+//! The scheduler: it owns a broker, and one thread at a time runs it, see [`seat`](super::seat).
 //!
 //! A turn takes the pending events, then a bounded number of inputs, lets the broker deliver, hands the next round to
-//! the commit threads, and passes on the broker's effects. Then the thread waits for input or for the broker's next
-//! timer. While the broker is full, inputs stay in the inbox and their senders wait. The cost of a turn depends on the
-//! events and inputs in it, not on the number of queues, keys or messages.
+//! the commit threads, and passes on the broker's effects. Then the scheduler is idle until there is input, or until the
+//! broker's next timer. While the broker is full, inputs stay in the inbox and their senders wait. The cost of a turn
+//! depends on the events and inputs in it, not on the number of queues, keys or messages.
 //!
-//! The thread ends in three steps. It tells all consumers that the server stops. It waits until their streams have ended, for
+//! A small round that need not be synced is stored in the turn itself, if no other round is under way and no input waits.
+//! Waking a commit thread for it would take longer.
+//!
+//! The scheduler ends in three steps. It tells all consumers that the server stops. It waits until their streams have ended, for
 //! a moment at most: a stream that ends says which deliveries it did not send, and their leases end. Then it stores the
 //! other leases for the next start.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Select, Sender};
+use crossbeam_channel::{Receiver, Sender};
 use fila_core::{
-    Answer, Command, Committed, ConsumerId, Delivery, Departure, Dismissal, FailureToken,
-    Judgement, LeaseId, LoadToken, LoadedMessages, Round,
+    Answer, Command, Committed, ConsumerId, Delivery, Departure, Dismissal, LeaseId, Round,
 };
 use fila_store::{QueueId, Timestamp, Writes};
 use foldhash::fast::RandomState;
@@ -26,13 +28,17 @@ use tracing::info;
 use crate::metrics::Metrics;
 use crate::runtime::Clock;
 use crate::runtime::calls::consumer::Outgoing;
-use crate::runtime::calls::transit::{Outflow, Parcel};
+use crate::runtime::calls::transit::{Notes, Outflow, Parcel};
 use crate::runtime::queues::opening::report_damage;
 use crate::runtime::queues::registry::Figures;
 use crate::runtime::status::Status;
 use crate::runtime::store::Store;
+use crate::runtime::threads::commit::RoundStore;
+use crate::runtime::threads::events::{Event, EventSender};
 use crate::runtime::threads::inbox::{InboxReceiver, Input, Lane, ServerBroker, Subscription};
 use crate::runtime::threads::reader::BlockingJob;
+use crate::runtime::threads::round_queue::RoundSender;
+use crate::runtime::threads::seat::{Turn, Turns};
 use crate::runtime::threads::ticket::ServerTickets;
 
 /// About how many messages and results one turn takes: a millisecond of work, so that timers fire on time.
@@ -44,7 +50,11 @@ const TURN: usize = 128;
 const ROUND_MESSAGES: usize = 1_024;
 pub(crate) const ROUND_BYTES: usize = 2 << 20;
 
-/// From this many bytes on their way to sockets, a consumer may wait for room, and the thread wakes when some are taken.
+/// The largest round that a scheduler stores itself: more would keep the caller whose thread it uses from its own work.
+const OWN_OPERATIONS: usize = 64;
+const OWN_BYTES: usize = 64 << 10;
+
+/// From this many bytes on their way to sockets, a consumer may wait for room, and the next note of it is awaited.
 const TRANSIT_WATCHED: usize = 64 << 10;
 /// How old the figure of fewer bytes on their way may be.
 const TRANSIT_AGE: Duration = Duration::from_millis(100);
@@ -52,27 +62,7 @@ const TRANSIT_AGE: Duration = Duration::from_millis(100);
 /// How long the streams of consumers may take to end when the server stops. Clients that read take much less.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// A message from another thread to a scheduler thread. Their channel is unbounded: a broker has only a few rounds
-/// under way, and one load per key.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// The outcomes of the oldest rounds under way.
-    Committed(Vec<Committed>),
-    /// Messages that a reader thread has read.
-    Loaded {
-        queue: QueueId,
-        token: LoadToken,
-        found: LoadedMessages,
-    },
-    /// The decision on a failed delivery.
-    Judged {
-        queue: QueueId,
-        token: FailureToken,
-        judgement: Judgement,
-    },
-}
-
-/// A scheduler thread and what it owns.
+/// A scheduler and what it owns.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     number: usize,
@@ -82,8 +72,6 @@ pub(crate) struct Scheduler {
     metrics: Arc<Metrics>,
     outlets: HashMap<ConsumerId, Outlet, RandomState>,
     figures: HashMap<QueueId, Arc<Figures>, RandomState>,
-    /// Consumers whose deliveries have left memory since the last turn.
-    taken: (Sender<Arc<Outflow>>, Receiver<Arc<Outflow>>),
     /// Consumers that have pending deliveries.
     touched: Vec<ConsumerId>,
     /// Consumers wait for room that the deliveries of others take.
@@ -120,18 +108,35 @@ impl Storage {
     }
 }
 
-/// The channels of a scheduler thread.
+/// The channels of a scheduler.
 #[derive(Debug)]
 pub(crate) struct Channels {
     pub(crate) inbox: InboxReceiver,
     /// From the commit and reader threads, and from the hooks.
     pub(crate) events: Receiver<Event>,
     /// The sending side of `events`, which goes along with each job.
-    pub(crate) replies: Sender<Event>,
-    /// To the commit threads.
-    pub(crate) rounds: Sender<Round>,
+    pub(crate) replies: EventSender,
+    pub(crate) rounds: Rounds,
+    /// Consumers whose deliveries have left memory since the last turn, and their way here.
+    pub(crate) notes: (Arc<Notes>, Receiver<Arc<Outflow>>),
     /// To the reader threads.
     pub(crate) jobs: Sender<BlockingJob>,
+}
+
+/// Where rounds are stored.
+pub(crate) struct Rounds {
+    /// To the commit threads.
+    pub(crate) queue: RoundSender,
+    /// For small rounds, if they need not be synced.
+    pub(crate) store: Option<Arc<dyn RoundStore>>,
+}
+
+impl std::fmt::Debug for Rounds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rounds")
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where the deliveries of one consumer go.
@@ -191,7 +196,6 @@ impl Scheduler {
             metrics,
             outlets: HashMap::default(),
             figures: HashMap::default(),
-            taken: crossbeam_channel::unbounded(),
             touched: Vec::new(),
             is_crowded: false,
             phase: SchedulerPhase::Running,
@@ -199,30 +203,6 @@ impl Scheduler {
             under_way: VecDeque::new(),
             buffered_max,
             storage,
-        }
-    }
-
-    /// Runs until it is told to stop and everything that it accepted is stored and answered.
-    pub(crate) fn run(mut self) {
-        loop {
-            self.take_events();
-            self.take_notes();
-            self.take_inputs();
-            self.take_farewells();
-            let mut is_done = false;
-            if self.phase == SchedulerPhase::Keeping {
-                is_done = !self.broker.is_writing() && !self.keep_leases();
-            } else {
-                self.broker.poll(self.clock.now());
-            }
-            // The round goes first: the rest is done while the commit threads store it.
-            self.seal();
-            self.flush();
-            self.publish();
-            if is_done {
-                return;
-            }
-            self.wait();
         }
     }
 
@@ -255,7 +235,7 @@ impl Scheduler {
 
     /// Tells the broker which deliveries have left memory.
     fn take_notes(&mut self) {
-        while let Ok(outflow) = self.taken.1.try_recv() {
+        while let Ok(outflow) = self.channels.notes.1.try_recv() {
             self.taken(outflow.consumer, outflow.take());
         }
     }
@@ -356,7 +336,7 @@ impl Scheduler {
         let outlet = Outlet {
             sender: outlet,
             pending: Vec::new(),
-            outflow: Outflow::new(consumer, self.taken.0.clone()),
+            outflow: Outflow::new(consumer, self.channels.notes.0.clone()),
         };
         self.outlets.insert(consumer, outlet);
         let now = self.clock.now();
@@ -500,17 +480,53 @@ impl Scheduler {
             return;
         }
         if let Some(round) = self.broker.seal() {
-            self.under_way
-                .push_back(std::mem::take(&mut self.collected));
-            if self.channels.rounds.send(round).is_err() {
-                // The commit threads have panicked, and have taken the server out of service.
-                while self.under_way.pop_front().is_some() {
-                    self.broker.committed(self.clock.now(), Committed::Failed);
-                }
-            }
+            let collected = std::mem::take(&mut self.collected);
+            let round = match self.store(round, collected) {
+                Some(round) => (round, collected),
+                // The changes that follow from the stored ones.
+                None => match self.broker.seal() {
+                    Some(round) => (round, Collected::default()),
+                    None => return,
+                },
+            };
+            self.hand_over(round);
         } else if !self.broker.is_writing() {
             // The broker refused all inputs, or they change nothing in the store.
             self.collected = Collected::default();
+        }
+    }
+
+    /// Stores a small round, if it need not be synced and nothing else waits. Gives it back otherwise.
+    fn store(&mut self, round: Round, collected: Collected) -> Option<Round> {
+        let operations: usize = round.batches.iter().map(|(_, batch)| batch.len()).sum();
+        let is_alone = self.under_way.is_empty()
+            && !self.storage.status.is_full()
+            && !self.channels.inbox.has_more(Lane::Calls)
+            && !self.channels.inbox.has_more(Lane::Bulk);
+        let is_small = operations <= OWN_OPERATIONS && collected.bytes <= OWN_BYTES;
+        let Some(store) = &self.channels.rounds.store else {
+            return Some(round);
+        };
+        if !(is_alone && is_small) {
+            return Some(round);
+        }
+        let committed = store.store(round);
+        let now = self.clock.now();
+        self.broker.committed(now, committed);
+        if self.phase != SchedulerPhase::Keeping {
+            self.broker.poll(now);
+        }
+        None
+    }
+
+    /// Hands a round to the commit threads.
+    fn hand_over(&mut self, (round, collected): (Round, Collected)) {
+        self.under_way.push_back(collected);
+        if self.channels.rounds.queue.send(round).is_err() {
+            // The commit threads have panicked, and have taken the server out of service.
+            while self.under_way.pop_front().is_some() {
+                self.broker.committed(self.clock.now(), Committed::Failed);
+            }
         }
     }
 
@@ -550,42 +566,74 @@ impl Scheduler {
             && !self.broker.is_full()
     }
 
-    /// Waits until there is something to do.
-    fn wait(&self) {
-        if self.takes_held() {
-            return;
+    /// Tells whether there is something to do now.
+    fn has_work(&self) -> bool {
+        let is_kept = self.phase == SchedulerPhase::Keeping && !self.broker.is_writing();
+        if is_kept || !self.channels.events.is_empty() || self.takes_held() {
+            return true;
         }
-        let mut select = Select::new();
-        select.recv(&self.channels.events);
-        let takes = self.phase.takes_inputs() && !self.channels.inbox.is_holding();
-        let mut farewell = None;
-        if let SchedulerPhase::Ending { until } = self.phase {
-            farewell = Some(match self.outlets.is_empty() {
-                true => Duration::ZERO,
-                false => self.clock.until(until),
-            });
-            select.recv(&self.channels.inbox.calls);
-        }
-        if takes && self.takes_calls() {
-            select.recv(&self.channels.inbox.calls);
-        }
-        if takes && self.takes_bulk() {
-            select.recv(&self.channels.inbox.bulk);
-        }
-        let transit = self.broker.in_transit();
-        if transit >= TRANSIT_WATCHED {
-            select.recv(&self.taken.1);
-        }
+        let inbox = &self.channels.inbox;
+        let takes = self.phase.takes_inputs() && !inbox.is_holding();
+        let parts = matches!(self.phase, SchedulerPhase::Ending { .. });
+        (parts || takes && self.takes_calls()) && inbox.has_more(Lane::Calls)
+            || takes && self.takes_bulk() && inbox.has_more(Lane::Bulk)
+    }
+
+    /// Returns the time until there is something to do without any event or input.
+    fn idle_time(&self) -> Option<Duration> {
         let due = match self.phase {
             SchedulerPhase::Keeping => None,
             _ => self.broker.next_timer(),
         };
         let due = due.map(|due| self.clock.until(due));
-        let look = (transit > 0).then_some(TRANSIT_AGE);
-        match [due, look, farewell].into_iter().flatten().min() {
-            None => drop(select.ready()),
-            Some(time) => drop(select.ready_timeout(time)),
+        let look = (self.broker.in_transit() > 0).then_some(TRANSIT_AGE);
+        let farewell = match self.phase {
+            SchedulerPhase::Ending { .. } if self.outlets.is_empty() => Some(Duration::ZERO),
+            SchedulerPhase::Ending { until } => Some(self.clock.until(until)),
+            _ => None,
+        };
+        [due, look, farewell].into_iter().flatten().min()
+    }
+
+    /// Has the next note call if a consumer may wait for room. Tells whether there is one already.
+    fn awaits_note(&self) -> bool {
+        let is_awaited = self.broker.in_transit() >= TRANSIT_WATCHED;
+        self.channels.notes.0.set_awaited(is_awaited);
+        is_awaited && !self.channels.notes.1.is_empty()
+    }
+}
+
+impl Turns for Scheduler {
+    fn turn(&mut self) -> Turn {
+        self.take_events();
+        self.take_notes();
+        self.take_inputs();
+        self.take_farewells();
+        let mut is_done = false;
+        if self.phase == SchedulerPhase::Keeping {
+            is_done = !self.broker.is_writing() && !self.keep_leases();
+        } else {
+            self.broker.poll(self.clock.now());
         }
+        // The round goes first: the rest is done while the commit threads store it.
+        self.seal();
+        self.flush();
+        self.publish();
+        if is_done {
+            return Turn::Done;
+        }
+        if self.has_work() || self.awaits_note() {
+            return Turn::More;
+        }
+        match self.idle_time() {
+            Some(Duration::ZERO) => Turn::More,
+            time => Turn::Idle(time.and_then(|time| Instant::now().checked_add(time))),
+        }
+    }
+
+    /// The end of a scheduler is the end of its thread.
+    fn needs_own_thread(&self) -> bool {
+        self.phase != SchedulerPhase::Running
     }
 }
 
