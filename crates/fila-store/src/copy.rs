@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use crate::directory::{at, sync_names};
-use crate::rows::{Rows, Table, View, Write, WriteError};
+use crate::rows::{Rows, Table, View, WriteError};
 use crate::{DiskOptions, Durability, Embedded, Fault, OpenError, keys};
 
 /// Rows and bytes of one write, at most.
@@ -132,14 +132,15 @@ fn fill<A: Rows, B: Rows>(from: &A, to: &B) -> Result<CopiedRows, CopyError> {
     let view = from.view();
     let end = keys::successor(&[]);
     for table in Table::ALL {
-        let mut writes = Vec::new();
+        let mut writes = to.write_set();
         let mut bytes = 0;
         for row in rows(&view, table, &end) {
             let (key, value) = row?;
             bytes += key.len() + value.len();
-            writes.push(Write::new(table, key, Some(value)));
+            writes.set(table, &key, &value);
             if writes.len() == ROWS_MAX || bytes >= BYTES_MAX {
-                to.write(std::mem::take(&mut writes), Durability::Fsync)?;
+                let full = std::mem::replace(&mut writes, to.write_set());
+                to.write(full, Durability::Fsync)?;
                 bytes = 0;
             }
         }

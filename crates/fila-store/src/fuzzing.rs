@@ -39,7 +39,7 @@ fn check_record(key: &[u8], bytes: &Bytes) -> Result<Record, DecodeError> {
     }
     let decoded = record::decode(key, bytes)?;
     // The fields decide about the version, and there are no two ways to write them.
-    let encoded = record::encode(key, &decoded);
+    let encoded = record::encoded(|bytes| record::encode(bytes, key, &decoded));
     assert_eq!(encoded, bytes, "{decoded:?} is written otherwise");
     assert_eq!(record::decode(key, &encoded).as_ref(), Ok(&decoded));
     Ok(decoded)

@@ -101,11 +101,11 @@ pub(crate) fn following(key: &[u8]) -> Vec<u8> {
 }
 
 fn escape(key: &FairnessKey, into: &mut Vec<u8>) {
-    for &byte in key.as_bytes() {
-        into.push(byte);
-        if byte == 0 {
-            into.push(u8::MAX);
+    for (index, part) in key.as_bytes().split(|&byte| byte == 0).enumerate() {
+        if index > 0 {
+            into.extend_from_slice(&[0, u8::MAX]);
         }
+        into.extend_from_slice(part);
     }
     into.extend_from_slice(&[0, 0]);
 }
@@ -125,11 +125,23 @@ pub(crate) fn message(
     key: &FairnessKey,
     id: MessageId,
 ) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(REALM + key.as_bytes().len() + 2 + ID);
-    bytes.extend_from_slice(&realm(queue, generation));
-    escape(key, &mut bytes);
-    bytes.extend_from_slice(&id.get().to_be_bytes());
+    let mut bytes = Vec::new();
+    append_message(&mut bytes, queue, generation, key, id);
     bytes
+}
+
+/// Appends the same key to `bytes`.
+pub(crate) fn append_message(
+    bytes: &mut Vec<u8>,
+    queue: QueueId,
+    generation: Generation,
+    key: &FairnessKey,
+    id: MessageId,
+) {
+    bytes.reserve(REALM + key.as_bytes().len() + 2 + ID);
+    bytes.extend_from_slice(&realm(queue, generation));
+    escape(key, bytes);
+    bytes.extend_from_slice(&id.get().to_be_bytes());
 }
 
 /// Returns the range of a queue's messages after a position.

@@ -38,6 +38,7 @@ mod repair;
 mod rocksdb;
 mod sync;
 mod timestamp;
+mod write_set;
 
 #[doc(hidden)]
 pub mod fuzzing;

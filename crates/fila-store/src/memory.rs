@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
 
-use crate::rows::{Figures, Rows, Table, View, Write, WriteError};
+use crate::rows::{Figures, Rows, Table, View, Write, WriteError, WriteSet};
 use crate::sync;
 use crate::{Durability, Embedded, Fault, OpenError};
 
@@ -83,7 +83,7 @@ impl Rows for MemoryRows {
         MemoryView(sync::read(&self.disk.0.tables))
     }
 
-    fn write(&self, writes: Vec<Write>, _: Durability) -> Result<(), WriteError> {
+    fn write(&self, writes: WriteSet, _: Durability) -> Result<(), WriteError> {
         let mut tables = sync::write(&self.disk.0.tables);
         // Checked under the lock, so that no write of an older engine follows one of a newer engine.
         if self.disk.0.openings.load(Ordering::SeqCst) != self.opening {
@@ -94,7 +94,7 @@ impl Rows for MemoryRows {
         }
         let accident = sync::lock(&self.disk.0.accident).take();
         if accident != Some(Accident::Lost) {
-            tables.apply(writes);
+            tables.apply(&writes);
         }
         match accident {
             None => Ok(()),
@@ -126,19 +126,19 @@ struct MemoryTables {
 }
 
 impl MemoryTables {
-    fn apply(&mut self, writes: Vec<Write>) {
+    fn apply(&mut self, writes: &WriteSet) {
         for Write {
             table, key, value, ..
-        } in writes
+        } in writes.iter()
         {
             let length = key.len();
             let table = &mut self.tables[table as usize];
             let replaced = match value {
                 Some(value) => {
                     self.bytes += (length + value.len()) as u64;
-                    table.insert(key, value)
+                    table.insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value))
                 }
-                None => table.remove(&key),
+                None => table.remove(key),
             };
             if let Some(replaced) = replaced {
                 self.bytes -= (length + replaced.len()) as u64;

@@ -208,27 +208,27 @@ pub(crate) fn decode_as(kind: Kind, key: &[u8], record: &Bytes) -> Result<Record
     }
 }
 
-/// Encodes a record of any kind, for the row of `key`.
-pub(crate) fn encode(key: &[u8], record: &Record) -> Bytes {
+/// Encodes a record of any kind, for the row of `key`. This and the functions below append to `bytes`.
+pub(crate) fn encode(bytes: &mut Vec<u8>, key: &[u8], record: &Record) {
     match record {
-        Record::Number(number) => encode_number(key, *number),
+        Record::Number(number) => encode_number(bytes, key, *number),
         Record::Queue {
             version,
             name,
             definition,
-        } => encode_queue(key, *version, name, definition),
-        Record::Config { version, value } => encode_config(key, *version, value),
-        Record::Meta(meta) => encode_meta(key, meta),
-        Record::Payload(payload) => encode_payload(key, payload),
-        Record::Remembered { id, expires_at } => encode_remembered(key, *id, *expires_at),
-        Record::ValuePointer(pointer) => encode_value_pointer(key, *pointer),
+        } => encode_queue(bytes, key, *version, name, definition),
+        Record::Config { version, value } => encode_config(bytes, key, *version, value),
+        Record::Meta(meta) => encode_meta(bytes, key, meta),
+        Record::Payload(payload) => encode_payload(bytes, key, payload),
+        Record::Remembered { id, expires_at } => encode_remembered(bytes, key, *id, *expires_at),
+        Record::ValuePointer(pointer) => encode_value_pointer(bytes, key, *pointer),
     }
 }
 
-pub(crate) fn encode_number(key: &[u8], number: u64) -> Bytes {
-    let mut writer = Writer::new(Kind::Number, 8);
+pub(crate) fn encode_number(bytes: &mut Vec<u8>, key: &[u8], number: u64) {
+    let mut writer = Writer::new(bytes, Kind::Number, 8);
     writer.u64(number);
-    writer.seal(key)
+    writer.seal(key);
 }
 
 pub(crate) fn decode_number(key: &[u8], record: &Bytes) -> Result<u64, DecodeError> {
@@ -238,17 +238,18 @@ pub(crate) fn decode_number(key: &[u8], record: &Bytes) -> Result<u64, DecodeErr
 }
 
 pub(crate) fn encode_queue(
+    bytes: &mut Vec<u8>,
     key: &[u8],
     version: Version,
     name: &QueueName,
     definition: &[u8],
-) -> Bytes {
+) {
     let name = name.as_str().as_bytes();
-    let mut writer = Writer::new(Kind::Queue, 8 + 1 + name.len() + definition.len());
+    let mut writer = Writer::new(bytes, Kind::Queue, 8 + 1 + name.len() + definition.len());
     writer.u64(version.get());
     writer.short(name);
     writer.bytes(definition);
-    writer.seal(key)
+    writer.seal(key);
 }
 
 pub(crate) fn decode_queue(
@@ -262,11 +263,11 @@ pub(crate) fn decode_queue(
     Ok((version, name, reader.rest()))
 }
 
-pub(crate) fn encode_config(key: &[u8], version: Version, value: &[u8]) -> Bytes {
-    let mut writer = Writer::new(Kind::Config, 8 + value.len());
+pub(crate) fn encode_config(bytes: &mut Vec<u8>, key: &[u8], version: Version, value: &[u8]) {
+    let mut writer = Writer::new(bytes, Kind::Config, 8 + value.len());
     writer.u64(version.get());
     writer.bytes(value);
-    writer.seal(key)
+    writer.seal(key);
 }
 
 pub(crate) fn decode_config(key: &[u8], record: &Bytes) -> Result<(Version, Bytes), DecodeError> {
@@ -275,11 +276,16 @@ pub(crate) fn decode_config(key: &[u8], record: &Bytes) -> Result<(Version, Byte
     Ok((version, reader.rest()))
 }
 
-pub(crate) fn encode_remembered(key: &[u8], id: MessageId, expires_at: Timestamp) -> Bytes {
-    let mut writer = Writer::new(Kind::Remembered, 16);
+pub(crate) fn encode_remembered(
+    bytes: &mut Vec<u8>,
+    key: &[u8],
+    id: MessageId,
+    expires_at: Timestamp,
+) {
+    let mut writer = Writer::new(bytes, Kind::Remembered, 16);
     writer.u64(id.get());
     writer.u64(expires_at.as_millis());
-    writer.seal(key)
+    writer.seal(key);
 }
 
 pub(crate) fn decode_remembered(
@@ -292,12 +298,12 @@ pub(crate) fn decode_remembered(
     reader.end((id, expires_at))
 }
 
-pub(crate) fn encode_value_pointer(key: &[u8], pointer: ValuePointer) -> Bytes {
-    let mut writer = Writer::new(Kind::ValuePointer, 16);
+pub(crate) fn encode_value_pointer(bytes: &mut Vec<u8>, key: &[u8], pointer: ValuePointer) {
+    let mut writer = Writer::new(bytes, Kind::ValuePointer, 16);
     writer.u64(pointer.segment);
     writer.u32(pointer.at);
     writer.u32(pointer.length);
-    writer.seal(key)
+    writer.seal(key);
 }
 
 /// Returns the pointer in this record, or nothing if the record is damaged or of another kind.
@@ -321,7 +327,7 @@ pub(crate) fn decode_value_pointer(
     reader.end(pointer)
 }
 
-pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
+pub(crate) fn encode_meta(bytes: &mut Vec<u8>, key: &[u8], meta: &Meta) {
     let deduplication_id = meta.deduplication_id.as_ref();
     let named = deduplication_id.map_or(0, |id| 1 + id.as_bytes().len());
     let Schedule {
@@ -336,7 +342,8 @@ pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
     } else {
         (VERSION_OF_GROUPS, GROUP_WEIGHTS)
     };
-    let mut writer = Writer::of_version(Kind::Meta, version, 25 + 16 + named + 1 + throttled);
+    let mut writer =
+        Writer::of_version(bytes, Kind::Meta, version, 25 + 16 + named + 1 + throttled);
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     writer.u8(flag(meta.deliver_after.is_some(), DELIVER_AFTER)
         | flag(meta.expires_at.is_some(), EXPIRES_AT)
@@ -370,17 +377,17 @@ pub(crate) fn encode_meta(key: &[u8], meta: &Meta) -> Bytes {
     if !group_weights.is_empty() {
         encode_group_weights(&mut writer, group_weights);
     }
-    writer.seal(key)
+    writer.seal(key);
 }
 
-fn encode_group_weights(writer: &mut Writer, weights: &GroupWeights) {
+fn encode_group_weights(writer: &mut Writer<'_>, weights: &GroupWeights) {
     writer.u8(weights.iter().fold(0, |set, (level, _)| set | 1 << level));
     for (_, weight) in weights.iter() {
         writer.u32(weight.get());
     }
 }
 
-fn encode_history(writer: &mut Writer, history: &History) {
+fn encode_history(writer: &mut Writer<'_>, history: &History) {
     writer.u64(history.first_failed_at.as_millis());
     writer.u64(history.last_failed_at.as_millis());
     let error = history.last_error.as_str().as_bytes();
@@ -531,11 +538,11 @@ fn decode_throttle_keys(reader: &mut Reader) -> Result<Box<[ThrottleKey]>, Decod
         .collect()
 }
 
-pub(crate) fn encode_payload(key: &[u8], payload: &Payload) -> Bytes {
+pub(crate) fn encode_payload(bytes: &mut Vec<u8>, key: &[u8], payload: &Payload) {
     let sizes = payload.sizes();
     let headers = payload.headers();
     let length = 2 + headers.len() * 8 + sizes.headers as usize + sizes.body as usize;
-    let mut writer = Writer::new(Kind::Payload, length);
+    let mut writer = Writer::new(bytes, Kind::Payload, length);
     // The casts are safe: a payload exists only within its limits.
     writer.u16(headers.len() as u16);
     for (name, value) in headers {
@@ -545,7 +552,7 @@ pub(crate) fn encode_payload(key: &[u8], payload: &Payload) -> Bytes {
         }
     }
     writer.bytes(payload.body());
-    writer.seal(key)
+    writer.seal(key);
 }
 
 pub(crate) fn decode_payload(key: &[u8], record: &Bytes) -> Result<Payload, DecodeError> {
@@ -576,31 +583,46 @@ fn checksum(key: &[u8], framed: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), framed)
 }
 
-/// Appends a valid checksum to any bytes.
-pub(crate) fn sealed(key: &[u8], framed: &[u8]) -> Bytes {
-    Writer(framed.to_vec()).seal(key)
+/// Returns what `encode` appends.
+pub(crate) fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    let mut bytes = Vec::new();
+    encode(&mut bytes);
+    bytes.into()
 }
 
-/// Writes a record, with its frame.
-struct Writer(Vec<u8>);
+/// Appends a valid checksum to any bytes.
+pub(crate) fn sealed(key: &[u8], framed: &[u8]) -> Bytes {
+    encoded(|bytes| {
+        bytes.extend_from_slice(framed);
+        Writer { bytes, start: 0 }.seal(key);
+    })
+}
 
-impl Writer {
-    fn new(kind: Kind, fields: usize) -> Self {
-        Self::of_version(kind, VERSION, fields)
+/// Writes a record, with its frame, behind other bytes.
+struct Writer<'a> {
+    bytes: &'a mut Vec<u8>,
+    /// Where the record begins.
+    start: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn new(bytes: &'a mut Vec<u8>, kind: Kind, fields: usize) -> Self {
+        Self::of_version(bytes, kind, VERSION, fields)
     }
 
-    fn of_version(kind: Kind, version: u8, fields: usize) -> Self {
-        let mut bytes = Vec::with_capacity(HEAD + fields + TAIL);
+    fn of_version(bytes: &'a mut Vec<u8>, kind: Kind, version: u8, fields: usize) -> Self {
+        let start = bytes.len();
+        bytes.reserve(HEAD + fields + TAIL);
         bytes.extend_from_slice(&[kind as u8, version]);
-        Self(bytes)
+        Self { bytes, start }
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(bytes);
     }
 
     fn u8(&mut self, number: u8) {
-        self.0.push(number);
+        self.bytes.push(number);
     }
 
     fn u16(&mut self, number: u16) {
@@ -621,10 +643,9 @@ impl Writer {
         self.bytes(bytes);
     }
 
-    fn seal(mut self, key: &[u8]) -> Bytes {
-        let checksum = checksum(key, &self.0);
+    fn seal(mut self, key: &[u8]) {
+        let checksum = checksum(key, &self.bytes[self.start..]);
         self.u32(checksum);
-        self.0.into()
     }
 }
 

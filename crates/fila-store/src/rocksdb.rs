@@ -33,7 +33,7 @@ use rocksdb::{
 use activity::Activity;
 
 use crate::directory::DirectoryLock;
-use crate::rows::{Figures, Rows, Table, View, Write, WriteError};
+use crate::rows::{Figures, Rows, Table, View, Write, WriteError, WriteSet};
 use crate::{DiskOptions, Durability, Embedded, Fault, OpenError, sync};
 
 /// A store in a directory, which it locks.
@@ -211,7 +211,7 @@ impl Rows for RocksRows {
         }
     }
 
-    fn write(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
+    fn write(&self, writes: WriteSet, durability: Durability) -> Result<(), WriteError> {
         let mut options = WriteOptions::default();
         options.set_sync(match durability {
             Durability::Memory => false,
@@ -224,7 +224,7 @@ impl Rows for RocksRows {
         let mut batch = WriteBatch::with_capacity_bytes(writes.iter().map(room).sum());
         for Write {
             table, key, value, ..
-        } in writes
+        } in writes.iter()
         {
             let family = families[table as usize];
             match value {
@@ -274,9 +274,9 @@ impl Rows for RocksRows {
 }
 
 /// Returns how many bytes a write takes in a batch.
-fn room(write: &Write) -> usize {
+fn room(write: Write<'_>) -> usize {
     const FRAME: usize = 16;
-    FRAME + write.key.len() + write.value.as_ref().map_or(0, Bytes::len)
+    FRAME + write.key.len() + write.value.map_or(0, <[u8]>::len)
 }
 
 /// A snapshot of the database.

@@ -41,42 +41,7 @@ impl Table {
     }
 }
 
-/// A row to be set, or removed.
-#[derive(Clone)]
-pub struct Write {
-    /// Its table.
-    pub table: Table,
-    /// Its key. A list of writes has no key twice.
-    pub key: Bytes,
-    /// Its new value; none removes the row.
-    pub value: Option<Bytes>,
-    /// Whether it is certain that no row has ever had this key. If such a row is removed before the flush, the flush can
-    /// skip it.
-    pub is_new: bool,
-}
-
-impl Write {
-    /// Sets a row, or removes it.
-    pub fn new(table: Table, key: impl Into<Bytes>, value: Option<Bytes>) -> Self {
-        Self {
-            table,
-            key: key.into(),
-            value,
-            is_new: false,
-        }
-    }
-}
-
-impl std::fmt::Debug for Write {
-    /// Shows the table and the sizes, and never the content.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Write")
-            .field("table", &self.table)
-            .field("key_bytes", &self.key.len())
-            .field("value_bytes", &self.value.as_ref().map(Bytes::len))
-            .finish()
-    }
-}
+pub use crate::write_set::{Write, WriteSet};
 
 /// A database of ordered rows.
 pub trait Rows: Send + Sync + 'static {
@@ -88,11 +53,16 @@ pub trait Rows: Send + Sync + 'static {
     /// Returns all rows as they are now. A view lives for one call of the store.
     fn view(&self) -> Self::View<'_>;
 
+    /// Returns a set without rows, to be filled and written. It may have the memory of an earlier one.
+    fn write_set(&self) -> WriteSet {
+        WriteSet::new()
+    }
+
     /// Writes all rows or none, with the given durability. The rows become visible when they are durable.
     ///
     /// # Errors
     /// Says whether something may have been written.
-    fn write(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError>;
+    fn write(&self, writes: WriteSet, durability: Durability) -> Result<(), WriteError>;
 
     /// Takes rows that the next [`settle`](Self::settle) writes, after all rows that were staged before. The database never
     /// writes rows that were staged later without these.
@@ -101,7 +71,7 @@ pub trait Rows: Send + Sync + 'static {
     ///
     /// # Errors
     /// Says whether something may have been written.
-    fn stage(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
+    fn stage(&self, writes: WriteSet, durability: Durability) -> Result<(), WriteError> {
         self.write(writes, durability)
     }
 

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::{
-    Core, Embedded, EmbeddedShard, Ownership, commit, commit_error, generation, number, set,
-    set_number, sweep, unset,
+    Core, Embedded, EmbeddedShard, Ownership, commit, commit_error, generation, number, set_number,
+    sweep,
 };
 use crate::names::within;
 use crate::record::{self, DecodeError};
-use crate::rows::{Rows, Table, View, Write};
+use crate::rows::{Rows, Table, View, WriteSet};
 use crate::{
     Batch, CONFIG_MAX, CommitError, ConfigEntry, ConfigKey, DEFINITION_MAX, Engine, EngineError,
     Expected, Health, MessageId, Queue, QueueId, QueueName, ReadError, Swept, Timestamp, Version,
@@ -31,12 +31,12 @@ impl<R: Rows> Engine for Embedded<R> {
         let next_queue = catalog.next_queue.checked_add(1);
         let next_queue = next_queue.ok_or(EngineError::Exhausted("queue ids"))?;
         let version = catalog.next_version()?;
-        self.0.change(vec![
-            set_queue(id, version, name, &definition),
-            set_number(keys::name(name), id.get()),
-            set_number(keys::NEXT_QUEUE.to_vec(), next_queue),
-            set_number(keys::REVISION.to_vec(), version.get()),
-        ])?;
+        self.0.change(|writes| {
+            set_queue(writes, id, version, name, &definition);
+            set_number(writes, &keys::name(name), id.get());
+            set_number(writes, keys::NEXT_QUEUE, next_queue);
+            set_number(writes, keys::REVISION, version.get());
+        })?;
         catalog.next_queue = next_queue;
         catalog.revision = version.get();
         Ok(Queue {
@@ -59,17 +59,17 @@ impl<R: Rows> Engine for Embedded<R> {
         let found = found.ok_or(EngineError::UnknownQueue(queue))?;
         matching(expected, Some(found.version))?;
         let version = catalog.next_version()?;
-        self.0.change(vec![
-            set_queue(queue, version, &found.name, &definition),
-            set_number(keys::REVISION.to_vec(), version.get()),
-        ])?;
+        self.0.change(|writes| {
+            set_queue(writes, queue, version, &found.name, &definition);
+            set_number(writes, keys::REVISION, version.get());
+        })?;
         catalog.revision = version.get();
         Ok(version)
     }
 
     fn delete_queues(&self, queues: &[QueueId]) -> Result<(), EngineError> {
         let mut catalog = self.0.catalog();
-        let mut writes = Vec::with_capacity(queues.len() * 4);
+        let mut writes = self.0.rows.write_set();
         for (index, &queue) in queues.iter().enumerate() {
             if queues[..index].contains(&queue) {
                 continue; // a list of writes has no key twice
@@ -78,14 +78,12 @@ impl<R: Rows> Engine for Embedded<R> {
             let found = found.ok_or(EngineError::UnknownQueue(queue))?;
             let last = generation(&self.0.rows.view(), queue)?;
             let leftover = keys::leftover(queue, last);
-            writes.extend([
-                unset(Table::Catalog, keys::queue(queue)),
-                unset(Table::Catalog, keys::name(&found.name)),
-                unset(Table::Catalog, keys::generation(queue)),
-                set_number(leftover, u64::from(last.get())),
-            ]);
+            writes.unset(Table::Catalog, &keys::queue(queue));
+            writes.unset(Table::Catalog, &keys::name(&found.name));
+            writes.unset(Table::Catalog, &keys::generation(queue));
+            set_number(&mut writes, &leftover, u64::from(last.get()));
         }
-        self.0.change(writes)?;
+        self.0.change_by(writes)?;
         for queue in queues {
             if let Some(ownership) = catalog.owners.remove(queue) {
                 ownership.epoch.store(0, Ordering::Release);
@@ -146,7 +144,7 @@ impl<R: Rows> Engine for Embedded<R> {
                 let epoch = epoch.ok_or(EngineError::Exhausted("epochs"))?;
                 let number = u64::from(epoch.get());
                 self.0
-                    .change(vec![set_number(keys::EPOCH.to_vec(), number)])?;
+                    .change(|writes| set_number(writes, keys::EPOCH, number))?;
                 catalog.epoch = epoch;
                 ownership.epoch.store(epoch.get(), Ordering::Release);
                 (epoch, ownership)
@@ -180,11 +178,12 @@ impl<R: Rows> Engine for Embedded<R> {
         matching(expected, self.config(key)?.map(|entry| entry.version))?;
         let version = catalog.next_version()?;
         let row = keys::config(key);
-        let record = record::encode_config(&row, version, &value);
-        self.0.change(vec![
-            set(Table::Catalog, row, record),
-            set_number(keys::REVISION.to_vec(), version.get()),
-        ])?;
+        self.0.change(|writes| {
+            writes.set_with(Table::Catalog, &row, |bytes| {
+                record::encode_config(bytes, &row, version, &value);
+            });
+            set_number(writes, keys::REVISION, version.get());
+        })?;
         catalog.revision = version.get();
         Ok(version)
     }
@@ -193,7 +192,7 @@ impl<R: Rows> Engine for Embedded<R> {
         let _catalog = self.0.catalog();
         matching(expected, self.config(key)?.map(|entry| entry.version))?;
         self.0
-            .change(vec![unset(Table::Catalog, keys::config(key))])
+            .change(|writes| writes.unset(Table::Catalog, &keys::config(key)))
     }
 
     fn config(&self, key: &ConfigKey) -> Result<Option<ConfigEntry>, ReadError> {
@@ -250,7 +249,14 @@ impl<R: Rows> Engine for Embedded<R> {
 
 impl<R: Rows> Core<R> {
     /// Changes the catalogue; the caller holds the lock of its state.
-    fn change(&self, writes: Vec<Write>) -> Result<(), EngineError> {
+    fn change(&self, fill: impl FnOnce(&mut WriteSet)) -> Result<(), EngineError> {
+        let mut writes = self.rows.write_set();
+        fill(&mut writes);
+        self.change_by(writes)
+    }
+
+    /// Changes the catalogue by these rows; the caller holds the lock of its state.
+    fn change_by(&self, writes: WriteSet) -> Result<(), EngineError> {
         self.write(writes)
             .map_err(|error| commit_error(error).into())
     }
@@ -289,10 +295,17 @@ fn queue_of(view: &impl View, id: QueueId) -> Result<Option<Queue>, ReadError> {
     record.map(|record| decode_queue(&row, &record)).transpose()
 }
 
-fn set_queue(id: QueueId, version: Version, name: &QueueName, definition: &[u8]) -> Write {
+fn set_queue(
+    writes: &mut WriteSet,
+    id: QueueId,
+    version: Version,
+    name: &QueueName,
+    definition: &[u8],
+) {
     let row = keys::queue(id);
-    let record = record::encode_queue(&row, version, name, definition);
-    set(Table::Catalog, row, record)
+    writes.set_with(Table::Catalog, &row, |bytes| {
+        record::encode_queue(bytes, &row, version, name, definition);
+    });
 }
 
 fn decode_queue(row: &[u8], record: &Bytes) -> Result<Queue, ReadError> {

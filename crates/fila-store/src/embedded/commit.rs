@@ -4,14 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-
-use super::{Core, EmbeddedShard, commit_error, set_number, unset};
+use super::{Core, EmbeddedShard, commit_error, set_number};
 use crate::batch::{Operation, Origin};
-use crate::rows::{Rows, Table, View, Write, WriteError};
+use crate::rows::{Rows, Table, View, WriteError, WriteSet};
 use crate::{
-    Batch, CommitError, Generation, MessageId, Meta, Payload, QueueId, Rejected, StoredMessage,
-    keys, record,
+    Batch, CommitError, Generation, Meta, Payload, QueueId, Rejected, StoredMessage, keys, record,
 };
 
 type Batches<'a, R> = &'a [(&'a EmbeddedShard<R>, &'a Batch)];
@@ -57,7 +54,7 @@ pub(super) fn stage<R: Rows>(
             .map(|(shard, batch)| next_id(shard, batch))
             .collect();
         if next_ids.contains(&None) {
-            writes.iter_mut().for_each(|write| write.is_new = false);
+            writes.forget_new();
         }
         if !writes.is_empty() {
             core.stage(writes).map_err(|error| failed(error, batches))?;
@@ -107,7 +104,7 @@ fn failed<R: Rows>(error: WriteError, batches: Batches<'_, R>) -> CommitError {
 fn purge<R: Rows>(
     shard: &EmbeddedShard<R>,
     batch: &Batch,
-    writes: &mut Vec<Write>,
+    writes: &mut WriteSet,
 ) -> Result<(), Rejected> {
     let Some(to) = batch.purged_to() else {
         return Ok(());
@@ -120,34 +117,34 @@ fn purge<R: Rows>(
     if present.next() != Some(to) {
         return Err(Rejected::Generation { queue, present, to });
     }
-    writes.push(set_number(keys::generation(queue), u64::from(to.get())));
-    writes.push(set_number(
-        keys::leftover(queue, present),
-        u64::from(present.get()),
-    ));
+    set_number(writes, &keys::generation(queue), u64::from(to.get()));
+    let leftover = keys::leftover(queue, present);
+    set_number(writes, &leftover, u64::from(present.get()));
     Ok(())
 }
 
+/// Encodes the rows of a commit, for the generation of each queue.
 fn encode<R: Rows>(
     core: &Core<R>,
     batches: Batches<'_, R>,
     targets: &[Generation],
-) -> Result<Vec<Write>, CommitError> {
-    let operations: usize = batches.iter().map(|(_, batch)| batch.len()).sum();
-    let mut writes = Vec::with_capacity(operations * 2);
+) -> Result<WriteSet, CommitError> {
+    let mut writes = core.rows.write_set();
+    let mut key = Vec::new();
     for ((shard, batch), generation) in batches.iter().zip(targets) {
         let (queue, _) = shard.id();
         for operation in batch.operations() {
-            encode_operation(core, (queue, *generation), operation, &mut writes)?;
+            let place = (queue, *generation);
+            encode_operation(core, place, operation, &mut key, &mut writes)?;
         }
         for entry in batch.remembered() {
             let name = &entry.name;
             let row = keys::remembered(queue, *generation, name);
-            let record = record::encode_remembered(&row, entry.id, entry.expires_at);
+            writes.set_with(Table::Deduplication, &row, |bytes| {
+                record::encode_remembered(bytes, &row, entry.id, entry.expires_at);
+            });
             let expiry = keys::expiry(entry.expires_at, queue, *generation, name);
-            for (key, value) in [(row, record), (expiry, Bytes::new())] {
-                writes.push(super::set(Table::Deduplication, key, value));
-            }
+            writes.set(Table::Deduplication, &expiry, &[]);
         }
     }
     Ok(writes)
@@ -169,11 +166,15 @@ fn payload_of<R: Rows>(core: &Core<R>, origin: &Origin) -> Result<Option<Payload
     Ok(record.and_then(|record| record::decode_payload(&key, &record).ok()))
 }
 
-/// Sets a row of a new message. `stage` clears `is_new` if the commit may be a repeated one.
-fn put(table: Table, key: Bytes, record: Bytes) -> Write {
-    Write {
-        is_new: true,
-        ..Write::new(table, key, Some(record))
+/// Sets the rows of a new message. `stage` forgets that they are new if the commit may be a repeated one.
+fn put(writes: &mut WriteSet, key: &[u8], meta: &Meta, payload: Option<&Payload>) {
+    writes.set_new(Table::Messages, key, |bytes| {
+        record::encode_meta(bytes, key, meta);
+    });
+    if let Some(payload) = payload {
+        writes.set_new(Table::Payloads, key, |bytes| {
+            record::encode_payload(bytes, key, payload);
+        });
     }
 }
 
@@ -191,46 +192,36 @@ fn next_id<R: Rows>(shard: &EmbeddedShard<R>, batch: &Batch) -> Option<u64> {
         .try_fold(next_id, |next_id, after| Some(next_id.max(after?)))
 }
 
+/// Encodes the rows of an operation. `key` is a buffer for the key of its message.
 fn encode_operation<R: Rows>(
     core: &Core<R>,
     (queue, generation): (QueueId, Generation),
     operation: &Operation,
-    writes: &mut Vec<Write>,
+    key: &mut Vec<u8>,
+    writes: &mut WriteSet,
 ) -> Result<(), CommitError> {
-    let key_of = |id: MessageId, meta: &Meta| {
-        keys::message(queue, generation, &meta.schedule.fairness_key, id)
+    let (fairness_key, id) = match operation {
+        Operation::Put(StoredMessage { id, meta, .. })
+        | Operation::Adopt(id, meta, _)
+        | Operation::Update(id, meta) => (&meta.schedule.fairness_key, *id),
+        Operation::Delete(locator) => (&locator.fairness_key, locator.id),
     };
+    key.clear();
+    keys::append_message(key, queue, generation, fairness_key, id);
     match operation {
-        Operation::Put(StoredMessage { id, meta, payload }) => {
-            let key: Bytes = key_of(*id, meta).into();
-            let record = record::encode_meta(&key, meta);
-            writes.push(put(Table::Messages, key.clone(), record));
-            if let Some(payload) = payload {
-                let record = record::encode_payload(&key, payload);
-                writes.push(put(Table::Payloads, key, record));
-            }
+        Operation::Put(StoredMessage { meta, payload, .. }) => {
+            put(writes, key, meta, payload.as_ref());
         }
-        Operation::Adopt(id, meta, origin) => {
-            let payload = payload_of(core, origin)?;
-            let key: Bytes = key_of(*id, meta).into();
-            let record = record::encode_meta(&key, meta);
-            writes.push(put(Table::Messages, key.clone(), record));
+        Operation::Adopt(_, meta, origin) => {
             // A missing original means that this commit is a repeated one: the copy exists and stays as it is.
-            if let Some(payload) = payload {
-                let record = record::encode_payload(&key, &payload);
-                writes.push(put(Table::Payloads, key, record));
-            }
+            put(writes, key, meta, payload_of(core, origin)?.as_ref());
         }
-        Operation::Update(id, meta) => {
-            let key = key_of(*id, meta);
-            let record = record::encode_meta(&key, meta);
-            writes.push(super::set(Table::Messages, key, record));
-        }
-        Operation::Delete(locator) => {
-            let key = keys::message(queue, generation, &locator.fairness_key, locator.id);
-            let key = Bytes::from(key);
-            writes.push(unset(Table::Messages, key.clone()));
-            writes.push(unset(Table::Payloads, key));
+        Operation::Update(_, meta) => writes.set_with(Table::Messages, key, |bytes| {
+            record::encode_meta(bytes, key, meta);
+        }),
+        Operation::Delete(_) => {
+            writes.unset(Table::Messages, key);
+            writes.unset(Table::Payloads, key);
         }
     }
     Ok(())

@@ -21,10 +21,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::Bytes;
-
 use crate::record::{self, DecodeError};
-use crate::rows::{Rows, Table, View, Write, WriteError};
+use crate::rows::{Rows, Table, View, WriteError, WriteSet};
 use crate::sync;
 use crate::{
     CommitError, Durability, EngineError, Epoch, Fault, Generation, OpenError, QueueId, ReadError,
@@ -107,8 +105,11 @@ impl<R: Rows> Embedded<R> {
             (keys::NEXT_QUEUE, catalog.next_queue),
             (keys::REVISION, catalog.revision),
         ];
-        let writes = numbers.map(|(key, number)| set_number(key.to_vec(), number));
-        let written = rows.write(writes.into(), durability);
+        let mut writes = rows.write_set();
+        for (key, number) in numbers {
+            set_number(&mut writes, key, number);
+        }
+        let written = rows.write(writes, durability);
         written.map_err(|error| OpenError::Fault(Fault::new(error)))?;
         Ok(Self(Arc::new(Core {
             rows,
@@ -144,8 +145,11 @@ impl<R: Rows> Embedded<R> {
             (keys::NEXT_QUEUE, next_queue.saturating_add(NUMBERS_SKIPPED)),
             (keys::REVISION, revision.saturating_add(NUMBERS_SKIPPED)),
         ];
-        let writes = numbers.map(|(key, number)| set_number(key.to_vec(), number));
-        let written = self.0.write(writes.into());
+        let mut writes = self.0.rows.write_set();
+        for (key, number) in numbers {
+            set_number(&mut writes, key, number);
+        }
+        let written = self.0.write(writes);
         written.map_err(|error| OpenError::Fault(Fault::new(error)))
     }
 }
@@ -252,13 +256,13 @@ impl<R: Rows> Core<R> {
     }
 
     /// Writes rows durably, unless an earlier write has failed.
-    fn write(&self, writes: Vec<Write>) -> Result<(), WriteError> {
+    fn write(&self, writes: WriteSet) -> Result<(), WriteError> {
         self.stage(writes)?;
         self.settle()
     }
 
     /// Stages rows, unless an earlier write has failed.
-    fn stage(&self, writes: Vec<Write>) -> Result<(), WriteError> {
+    fn stage(&self, writes: WriteSet) -> Result<(), WriteError> {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(WriteError::Poisoned);
         }
@@ -290,17 +294,10 @@ fn commit_error(error: WriteError) -> CommitError {
     }
 }
 
-fn set(table: Table, key: Vec<u8>, value: Bytes) -> Write {
-    Write::new(table, key, Some(value))
-}
-
-fn set_number(key: Vec<u8>, number: u64) -> Write {
-    let record = record::encode_number(&key, number);
-    set(Table::Catalog, key, record)
-}
-
-fn unset(table: Table, key: impl Into<Bytes>) -> Write {
-    Write::new(table, key, None)
+fn set_number(writes: &mut WriteSet, key: &[u8], number: u64) {
+    writes.set_with(Table::Catalog, key, |bytes| {
+        record::encode_number(bytes, key, number);
+    });
 }
 
 /// Reads a number of the catalogue; none if there is no such row.

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::{Core, commit_error, unset};
-use crate::rows::{Rows, Table, View, Write};
+use super::{Core, commit_error};
+use crate::rows::{Rows, Table, View, WriteSet};
 use crate::sync;
 use crate::{EngineError, Generation, QueueId, ReadError, Swept, Timestamp, keys, record};
 
@@ -62,7 +62,7 @@ pub(super) fn sweep<R: Rows>(
 
 /// No caller waits for a sweep to be durable. It is synced all the same, since a database may rely on each write being synced
 /// before the next one begins.
-fn write<R: Rows>(core: &Core<R>, writes: Vec<Write>) -> Result<(), EngineError> {
+fn write<R: Rows>(core: &Core<R>, writes: WriteSet) -> Result<(), EngineError> {
     if writes.is_empty() {
         return Ok(());
     }
@@ -96,11 +96,11 @@ fn expire<R: Rows>(core: &Core<R>, now: Timestamp, budget: usize) -> Result<usiz
         }
     }
     let rows = expired.len();
-    let writes = expired.into_iter();
-    write(
-        core,
-        writes.map(|key| unset(Table::Deduplication, key)).collect(),
-    )?;
+    let mut writes = core.rows.write_set();
+    for key in &expired {
+        writes.unset(Table::Deduplication, key);
+    }
+    write(core, writes)?;
     Ok(rows)
 }
 
@@ -133,7 +133,7 @@ fn clear<R: Rows>(
     upto: Generation,
     budget: usize,
 ) -> Result<(usize, Option<SweepCursor>), EngineError> {
-    let mut writes = Vec::new();
+    let mut writes = core.rows.write_set();
     {
         let view = core.rows.view();
         while let Some(&table) = SWEPT.get(cursor.table) {
@@ -152,9 +152,9 @@ fn clear<R: Rows>(
                 if table == Table::Deduplication
                     && let Ok((_, expires_at)) = record::decode_remembered(&key, &record)
                 {
-                    writes.push(unset(table, keys::expiry_of(&key, expires_at)));
+                    writes.unset(table, &keys::expiry_of(&key, expires_at));
                 }
-                writes.push(unset(table, key));
+                writes.unset(table, &key);
             }
             if writes.len() >= budget {
                 cursor.from = last.map(|last| keys::following(&last));
@@ -166,7 +166,7 @@ fn clear<R: Rows>(
     let rows = writes.len();
     let done = cursor.table == SWEPT.len();
     if done {
-        writes.push(unset(Table::Catalog, cursor.leftover.clone()));
+        writes.unset(Table::Catalog, &cursor.leftover);
     }
     write(core, writes)?;
     // The row of a finished leftover counts, so that a thousand empty ones are not swept at once.

@@ -6,13 +6,13 @@
 //! and looks after the [room](super::room) on the disk: a job that finds too little is done again later.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::Visible;
-use super::memtable::{Memtable, Row};
+use super::memtable::{Memtable, RowValue};
 use super::room::{LOOK_INTERVAL, RESERVE, RESERVE_LOG, Room, RoomFigures};
 use super::segment_dir::{ActiveSegment, SegmentDir};
 use super::value_log::{self, BlobSegment, GarbageCollector, PayloadCounts};
@@ -108,9 +108,9 @@ impl FlushMark {
     }
 
     /// Returns the rows of the mark, in the order of their keys.
-    pub(super) fn rows(self) -> [Row; 2] {
+    pub(super) fn rows(self) -> [(Bytes, Option<Bytes>); 2] {
         let row = |key: &'static [u8], number| {
-            let record = record::encode_number(key, number);
+            let record = record::encoded(|bytes| record::encode_number(bytes, key, number));
             (Bytes::from_static(key), Some(record))
         };
         [
@@ -129,33 +129,27 @@ impl FrozenMemtable {
     }
 
     /// Returns whether at least half of the segment is payloads that a pointer may stand for.
-    fn is_worth_a_blob(&self, pointer_min: u64) -> bool {
-        let payloads = self.memtable.newest_with_offsets(Table::Payloads, |rows| {
-            rows.filter_map(|((_, value), at)| pointer_length(value.as_ref(), at, pointer_min))
-                .map(u64::from)
-                .sum::<u64>()
-        });
-        payloads >= self.bytes / 2
+    fn is_worth_a_blob(&self) -> bool {
+        self.memtable.bytes_in_segment() >= self.bytes / 2
     }
 
-    /// Flushes the rows, then the mark. Payloads of at least `pointer_min` bytes become pointers to the segment; all are
-    /// flushed themselves if it is none.
-    fn flush<D: FlushTarget>(
-        &self,
-        database: &D,
-        pointer_min: Option<u64>,
-    ) -> Result<PayloadCounts, Fault> {
-        let flush = |table| {
-            self.memtable
-                .newest(table, |rows| database.ingest(table, rows))
-        };
-        flush(Table::Deduplication)?;
-        let counts = self.flush_payloads(database, pointer_min)?;
-        flush(Table::Messages)?;
-        let mut catalog: BTreeMap<Bytes, Option<Bytes>> =
-            self.memtable.newest(Table::Catalog, |rows| rows.collect());
+    /// Flushes the rows, then the mark. If the segment stays as a blob, pointers stand for the payloads in it; otherwise
+    /// they are flushed themselves.
+    fn flush<D: FlushTarget>(&self, database: &D, is_blob: bool) -> Result<PayloadCounts, Fault> {
+        self.ingest(database, Table::Deduplication, |_, value| {
+            self.memtable.read(value)
+        })?;
+        let counts = self.flush_payloads(database, is_blob)?;
+        self.ingest(database, Table::Messages, |_, value| {
+            self.memtable.read(value)
+        })?;
+        let catalog = self.memtable.newest(Table::Catalog, |rows| {
+            rows.map(|(key, value)| Ok((key, self.memtable.read(value)?)))
+                .collect::<Result<BTreeMap<_, _>, Fault>>()
+        });
+        let mut catalog = catalog?;
         catalog.extend(self.mark().rows());
-        if pointer_min.is_some() {
+        if is_blob {
             catalog.extend([value_log::listed(self.memtable.number, self.bytes)]);
         }
         database.ingest(Table::Catalog, &mut catalog.into_iter())?;
@@ -165,36 +159,50 @@ impl FrozenMemtable {
     fn flush_payloads<D: FlushTarget>(
         &self,
         database: &D,
-        pointer_min: Option<u64>,
+        is_blob: bool,
     ) -> Result<PayloadCounts, Fault> {
         let segment = self.memtable.number;
         let mut counts = PayloadCounts::default();
-        let mut flushed = |(key, value): Row, at: u32| {
-            counts.note(value.is_some());
-            let length = pointer_min.and_then(|min| pointer_length(value.as_ref(), at, min));
-            let Some(length) = length else {
-                return (key, value);
-            };
-            let pointer = ValuePointer {
-                segment,
-                at,
-                length,
-            };
-            let record = record::encode_value_pointer(&key, pointer);
-            (key, Some(record))
-        };
-        self.memtable.newest_with_offsets(Table::Payloads, |rows| {
-            let mut rows = rows.map(|(row, at)| flushed(row, at));
-            database.ingest(Table::Payloads, &mut rows)
+        self.ingest(database, Table::Payloads, |key, value| {
+            counts.note(value != RowValue::Removed);
+            match value {
+                RowValue::InSegment { at, length } if is_blob => {
+                    let pointer = ValuePointer {
+                        segment,
+                        at,
+                        length,
+                    };
+                    let record =
+                        record::encoded(|bytes| record::encode_value_pointer(bytes, key, pointer));
+                    Ok(Some(record))
+                }
+                value => self.memtable.read(value),
+            }
         })?;
         Ok(counts)
     }
-}
 
-/// Returns the length of a payload if a pointer may stand for it.
-fn pointer_length(value: Option<&Bytes>, at: u32, pointer_min: u64) -> Option<u32> {
-    let length = u32::try_from(value?.len()).ok()?;
-    (at > 0 && u64::from(length) >= pointer_min).then_some(length)
+    /// Ingests the newest rows of a table, with the values that `value` returns.
+    fn ingest<D: FlushTarget>(
+        &self,
+        database: &D,
+        table: Table,
+        mut value: impl FnMut(&Bytes, RowValue) -> Result<Option<Bytes>, Fault>,
+    ) -> Result<(), Fault> {
+        let mut failure = None;
+        self.memtable.newest(table, |rows| {
+            let mut rows = rows.map_while(|(key, found)| match value(&key, found) {
+                Ok(value) => Some((key, value)),
+                Err(fault) => {
+                    failure = Some(fault);
+                    None
+                }
+            });
+            database.ingest(table, &mut rows)
+        })?;
+        // The rows before the failure are written, which does no harm: the mark is not.
+        failure.map_or(Ok(()), Err)
+    }
 }
 
 /// The work of the flush thread, and its results.
@@ -275,6 +283,8 @@ pub(super) struct Flusher<D> {
     pub(super) flush: Arc<FlushQueue>,
     pub(super) room: Arc<Room>,
     pub(super) collector: GarbageCollector,
+    /// Flushed segments that are no longer needed, but that a view may still read.
+    pub(super) retired: Vec<(u64, Weak<Memtable>)>,
     /// When it last prepared a segment.
     pub(super) prepared: Option<Instant>,
     /// Whether a flush comes before the next segment: it may make room for one that could not be allocated.
@@ -314,7 +324,7 @@ impl<D: FlushTarget> Flusher<D> {
                 Job::LookForRoom => self.collect_garbage(|_| {}),
                 Job::Stop => return,
             };
-            let done = match done {
+            let done = match done.and_then(|()| self.recycle()) {
                 Err(fault) if fault.is_full() => self.wait_for_room(),
                 done => done.map(|()| self.look_for_room()),
             };
@@ -431,26 +441,40 @@ impl<D: FlushTarget> Flusher<D> {
             self.flush.pause(POLL_INTERVAL);
         }
         let number = frozen.memtable.number;
-        let pointer_min = self.dir.pointer_min();
         let is_small = frozen.bytes <= self.dir.small_bytes();
         // An earlier attempt, which found no room, may have made it one.
         let was_blob = sync::read(&self.visible).blobs.contains_key(&number);
-        let is_blob = was_blob || !is_small && frozen.is_worth_a_blob(pointer_min);
+        let is_blob = was_blob || !is_small && frozen.is_worth_a_blob();
         if is_blob && !was_blob {
             self.dir.make_blob(number).map_err(Fault::new)?;
             let mut visible = sync::write(&self.visible);
             let segment = BlobSegment::new(number, frozen.bytes);
             Arc::make_mut(&mut visible.blobs).insert(number, segment);
         }
-        let counts = frozen.flush(&*self.database, is_blob.then_some(pointer_min))?;
+        let counts = frozen.flush(&*self.database, is_blob)?;
         self.collector.note(counts);
         sync::write(&self.visible)
             .memtables
             .retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));
         if !is_blob {
-            self.dir.retire(number).map_err(Fault::new)?;
+            self.retired
+                .push((number, Arc::downgrade(&frozen.memtable)));
         }
         self.collect_garbage(|state| drop(state.frozen.pop_front()))
+    }
+
+    /// Makes spare files of flushed segments that no view reads any more.
+    fn recycle(&mut self) -> Result<(), Fault> {
+        let retired = std::mem::take(&mut self.retired);
+        let (read, unread) = retired
+            .into_iter()
+            .partition(|(_, memtable)| memtable.strong_count() > 0);
+        self.retired = read;
+        let unread: Vec<(u64, Weak<Memtable>)> = unread;
+        for (number, _) in unread {
+            self.dir.retire(number).map_err(Fault::new)?;
+        }
+        Ok(())
     }
 
     /// Does one step of garbage collection, and then changes the state.

@@ -1,5 +1,8 @@
 //! The rows of one segment of the log, in memory and in order.
 //!
+//! Keys and small values are copied into chunks of memory that many rows share. Of a large payload a row says where it is
+//! in the segment: most payloads are never read from here, and those that are come from the system's cache of the file.
+//!
 //! A row keeps its older versions while views exist: a view reads the rows of the moment at which it was made, however long
 //! it lives. Without views a newer version replaces the older one.
 
@@ -8,21 +11,49 @@ use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::RwLock;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
+use super::segment_dir::AppendedFile;
 use crate::rows::{Table, Write};
-use crate::sync;
+use crate::{Fault, sync};
 
-/// A key and its value; none if it was removed.
-pub(super) type Row = (Bytes, Option<Bytes>);
+/// Bytes of a chunk of memory. It is freed with the last of its rows.
+const CHUNK: usize = 64 << 10;
 
-type MemtableRows = [BTreeMap<Bytes, RowVersion>; Table::ALL.len()];
+/// A key and its value.
+pub(super) type Row = (Bytes, RowValue);
+
+/// The value of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RowValue {
+    /// The row was removed.
+    Removed,
+    /// In memory.
+    Kept(Bytes),
+    /// In the segment.
+    InSegment {
+        /// Its first byte.
+        at: u32,
+        /// Its bytes.
+        length: u32,
+    },
+}
 
 #[derive(Debug)]
 pub(super) struct Memtable {
     /// The number of its segment.
     pub(super) number: u64,
-    tables: RwLock<MemtableRows>,
+    file: AppendedFile,
+    /// Bytes of the smallest payload that stays in the segment.
+    pointer_min: u64,
+    rows: RwLock<MemtableRows>,
+}
+
+#[derive(Debug, Default)]
+struct MemtableRows {
+    tables: [BTreeMap<Bytes, RowVersion>; Table::ALL.len()],
+    /// Where the next keys and values go.
+    chunk: BytesMut,
 }
 
 #[derive(Debug)]
@@ -31,20 +62,18 @@ struct RowVersion {
     sequence: u64,
     /// Whether this key exists in no older memtable and not in the database.
     is_new: bool,
-    /// Where its value is in the segment; 0 if it has none, or its offset is unknown.
-    offset: u32,
-    value: Option<Bytes>,
+    value: RowValue,
     older: Option<Box<Self>>,
 }
 
 impl RowVersion {
     /// Returns whether the row was created and removed here, so that it need not be flushed.
     fn is_over(&self) -> bool {
-        self.is_new && self.value.is_none()
+        self.is_new && self.value == RowValue::Removed
     }
 
-    /// Returns the value after this commit; the outer none if the row was first written later.
-    fn at(&self, sequence: u64) -> Option<&Option<Bytes>> {
+    /// Returns the value after this commit; none if the row was first written later.
+    fn at(&self, sequence: u64) -> Option<&RowValue> {
         let mut version = self;
         while version.sequence > sequence {
             version = version.older.as_deref()?;
@@ -61,54 +90,109 @@ pub(super) struct Chunk {
     pub(super) last: Option<Bytes>,
 }
 
-impl Memtable {
-    pub(super) fn new(number: u64) -> Self {
-        Self {
-            number,
-            tables: RwLock::default(),
+impl MemtableRows {
+    /// Copies bytes into memory that is shared with other rows.
+    fn keep(&mut self, bytes: &[u8]) -> Bytes {
+        if bytes.len() > CHUNK / 4 {
+            return Bytes::copy_from_slice(bytes);
         }
+        if self.chunk.capacity() < bytes.len() {
+            self.chunk = BytesMut::with_capacity(CHUNK);
+        }
+        self.chunk.extend_from_slice(bytes);
+        self.chunk.split().freeze()
     }
 
-    /// Applies a commit whose values have these offsets in the segment. Older versions stay if a view may read them.
-    pub(super) fn apply(
-        &self,
-        sequence: u64,
-        writes: Vec<Write>,
-        offsets: &[u32],
-        keeps_older: bool,
-    ) {
-        let mut tables = sync::write(&self.tables);
-        let offsets = offsets.iter().copied().chain(std::iter::repeat(0));
-        for (write, offset) in writes.into_iter().zip(offsets) {
-            let mut version = RowVersion {
-                sequence,
-                is_new: write.is_new,
-                offset,
-                value: write.value,
-                older: None,
-            };
-            match tables[write.table as usize].entry(write.key) {
-                Entry::Vacant(entry) => drop(entry.insert(version)),
-                Entry::Occupied(mut entry) => {
-                    version.is_new = entry.get().is_new;
-                    if version.is_over() && !keeps_older {
-                        entry.remove();
-                        continue;
-                    }
-                    let older = entry.insert(version);
-                    if keeps_older {
-                        entry.get_mut().older = Some(Box::new(older));
-                    }
+    /// Writes a version of a row. The older ones stay if a view may read them.
+    fn set(&mut self, table: Table, key: Bytes, mut version: RowVersion, keeps_older: bool) {
+        match self.tables[table as usize].entry(key) {
+            Entry::Vacant(entry) => drop(entry.insert(version)),
+            Entry::Occupied(mut entry) => {
+                version.is_new = entry.get().is_new;
+                if version.is_over() && !keeps_older {
+                    entry.remove();
+                    return;
+                }
+                let older = entry.insert(version);
+                if keeps_older {
+                    entry.get_mut().older = Some(Box::new(older));
                 }
             }
         }
     }
+}
 
-    /// Returns the value under this key after this commit; the outer none if this memtable does not know the key.
-    pub(super) fn get(&self, table: Table, key: &[u8], sequence: u64) -> Option<Option<Bytes>> {
-        let tables = sync::read(&self.tables);
-        let version = tables[table as usize].get(key)?;
+impl Memtable {
+    /// Returns a memtable for a segment. Payloads of at least `pointer_min` bytes stay in its file.
+    pub(super) fn new(number: u64, file: AppendedFile, pointer_min: u64) -> Self {
+        Self {
+            number,
+            file,
+            pointer_min,
+            rows: RwLock::default(),
+        }
+    }
+
+    /// Applies a commit whose frame begins at `start` in the segment. Older versions stay if a view may read them.
+    pub(super) fn apply<'a>(
+        &self,
+        sequence: u64,
+        start: u64,
+        writes: impl Iterator<Item = Write<'a>>,
+        keeps_older: bool,
+    ) {
+        let mut rows = sync::write(&self.rows);
+        let mut key = Bytes::new();
+        for write in writes {
+            if key != write.key {
+                key = rows.keep(write.key);
+            }
+            let value = match (write.value, self.pointer(start, &write)) {
+                (None, _) => RowValue::Removed,
+                (Some(_), Some((at, length))) => RowValue::InSegment { at, length },
+                (Some(value), None) => RowValue::Kept(rows.keep(value)),
+            };
+            let version = RowVersion {
+                sequence,
+                is_new: write.is_new,
+                value,
+                older: None,
+            };
+            rows.set(write.table, key.clone(), version, keeps_older);
+        }
+    }
+
+    /// Returns where a value is in the segment, and its length, if it stays there. One beyond the range of an offset does
+    /// not.
+    fn pointer(&self, start: u64, write: &Write<'_>) -> Option<(u32, u32)> {
+        let length = write.value?.len();
+        if write.table != Table::Payloads || (length as u64) < self.pointer_min {
+            return None;
+        }
+        let at = u32::try_from(start + write.at as u64).ok()?;
+        Some((at, u32::try_from(length).ok()?))
+    }
+
+    /// Returns the value under this key after this commit; none if this memtable does not know the key.
+    pub(super) fn get(&self, table: Table, key: &[u8], sequence: u64) -> Option<RowValue> {
+        let rows = sync::read(&self.rows);
+        let version = rows.tables[table as usize].get(key)?;
         version.at(sequence).cloned()
+    }
+
+    /// Returns a value of this memtable; none if the row was removed.
+    ///
+    /// # Errors
+    /// If the segment cannot be read.
+    pub(super) fn read(&self, value: RowValue) -> Result<Option<Bytes>, Fault> {
+        match value {
+            RowValue::Removed => Ok(None),
+            RowValue::Kept(value) => Ok(Some(value)),
+            RowValue::InSegment { at, length } => {
+                let value = self.file.read_value(at, length);
+                value.map(Some).map_err(Fault::new)
+            }
+        }
     }
 
     /// Returns up to `limit` rows of a range as they were after this commit.
@@ -119,9 +203,9 @@ impl Memtable {
         sequence: u64,
         limit: usize,
     ) -> Chunk {
-        let tables = sync::read(&self.tables);
+        let rows = sync::read(&self.rows);
         let mut chunk = Chunk::default();
-        let rows = tables[table as usize].range::<[u8], _>((from, Bound::Excluded(to)));
+        let rows = rows.tables[table as usize].range::<[u8], _>((from, Bound::Excluded(to)));
         for (visited, (key, version)) in rows.enumerate() {
             if let Some(value) = version.at(sequence) {
                 chunk.rows.push((key.clone(), value.clone()));
@@ -134,28 +218,27 @@ impl Memtable {
         chunk
     }
 
+    /// Returns how many bytes of payloads are in the segment and not removed.
+    pub(super) fn bytes_in_segment(&self) -> u64 {
+        let rows = sync::read(&self.rows);
+        let versions = rows.tables[Table::Payloads as usize].values();
+        let lengths = versions.map(|version| match version.value {
+            RowValue::InSegment { length, .. } => u64::from(length),
+            RowValue::Removed | RowValue::Kept(_) => 0,
+        });
+        lengths.sum()
+    }
+
     /// Passes the newest rows of a table to `take`, in order. For a frozen memtable.
     pub(super) fn newest<T>(
         &self,
         table: Table,
         take: impl FnOnce(&mut dyn Iterator<Item = Row>) -> T,
     ) -> T {
-        self.newest_with_offsets(table, |rows| take(&mut rows.map(|(row, _)| row)))
-    }
-
-    /// Passes the newest rows of a table, with the offset of each value, to `take`, in order. For a frozen memtable.
-    pub(super) fn newest_with_offsets<T>(
-        &self,
-        table: Table,
-        take: impl FnOnce(&mut dyn Iterator<Item = (Row, u32)>) -> T,
-    ) -> T {
-        let tables = sync::read(&self.tables);
-        let rows = tables[table as usize].iter();
+        let rows = sync::read(&self.rows);
+        let rows = rows.tables[table as usize].iter();
         let rows = rows.filter(|(_, version)| !version.is_over());
-        take(&mut rows.map(|(key, version)| {
-            let row = (key.clone(), version.value.clone());
-            (row, version.offset)
-        }))
+        take(&mut rows.map(|(key, version)| (key.clone(), version.value.clone())))
     }
 }
 
@@ -163,24 +246,46 @@ impl Memtable {
 mod tests {
     use super::*;
 
-    fn set(key: &'static str, value: &'static str) -> Write {
-        Write::new(Table::Messages, key, Some(value.into()))
+    /// Bytes of the smallest payload that stays in the segment.
+    const POINTER_MIN: u64 = 8;
+
+    fn memtable() -> Memtable {
+        let file = AppendedFile::unnamed(tempfile::tempfile().unwrap());
+        Memtable::new(1, file, POINTER_MIN)
     }
 
-    fn unset(key: &'static str) -> Write {
-        Write::new(Table::Messages, key, None)
+    fn set(key: &'static str, value: &'static str) -> Write<'static> {
+        Write {
+            table: Table::Messages,
+            key: key.as_bytes(),
+            value: Some(value.as_bytes()),
+            is_new: false,
+            at: 0,
+        }
+    }
+
+    fn unset(key: &'static str) -> Write<'static> {
+        Write {
+            value: None,
+            ..set(key, "")
+        }
+    }
+
+    fn apply(memtable: &Memtable, sequence: u64, writes: &[Write<'_>], keeps_older: bool) {
+        memtable.apply(sequence, 0, writes.iter().copied(), keeps_older);
     }
 
     fn get(memtable: &Memtable, key: &str, sequence: u64) -> Option<Option<Bytes>> {
-        memtable.get(Table::Messages, key.as_bytes(), sequence)
+        let value = memtable.get(Table::Messages, key.as_bytes(), sequence);
+        value.map(|value| memtable.read(value).unwrap())
     }
 
     #[test]
     fn a_view_sees_what_was_there_when_it_was_made() {
-        let memtable = Memtable::new(1);
-        memtable.apply(1, vec![set("a", "old")], &[], true);
-        memtable.apply(2, vec![set("a", "new"), set("b", "new")], &[], true);
-        memtable.apply(3, vec![unset("a")], &[], true);
+        let memtable = memtable();
+        apply(&memtable, 1, &[set("a", "old")], true);
+        apply(&memtable, 2, &[set("a", "new"), set("b", "new")], true);
+        apply(&memtable, 3, &[unset("a")], true);
         assert_eq!(get(&memtable, "a", 0), None);
         assert_eq!(get(&memtable, "a", 1), Some(Some("old".into())));
         assert_eq!(get(&memtable, "b", 1), None);
@@ -190,9 +295,9 @@ mod tests {
 
     #[test]
     fn older_versions_go_when_there_is_no_view() {
-        let memtable = Memtable::new(1);
-        memtable.apply(1, vec![set("a", "old")], &[], false);
-        memtable.apply(2, vec![unset("a")], &[], false);
+        let memtable = memtable();
+        apply(&memtable, 1, &[set("a", "old")], false);
+        apply(&memtable, 2, &[unset("a")], false);
         assert_eq!(get(&memtable, "a", 1), None);
         assert_eq!(get(&memtable, "a", 2), Some(None));
     }
@@ -200,22 +305,25 @@ mod tests {
     #[test]
     fn a_new_row_that_was_removed_again_is_not_flushed() {
         for keeps_older in [false, true] {
-            let memtable = Memtable::new(1);
+            let memtable = memtable();
             let new = |key| Write {
                 is_new: true,
                 ..set(key, "new")
             };
-            memtable.apply(
+            apply(
+                &memtable,
                 1,
-                vec![new("gone"), new("kept"), set("old", "1")],
-                &[],
+                &[new("gone"), new("kept"), set("old", "1")],
                 keeps_older,
             );
-            memtable.apply(2, vec![set("gone", "updated")], &[], keeps_older);
-            memtable.apply(3, vec![unset("gone"), unset("old")], &[], keeps_older);
+            apply(&memtable, 2, &[set("gone", "updated")], keeps_older);
+            apply(&memtable, 3, &[unset("gone"), unset("old")], keeps_older);
             let flushed = memtable.newest(Table::Messages, |rows| rows.collect::<Vec<_>>());
-            let expected = [("kept", Some("new")), ("old", None)];
-            let expected = expected.map(|(key, value)| (key.into(), value.map(Bytes::from)));
+            let expected = [
+                ("kept", RowValue::Kept("new".into())),
+                ("old", RowValue::Removed),
+            ];
+            let expected = expected.map(|(key, value)| (key.into(), value));
             assert_eq!(flushed, expected);
             assert_eq!(get(&memtable, "gone", 3).flatten(), None);
             let seen_by_an_older_view = keeps_older.then(|| "updated".into());
@@ -225,14 +333,19 @@ mod tests {
 
     #[test]
     fn chunks_of_a_range_join_without_a_gap() {
-        let memtable = Memtable::new(1);
-        memtable.apply(
+        let memtable = memtable();
+        apply(
+            &memtable,
             1,
-            vec![set("a", "1"), set("c", "1"), set("d", "1")],
-            &[],
+            &[set("a", "1"), set("c", "1"), set("d", "1")],
             true,
         );
-        memtable.apply(2, vec![set("b", "2"), unset("c"), set("e", "2")], &[], true);
+        apply(
+            &memtable,
+            2,
+            &[set("b", "2"), unset("c"), set("e", "2")],
+            true,
+        );
         let all = |sequence, limit| {
             let mut rows = Vec::new();
             let mut from = Bound::Unbounded;
@@ -249,7 +362,7 @@ mod tests {
         for limit in 1..6 {
             let keys = |sequence| {
                 let rows = all(sequence, limit).into_iter();
-                rows.map(|(key, value)| (key, value.is_some()))
+                rows.map(|(key, value)| (key, value != RowValue::Removed))
                     .collect::<Vec<_>>()
             };
             let before = [("a", true), ("c", true), ("d", true)];
@@ -257,5 +370,42 @@ mod tests {
             let after = [("a", true), ("b", true), ("c", false), ("d", true)];
             assert_eq!(keys(2), after.map(|(key, set)| (Bytes::from(key), set)));
         }
+    }
+
+    #[test]
+    fn a_large_payload_stays_in_the_segment_and_a_small_one_does_not() {
+        use std::io::Write as _;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"head, then a large payload").unwrap();
+        let memtable = Memtable::new(1, AppendedFile::unnamed(file), POINTER_MIN);
+        let payload = |key, value, at| Write {
+            table: Table::Payloads,
+            at,
+            ..set(key, value)
+        };
+        let writes = [
+            payload("large", "a large payload", 7),
+            payload("small", "small", 0),
+        ];
+        memtable.apply(1, 4, writes.into_iter(), false);
+        let get = |key: &str| memtable.get(Table::Payloads, key.as_bytes(), 1).unwrap();
+        let stays = RowValue::InSegment { at: 11, length: 15 };
+        assert_eq!(get("large"), stays);
+        assert_eq!(get("small"), RowValue::Kept("small".into()));
+        assert_eq!(memtable.bytes_in_segment(), 15);
+        let read = memtable.read(stays).unwrap();
+        assert_eq!(read, Some("a large payload".into()));
+    }
+
+    #[test]
+    fn a_payload_beyond_the_range_of_an_offset_is_kept_in_memory() {
+        let memtable = memtable();
+        let write = Write {
+            table: Table::Payloads,
+            ..set("key", "a large payload")
+        };
+        memtable.apply(1, 1 << 32, std::iter::once(write), false);
+        let found = memtable.get(Table::Payloads, b"key", 1);
+        assert_eq!(found, Some(RowValue::Kept("a large payload".into())));
     }
 }

@@ -54,7 +54,7 @@ use room::{LOOK_INTERVAL, RESERVE_LOG, Room};
 use segment_dir::{ActiveSegment, AppendedFile, SegmentDir};
 use value_log::{BlobSegments, GarbageCollector};
 
-use crate::rows::{Figures, Rows, Table, Write, WriteError};
+use crate::rows::{Figures, Rows, Table, WriteError, WriteSet};
 use crate::{Durability, Fault, OpenError, TornLog, directory, sync};
 
 pub use flush::FlushTarget;
@@ -75,6 +75,8 @@ pub struct Logged<D: FlushTarget> {
     applying: Mutex<()>,
     /// Commits that are appended and not visible yet, in order.
     staged: Mutex<VecDeque<StagedCommit>>,
+    /// Write sets without rows, for later commits.
+    write_sets: Mutex<Vec<WriteSet>>,
     /// Sequence of the last frame that is known to be on the disk.
     synced: AtomicU64,
     /// Views that exist.
@@ -101,9 +103,9 @@ struct Visible {
 #[derive(Debug)]
 struct StagedCommit {
     sequence: u64,
-    writes: Vec<Write>,
-    /// Offset of each value in the segment; 0 if the write has none.
-    offsets: Vec<u32>,
+    writes: WriteSet,
+    /// Where its frame begins in the segment.
+    start: u64,
     /// The memtable of the segment that it was appended to.
     memtable: Arc<Memtable>,
 }
@@ -121,7 +123,6 @@ struct LogWriter {
     rows: usize,
     /// Those of them that remove a row.
     removed: usize,
-    buffer: Vec<u8>,
     /// Whether the next segment has been requested.
     has_requested: bool,
     has_failed: bool,
@@ -186,7 +187,7 @@ impl<D: FlushTarget> Logged<D> {
         recovered: recovery::Recovered,
         blobs: BlobSegments,
     ) -> Self {
-        let memtable = Arc::new(Memtable::new(segment.number));
+        let memtable = Arc::new(dir.memtable(&segment));
         let frozen = recovered.frozen;
         let older = frozen.iter().rev().map(|frozen| &frozen.memtable);
         let memtables = std::iter::once(&memtable).chain(older).cloned().collect();
@@ -204,7 +205,6 @@ impl<D: FlushTarget> Logged<D> {
             to_sync: recovered.sequence,
             rows: 0,
             removed: 0,
-            buffer: Vec::new(),
             has_requested: false,
             has_failed: false,
         };
@@ -218,6 +218,7 @@ impl<D: FlushTarget> Logged<D> {
             writer: Mutex::new(writer),
             applying: Mutex::default(),
             staged: Mutex::default(),
+            write_sets: Mutex::default(),
             synced: AtomicU64::new(recovered.sequence),
             views: AtomicUsize::new(0),
             torn: recovered.torn,
@@ -234,6 +235,7 @@ impl<D: FlushTarget> Logged<D> {
             flush: Arc::clone(&self.flush),
             room: Arc::clone(&self.room),
             collector: GarbageCollector::new(&sync::read(&self.visible).blobs, void),
+            retired: Vec::new(),
             prepared: None,
             prefers_flush: false,
         };
@@ -248,8 +250,8 @@ impl<D: FlushTarget> Logged<D> {
 /// much memory as it may have bytes: a removed row has next to none in the file.
 const ROW: u64 = 128;
 
-/// Bytes that the buffer of frames may keep between commits.
-const BUFFER: usize = 4 << 20;
+/// Write sets that are kept for later commits, at most.
+const WRITE_SETS_MAX: usize = 4;
 
 impl<D: FlushTarget> Logged<D> {
     /// The log stops at the first failure, so a panic leaves nothing half done that a later write could build on.
@@ -257,13 +259,13 @@ impl<D: FlushTarget> Logged<D> {
         sync::lock(&self.writer)
     }
 
-    /// Appends a commit, and returns the offset of each value in the segment.
+    /// Appends a commit, and returns where its frame begins in the segment.
     fn append(
         &self,
         writer: &mut LogWriter,
-        writes: &[Write],
+        writes: &mut WriteSet,
         durability: Durability,
-    ) -> Result<Vec<u32>, Fault> {
+    ) -> Result<u64, Fault> {
         if let Some(fault) = &self.flush.state().fault {
             return Err(Fault::new(Arc::clone(fault)));
         }
@@ -282,27 +284,21 @@ impl<D: FlushTarget> Logged<D> {
             sequence: writer.sequence + 1,
             synced: self.synced.load(Ordering::Acquire),
         };
-        let mut offsets = frame::encode(head, writes, &mut writer.buffer)
+        frame::encode(head, writes)
             .ok_or_else(|| Fault::new("a commit is larger than a frame of the log can be"))?;
         let start = writer.segment.end_after(0);
-        for offset in offsets.iter_mut().filter(|offset| **offset > 0) {
-            // A value beyond the range of an offset is flushed itself.
-            *offset = u32::try_from(start + u64::from(*offset)).unwrap_or_default();
-        }
-        writer.segment.append(&writer.buffer).map_err(Fault::new)?;
+        writer.segment.append(writes.bytes()).map_err(Fault::new)?;
         writer.sequence += 1;
         writer.rows += writes.len();
-        writer.removed += writes.iter().filter(|it| it.value.is_none()).count();
+        writer.removed += writes.removed();
         if durability == Durability::Fsync {
             writer.to_sync = writer.sequence;
         }
-        writer.buffer.clear();
-        writer.buffer.shrink_to(BUFFER);
         let memory = writer.rows as u64 * ROW;
         if writer.segment.end_after(0).max(memory) > segment_bytes / 2 {
             self.request_next(writer);
         }
-        Ok(offsets)
+        Ok(start)
     }
 
     /// Asks the flush thread for the next segment, once.
@@ -333,7 +329,7 @@ impl<D: FlushTarget> Logged<D> {
         }
         self.apply(writer.sequence);
         let next = self.next_segment(writer)?;
-        let memtable = Arc::new(Memtable::new(next.number));
+        let memtable = Arc::new(self.dir.memtable(&next));
         sync::write(&self.visible)
             .memtables
             .insert(0, Arc::clone(&memtable));
@@ -428,10 +424,22 @@ impl<D: FlushTarget> Logged<D> {
         while let Some(staged) = self.next_staged(sequence) {
             let mut visible = sync::write(&self.visible);
             let keeps_older = self.views.load(Ordering::Acquire) > 0;
+            let (sequence, start) = (staged.sequence, staged.start);
             staged
                 .memtable
-                .apply(staged.sequence, staged.writes, &staged.offsets, keeps_older);
-            visible.sequence = staged.sequence;
+                .apply(sequence, start, staged.writes.iter(), keeps_older);
+            visible.sequence = sequence;
+            drop(visible);
+            self.keep_set(staged.writes);
+        }
+    }
+
+    /// Keeps the memory of a write set for a later commit.
+    fn keep_set(&self, mut writes: WriteSet) {
+        writes.clear();
+        let mut write_sets = sync::lock(&self.write_sets);
+        if write_sets.len() < WRITE_SETS_MAX {
+            write_sets.push(writes);
         }
     }
 
@@ -470,18 +478,22 @@ impl<D: FlushTarget> Rows for Logged<D> {
         }
     }
 
-    fn write(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
+    fn write_set(&self) -> WriteSet {
+        sync::lock(&self.write_sets).pop().unwrap_or_default()
+    }
+
+    fn write(&self, writes: WriteSet, durability: Durability) -> Result<(), WriteError> {
         self.stage(writes, durability)?;
         self.settle()
     }
 
-    fn stage(&self, writes: Vec<Write>, durability: Durability) -> Result<(), WriteError> {
+    fn stage(&self, mut writes: WriteSet, durability: Durability) -> Result<(), WriteError> {
         let mut writer = self.writer();
         if writer.has_failed {
             return Err(WriteError::Poisoned);
         }
-        let offsets = match self.append(&mut writer, &writes, durability) {
-            Ok(offsets) => offsets,
+        let start = match self.append(&mut writer, &mut writes, durability) {
+            Ok(start) => start,
             Err(fault) => {
                 writer.has_failed = true;
                 return Err(WriteError::Unknown(fault));
@@ -490,7 +502,7 @@ impl<D: FlushTarget> Rows for Logged<D> {
         sync::lock(&self.staged).push_back(StagedCommit {
             sequence: writer.sequence,
             writes,
-            offsets,
+            start,
             memtable: Arc::clone(&writer.memtable),
         });
         Ok(())

@@ -12,8 +12,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::flush::{FlushMark, FrozenMemtable};
 use super::frame;
 use super::memtable::Memtable;
@@ -40,7 +38,7 @@ pub(super) struct Recovered {
 struct RecoveredSegment {
     number: u64,
     salt: u64,
-    bytes: Bytes,
+    bytes: Vec<u8>,
     end: usize,
     /// Sequence of its last frame, or of the last one before it.
     sequence: u64,
@@ -129,6 +127,7 @@ impl RecoveredSegment {
         let read = dir.read(number).map_err(fault)?;
         let Some(SegmentFile {
             salt,
+            file,
             bytes,
             is_cut,
         }) = read
@@ -141,14 +140,14 @@ impl RecoveredSegment {
                 "does not begin like a segment",
             ));
         };
-        let memtable = Memtable::new(number);
+        let memtable = Memtable::new(number, file, dir.pointer_min());
         let mut end = segment_dir::HEAD;
         while let Some(frame) = frame::decode(&bytes, end, salt) {
             if frame.head.sequence != *sequence + 1 {
                 break;
             }
             *sequence += 1;
-            memtable.apply(*sequence, frame.writes, &frame.offsets, false);
+            memtable.apply(*sequence, end as u64, frame.writes.into_iter(), false);
             end = frame.end;
         }
         Ok(Self {

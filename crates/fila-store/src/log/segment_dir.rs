@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use super::frame;
+use super::memtable::Memtable;
 use crate::directory::{self, allocate, at, sync_directory};
 use crate::sync;
 
@@ -105,7 +106,7 @@ impl ActiveSegment {
     }
 }
 
-/// The file of a segment that frames are appended to.
+/// The file of a segment that frames are appended to, or were.
 #[derive(Debug)]
 pub(super) struct AppendedFile {
     path: Arc<Path>,
@@ -113,6 +114,21 @@ pub(super) struct AppendedFile {
 }
 
 impl AppendedFile {
+    #[cfg(test)]
+    pub(super) fn unnamed(file: File) -> Self {
+        Self {
+            path: Path::new("unnamed").into(),
+            file: Arc::new(file),
+        }
+    }
+
+    /// Reads a value of a frame.
+    pub(super) fn read_value(&self, at: u32, length: u32) -> io::Result<Bytes> {
+        let mut value = vec![0; length as usize];
+        read_at(&self.file, &mut value, u64::from(at)).map_err(directory::at(&self.path))?;
+        Ok(value.into())
+    }
+
     pub(super) fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data().map_err(at(&self.path))
     }
@@ -122,7 +138,8 @@ impl AppendedFile {
 #[derive(Debug)]
 pub(super) struct SegmentFile {
     pub(super) salt: u64,
-    pub(super) bytes: Bytes,
+    pub(super) file: AppendedFile,
+    pub(super) bytes: Vec<u8>,
     /// Whether it is shorter than it was when it got its name.
     pub(super) is_cut: bool,
 }
@@ -187,6 +204,11 @@ impl SegmentDir {
         POINTER_MIN.min(self.segment_bytes / 64)
     }
 
+    /// Returns the memtable of a new segment.
+    pub(super) fn memtable(&self, segment: &ActiveSegment) -> Memtable {
+        Memtable::new(segment.number, segment.file(), self.pointer_min())
+    }
+
     /// Returns the directory itself.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
@@ -237,6 +259,7 @@ impl SegmentDir {
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)
+            .read(true)
             .write(true)
             .open(unnamed)?;
         allocate(&mut file, self.segment_bytes)?;
@@ -309,7 +332,7 @@ impl SegmentDir {
     /// Opens a segment without frames, to append to it.
     pub(super) fn reopen(&self, number: u64, salt: u64) -> io::Result<ActiveSegment> {
         let path = self.path(number);
-        let file = OpenOptions::new().write(true).open(&path);
+        let file = OpenOptions::new().read(true).write(true).open(&path);
         let mut file = file.map_err(at(&path))?;
         allocate(&mut file, self.segment_bytes).map_err(at(&path))?;
         file.seek(SeekFrom::Start(HEAD as u64))?;
@@ -319,7 +342,9 @@ impl SegmentDir {
     /// Reads a segment; none if its head is damaged.
     pub(super) fn read(&self, number: u64) -> io::Result<Option<SegmentFile>> {
         let path = self.path(number);
-        let bytes = fs::read(&path).map_err(at(&path))?;
+        let mut file = File::open(&path).map_err(at(&path))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(at(&path))?;
         let field = |at: usize| {
             bytes
                 .get(at..)?
@@ -334,7 +359,11 @@ impl SegmentDir {
         Ok(is_whole.then(|| SegmentFile {
             salt,
             is_cut: (bytes.len() as u64) < length,
-            bytes: bytes.into(),
+            file: AppendedFile {
+                path: path.into(),
+                file: Arc::new(file),
+            },
+            bytes,
         }))
     }
 

@@ -235,16 +235,23 @@ fn set_with(
     value: Option<&str>,
     durability: Durability,
 ) -> Result<(), WriteError> {
-    let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
-    let write = Write::new(Table::Messages, key.to_owned(), value);
-    logged.write(vec![write], durability)
+    logged.write(writes(Table::Messages, key, value), durability)
+}
+
+/// Returns a set that sets or removes one row.
+fn writes(table: Table, key: &str, value: Option<&str>) -> WriteSet {
+    let mut writes = WriteSet::new();
+    match value {
+        Some(value) => writes.set(table, key.as_bytes(), value.as_bytes()),
+        None => writes.unset(table, key.as_bytes()),
+    }
+    writes
 }
 
 /// Sets or removes a payload, without a message.
 fn set_payload(logged: &Logged<Map>, key: &str, value: Option<&str>) {
-    let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
-    let write = Write::new(Table::Payloads, key.to_owned(), value);
-    logged.write(vec![write], Durability::Os).unwrap();
+    let writes = writes(Table::Payloads, key, value);
+    logged.write(writes, Durability::Os).unwrap();
 }
 
 fn keys(view: &impl View) -> Vec<String> {
@@ -461,14 +468,11 @@ fn a_message_that_looks_like_a_frame_is_none() {
         sequence: 100,
         synced: 99,
     };
-    let mut frame = Vec::new();
-    frame::encode(head, &[], &mut frame).unwrap();
-    let text: Bytes = frame.repeat(20).into();
-    let write = Write::new(Table::Messages, "evil", Some(text));
-    world
-        .logged()
-        .write(vec![write], Durability::Fsync)
-        .unwrap();
+    let mut frame = WriteSet::new();
+    frame::encode(head, &mut frame).unwrap();
+    let mut writes = WriteSet::new();
+    writes.set(Table::Messages, b"evil", &frame.bytes().repeat(20));
+    world.logged().write(writes, Durability::Fsync).unwrap();
     let mut cut = world.crashed();
     flip(&cut.segments()[0], 64 + 30);
     cut.open().unwrap();
@@ -535,9 +539,9 @@ fn writers_are_told_why_nothing_is_flushed_any_more() {
 #[test]
 fn a_segment_is_full_when_it_has_many_rows_however_small() {
     let world = World::new(Map::held());
-    let removals = (0..20).map(|n| Write::new(Table::Messages, format!("{n}"), None));
-    for removal in removals {
-        let written = world.logged().write(vec![removal], Durability::Fsync);
+    for n in 0..20 {
+        let removal = writes(Table::Messages, &format!("{n}"), None);
+        let written = world.logged().write(removal, Durability::Fsync);
         written.unwrap();
     }
     assert!(world.segments().len() > 1);
@@ -547,8 +551,8 @@ fn a_segment_is_full_when_it_has_many_rows_however_small() {
 fn what_is_staged_is_seen_when_it_is_settled_with_all_before_it() {
     let world = World::new(Map::default());
     let stage = |key: &str| {
-        let write = Write::new(Table::Messages, key.to_owned(), Some("x".into()));
-        world.logged().stage(vec![write], Durability::Fsync)
+        let writes = writes(Table::Messages, key, Some("x"));
+        world.logged().stage(writes, Durability::Fsync)
     };
     stage("a").unwrap();
     stage("b").unwrap();
@@ -571,8 +575,8 @@ fn what_is_staged_in_a_full_segment_is_settled_before_that_is_flushed() {
     let world = World::new(Map::default());
     let name = |n: usize| format!("{n:03}");
     for n in 0..300 {
-        let write = Write::new(Table::Messages, name(n), Some(vec![7; 500].into()));
-        let staged = world.logged().stage(vec![write], Durability::Fsync);
+        let writes = writes(Table::Messages, &name(n), Some(&"7".repeat(500)));
+        let staged = world.logged().stage(writes, Durability::Fsync);
         staged.unwrap();
     }
     world.logged().settle().unwrap();
@@ -593,8 +597,8 @@ fn threads_that_stage_and_settle_at_once_lose_nothing_and_never_wait_without_end
             scope.spawn(move || {
                 for n in 0..200 {
                     let key = format!("{thread}-{n:03}");
-                    let write = Write::new(Table::Messages, key.clone(), Some(vec![1; 90].into()));
-                    logged.stage(vec![write], Durability::Fsync).unwrap();
+                    let writes = writes(Table::Messages, &key, Some(&"1".repeat(90)));
+                    logged.stage(writes, Durability::Fsync).unwrap();
                     logged.settle().unwrap();
                     let found = logged.view().get(Table::Messages, key.as_bytes());
                     assert!(found.unwrap().is_some(), "settled, so seen");

@@ -108,7 +108,7 @@ pub(super) fn check(
 /// Returns the row that says that a blob segment must exist, with at least this many bytes.
 pub(super) fn listed(number: u64, bytes: u64) -> (Bytes, Option<Bytes>) {
     let key = keys::blob(number);
-    let record = record::encode_number(&key, bytes);
+    let record = record::encoded(|encoded| record::encode_number(encoded, &key, bytes));
     (key.into(), Some(record))
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-use super::memtable::{Memtable, Row};
+use super::memtable::{Memtable, Row, RowValue};
 use super::segment_dir::SegmentDir;
 use super::value_log::{self, BlobSegments};
 use crate::Fault;
@@ -40,12 +40,12 @@ impl<V> Drop for LoggedView<'_, V> {
 
 impl<V: View> View for LoggedView<'_, V> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Fault> {
-        let found = self
-            .memtables
-            .iter()
-            .find_map(|memtable| memtable.get(table, key, self.sequence));
+        let found = self.memtables.iter().find_map(|memtable| {
+            let value = memtable.get(table, key, self.sequence)?;
+            Some(memtable.read(value))
+        });
         if let Some(found) = found {
-            return Ok(found);
+            return found;
         }
         self.database
             .get(table, key)?
@@ -125,7 +125,7 @@ impl Walk<'_> {
     }
 
     /// Takes the next row if it has this key.
-    fn take(&mut self, key: &[u8]) -> Option<Option<Bytes>> {
+    fn take(&mut self, key: &[u8]) -> Option<RowValue> {
         let row = self.chunk.next_if(|(next, _)| next[..] == *key);
         row.map(|(_, value)| value)
     }
@@ -170,12 +170,13 @@ where
             }
             let mut newest = None;
             for walk in &mut self.walks {
-                let found = walk.take(&key);
+                let found = walk.take(&key).map(|value| (walk.memtable, value));
                 newest = newest.or(found);
             }
+            let read = newest.map(|(memtable, value)| memtable.read(value));
             // A removed row is skipped.
-            if let Some(value) = newest.flatten() {
-                return Some(Ok((key, MergedValue::Memtable(value))));
+            if let Some(value) = read.and_then(Result::transpose) {
+                return Some(value.map(|value| (key, MergedValue::Memtable(value))));
             }
         }
     }

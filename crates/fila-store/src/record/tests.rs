@@ -9,6 +9,14 @@ fn row() -> Vec<u8> {
     keys::message(QueueId::new(7), Generation::new(0), &key, id)
 }
 
+fn encoded_meta(key: &[u8], meta: &Meta) -> Bytes {
+    encoded(|bytes| encode_meta(bytes, key, meta))
+}
+
+fn encoded_payload(key: &[u8], payload: &Payload) -> Bytes {
+    encoded(|bytes| encode_payload(bytes, key, payload))
+}
+
 fn full_meta() -> Meta {
     let mut meta = Meta::new(
         FairnessKey::new("tenant").unwrap(),
@@ -91,12 +99,12 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
     vec![
         (
             number.clone(),
-            encode_number(&number, 42),
+            encoded(|bytes| encode_number(bytes, &number, 42)),
             Record::Number(42),
         ),
         (
             queue.clone(),
-            encode_queue(&queue, version, &name, b"{}"),
+            encoded(|bytes| encode_queue(bytes, &queue, version, &name, b"{}")),
             Record::Queue {
                 version,
                 name,
@@ -105,7 +113,7 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
         ),
         (
             config.clone(),
-            encode_config(&config, version, b"10"),
+            encoded(|bytes| encode_config(bytes, &config, version, b"10")),
             Record::Config {
                 version,
                 value: Bytes::from_static(b"10"),
@@ -113,42 +121,42 @@ fn one_of_each() -> Vec<(Vec<u8>, Bytes, Record)> {
         ),
         (
             row(),
-            encode_meta(&row(), &full_meta()),
+            encoded_meta(&row(), &full_meta()),
             Record::Meta(full_meta()),
         ),
         (
             row(),
-            encode_meta(&row(), &throttled_meta()),
+            encoded_meta(&row(), &throttled_meta()),
             Record::Meta(throttled_meta()),
         ),
         (
             row(),
-            encode_meta(&row(), &failed_metas()[0]),
+            encoded_meta(&row(), &failed_metas()[0]),
             Record::Meta(failed_metas()[0].clone()),
         ),
         (
             row(),
-            encode_meta(&row(), &failed_metas()[1]),
+            encoded_meta(&row(), &failed_metas()[1]),
             Record::Meta(failed_metas()[1].clone()),
         ),
         (
             row(),
-            encode_meta(&row(), &grouped_meta()),
+            encoded_meta(&row(), &grouped_meta()),
             Record::Meta(grouped_meta()),
         ),
         (
             row(),
-            encode_payload(&row(), &payload()),
+            encoded_payload(&row(), &payload()),
             Record::Payload(payload()),
         ),
         (
             remembered.clone(),
-            encode_remembered(&remembered, id, expires_at),
+            encoded(|bytes| encode_remembered(bytes, &remembered, id, expires_at)),
             Record::Remembered { id, expires_at },
         ),
         (
             row(),
-            encode_value_pointer(&row(), pointer),
+            encoded(|bytes| encode_value_pointer(bytes, &row(), pointer)),
             Record::ValuePointer(pointer),
         ),
     ]
@@ -227,7 +235,7 @@ fn a_record_under_another_key_is_refused() {
 #[test]
 fn a_record_that_ends_too_early_is_called_truncated() {
     let row = row();
-    let whole = encode_meta(&row, &full_meta());
+    let whole = encoded_meta(&row, &full_meta());
     let short = sealed(&row, &whole[..whole.len() - TAIL - 1]);
     assert_eq!(
         decode(&row, &short),
@@ -245,7 +253,7 @@ fn a_record_that_ends_too_early_is_called_truncated() {
 #[test]
 fn a_record_that_goes_on_is_refused() {
     let row = row();
-    let whole = encode_meta(&row, &full_meta());
+    let whole = encoded_meta(&row, &full_meta());
     let long = [&whole[..whole.len() - TAIL], &[0]].concat();
     assert_eq!(
         decode(&row, &sealed(&row, &long)),
@@ -272,7 +280,7 @@ fn a_version_from_the_future_is_named() {
 #[test]
 fn a_record_of_another_kind_is_refused() {
     let row = row();
-    let record = encode_payload(&row, &payload());
+    let record = encoded_payload(&row, &payload());
     assert_eq!(
         decode_number(&row, &record),
         Err(DecodeError::Kind {
@@ -289,7 +297,7 @@ fn a_record_of_another_kind_is_refused() {
 #[test]
 fn values_that_are_never_written_are_refused() {
     let row = row();
-    let whole = encode_meta(&row, &full_meta());
+    let whole = encoded_meta(&row, &full_meta());
     let mut weightless = whole[..whole.len() - TAIL].to_vec();
     weightless[HEAD + 1..HEAD + 5].fill(0);
     assert_eq!(
@@ -309,7 +317,7 @@ fn values_that_are_never_written_are_refused() {
         decode(&row, &sealed(&row, &no_keys)),
         Err(DecodeError::OutOfRange("number of throttle keys"))
     );
-    let grouped = encode_meta(&row, &grouped_meta());
+    let grouped = encoded_meta(&row, &grouped_meta());
     let grouped = &grouped[..grouped.len() - TAIL];
     let levels = grouped.len() - 9;
     for (at, byte, mistake) in [
@@ -324,7 +332,7 @@ fn values_that_are_never_written_are_refused() {
         let refused = decode(&row, &sealed(&row, &odd));
         assert_eq!(refused, Err(DecodeError::OutOfRange(mistake)), "byte {at}");
     }
-    let [alive, dead] = failed_metas().map(|meta| encode_meta(&row, &meta));
+    let [alive, dead] = failed_metas().map(|meta| encoded_meta(&row, &meta));
     let mut endless = alive[..alive.len() - TAIL].to_vec();
     let length = endless.len() - 1 - "no route".len() - 2;
     endless[length..length + 2].copy_from_slice(&1025_u16.to_be_bytes());
@@ -399,6 +407,6 @@ proptest! {
     ) {
         let payload = Payload::new(headers, body).unwrap();
         let row = row();
-        prop_assert_eq!(decode_payload(&row, &encode_payload(&row, &payload)), Ok(payload));
+        prop_assert_eq!(decode_payload(&row, &encoded_payload(&row, &payload)), Ok(payload));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::rows::{Table, Write};
+use crate::rows::{Table, WriteSet};
 
 /// Counts writes by table, and finds the tables without writes between two visits.
 #[derive(Debug, Default)]
@@ -16,9 +16,9 @@ struct Counter {
 
 impl Activity {
     /// Counts writes that are about to be made.
-    pub(super) fn note(&self, writes: &[Write]) {
+    pub(super) fn note(&self, writes: &WriteSet) {
         let mut written = [0_u64; Table::ALL.len()];
-        for write in writes {
+        for write in writes.iter() {
             written[write.table as usize] += 1;
         }
         for (counter, written) in self.0.iter().zip(written) {
@@ -42,9 +42,10 @@ mod tests {
 
     #[test]
     fn a_table_is_idle_if_it_was_not_written_to_since_the_last_visit() {
-        let write = Write::new(Table::Payloads, "key", None);
+        let mut writes = WriteSet::new();
+        writes.unset(Table::Payloads, b"key");
         let activity = Activity::default();
-        activity.note(&[write]);
+        activity.note(&writes);
         let idle: Vec<_> = activity.idle().collect();
         assert!(!idle.contains(&Table::Payloads));
         assert_eq!(idle.len(), Table::ALL.len() - 1);

@@ -91,6 +91,31 @@ fn small_payloads_are_flushed_and_so_are_the_last_of_a_segment() {
 }
 
 #[test]
+fn a_flushed_segment_is_not_used_again_while_a_view_reads_it() {
+    // Segments come and go, and none stays as a blob.
+    let churn = |world: &World, numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            fill_payloads(world, number..number + 1);
+            remove_payloads(world, std::iter::once(number));
+        }
+        world.settle();
+    };
+    let world = World::new(Map::default());
+    let first = world.segments()[0].clone();
+    fill_payloads(&world, 0..2);
+    let view = world.logged().view();
+    churn(&world, 100..200);
+    assert!(world.files("blob").is_empty());
+    assert!(first.exists(), "a view reads it");
+    assert_eq!(rows(&view, Table::Payloads), expected(0..2));
+    drop(view);
+    // The flush thread looks after each flush.
+    churn(&world, 200..300);
+    assert!(!first.exists(), "no view reads it any more");
+    check(&world, 0..2);
+}
+
+#[test]
 fn a_blob_segment_goes_when_nothing_in_it_is_live() {
     let world = World::new(Map::default());
     fill_payloads(&world, 0..600);
