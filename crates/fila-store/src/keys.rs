@@ -191,6 +191,30 @@ pub(crate) fn parse_message(key: &[u8]) -> Result<(FairnessKey, MessageId), Deco
     ))
 }
 
+/// Takes the keys of messages apart. Messages of one fairness key that follow one another share it.
+#[derive(Debug, Default)]
+pub(crate) struct MessageKeys {
+    /// The last key up to its id, and the fairness key in it.
+    before: Option<(Vec<u8>, FairnessKey)>,
+}
+
+impl MessageKeys {
+    /// Takes the next key apart.
+    pub(crate) fn parse(&mut self, key: &[u8]) -> Result<(FairnessKey, MessageId), DecodeError> {
+        if let Some((before, fairness_key)) = &self.before
+            && let Some((beginning, id)) = key.split_last_chunk::<ID>()
+            && beginning == before
+        {
+            let id = MessageId::from_number(u64::from_be_bytes(*id));
+            return Ok((fairness_key.clone(), id));
+        }
+        let (fairness_key, id) = parse_message(key)?;
+        let beginning = key[..key.len() - ID].to_vec();
+        self.before = Some((beginning, fairness_key.clone()));
+        Ok((fairness_key, id))
+    }
+}
+
 fn unescape(escaped: &[u8]) -> Result<FairnessKey, DecodeError> {
     let invalid = || DecodeError::OutOfRange("escaping of a fairness key");
     let body = escaped.strip_suffix(&[0, 0]).ok_or_else(invalid)?;
@@ -378,6 +402,20 @@ mod tests {
             let id = MessageId::from_number(id);
             let row = message(QueueId::new(1), Generation::new(2), &key, id);
             prop_assert_eq!(parse_message(&row), Ok((key, id)));
+        }
+
+        #[test]
+        fn keys_that_follow_one_another_are_taken_apart_as_alone(
+            rows in prop::collection::vec((0..3_u64, fairness_keys(), any::<u64>(), any::<bool>()), 1..9),
+        ) {
+            let mut keys = MessageKeys::default();
+            for (queue, key, id, is_cut) in rows {
+                let id = MessageId::from_number(id);
+                let mut row = message(QueueId::new(queue), Generation::new(2), &key, id);
+                row.truncate(row.len() - usize::from(is_cut));
+                prop_assert_eq!(keys.parse(&row), parse_message(&row));
+                prop_assert_eq!(keys.parse(&row), parse_message(&row), "again");
+            }
         }
 
         #[test]

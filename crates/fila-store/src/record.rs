@@ -174,7 +174,7 @@ pub struct ValuePointer {
 ///
 /// # Errors
 /// See [`DecodeError`].
-pub fn decode(key: &[u8], record: &Bytes) -> Result<Record, DecodeError> {
+pub fn decode(key: &[u8], record: &[u8]) -> Result<Record, DecodeError> {
     let found = *record.first().ok_or(DecodeError::Truncated {
         needed: HEAD + TAIL,
         found: 0,
@@ -186,7 +186,7 @@ pub fn decode(key: &[u8], record: &Bytes) -> Result<Record, DecodeError> {
 }
 
 /// Decodes a record that is expected to be of this kind.
-pub(crate) fn decode_as(kind: Kind, key: &[u8], record: &Bytes) -> Result<Record, DecodeError> {
+pub(crate) fn decode_as(kind: Kind, key: &[u8], record: &[u8]) -> Result<Record, DecodeError> {
     match kind {
         Kind::Number => decode_number(key, record).map(Record::Number),
         Kind::Queue => decode_queue(key, record).map(|(version, name, definition)| Record::Queue {
@@ -231,7 +231,7 @@ pub(crate) fn encode_number(bytes: &mut Vec<u8>, key: &[u8], number: u64) {
     writer.seal(key);
 }
 
-pub(crate) fn decode_number(key: &[u8], record: &Bytes) -> Result<u64, DecodeError> {
+pub(crate) fn decode_number(key: &[u8], record: &[u8]) -> Result<u64, DecodeError> {
     let mut reader = Reader::open(Kind::Number, key, record)?;
     let number = reader.u64()?;
     reader.end(number)
@@ -254,11 +254,11 @@ pub(crate) fn encode_queue(
 
 pub(crate) fn decode_queue(
     key: &[u8],
-    record: &Bytes,
+    record: &[u8],
 ) -> Result<(Version, QueueName, Bytes), DecodeError> {
     let mut reader = Reader::open(Kind::Queue, key, record)?;
     let version = Version::new(reader.u64()?);
-    let name = text(&reader.short()?, "text of a queue's name")?;
+    let name = text(reader.short()?, "text of a queue's name")?;
     let name = QueueName::parse(&name).map_err(out_of_range)?;
     Ok((version, name, reader.rest()))
 }
@@ -270,7 +270,7 @@ pub(crate) fn encode_config(bytes: &mut Vec<u8>, key: &[u8], version: Version, v
     writer.seal(key);
 }
 
-pub(crate) fn decode_config(key: &[u8], record: &Bytes) -> Result<(Version, Bytes), DecodeError> {
+pub(crate) fn decode_config(key: &[u8], record: &[u8]) -> Result<(Version, Bytes), DecodeError> {
     let mut reader = Reader::open(Kind::Config, key, record)?;
     let version = Version::new(reader.u64()?);
     Ok((version, reader.rest()))
@@ -290,7 +290,7 @@ pub(crate) fn encode_remembered(
 
 pub(crate) fn decode_remembered(
     key: &[u8],
-    record: &Bytes,
+    record: &[u8],
 ) -> Result<(MessageId, Timestamp), DecodeError> {
     let mut reader = Reader::open(Kind::Remembered, key, record)?;
     let id = MessageId::from_number(reader.u64()?);
@@ -307,17 +307,14 @@ pub(crate) fn encode_value_pointer(bytes: &mut Vec<u8>, key: &[u8], pointer: Val
 }
 
 /// Returns the pointer in this record, or nothing if the record is damaged or of another kind.
-pub(crate) fn as_value_pointer(key: &[u8], record: &Bytes) -> Option<ValuePointer> {
+pub(crate) fn as_value_pointer(key: &[u8], record: &[u8]) -> Option<ValuePointer> {
     let is_pointer = record.first() == Some(&(Kind::ValuePointer as u8));
     is_pointer
         .then(|| decode_value_pointer(key, record).ok())
         .flatten()
 }
 
-pub(crate) fn decode_value_pointer(
-    key: &[u8],
-    record: &Bytes,
-) -> Result<ValuePointer, DecodeError> {
+pub(crate) fn decode_value_pointer(key: &[u8], record: &[u8]) -> Result<ValuePointer, DecodeError> {
     let mut reader = Reader::open(Kind::ValuePointer, key, record)?;
     let pointer = ValuePointer {
         segment: reader.u64()?,
@@ -407,7 +404,7 @@ fn encode_history(writer: &mut Writer<'_>, history: &History) {
 
 pub(crate) fn decode_meta(
     key: &[u8],
-    record: &Bytes,
+    record: &[u8],
     fairness_key: FairnessKey,
 ) -> Result<Meta, DecodeError> {
     let mut reader = Reader::open(Kind::Meta, key, record)?;
@@ -430,7 +427,7 @@ pub(crate) fn decode_meta(
     let deduplication_id = if flags & DEDUPLICATION_ID == 0 {
         None
     } else {
-        let id = Bytes::copy_from_slice(&reader.short()?);
+        let id = Bytes::copy_from_slice(reader.short()?);
         Some(DeduplicationId::new(id).map_err(out_of_range)?)
     };
     let throttle_keys = if flags & THROTTLE_KEYS == 0 {
@@ -465,7 +462,7 @@ pub(crate) fn decode_meta(
     })
 }
 
-fn decode_flags(reader: &mut Reader) -> Result<u8, DecodeError> {
+fn decode_flags(reader: &mut Reader<'_>) -> Result<u8, DecodeError> {
     let flags = reader.u8()?;
     let is_grouped = flags & GROUP_WEIGHTS != 0;
     if flags & !FLAGS != 0 || is_grouped != (reader.version == VERSION_OF_GROUPS) {
@@ -474,7 +471,7 @@ fn decode_flags(reader: &mut Reader) -> Result<u8, DecodeError> {
     Ok(flags)
 }
 
-fn decode_group_weights(reader: &mut Reader) -> Result<GroupWeights, DecodeError> {
+fn decode_group_weights(reader: &mut Reader<'_>) -> Result<GroupWeights, DecodeError> {
     let set = reader.u8()?;
     if set == 0 || set >= 1 << GroupWeights::LEVELS {
         return Err(DecodeError::OutOfRange("levels of groups"));
@@ -488,14 +485,14 @@ fn decode_group_weights(reader: &mut Reader) -> Result<GroupWeights, DecodeError
     Ok(weights)
 }
 
-fn decode_history(reader: &mut Reader) -> Result<History, DecodeError> {
+fn decode_history(reader: &mut Reader<'_>) -> Result<History, DecodeError> {
     let first_failed_at = Timestamp::from_millis(reader.u64()?);
     let last_failed_at = Timestamp::from_millis(reader.u64()?);
     let length = usize::from(reader.u16()?);
     if length > ErrorText::MAX {
         return Err(DecodeError::OutOfRange("length of an error's text"));
     }
-    let last_error = text(&reader.take(length)?, "text of an error")?;
+    let last_error = text(reader.take(length)?, "text of an error")?;
     let death = match reader.u8()? {
         0 => None,
         code => {
@@ -505,7 +502,7 @@ fn decode_history(reader: &mut Reader) -> Result<History, DecodeError> {
             let attempts = reader.u32()?;
             let died_at = Timestamp::from_millis(reader.u64()?);
             let enqueued_at = Timestamp::from_millis(reader.u64()?);
-            let queue = text(&reader.short()?, "text of a queue's name")?;
+            let queue = text(reader.short()?, "text of a queue's name")?;
             Some(Death {
                 reason,
                 queue: QueueName::parse(&queue).map_err(out_of_range)?,
@@ -524,7 +521,7 @@ fn decode_history(reader: &mut Reader) -> Result<History, DecodeError> {
     })
 }
 
-fn decode_throttle_keys(reader: &mut Reader) -> Result<Box<[ThrottleKey]>, DecodeError> {
+fn decode_throttle_keys(reader: &mut Reader<'_>) -> Result<Box<[ThrottleKey]>, DecodeError> {
     let count = reader.u8()?;
     if count == 0 {
         return Err(DecodeError::OutOfRange("number of throttle keys"));
@@ -532,7 +529,7 @@ fn decode_throttle_keys(reader: &mut Reader) -> Result<Box<[ThrottleKey]>, Decod
     (0..count)
         .map(|_| {
             let length = usize::from(reader.u16()?);
-            let key = text(&reader.take(length)?, "text of a throttle key")?;
+            let key = text(reader.take(length)?, "text of a throttle key")?;
             ThrottleKey::parse(&key).map_err(out_of_range)
         })
         .collect()
@@ -555,14 +552,14 @@ pub(crate) fn encode_payload(bytes: &mut Vec<u8>, key: &[u8], payload: &Payload)
     writer.seal(key);
 }
 
-pub(crate) fn decode_payload(key: &[u8], record: &Bytes) -> Result<Payload, DecodeError> {
+pub(crate) fn decode_payload(key: &[u8], record: &[u8]) -> Result<Payload, DecodeError> {
     let mut reader = Reader::open(Kind::Payload, key, record)?;
     let count = usize::from(reader.u16()?);
     // Bounds the count before the allocation: a header takes at least eight bytes.
     let mut headers = Vec::with_capacity(count.min(reader.left() / 8));
     for _ in 0..count {
-        let name = text(&reader.long()?, "text of a header's name")?;
-        let value = text(&reader.long()?, "text of a header's value")?;
+        let name = text(reader.long()?, "text of a header's name")?;
+        let value = text(reader.long()?, "text of a header's value")?;
         headers.push((name, value));
     }
     Payload::new(headers, reader.rest()).map_err(|error| match error {
@@ -650,13 +647,13 @@ impl<'a> Writer<'a> {
 }
 
 /// Reads the fields of a record whose frame has been checked.
-struct Reader {
+struct Reader<'a> {
     version: u8,
-    fields: Bytes,
+    fields: &'a [u8],
 }
 
-impl Reader {
-    fn open(kind: Kind, key: &[u8], record: &Bytes) -> Result<Self, DecodeError> {
+impl<'a> Reader<'a> {
+    fn open(kind: Kind, key: &[u8], record: &'a [u8]) -> Result<Self, DecodeError> {
         if record.len() < HEAD + TAIL {
             return Err(DecodeError::Truncated {
                 needed: HEAD + TAIL,
@@ -686,7 +683,7 @@ impl Reader {
         }
         Ok(Self {
             version: framed[1],
-            fields: record.slice(HEAD..end),
+            fields: &framed[HEAD..],
         })
     }
 
@@ -694,20 +691,25 @@ impl Reader {
         self.fields.len()
     }
 
-    fn take(&mut self, length: usize) -> Result<Bytes, DecodeError> {
-        if length > self.fields.len() {
-            return Err(DecodeError::Truncated {
-                needed: length,
-                found: self.fields.len(),
-            });
+    fn truncated(&self, needed: usize) -> DecodeError {
+        DecodeError::Truncated {
+            needed,
+            found: self.fields.len(),
         }
-        Ok(self.fields.split_to(length))
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let taken = self.fields.split_at_checked(length);
+        let (taken, rest) = taken.ok_or_else(|| self.truncated(length))?;
+        self.fields = rest;
+        Ok(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(&self.take(N)?);
-        Ok(bytes)
+        let taken = self.fields.split_first_chunk();
+        let (taken, rest) = taken.ok_or_else(|| self.truncated(N))?;
+        self.fields = rest;
+        Ok(*taken)
     }
 
     fn u8(&mut self) -> Result<u8, DecodeError> {
@@ -726,19 +728,19 @@ impl Reader {
         self.array().map(u64::from_be_bytes)
     }
 
-    fn short(&mut self) -> Result<Bytes, DecodeError> {
+    fn short(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = usize::from(self.u8()?);
         self.take(length)
     }
 
-    fn long(&mut self) -> Result<Bytes, DecodeError> {
+    fn long(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.u32()? as usize;
         self.take(length)
     }
 
     /// Returns a copy of the remaining bytes. A slice would keep the whole block or segment of the row in memory.
     fn rest(self) -> Bytes {
-        Bytes::copy_from_slice(&self.fields)
+        Bytes::copy_from_slice(self.fields)
     }
 
     fn end<T>(self, value: T) -> Result<T, DecodeError> {

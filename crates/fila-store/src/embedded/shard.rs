@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Core, Ownership, commit, commit_error};
+use crate::keys::MessageKeys;
 use crate::record::{self, DecodeError};
 use crate::rows::{Rows, Table, View};
 use crate::{
@@ -111,8 +112,9 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
         let rows = view.range(Table::Messages, &from, &to);
         let cursor =
             |key: &Bytes| Some(Cursor(Some(Bytes::copy_from_slice(keys::position_of(key)))));
+        let mut keys = MessageKeys::default();
         page(rows, limit, cursor, |key, record| {
-            decode_meta(&key, &record)
+            decode_meta(&mut keys, &key, &record)
         })
     }
 
@@ -133,9 +135,10 @@ impl<R: Rows> Shard for EmbeddedShard<R> {
             next: None,
         };
         let mut bytes = 0;
+        let mut keys = MessageKeys::default();
         while let Some(row) = rows.next() {
             let (key, record) = row?;
-            match decode_message(&key, &record, &mut payloads)? {
+            match decode_message(&mut keys, &key, &record, &mut payloads)? {
                 Ok(message) => {
                     let sizes = message.meta.sizes;
                     bytes += sizes.headers as usize + sizes.body as usize;
@@ -227,8 +230,12 @@ fn page<T, C>(
     Ok(page)
 }
 
-fn decode_meta(key: &[u8], record: &Bytes) -> Result<StoredMessage, Damaged> {
-    let (fairness_key, id) = keys::parse_message(key).map_err(|error| Damaged {
+fn decode_meta(
+    keys: &mut MessageKeys,
+    key: &[u8],
+    record: &[u8],
+) -> Result<StoredMessage, Damaged> {
+    let (fairness_key, id) = keys.parse(key).map_err(|error| Damaged {
         record: "key of a message",
         message: None,
         error,
@@ -248,8 +255,9 @@ fn decode_meta(key: &[u8], record: &Bytes) -> Result<StoredMessage, Damaged> {
 }
 
 fn decode_message<I>(
+    keys: &mut MessageKeys,
     key: &[u8],
-    record: &Bytes,
+    record: &[u8],
     payloads: &mut Payloads<I>,
 ) -> Result<Result<StoredMessage, Damaged>, Fault>
 where
@@ -257,7 +265,7 @@ where
 {
     // Also taken for a damaged message, so that the next one gets its own payload.
     let payload = payloads.take(key)?;
-    let mut message = match decode_meta(key, record) {
+    let mut message = match decode_meta(keys, key, record) {
         Ok(message) => message,
         Err(damaged) => return Ok(Err(damaged)),
     };

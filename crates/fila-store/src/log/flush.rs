@@ -448,7 +448,8 @@ impl<D: FlushTarget> Flusher<D> {
         if is_blob && !was_blob {
             self.dir.make_blob(number).map_err(Fault::new)?;
             let mut visible = sync::write(&self.visible);
-            let segment = BlobSegment::new(number, frozen.bytes);
+            let memtable = Arc::downgrade(&frozen.memtable);
+            let segment = BlobSegment::new(number, frozen.bytes, memtable);
             Arc::make_mut(&mut visible.blobs).insert(number, segment);
         }
         let counts = frozen.flush(&*self.database, is_blob)?;

@@ -3,6 +3,8 @@
 //! Keys and small values are copied into chunks of memory that many rows share. Of a large payload a row says where it is
 //! in the segment: most payloads are never read from here, and those that are come from the system's cache of the file.
 //!
+//! The rows of a message and of its payload have the same key, and are one entry: a commit finds its place once.
+//!
 //! A row keeps its older versions while views exist: a view reads the rows of the moment at which it was made, however long
 //! it lives. Without views a newer version replaces the older one.
 
@@ -51,9 +53,26 @@ pub(super) struct Memtable {
 
 #[derive(Debug, Default)]
 struct MemtableRows {
-    tables: [BTreeMap<Bytes, RowVersion>; Table::ALL.len()],
+    trees: [RowTree; TREES],
     /// Where the next keys and values go.
     chunk: BytesMut,
+}
+
+type RowTree = BTreeMap<Bytes, RowSlots>;
+
+/// The rows under one key. A table has its slot.
+type RowSlots = [Option<RowVersion>; 2];
+
+const TREES: usize = 3;
+
+/// Returns in which tree a table is, and in which slot of its entries.
+const fn place(table: Table) -> (usize, usize) {
+    match table {
+        Table::Catalog => (0, 0),
+        Table::Messages => (1, 0),
+        Table::Payloads => (1, 1),
+        Table::Deduplication => (2, 0),
+    }
 }
 
 #[derive(Debug)]
@@ -90,36 +109,28 @@ pub(super) struct Chunk {
     pub(super) last: Option<Bytes>,
 }
 
-impl MemtableRows {
-    /// Copies bytes into memory that is shared with other rows.
-    fn keep(&mut self, bytes: &[u8]) -> Bytes {
-        if bytes.len() > CHUNK / 4 {
-            return Bytes::copy_from_slice(bytes);
-        }
-        if self.chunk.capacity() < bytes.len() {
-            self.chunk = BytesMut::with_capacity(CHUNK);
-        }
-        self.chunk.extend_from_slice(bytes);
-        self.chunk.split().freeze()
+/// Copies bytes into a chunk of memory that many rows share.
+fn keep(chunk: &mut BytesMut, bytes: &[u8]) -> Bytes {
+    if bytes.len() > CHUNK / 4 {
+        return Bytes::copy_from_slice(bytes);
     }
+    if chunk.capacity() < bytes.len() {
+        *chunk = BytesMut::with_capacity(CHUNK);
+    }
+    chunk.extend_from_slice(bytes);
+    chunk.split().freeze()
+}
 
-    /// Writes a version of a row. The older ones stay if a view may read them.
-    fn set(&mut self, table: Table, key: Bytes, mut version: RowVersion, keeps_older: bool) {
-        match self.tables[table as usize].entry(key) {
-            Entry::Vacant(entry) => drop(entry.insert(version)),
-            Entry::Occupied(mut entry) => {
-                version.is_new = entry.get().is_new;
-                if version.is_over() && !keeps_older {
-                    entry.remove();
-                    return;
-                }
-                let older = entry.insert(version);
-                if keeps_older {
-                    entry.get_mut().older = Some(Box::new(older));
-                }
-            }
+/// Writes a version of a row. The older ones stay if a view may read them.
+fn set(slot: &mut Option<RowVersion>, mut version: RowVersion, keeps_older: bool) {
+    if let Some(older) = slot.take() {
+        version.is_new = older.is_new;
+        if version.is_over() && !keeps_older {
+            return;
         }
+        version.older = keeps_older.then(|| Box::new(older));
     }
+    *slot = Some(version);
 }
 
 impl Memtable {
@@ -142,23 +153,43 @@ impl Memtable {
         keeps_older: bool,
     ) {
         let mut rows = sync::write(&self.rows);
-        let mut key = Bytes::new();
-        for write in writes {
-            if key != write.key {
-                key = rows.keep(write.key);
-            }
-            let value = match (write.value, self.pointer(start, &write)) {
-                (None, _) => RowValue::Removed,
-                (Some(_), Some((at, length))) => RowValue::InSegment { at, length },
-                (Some(value), None) => RowValue::Kept(rows.keep(value)),
-            };
-            let version = RowVersion {
+        let MemtableRows { trees, chunk } = &mut *rows;
+        let mut writes = writes.peekable();
+        while let Some(first) = writes.next() {
+            let (tree, _) = place(first.table);
+            let version_of = |write: Write<'_>, chunk: &mut BytesMut| RowVersion {
                 sequence,
                 is_new: write.is_new,
-                value,
+                value: self.value(start, write, chunk),
                 older: None,
             };
-            rows.set(write.table, key.clone(), version, keeps_older);
+            let mut entry = trees[tree].entry(keep(chunk, first.key));
+            let mut vacant = RowSlots::default();
+            let slots = match &mut entry {
+                Entry::Vacant(_) => &mut vacant,
+                Entry::Occupied(entry) => entry.get_mut(),
+            };
+            let mut next = Some(first);
+            while let Some(write) = next {
+                let (_, slot) = place(write.table);
+                set(&mut slots[slot], version_of(write, chunk), keeps_older);
+                next = writes.next_if(|next| next.key == first.key && place(next.table).0 == tree);
+            }
+            let is_empty = slots.iter().all(Option::is_none);
+            match entry {
+                Entry::Vacant(entry) => drop(entry.insert(vacant)),
+                Entry::Occupied(entry) if is_empty => drop(entry.remove()),
+                Entry::Occupied(_) => {}
+            }
+        }
+    }
+
+    /// Returns the value that a commit writes, whose frame begins at `start`.
+    fn value(&self, start: u64, write: Write<'_>, chunk: &mut BytesMut) -> RowValue {
+        match (write.value, self.pointer(start, &write)) {
+            (None, _) => RowValue::Removed,
+            (Some(_), Some((at, length))) => RowValue::InSegment { at, length },
+            (Some(value), None) => RowValue::Kept(keep(chunk, value)),
         }
     }
 
@@ -176,7 +207,8 @@ impl Memtable {
     /// Returns the value under this key after this commit; none if this memtable does not know the key.
     pub(super) fn get(&self, table: Table, key: &[u8], sequence: u64) -> Option<RowValue> {
         let rows = sync::read(&self.rows);
-        let version = rows.tables[table as usize].get(key)?;
+        let (tree, slot) = place(table);
+        let version = rows.trees[tree].get(key)?[slot].as_ref()?;
         version.at(sequence).cloned()
     }
 
@@ -205,9 +237,10 @@ impl Memtable {
     ) -> Chunk {
         let rows = sync::read(&self.rows);
         let mut chunk = Chunk::default();
-        let rows = rows.tables[table as usize].range::<[u8], _>((from, Bound::Excluded(to)));
-        for (visited, (key, version)) in rows.enumerate() {
-            if let Some(value) = version.at(sequence) {
+        let (tree, slot) = place(table);
+        let rows = rows.trees[tree].range::<[u8], _>((from, Bound::Excluded(to)));
+        for (visited, (key, slots)) in rows.enumerate() {
+            if let Some(value) = slots[slot].as_ref().and_then(|it| it.at(sequence)) {
                 chunk.rows.push((key.clone(), value.clone()));
             }
             if visited + 1 == limit {
@@ -221,7 +254,8 @@ impl Memtable {
     /// Returns how many bytes of payloads are in the segment and not removed.
     pub(super) fn bytes_in_segment(&self) -> u64 {
         let rows = sync::read(&self.rows);
-        let versions = rows.tables[Table::Payloads as usize].values();
+        let (tree, slot) = place(Table::Payloads);
+        let versions = rows.trees[tree].values().flat_map(|slots| &slots[slot]);
         let lengths = versions.map(|version| match version.value {
             RowValue::InSegment { length, .. } => u64::from(length),
             RowValue::Removed | RowValue::Kept(_) => 0,
@@ -236,9 +270,12 @@ impl Memtable {
         take: impl FnOnce(&mut dyn Iterator<Item = Row>) -> T,
     ) -> T {
         let rows = sync::read(&self.rows);
-        let rows = rows.tables[table as usize].iter();
-        let rows = rows.filter(|(_, version)| !version.is_over());
-        take(&mut rows.map(|(key, version)| (key.clone(), version.value.clone())))
+        let (tree, slot) = place(table);
+        let rows = rows.trees[tree].iter().filter_map(|(key, slots)| {
+            let version = slots[slot].as_ref()?;
+            (!version.is_over()).then(|| (key.clone(), version.value.clone()))
+        });
+        take(&mut { rows })
     }
 }
 
@@ -407,5 +444,35 @@ mod tests {
         memtable.apply(1, 1 << 32, std::iter::once(write), false);
         let found = memtable.get(Table::Payloads, b"key", 1);
         assert_eq!(found, Some(RowValue::Kept("a large payload".into())));
+    }
+
+    #[test]
+    fn a_message_and_its_payload_are_one_entry_that_goes_with_the_last_of_them() {
+        let memtable = memtable();
+        let payload = |write| Write {
+            table: Table::Payloads,
+            is_new: true,
+            ..write
+        };
+        let message = |write| Write {
+            is_new: true,
+            ..write
+        };
+        let entries = || memtable.rows.read().unwrap().trees[1].len();
+        let value = |table| memtable.get(table, b"a", 9);
+        apply(
+            &memtable,
+            1,
+            &[message(set("a", "meta")), payload(set("a", "body"))],
+            false,
+        );
+        assert_eq!(entries(), 1);
+        assert_eq!(value(Table::Messages), Some(RowValue::Kept("meta".into())));
+        assert_eq!(value(Table::Payloads), Some(RowValue::Kept("body".into())));
+        apply(&memtable, 2, &[message(unset("a"))], false);
+        assert_eq!((value(Table::Messages), entries()), (None, 1));
+        assert_eq!(value(Table::Payloads), Some(RowValue::Kept("body".into())));
+        apply(&memtable, 3, &[payload(unset("a"))], false);
+        assert_eq!((value(Table::Payloads), entries()), (None, 0));
     }
 }

@@ -73,17 +73,15 @@ impl ActiveSegment {
         let end = self.end_after(bytes);
         if end > self.allocated {
             let mut file = self.file.try_clone()?;
-            let position = file.stream_position()?;
-            let allocated = allocate(&mut file, end);
-            file.seek(SeekFrom::Start(position))?;
-            allocated.map_err(at(&self.path))?;
+            allocate(&mut file, end).map_err(at(&self.path))?;
             self.allocated = end;
         }
         Ok(())
     }
 
     pub(super) fn append(&mut self, frame: &[u8]) -> io::Result<()> {
-        (&*self.file).write_all(frame).map_err(at(&self.path))?;
+        // Where it goes does not depend on the file's cursor, which reads of earlier frames may move.
+        write_at(&self.file, frame, self.end).map_err(at(&self.path))?;
         self.end += frame.len() as u64;
         Ok(())
     }
@@ -335,7 +333,6 @@ impl SegmentDir {
         let file = OpenOptions::new().read(true).write(true).open(&path);
         let mut file = file.map_err(at(&path))?;
         allocate(&mut file, self.segment_bytes).map_err(at(&path))?;
-        file.seek(SeekFrom::Start(HEAD as u64))?;
         Ok(self.active(number, salt, file))
     }
 
@@ -540,6 +537,24 @@ fn parse_name(path: &Path) -> Option<(u64, FileKind)> {
 #[cfg(unix)]
 fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, buffer, at)
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = std::os::windows::fs::FileExt::seek_write(file, bytes, at)?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = &bytes[written..];
+        at += written as u64;
+    }
+    Ok(())
 }
 
 #[cfg(windows)]

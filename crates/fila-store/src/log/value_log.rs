@@ -17,11 +17,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
 use super::flush::FlushTarget;
+use super::memtable::Memtable;
 use super::recovery;
 use super::segment_dir::{DirContents, SegmentDir};
 use crate::damage::DamagedPart;
@@ -48,11 +49,27 @@ pub(super) type BlobSegments = Arc<BTreeMap<u64, Arc<BlobSegment>>>;
 pub(super) struct BlobSegment {
     pub(super) number: u64,
     bytes: u64,
+    /// Its memtable, which views of the time before the flush read.
+    memtable: Weak<Memtable>,
 }
 
 impl BlobSegment {
-    pub(super) fn new(number: u64, bytes: u64) -> Arc<Self> {
-        Arc::new(Self { number, bytes })
+    /// Describes a segment without a memtable.
+    fn flushed(number: u64, bytes: u64) -> Arc<Self> {
+        Self::new(number, bytes, Weak::new())
+    }
+
+    pub(super) fn new(number: u64, bytes: u64, memtable: Weak<Memtable>) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            bytes,
+            memtable,
+        })
+    }
+
+    /// Returns whether a view may read the file.
+    fn is_read(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1 || self.memtable.strong_count() > 0
     }
 }
 
@@ -71,7 +88,7 @@ pub(super) fn classify(
             segments.push(number);
         } else {
             let bytes = dir.blob_bytes(number)?;
-            blobs.insert(number, BlobSegment::new(number, bytes));
+            blobs.insert(number, BlobSegment::flushed(number, bytes));
         }
     }
     segments.sort_unstable();
@@ -303,7 +320,7 @@ impl GarbageCollector {
             unlisted => unlisted?,
         }
         for segment in std::mem::take(&mut self.retired) {
-            if Arc::strong_count(&segment) > 1 {
+            if segment.is_read() {
                 self.retired.push(segment);
             } else if self.listed.contains(&segment.number) {
                 dir.void_blob(segment.number).map_err(Fault::new)?;

@@ -218,7 +218,7 @@ fn any_flipped_bit_is_noticed() {
         for bit in 0..record.len() * 8 {
             let mut damaged = record.to_vec();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&key, &damaged.into()).is_err(), "bit {bit}");
+            assert!(decode(&key, &damaged).is_err(), "bit {bit}");
         }
     }
 }
@@ -369,7 +369,7 @@ proptest! {
         key in prop::collection::vec(any::<u8>(), 0..40),
         bytes in prop::collection::vec(any::<u8>(), 0..200),
     ) {
-        let _ = decode(&key, &bytes.into());
+        let _ = decode(&key, &bytes);
     }
 
     /// Beyond the checksum, where only we should ever get.

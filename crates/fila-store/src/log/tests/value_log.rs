@@ -116,6 +116,28 @@ fn a_flushed_segment_is_not_used_again_while_a_view_reads_it() {
 }
 
 #[test]
+fn a_blob_segment_stays_while_a_view_from_before_its_flush_reads_it() {
+    let world = World::new(Map::held());
+    fill_payloads(&world, 0..14);
+    let view = world.logged().view();
+    world.map.set(|inside| inside.is_held = false);
+    world.settle();
+    let blobs = world.files("blob");
+    assert!(blobs.len() >= 2, "{blobs:?}");
+    remove_payloads(&world, 0..14);
+    fill_payloads(&world, 100..300);
+    remove_payloads(&world, 100..300);
+    world.settle();
+    assert!(blobs.iter().all(|blob| blob.exists()));
+    assert_eq!(rows(&view, Table::Payloads), expected(0..14));
+    drop(view);
+    fill_payloads(&world, 400..420);
+    world.settle();
+    assert!(!blobs.iter().any(|blob| blob.exists()));
+    check(&world, 400..420);
+}
+
+#[test]
 fn a_blob_segment_goes_when_nothing_in_it_is_live() {
     let world = World::new(Map::default());
     fill_payloads(&world, 0..600);
