@@ -39,6 +39,11 @@ impl Times {
         Self { epoch, coarse }
     }
 
+    /// Returns whether every task is stamped exactly.
+    pub(crate) const fn are_exact(&self) -> bool {
+        self.coarse.is_none()
+    }
+
     /// Returns the present, exactly if there is no coarse clock.
     #[inline]
     pub(crate) fn look(&self, clock: &dyn Clock) -> Moment {
