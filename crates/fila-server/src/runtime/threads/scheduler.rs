@@ -38,7 +38,7 @@ use crate::runtime::threads::events::{Event, EventSender};
 use crate::runtime::threads::inbox::{InboxReceiver, Input, Lane, ServerBroker, Subscription};
 use crate::runtime::threads::reader::BlockingJob;
 use crate::runtime::threads::round_queue::RoundSender;
-use crate::runtime::threads::seat::{Turn, Turns};
+use crate::runtime::threads::seat::{TurnEnd, TurnTaker};
 use crate::runtime::threads::ticket::ServerTickets;
 
 /// About how many messages and results one turn takes: a millisecond of work, so that timers fire on time.
@@ -603,8 +603,8 @@ impl Scheduler {
     }
 }
 
-impl Turns for Scheduler {
-    fn turn(&mut self) -> Turn {
+impl TurnTaker for Scheduler {
+    fn turn(&mut self) -> TurnEnd {
         self.take_events();
         self.take_notes();
         self.take_inputs();
@@ -620,14 +620,14 @@ impl Turns for Scheduler {
         self.flush();
         self.publish();
         if is_done {
-            return Turn::Done;
+            return TurnEnd::Done;
         }
         if self.has_work() || self.awaits_note() {
-            return Turn::More;
+            return TurnEnd::More;
         }
         match self.idle_time() {
-            Some(Duration::ZERO) => Turn::More,
-            time => Turn::Idle(time.and_then(|time| Instant::now().checked_add(time))),
+            Some(Duration::ZERO) => TurnEnd::More,
+            time => TurnEnd::Idle(time.and_then(|time| Instant::now().checked_add(time))),
         }
     }
 

@@ -20,9 +20,9 @@ use super::baton::Baton;
 const TURNS_OF_CALLERS: usize = 2;
 
 /// Work that is done in turns, by one thread at a time.
-pub(crate) trait Turns: Send {
+pub(crate) trait TurnTaker: Send {
     /// Does a bounded part of the work.
-    fn turn(&mut self) -> Turn;
+    fn turn(&mut self) -> TurnEnd;
 
     /// Tells whether its own thread has to take the next turn.
     fn needs_own_thread(&self) -> bool;
@@ -30,7 +30,7 @@ pub(crate) trait Turns: Send {
 
 /// What is left after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum TurnEnd {
     /// There is more to do.
     More,
     /// There is nothing to do before this moment, unless there is a call.
@@ -77,7 +77,7 @@ fn hold<S>(mutex: &Mutex<S>) -> MutexGuard<'_, S> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<T: Turns> Seat<T> {
+impl<T: TurnTaker> Seat<T> {
     /// Returns a seat whose own thread has the baton, and has not started yet.
     pub(crate) fn new() -> Self {
         Self {
@@ -113,8 +113,8 @@ impl<T: Turns> Seat<T> {
         loop {
             let turn = self.with(|seated| seated.turns.turn());
             match turn {
-                Turn::More => {}
-                Turn::Idle(due) => {
+                TurnEnd::More => {}
+                TurnEnd::Idle(due) => {
                     self.with(|seated| seated.armed = due);
                     hold(&self.alarm).at = due;
                     if !self.baton.put_down() {
@@ -125,7 +125,7 @@ impl<T: Turns> Seat<T> {
                         panic!("a turn has panicked on another thread");
                     }
                 }
-                Turn::Done => {
+                TurnEnd::Done => {
                     drop(hold(&self.seated).take());
                     return;
                 }
@@ -142,15 +142,15 @@ impl<T: Turns> Seat<T> {
 
     /// Takes turns on a thread that has called.
     fn take_turns(&self) {
-        let _report = PanicReport(self);
+        let _report = TurnPanicReport(self);
         for _ in 0..TURNS_OF_CALLERS {
             let turn = self.with(|seated| {
                 let is_own = !seated.turns.needs_own_thread();
                 is_own.then(|| seated.turns.turn())
             });
             match turn {
-                Some(Turn::More) => {}
-                Some(Turn::Idle(due)) => {
+                Some(TurnEnd::More) => {}
+                Some(TurnEnd::Idle(due)) => {
                     if self.rearm(due) == Rearmed::GoneOff {
                         break;
                     }
@@ -158,7 +158,7 @@ impl<T: Turns> Seat<T> {
                         return;
                     }
                 }
-                Some(Turn::Done) | None => break,
+                Some(TurnEnd::Done) | None => break,
             }
         }
         self.hand_over();
@@ -233,9 +233,9 @@ enum Waited {
 }
 
 /// Tells the scheduler's own thread if a turn panics on another thread. The baton stays held.
-struct PanicReport<'a, T: Turns>(&'a Seat<T>);
+struct TurnPanicReport<'a, T: TurnTaker>(&'a Seat<T>);
 
-impl<T: Turns> Drop for PanicReport<'_, T> {
+impl<T: TurnTaker> Drop for TurnPanicReport<'_, T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             hold(&self.0.alarm).is_broken = true;
@@ -273,8 +273,8 @@ mod tests {
         is_stopping: bool,
     }
 
-    impl Turns for Counter {
-        fn turn(&mut self) -> Turn {
+    impl TurnTaker for Counter {
+        fn turn(&mut self) -> TurnEnd {
             if let Some((at, _)) = &self.alarm
                 && *at <= Instant::now()
                 && let Some((_, report)) = self.alarm.take()
@@ -290,9 +290,9 @@ mod tests {
                 Err(_) => {}
             }
             match (self.is_stopping, self.orders.is_empty()) {
-                (true, _) => Turn::Done,
-                (false, false) => Turn::More,
-                (false, true) => Turn::Idle(self.alarm.as_ref().map(|(at, _)| *at)),
+                (true, _) => TurnEnd::Done,
+                (false, false) => TurnEnd::More,
+                (false, true) => TurnEnd::Idle(self.alarm.as_ref().map(|(at, _)| *at)),
             }
         }
 
