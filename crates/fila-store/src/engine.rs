@@ -155,6 +155,11 @@ pub trait Engine: Send + Sync + 'static {
         Writes::Taken
     }
 
+    /// Returns whether a commit may have to wait because the engine is behind with its own work. Takes a moment only.
+    fn may_wait(&self) -> bool {
+        false
+    }
+
     /// Returns the state of the engine.
     ///
     /// # Errors

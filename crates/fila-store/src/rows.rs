@@ -98,6 +98,11 @@ pub trait Rows: Send + Sync + 'static {
         true
     }
 
+    /// Returns whether a write may have to wait because the database is behind with its own work. Takes a moment only.
+    fn may_wait(&self) -> bool {
+        false
+    }
+
     /// Returns the commits that were dropped when the database was opened.
     fn torn(&self) -> Option<TornLog> {
         None

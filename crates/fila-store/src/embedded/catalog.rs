@@ -232,6 +232,10 @@ impl<R: Rows> Engine for Embedded<R> {
         }
     }
 
+    fn may_wait(&self) -> bool {
+        self.0.rows.may_wait()
+    }
+
     fn health(&self) -> Result<Health, ReadError> {
         let figures = self.0.rows.figures()?;
         let (from, to) = keys::all_leftovers();

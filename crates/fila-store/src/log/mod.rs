@@ -533,6 +533,11 @@ impl<D: FlushTarget> Rows for Logged<D> {
         !self.room.is_low()
     }
 
+    /// One segment before the writers' bound, because other threads write as well.
+    fn may_wait(&self) -> bool {
+        self.flush.state().frozen.len() + 1 >= FROZEN_MAX
+    }
+
     /// While the disk is full, flushes removed rows before their segment is full: only then do they make room.
     fn maintain(&self) -> Result<(), Fault> {
         let can_rotate = |state: &FlushState| {

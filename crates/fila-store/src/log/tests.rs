@@ -285,6 +285,21 @@ fn flip(path: &Path, at: usize) {
 }
 
 #[test]
+fn a_writer_is_told_before_it_has_to_wait_for_the_flush() {
+    let world = World::new(Map::held());
+    let mut written = 0;
+    while !world.logged().may_wait() {
+        // It would wait without end at the bound.
+        fill(&world, written..written + 1);
+        written += 1;
+    }
+    assert!(written > 1);
+    world.map.set(|inside| inside.is_held = false);
+    world.settle();
+    assert!(!world.logged().may_wait());
+}
+
+#[test]
 fn what_was_committed_is_there_after_a_crash_flushed_or_not() {
     for map in [Map::default(), Map::held()] {
         let is_held = map.0.inside.lock().unwrap().is_held;

@@ -219,6 +219,9 @@ impl<E: Engine> Committer<E> {
 pub(crate) trait RoundStore: Send + Sync {
     /// Stores a round while no other round is under way.
     fn store(&self, round: Round) -> Committed;
+
+    /// Tells whether that may take more than a moment.
+    fn may_wait(&self) -> bool;
 }
 
 impl<E: Engine> RoundStore for Committer<E> {
@@ -226,6 +229,10 @@ impl<E: Engine> RoundStore for Committer<E> {
         let staged = self.stage(round);
         let settled = self.settle_engine(std::slice::from_ref(&staged));
         self.outcome(staged, settled)
+    }
+
+    fn may_wait(&self) -> bool {
+        self.engine.may_wait()
     }
 }
 

@@ -507,7 +507,7 @@ impl Scheduler {
         let Some(store) = &self.channels.rounds.store else {
             return Some(round);
         };
-        if !(is_alone && is_small) {
+        if !(is_alone && is_small) || store.may_wait() {
             return Some(round);
         }
         let committed = store.store(round);
