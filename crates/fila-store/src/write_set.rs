@@ -19,7 +19,7 @@ const KEPT_MAX: usize = 4 << 20;
 
 /// Rows to be set or removed, in one commit.
 ///
-/// It allocates for the commit and not for a row, and a set that is [cleared](Self::clear) and filled again does not
+/// It allocates for the commit and not for a row, and a set that is cleared and filled again does not
 /// allocate.
 #[derive(Clone)]
 pub struct WriteSet {
