@@ -1,27 +1,34 @@
-//! Flushing: a thread writes the rows of a full segment to the database.
+//! Flushing: a thread writes the rows of full segments to the database.
 //!
-//! Segments are flushed in order. The rows of a segment end with the [flush mark](FlushMark), written after all others, so
-//! recovery flushes a segment again that was flushed in part, and never reads one again that was flushed whole, except for
-//! the payloads in the [value log](super::value_log). The thread also prepares the next segment before the writer needs it,
+//! Segments are flushed in order, a few in one [lot](FlushLot). The rows of a lot end with the [flush mark](FlushMark),
+//! written after all others, so recovery flushes a lot again that was flushed in part, and never reads a segment again that
+//! was flushed whole, except for the payloads in the [value log](super::value_log). The thread also prepares the next segment before the writer needs it,
 //! and looks after the [room](super::room) on the disk: a job that finds too little is done again later.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::Visible;
-use super::memtable::{Memtable, RowValue};
+use super::lot::FlushLot;
+use super::memtable::Memtable;
 use super::room::{LOOK_INTERVAL, RESERVE, RESERVE_LOG, Room, RoomFigures};
 use super::segment_dir::{ActiveSegment, SegmentDir};
-use super::value_log::{self, BlobSegment, GarbageCollector, PayloadCounts};
-use crate::record::{self, ValuePointer};
+use super::value_log::{BlobSegment, GarbageCollector};
+use crate::record;
 use crate::rows::{Table, View};
 use crate::{Fault, OpenError, directory, keys, sync};
 
 /// Memtables that wait to be flushed, at most. Writers wait at this bound.
-pub(super) const FROZEN_MAX: usize = 4;
+const FROZEN_MAX: usize = 8;
+
+/// Bytes of memory of those memtables, in segments, at most. Writers wait at this bound, too.
+const FROZEN_SEGMENTS: u64 = 4;
+
+/// Memtables in a lot, at most: a restart reads the segments that are not flushed.
+const LOT_MAX: usize = 4;
 
 /// How often the thread checks whether the database has caught up, and how long it leaves the disk alone between two parts
 /// of a segment that it fills beforehand.
@@ -120,96 +127,14 @@ impl FlushMark {
     }
 }
 
-impl FrozenMemtable {
-    fn mark(&self) -> FlushMark {
-        FlushMark {
-            segment: self.memtable.number,
-            sequence: self.sequence,
-        }
-    }
-
-    /// Returns whether at least half of the segment is payloads that a pointer may stand for.
-    fn is_worth_a_blob(&self) -> bool {
-        self.memtable.bytes_in_segment() >= self.bytes / 2
-    }
-
-    /// Flushes the rows, then the mark. If the segment stays as a blob, pointers stand for the payloads in it; otherwise
-    /// they are flushed themselves.
-    fn flush<D: FlushTarget>(&self, database: &D, is_blob: bool) -> Result<PayloadCounts, Fault> {
-        self.ingest(database, Table::Deduplication, |_, value| {
-            self.memtable.read(value)
-        })?;
-        let counts = self.flush_payloads(database, is_blob)?;
-        self.ingest(database, Table::Messages, |_, value| {
-            self.memtable.read(value)
-        })?;
-        let catalog = self.memtable.newest(Table::Catalog, |rows| {
-            rows.map(|(key, value)| Ok((key, self.memtable.read(value)?)))
-                .collect::<Result<BTreeMap<_, _>, Fault>>()
-        });
-        let mut catalog = catalog?;
-        catalog.extend(self.mark().rows());
-        if is_blob {
-            catalog.extend([value_log::listed(self.memtable.number, self.bytes)]);
-        }
-        database.ingest(Table::Catalog, &mut catalog.into_iter())?;
-        Ok(counts)
-    }
-
-    fn flush_payloads<D: FlushTarget>(
-        &self,
-        database: &D,
-        is_blob: bool,
-    ) -> Result<PayloadCounts, Fault> {
-        let segment = self.memtable.number;
-        let mut counts = PayloadCounts::default();
-        self.ingest(database, Table::Payloads, |key, value| {
-            counts.note(value != RowValue::Removed);
-            match value {
-                RowValue::InSegment { at, length } if is_blob => {
-                    let pointer = ValuePointer {
-                        segment,
-                        at,
-                        length,
-                    };
-                    let record =
-                        record::encoded(|bytes| record::encode_value_pointer(bytes, key, pointer));
-                    Ok(Some(record))
-                }
-                value => self.memtable.read(value),
-            }
-        })?;
-        Ok(counts)
-    }
-
-    /// Ingests the newest rows of a table, with the values that `value` returns.
-    fn ingest<D: FlushTarget>(
-        &self,
-        database: &D,
-        table: Table,
-        mut value: impl FnMut(&Bytes, RowValue) -> Result<Option<Bytes>, Fault>,
-    ) -> Result<(), Fault> {
-        let mut failure = None;
-        self.memtable.newest(table, |rows| {
-            let mut rows = rows.map_while(|(key, found)| match value(&key, found) {
-                Ok(value) => Some((key, value)),
-                Err(fault) => {
-                    failure = Some(fault);
-                    None
-                }
-            });
-            database.ingest(table, &mut rows)
-        })?;
-        // The rows before the failure are written, which does no harm: the mark is not.
-        failure.map_or(Ok(()), Err)
-    }
-}
-
 /// The work of the flush thread, and its results.
 #[derive(Debug, Default)]
 pub(super) struct FlushState {
-    /// The oldest first. The one that is being flushed is still here.
+    /// The oldest first. Those that are being flushed are still here.
     pub(super) frozen: VecDeque<FrozenMemtable>,
+    /// How many of them are in the lot whose flush has begun. A flush that is tried again has the same ones: it may have
+    /// written rows that a later memtable removes.
+    pub(super) lot: usize,
     /// The number of the segment that the writer will need soon.
     pub(super) wanted: Option<u64>,
     /// That segment.
@@ -227,6 +152,37 @@ pub(super) struct FlushState {
     /// Why the thread has stopped.
     pub(super) fault: Option<Arc<Fault>>,
     pub(super) is_closing: bool,
+}
+
+impl FlushState {
+    /// Returns whether this many more memtables may wait to be flushed.
+    pub(super) fn has_room_for(&self, more: usize, segment_bytes: u64) -> bool {
+        let memory: u64 = self.frozen.iter().map(|it| it.memtable.memory()).sum();
+        self.frozen.len() + more <= FROZEN_MAX
+            && memory < (FROZEN_SEGMENTS + 1 - more as u64) * segment_bytes
+    }
+
+    /// Returns how many memtables the next lot has: as many as there are, up to its bounds.
+    fn next_lot(&self, segment_bytes: u64) -> usize {
+        if self.lot > 0 {
+            return self.lot;
+        }
+        let mut memory = 0;
+        let fits = self.frozen.iter().take(LOT_MAX).take_while(|frozen| {
+            let is_full = memory >= segment_bytes;
+            memory += frozen.memtable.memory();
+            !is_full
+        });
+        fits.count()
+    }
+
+    /// Returns whether the next lot cannot become larger.
+    fn has_full_lot(&self, segment_bytes: u64) -> bool {
+        let lot = self.next_lot(segment_bytes);
+        let lot_of = || self.frozen.iter().take(lot);
+        let memory: u64 = lot_of().map(|frozen| frozen.memtable.memory()).sum();
+        self.lot > 0 || lot == LOT_MAX || lot < self.frozen.len() || memory >= segment_bytes
+    }
 }
 
 /// The state that the writers and the flush thread share.
@@ -293,7 +249,7 @@ pub(super) struct Flusher<D> {
 
 enum Job {
     Prepare(u64),
-    Flush(FrozenMemtable),
+    Flush(FlushLot),
     CollectGarbage,
     LookForRoom,
     Stop,
@@ -310,8 +266,8 @@ impl<D: FlushTarget> Flusher<D> {
                     self.prefers_flush = prepared.is_err();
                     prepared
                 }
-                Job::Flush(frozen) => {
-                    let flushed = self.flush(&frozen);
+                Job::Flush(lot) => {
+                    let flushed = self.flush(&lot);
                     self.flush.change(|state| state.is_stuck = flushed.is_err());
                     self.prefers_flush = false;
                     flushed
@@ -336,9 +292,13 @@ impl<D: FlushTarget> Flusher<D> {
         }
     }
 
+    /// Waits for work. Memtables that are no full lot are work when they have waited a little, or if the disk is full.
     fn next(&self) -> Job {
+        let segment_bytes = self.dir.segment_bytes;
         let mut state = self.flush.wait_a_little_while(|state| {
-            let has_work = !state.frozen.is_empty() || state.wanted.is_some() || state.gc_pending;
+            let is_urgent = self.room.is_low() && !state.frozen.is_empty();
+            let has_lot = is_urgent || state.has_full_lot(segment_bytes);
+            let has_work = has_lot || state.wanted.is_some() || state.gc_pending;
             !has_work && !state.is_closing
         });
         if state.is_closing && state.is_stuck {
@@ -351,12 +311,16 @@ impl<D: FlushTarget> Flusher<D> {
             state.wanted = None;
             return Job::Prepare(number);
         }
-        match state.frozen.front() {
-            Some(frozen) => Job::Flush(frozen.clone()),
-            None if state.is_closing => Job::Stop,
-            None if state.gc_pending => Job::CollectGarbage,
-            None => Job::LookForRoom,
+        if state.frozen.is_empty() {
+            return match &*state {
+                state if state.is_closing => Job::Stop,
+                state if state.gc_pending => Job::CollectGarbage,
+                _ => Job::LookForRoom,
+            };
         }
+        state.lot = state.next_lot(segment_bytes);
+        let lot = state.frozen.iter().take(state.lot);
+        Job::Flush(FlushLot::new(lot.cloned().collect()))
     }
 
     fn prepare(&mut self, number: u64) -> Result<(), Fault> {
@@ -436,32 +400,49 @@ impl<D: FlushTarget> Flusher<D> {
         Ok(())
     }
 
-    fn flush(&mut self, frozen: &FrozenMemtable) -> Result<(), Fault> {
+    fn flush(&mut self, lot: &FlushLot) -> Result<(), Fault> {
         while self.database.is_behind() {
             self.flush.pause(POLL_INTERVAL);
         }
-        let number = frozen.memtable.number;
-        let is_small = frozen.bytes <= self.dir.small_bytes();
-        // An earlier attempt, which found no room, may have made it one.
-        let was_blob = sync::read(&self.visible).blobs.contains_key(&number);
-        let is_blob = was_blob || !is_small && frozen.is_worth_a_blob();
-        if is_blob && !was_blob {
-            self.dir.make_blob(number).map_err(Fault::new)?;
-            let mut visible = sync::write(&self.visible);
-            let memtable = Arc::downgrade(&frozen.memtable);
-            let segment = BlobSegment::new(number, frozen.bytes, memtable);
-            Arc::make_mut(&mut visible.blobs).insert(number, segment);
-        }
-        let counts = frozen.flush(&*self.database, is_blob)?;
+        let blobs = self.make_blobs(lot)?;
+        let counts = lot.flush(&*self.database, &blobs)?;
         self.collector.note(counts);
         sync::write(&self.visible)
             .memtables
-            .retain(|memtable| !Arc::ptr_eq(memtable, &frozen.memtable));
-        if !is_blob {
-            self.retired
-                .push((number, Arc::downgrade(&frozen.memtable)));
+            .retain(|memtable| !lot.contains(memtable));
+        let retired = lot.frozen.iter().map(|frozen| &frozen.memtable);
+        let retired = retired.filter(|memtable| !blobs.contains(&memtable.number));
+        self.retired
+            .extend(retired.map(|memtable| (memtable.number, Arc::downgrade(memtable))));
+        self.collect_garbage(|state| {
+            state.frozen.drain(..lot.frozen.len());
+            state.lot = 0;
+        })
+    }
+
+    /// Makes blobs of the segments of which much is still needed after the flush, and returns their numbers.
+    fn make_blobs(&mut self, lot: &FlushLot) -> Result<BTreeSet<u64>, Fault> {
+        let live = lot.live_bytes();
+        let mut blobs = BTreeSet::new();
+        for frozen in &lot.frozen {
+            let number = frozen.memtable.number;
+            let is_small = frozen.bytes <= self.dir.small_bytes();
+            let is_needed = live.get(&number).copied().unwrap_or_default() >= frozen.bytes / 2;
+            // An earlier attempt, which found no room, may have made it one.
+            let was_blob = sync::read(&self.visible).blobs.contains_key(&number);
+            if !was_blob && (is_small || !is_needed) {
+                continue;
+            }
+            blobs.insert(number);
+            if !was_blob {
+                self.dir.make_blob(number).map_err(Fault::new)?;
+                let mut visible = sync::write(&self.visible);
+                let memtable = Arc::downgrade(&frozen.memtable);
+                let segment = BlobSegment::new(number, frozen.bytes, memtable);
+                Arc::make_mut(&mut visible.blobs).insert(number, segment);
+            }
         }
-        self.collect_garbage(|state| drop(state.frozen.pop_front()))
+        Ok(blobs)
     }
 
     /// Makes spare files of flushed segments that no view reads any more.

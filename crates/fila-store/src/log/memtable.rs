@@ -19,6 +19,10 @@ use super::segment_dir::AppendedFile;
 use crate::rows::{Table, Write};
 use crate::{Fault, sync};
 
+/// Bytes of memory that an entry takes beside its key and values, about. Few in tests, so that small memtables are flushed
+/// together.
+const ENTRY: u64 = if cfg!(test) { 16 } else { 192 };
+
 /// Bytes of a chunk of memory. It is freed with the last of its rows.
 const CHUNK: usize = 64 << 10;
 
@@ -54,8 +58,15 @@ pub(super) struct Memtable {
 #[derive(Debug, Default)]
 struct MemtableRows {
     trees: [RowTree; TREES],
-    /// Where the next keys and values go.
+    keeper: Keeper,
+}
+
+/// Where keys and values go.
+#[derive(Debug, Default)]
+struct Keeper {
     chunk: BytesMut,
+    /// Bytes of all keys and values so far.
+    bytes: u64,
 }
 
 type RowTree = BTreeMap<Bytes, RowSlots>;
@@ -109,16 +120,19 @@ pub(super) struct Chunk {
     pub(super) last: Option<Bytes>,
 }
 
-/// Copies bytes into a chunk of memory that many rows share.
-fn keep(chunk: &mut BytesMut, bytes: &[u8]) -> Bytes {
-    if bytes.len() > CHUNK / 4 {
-        return Bytes::copy_from_slice(bytes);
+impl Keeper {
+    /// Copies bytes into a chunk of memory that many rows share.
+    fn keep(&mut self, bytes: &[u8]) -> Bytes {
+        self.bytes += bytes.len() as u64;
+        if bytes.len() > CHUNK / 4 {
+            return Bytes::copy_from_slice(bytes);
+        }
+        if self.chunk.capacity() < bytes.len() {
+            self.chunk = BytesMut::with_capacity(CHUNK);
+        }
+        self.chunk.extend_from_slice(bytes);
+        self.chunk.split().freeze()
     }
-    if chunk.capacity() < bytes.len() {
-        *chunk = BytesMut::with_capacity(CHUNK);
-    }
-    chunk.extend_from_slice(bytes);
-    chunk.split().freeze()
 }
 
 /// Writes a version of a row. The older ones stay if a view may read them.
@@ -153,17 +167,17 @@ impl Memtable {
         keeps_older: bool,
     ) {
         let mut rows = sync::write(&self.rows);
-        let MemtableRows { trees, chunk } = &mut *rows;
+        let MemtableRows { trees, keeper } = &mut *rows;
         let mut writes = writes.peekable();
         while let Some(first) = writes.next() {
             let (tree, _) = place(first.table);
-            let version_of = |write: Write<'_>, chunk: &mut BytesMut| RowVersion {
+            let version_of = |write: Write<'_>, keeper: &mut Keeper| RowVersion {
                 sequence,
                 is_new: write.is_new,
-                value: self.value(start, write, chunk),
+                value: self.value(start, write, keeper),
                 older: None,
             };
-            let mut entry = trees[tree].entry(keep(chunk, first.key));
+            let mut entry = trees[tree].entry(keeper.keep(first.key));
             let mut vacant = RowSlots::default();
             let slots = match &mut entry {
                 Entry::Vacant(_) => &mut vacant,
@@ -172,7 +186,7 @@ impl Memtable {
             let mut next = Some(first);
             while let Some(write) = next {
                 let (_, slot) = place(write.table);
-                set(&mut slots[slot], version_of(write, chunk), keeps_older);
+                set(&mut slots[slot], version_of(write, keeper), keeps_older);
                 next = writes.next_if(|next| next.key == first.key && place(next.table).0 == tree);
             }
             let is_empty = slots.iter().all(Option::is_none);
@@ -185,11 +199,11 @@ impl Memtable {
     }
 
     /// Returns the value that a commit writes, whose frame begins at `start`.
-    fn value(&self, start: u64, write: Write<'_>, chunk: &mut BytesMut) -> RowValue {
+    fn value(&self, start: u64, write: Write<'_>, keeper: &mut Keeper) -> RowValue {
         match (write.value, self.pointer(start, &write)) {
             (None, _) => RowValue::Removed,
             (Some(_), Some((at, length))) => RowValue::InSegment { at, length },
-            (Some(value), None) => RowValue::Kept(keep(chunk, value)),
+            (Some(value), None) => RowValue::Kept(keeper.keep(value)),
         }
     }
 
@@ -251,32 +265,73 @@ impl Memtable {
         chunk
     }
 
-    /// Returns how many bytes of payloads are in the segment and not removed.
-    pub(super) fn bytes_in_segment(&self) -> u64 {
+    /// Returns how many bytes of memory it takes, about.
+    pub(super) fn memory(&self) -> u64 {
         let rows = sync::read(&self.rows);
-        let (tree, slot) = place(Table::Payloads);
-        let versions = rows.trees[tree].values().flat_map(|slots| &slots[slot]);
-        let lengths = versions.map(|version| match version.value {
-            RowValue::InSegment { length, .. } => u64::from(length),
-            RowValue::Removed | RowValue::Kept(_) => 0,
-        });
-        lengths.sum()
+        let entries: usize = rows.trees.iter().map(BTreeMap::len).sum();
+        entries as u64 * ENTRY + rows.keeper.bytes
     }
+}
 
-    /// Passes the newest rows of a table to `take`, in order. For a frozen memtable.
-    pub(super) fn newest<T>(
-        &self,
-        table: Table,
-        take: impl FnOnce(&mut dyn Iterator<Item = Row>) -> T,
-    ) -> T {
-        let rows = sync::read(&self.rows);
-        let (tree, slot) = place(table);
-        let rows = rows.trees[tree].iter().filter_map(|(key, slots)| {
-            let version = slots[slot].as_ref()?;
-            (!version.is_over()).then(|| (key.clone(), version.value.clone()))
-        });
-        take(&mut { rows })
+/// A row to be flushed.
+#[derive(Debug)]
+pub(super) struct FlushedRow<'a> {
+    pub(super) key: Bytes,
+    pub(super) value: RowValue,
+    /// The memtable that has the value.
+    pub(super) memtable: &'a Memtable,
+}
+
+impl FlushedRow<'_> {
+    /// Returns the value; none if the row was removed.
+    ///
+    /// # Errors
+    /// If the segment cannot be read.
+    pub(super) fn read(&self) -> Result<Option<Bytes>, Fault> {
+        self.memtable.read(self.value.clone())
     }
+}
+
+/// Passes the newest rows of a table to `take`, in order. For frozen memtables of consecutive segments, the oldest first.
+pub(super) fn newest<T>(
+    memtables: &[&Memtable],
+    table: Table,
+    take: impl FnOnce(&mut dyn Iterator<Item = FlushedRow<'_>>) -> T,
+) -> T {
+    let (tree, slot) = place(table);
+    let guards: Vec<_> = memtables.iter().map(|it| sync::read(&it.rows)).collect();
+    let walks = guards.iter().map(|rows| {
+        let rows = rows.trees[tree].iter();
+        let rows = rows.filter_map(|(key, slots)| Some((key, slots[slot].as_ref()?)));
+        rows.peekable()
+    });
+    let mut walks: Vec<_> = memtables.iter().zip(walks).collect();
+    let mut rows = std::iter::from_fn(|| {
+        loop {
+            let next = walks.iter_mut().filter_map(|(_, rows)| rows.peek());
+            let key = next.map(|(key, _)| *key).min()?;
+            let mut is_new = None;
+            let mut newest = None;
+            for (memtable, rows) in &mut walks {
+                if let Some((_, version)) = rows.next_if(|(next, _)| *next == key) {
+                    is_new.get_or_insert(version.is_new);
+                    newest = Some((*memtable, &version.value));
+                }
+            }
+            let (memtable, value) = newest?;
+            // A row that was created and removed here need not be flushed.
+            if is_new == Some(true) && *value == RowValue::Removed {
+                continue;
+            }
+            let (key, value) = (key.clone(), value.clone());
+            return Some(FlushedRow {
+                key,
+                value,
+                memtable,
+            });
+        }
+    });
+    take(&mut rows)
 }
 
 #[cfg(test)]
@@ -355,7 +410,7 @@ mod tests {
             );
             apply(&memtable, 2, &[set("gone", "updated")], keeps_older);
             apply(&memtable, 3, &[unset("gone"), unset("old")], keeps_older);
-            let flushed = memtable.newest(Table::Messages, |rows| rows.collect::<Vec<_>>());
+            let flushed = flushed(&[&memtable]);
             let expected = [
                 ("kept", RowValue::Kept("new".into())),
                 ("old", RowValue::Removed),
@@ -366,6 +421,50 @@ mod tests {
             let seen_by_an_older_view = keeps_older.then(|| "updated".into());
             assert_eq!(get(&memtable, "gone", 2).flatten(), seen_by_an_older_view);
         }
+    }
+
+    /// Returns the messages that a flush of these memtables writes.
+    fn flushed(memtables: &[&Memtable]) -> Vec<Row> {
+        newest(memtables, Table::Messages, |rows| {
+            rows.map(|row| (row.key, row.value)).collect()
+        })
+    }
+
+    #[test]
+    fn memtables_that_are_flushed_together_give_the_newest_row_of_each_key() {
+        let [first, second, third] = [memtable(), memtable(), memtable()];
+        let new = |key| Write {
+            is_new: true,
+            ..set(key, "1")
+        };
+        let all = [new("gone"), new("kept"), new("late"), set("old", "1")];
+        apply(&first, 1, &all, false);
+        apply(&second, 2, &[unset("gone"), set("kept", "2")], false);
+        apply(
+            &third,
+            3,
+            &[unset("late"), unset("old"), set("x", "3")],
+            false,
+        );
+        let row = |key: &'static str, value: Option<&'static str>| {
+            let value = value.map(|value| RowValue::Kept(value.into()));
+            (Bytes::from(key), value.unwrap_or(RowValue::Removed))
+        };
+        let expected = [
+            row("kept", Some("2")),
+            row("old", None),
+            row("x", Some("3")),
+        ];
+        assert_eq!(flushed(&[&first, &second, &third]), expected);
+        // The rows of the first are in the database then, so the others remove them there.
+        let expected = [
+            row("gone", None),
+            row("kept", Some("2")),
+            row("late", None),
+            row("old", None),
+            row("x", Some("3")),
+        ];
+        assert_eq!(flushed(&[&second, &third]), expected);
     }
 
     #[test]
@@ -429,7 +528,6 @@ mod tests {
         let stays = RowValue::InSegment { at: 11, length: 15 };
         assert_eq!(get("large"), stays);
         assert_eq!(get("small"), RowValue::Kept("small".into()));
-        assert_eq!(memtable.bytes_in_segment(), 15);
         let read = memtable.read(stays).unwrap();
         assert_eq!(read, Some("a large payload".into()));
     }

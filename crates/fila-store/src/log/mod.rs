@@ -28,6 +28,7 @@
 
 mod flush;
 mod frame;
+mod lot;
 mod memtable;
 mod recovery;
 mod repair;
@@ -46,7 +47,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 
-use flush::{FROZEN_MAX, FlushMark, FlushQueue, FlushState, Flusher, FrozenMemtable};
+use flush::{FlushMark, FlushQueue, FlushState, Flusher, FrozenMemtable};
 use frame::FrameHead;
 use memtable::Memtable;
 use recovery::fault;
@@ -353,8 +354,10 @@ impl<D: FlushTarget> Logged<D> {
         loop {
             let has_requested = writer.has_requested;
             self.flush.change(|state| state.writer_waits = true);
+            let has_room_for_one =
+                |state: &FlushState| state.has_room_for(1, self.dir.segment_bytes);
             let mut state = self.flush.wait_while(|state| {
-                let has_room = state.frozen.len() < FROZEN_MAX || state.gives_up && state.is_stuck;
+                let has_room = has_room_for_one(state) || state.gives_up && state.is_stuck;
                 let is_unmade = state.lacks_segment && !state.gives_up;
                 // Waits for a segment that the thread is preparing: a number cannot be used twice.
                 let is_made = !has_requested || state.wanted.is_some() && !is_unmade;
@@ -365,7 +368,7 @@ impl<D: FlushTarget> Logged<D> {
             if let Some(fault) = &state.fault {
                 return Err(Fault::new(Arc::clone(fault)));
             }
-            if state.frozen.len() >= FROZEN_MAX {
+            if !has_room_for_one(&state) {
                 return Err(Fault::new("the disk is full"));
             }
             if let Some(ready) = state.ready.take() {
@@ -535,7 +538,7 @@ impl<D: FlushTarget> Rows for Logged<D> {
 
     /// One segment before the writers' bound, because other threads write as well.
     fn may_wait(&self) -> bool {
-        self.flush.state().frozen.len() + 1 >= FROZEN_MAX
+        !self.flush.state().has_room_for(2, self.dir.segment_bytes)
     }
 
     /// While the disk is full, flushes removed rows before their segment is full: only then do they make room.

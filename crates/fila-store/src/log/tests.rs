@@ -33,6 +33,10 @@ struct Inside {
     is_held: bool,
     /// Flushes fail.
     is_broken: bool,
+    /// The disk has no room for the end of a flush.
+    is_full: bool,
+    /// Flushes that have ended.
+    flushes: usize,
 }
 
 impl Map {
@@ -111,15 +115,23 @@ impl FlushTarget for Map {
         if self.0.inside.lock().unwrap().is_broken {
             return Err(Fault::new("the disk is full"));
         }
+        let is_last = table == Table::Catalog;
+        if is_last && self.0.inside.lock().unwrap().is_full {
+            return Err(Fault::new(io::Error::from(io::ErrorKind::StorageFull)));
+        }
         let rows: Vec<_> = rows.map(|(key, value)| (table, key, value)).collect();
         // The flush mark of an empty log is written while flushes are held.
         let is_empty = self.0.inside.lock().unwrap().tables[table as usize].is_empty();
-        let is_mark = table == Table::Catalog && is_empty;
+        let is_mark = is_last && is_empty;
         let was_held = is_mark && std::mem::take(&mut self.0.inside.lock().unwrap().is_held);
+        let is_end = rows
+            .iter()
+            .any(|(_, key, _)| *key == crate::keys::FLUSHED_SEGMENT);
         self.apply(rows.into_iter());
-        if was_held {
-            self.set(|inside| inside.is_held = true);
-        }
+        self.set(|inside| {
+            inside.is_held |= was_held;
+            inside.flushes += usize::from(is_last && is_end);
+        });
         Ok(())
     }
 
@@ -316,6 +328,60 @@ fn what_was_committed_is_there_after_a_crash_flushed_or_not() {
         fill(&after, count..count + 4);
         assert_eq!(after.keys(), names(0..count + 4));
     }
+}
+
+/// Sets rows that are certainly new.
+fn set_new(world: &World, keys: &[String]) {
+    let mut writes = WriteSet::new();
+    for key in keys {
+        let value = [b'v'; 100];
+        writes.set_new(Table::Messages, key.as_bytes(), |bytes| {
+            bytes.extend(value);
+        });
+    }
+    world.logged().write(writes, Durability::Fsync).unwrap();
+}
+
+#[test]
+fn segments_that_are_full_at_the_same_time_are_flushed_together() {
+    let world = World::new(Map::held());
+    let mut written = 0;
+    while !world.logged().may_wait() {
+        fill(&world, written..written + 1);
+        written += 1;
+    }
+    let frozen = world.logged().flush.state().frozen.len();
+    assert!(frozen > 2, "{frozen} segments wait");
+    let before = world.map.0.inside.lock().unwrap().flushes;
+    world.map.set(|inside| inside.is_held = false);
+    world.settle();
+    let flushes = world.map.0.inside.lock().unwrap().flushes - before;
+    assert!(flushes < frozen, "{flushes} flushes of {frozen} segments");
+    assert_eq!(world.keys(), names(0..written));
+}
+
+#[test]
+fn a_flush_that_found_no_room_removes_what_it_has_written_and_what_was_removed_meanwhile() {
+    let world = World::new(Map::default());
+    world.map.set(|inside| inside.is_full = true);
+    for number in 0..12 {
+        set_new(&world, &names(number..number + 1));
+    }
+    let stuck = world.logged().flush.wait_while(|state| !state.is_stuck);
+    let (lot, frozen) = (stuck.lot, stuck.frozen.len());
+    drop(stuck);
+    assert!(0 < lot && frozen < 4, "a lot of {lot}, {frozen} wait");
+    for name in names(0..12) {
+        set_with(world.logged(), &name, None, Durability::Fsync).unwrap();
+    }
+    fill(&world, 12..18);
+    world.map.set(|inside| inside.is_full = false);
+    fill(&world, 18..30);
+    world.settle();
+    assert_eq!(world.keys(), names(12..30));
+    let flushed = keys(&world.map.view());
+    let revived = flushed.iter().filter(|key| names(0..12).contains(key));
+    assert_eq!(revived.count(), 0);
 }
 
 #[test]
