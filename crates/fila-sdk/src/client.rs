@@ -21,8 +21,8 @@ const FRAME_MAX: usize = 256 << 20;
 
 /// How often the client pings a silent connection, and how long the server may take to answer. The client notices a
 /// lost server after the sum of both.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-const PING_TIMEOUT: Duration = Duration::from_secs(10);
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to a Fila server. Cheap to clone; clones share the connection and its buffers.
 ///

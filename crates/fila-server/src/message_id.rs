@@ -16,6 +16,7 @@ const MESSAGE_HIGH_BITS: u32 = 2;
 const MESSAGE_LOW_BITS: u32 = 64 - MESSAGE_HIGH_BITS;
 const LENGTH: usize = 36;
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Returns the UUID of a message, as text.
 pub(crate) fn encode(queue: QueueId, message: MessageId) -> String {
@@ -26,15 +27,19 @@ pub(crate) fn encode(queue: QueueId, message: MessageId) -> String {
     let low = 0b10 << MESSAGE_LOW_BITS | message.get() & ((1 << MESSAGE_LOW_BITS) - 1);
     let bits = u128::from(high) << 64 | u128::from(low);
 
-    let mut text = String::with_capacity(LENGTH);
-    for position in (0..32).rev() {
-        if HYPHENS.contains(&text.len()) {
-            text.push('-');
+    let mut text = [b'-'; LENGTH];
+    let mut end = 0;
+    for byte in bits.to_be_bytes() {
+        if HYPHENS.contains(&end) {
+            end += 1;
         }
-        let digit = (bits >> (position * 4) & 0xf) as u32;
-        text.push(char::from_digit(digit, 16).expect("four bits are a digit"));
+        text[end] = DIGITS[usize::from(byte >> 4)];
+        text[end + 1] = DIGITS[usize::from(byte & 0xf)];
+        end += 2;
     }
-    text
+    str::from_utf8(&text)
+        .expect("digits and hyphens are text")
+        .to_owned()
 }
 
 /// Returns the queue and the message that a UUID names. Returns `None` if it is no message id.
