@@ -30,6 +30,9 @@ const FROZEN_SEGMENTS: u64 = 4;
 /// Memtables in a lot, at most: a restart reads the segments that are not flushed.
 const LOT_MAX: usize = 4;
 
+/// A lot is full when its memtables take this part of a segment's bytes in memory.
+const LOT_PART: u64 = 2;
+
 /// How often the thread checks whether the database has caught up, and how long it leaves the disk alone between two parts
 /// of a segment that it fills beforehand.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -169,7 +172,7 @@ impl FlushState {
         }
         let mut memory = 0;
         let fits = self.frozen.iter().take(LOT_MAX).take_while(|frozen| {
-            let is_full = memory >= segment_bytes;
+            let is_full = memory >= segment_bytes / LOT_PART;
             memory += frozen.memtable.memory();
             !is_full
         });
@@ -181,7 +184,8 @@ impl FlushState {
         let lot = self.next_lot(segment_bytes);
         let lot_of = || self.frozen.iter().take(lot);
         let memory: u64 = lot_of().map(|frozen| frozen.memtable.memory()).sum();
-        self.lot > 0 || lot == LOT_MAX || lot < self.frozen.len() || memory >= segment_bytes
+        let is_large = memory >= segment_bytes / LOT_PART;
+        self.lot > 0 || lot == LOT_MAX || lot < self.frozen.len() || is_large
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{Fault, sync};
 
 /// Bytes of memory that an entry takes beside its key and values, about. Few in tests, so that small memtables are flushed
 /// together.
-const ENTRY: u64 = if cfg!(test) { 16 } else { 192 };
+const ENTRY: u64 = if cfg!(test) { 0 } else { 192 };
 
 /// Bytes of a chunk of memory. It is freed with the last of its rows.
 const CHUNK: usize = 64 << 10;
