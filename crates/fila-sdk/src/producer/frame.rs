@@ -251,3 +251,107 @@ impl Lines {
 pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use allocation_counter::measure;
+    use tokio::sync::oneshot::Receiver;
+
+    use super::*;
+
+    const MESSAGES: usize = 400;
+
+    fn waiting(queue: &Arc<str>, ends: Instant) -> (QueuedMessage, Receiver<Result<Sent, Error>>) {
+        let (answer, answered) = oneshot::channel();
+        let message = v1::Message {
+            fairness_key: "acme".to_owned(),
+            payload: "x".into(),
+            ..v1::Message::default()
+        };
+        let waiting = QueuedMessage {
+            queue: queue.clone(),
+            message,
+            size: 300,
+            ends,
+            answer,
+            units: 2,
+        };
+        (waiting, answered)
+    }
+
+    #[test]
+    fn a_frame_costs_four_allocations_however_many_messages_it_has() {
+        let queue: Arc<str> = "orders".into();
+        let mut lines = Lines::default();
+        for round in 0..3 {
+            let (messages, answers): (Vec<_>, Vec<_>) = (0..MESSAGES)
+                .map(|_| waiting(&queue, Instant::now()))
+                .unzip();
+            let results = vec![v1::EnqueueResult::default(); MESSAGES];
+            let mut frame = None;
+            let gathered = measure(|| {
+                messages.into_iter().for_each(|message| lines.push(message));
+                frame = lines.next_frame(round, MESSAGES);
+            });
+            let frame = frame.unwrap();
+            assert_eq!((frame.len(), frame.units), (MESSAGES, 2 * MESSAGES));
+            let answered = measure(|| {
+                drop(frame.request.clone()); // as the connection has it
+                frame.answer(results);
+            });
+            if round > 0 {
+                // The messages, the callers, the name of the queue, and the frame itself.
+                assert_eq!(
+                    gathered.count_total, 4,
+                    "the line has its memory from before"
+                );
+            }
+            assert_eq!(answered.count_total, 0);
+            let is_sent =
+                |mut answer: Receiver<Result<Sent, Error>>| answer.try_recv().unwrap().is_ok();
+            assert!(answers.into_iter().all(is_sent));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_deadline_of_one_message_leaves_the_others_of_its_frame_alone() {
+        let queue: Arc<str> = "orders".into();
+        let now = Instant::now();
+        let [soon, later] = [1, 2].map(|secs| now + Duration::from_secs(secs));
+        let mut lines = Lines::default();
+        let (first, mut gives_up) = waiting(&queue, soon);
+        let (second, mut waits) = waiting(&queue, later);
+        lines.push(first);
+        lines.push(second);
+        let mut frame = lines.next_frame(0, MESSAGES).unwrap();
+        assert_eq!(frame.expire(now, &Error::Closed), Some(soon));
+        assert_eq!(frame.expire(soon, &Error::Closed), Some(later));
+        assert_eq!(gives_up.try_recv().unwrap(), Err(Error::Closed));
+        assert!(waits.try_recv().is_err(), "it has no answer yet");
+        frame.answer(vec![v1::EnqueueResult::default(); 2]);
+        assert!(waits.try_recv().unwrap().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_expire_in_their_line_are_answered_and_give_their_room_back() {
+        let [orders, mails]: [Arc<str>; 2] = ["orders".into(), "mails".into()];
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let mut lines = Lines::default();
+        let mut answers = Vec::new();
+        for (queue, ends) in [(&mails, now), (&orders, later), (&orders, now)] {
+            let (message, answer) = waiting(queue, ends);
+            lines.push(message);
+            answers.push(answer);
+        }
+        assert_eq!(lines.expire(now, &Error::Closed), (4, Some(later)));
+        let is_answered = |answer: &mut Receiver<_>| answer.try_recv().is_ok();
+        let answered: Vec<bool> = answers.iter_mut().map(is_answered).collect();
+        assert_eq!(answered, [true, false, true]);
+        let frame = lines.next_frame(0, MESSAGES).unwrap();
+        assert_eq!((frame.request.queue.as_str(), frame.len()), ("orders", 1));
+        assert!(lines.is_empty() && lines.next_frame(1, MESSAGES).is_none());
+    }
+}
