@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+mod shared;
 mod tables;
+
+pub use shared::{SharedFrame, produce_shared};
 
 /// Version 1 of the protocol.
 #[allow(

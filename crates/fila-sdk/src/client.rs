@@ -17,7 +17,7 @@ use crate::producer::Producer;
 use crate::{Admin, Error, Queue};
 
 /// The largest frame that the client reads. It exceeds the largest message that a server can send.
-const FRAME_MAX: usize = 256 << 20;
+pub(crate) const FRAME_MAX: usize = 256 << 20;
 
 /// How often the client pings a silent connection, and how long the server may take to answer. The client notices a
 /// lost server after the sum of both.
@@ -135,7 +135,7 @@ impl Client {
         let shared = &self.shared;
         shared
             .producer
-            .get_or_init(|| Producer::start(service(shared.channel.clone()), &shared.options))
+            .get_or_init(|| Producer::start(shared.channel.clone(), &shared.options))
     }
 
     /// Makes a call that must not run twice, within the deadline.

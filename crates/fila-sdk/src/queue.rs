@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::time::Instant;
 
 use crate::moment::after;
 use crate::producer::Handed;
@@ -49,11 +49,8 @@ impl Queue {
         let ends = self.deadline();
         let producer = self.client.producer();
         let message = message.into();
-        let sent = async {
-            let room = producer.room_for(&message).await?;
-            producer.put(&self.name, message, ends, room)?.await
-        };
-        self.within(ends, sent).await
+        let room = producer.room_for(&message, ends).await?;
+        producer.put(&self.name, message, ends, room)?.await
     }
 
     /// Hands a message over to the client, and returns as soon as the client's [buffer](crate::ClientBuilder::buffer)
@@ -71,15 +68,9 @@ impl Queue {
     pub async fn post(&self, message: impl Into<Message>) -> Result<Receipt, Error> {
         let producer = self.client.producer();
         let message = message.into();
-        let room = self.within(self.deadline(), producer.room_for(&message));
-        let room = room.await?;
-        let ends = self.deadline();
-        Ok(Receipt {
-            answer: producer.put(&self.name, message, ends, room)?,
-            ends,
-            timer: None,
-            queue: self.clone(),
-        })
+        let room = producer.room_for(&message, self.deadline()).await?;
+        let answer = producer.put(&self.name, message, self.deadline(), room)?;
+        Ok(Receipt { answer })
     }
 
     /// Sends many messages in their order, and returns the result of each, in the same order.
@@ -147,32 +138,6 @@ impl Queue {
     fn deadline(&self) -> Instant {
         after(Instant::now(), self.client.options().deadline)
     }
-
-    async fn within<T>(
-        &self,
-        ends: Instant,
-        call: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        match timeout_at(ends, call).await {
-            Ok(done) => self.in_time(ends, done),
-            Err(_) => Err(self.no_answer()),
-        }
-    }
-
-    /// Replaces the error if the deadline has passed: the task that sends may have given up a moment before.
-    fn in_time<T>(&self, ends: Instant, done: Result<T, Error>) -> Result<T, Error> {
-        match done {
-            Err(Error::Closed) if Instant::now() >= ends => Err(self.no_answer()),
-            done => done,
-        }
-    }
-
-    fn no_answer(&self) -> Error {
-        Error::NoAnswer {
-            after: self.client.options().deadline,
-            cause: self.client.producer().trouble(),
-        }
-    }
 }
 
 /// The result of a [posted](Queue::post) message: a future of the result of [`Queue::send`].
@@ -183,27 +148,12 @@ impl Queue {
 #[must_use = "the message may be refused or lost; await the receipt to know"]
 pub struct Receipt {
     answer: Handed,
-    ends: Instant,
-    /// Made at the first poll that has to wait: most messages are answered before it.
-    timer: Option<Pin<Box<Sleep>>>,
-    queue: Queue,
 }
 
 impl Future for Receipt {
     type Output = Result<Sent, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let receipt = &mut *self;
-        if let Poll::Ready(answer) = Pin::new(&mut receipt.answer).poll(context) {
-            return Poll::Ready(receipt.queue.in_time(receipt.ends, answer));
-        }
-        let ends = receipt.ends;
-        let timer = receipt
-            .timer
-            .get_or_insert_with(|| Box::pin(sleep_until(ends)));
-        timer
-            .as_mut()
-            .poll(context)
-            .map(|()| Err(receipt.queue.no_answer()))
+        Pin::new(&mut self.answer).poll(context)
     }
 }

@@ -13,23 +13,15 @@ use slab::Slab;
 use crate::context::JobContext;
 use crate::core::{JobSlot, Timestamp};
 use crate::failure::JobError;
+use crate::job::BoxJob;
 use crate::shard::Work;
 use crate::sync::{Mutex, lock};
 
-/// An attempt under way.
+/// An attempt under way that has been polled once, at least.
 pub(crate) struct Attempt {
     pub(crate) place: JobSlot,
     pub(crate) work: Work,
-    /// Its context, until the first poll.
-    pub(crate) context: Option<JobContext>,
     pub(crate) began: Timestamp,
-}
-
-impl Attempt {
-    #[inline]
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JobError>> {
-        self.work.job.poll_attempt(cx, &mut self.context)
-    }
 }
 
 /// The attempts of one worker.
@@ -63,22 +55,24 @@ impl AttemptSet {
         self.slots.is_empty()
     }
 
-    /// Begins an attempt. It is kept here only if it waits for something; its slot is settled before, because a
-    /// waker names it.
+    /// Polls a job for the first time, with the waker of the slot that [`keep`](Self::keep) gives it if it has to wait.
     #[inline]
-    pub(crate) fn begin(&mut self, mut attempt: Attempt) -> Poll<(Attempt, Result<(), JobError>)> {
+    pub(crate) fn begin(
+        &mut self,
+        job: &mut BoxJob,
+        context: &mut Option<JobContext>,
+    ) -> Poll<Result<(), JobError>> {
         let slot = self.slots.vacant_key();
         if slot == self.wakers.len() {
             self.add_waker(slot);
         }
         let mut cx = Context::from_waker(&self.wakers[slot]);
-        match attempt.poll(&mut cx) {
-            Poll::Ready(result) => Poll::Ready((attempt, result)),
-            Poll::Pending => {
-                self.slots.insert(attempt);
-                Poll::Pending
-            }
-        }
+        job.poll_attempt(&mut cx, context)
+    }
+
+    /// Keeps the attempt that was begun last, because it waits for something.
+    pub(crate) fn keep(&mut self, attempt: Attempt) {
+        self.slots.insert(attempt);
     }
 
     fn add_waker(&mut self, slot: usize) {
@@ -92,7 +86,8 @@ impl AttemptSet {
     #[inline]
     pub(crate) fn poll(&mut self, slot: usize) -> Poll<(Attempt, Result<(), JobError>)> {
         let mut cx = Context::from_waker(&self.wakers[slot]);
-        let result = ready!(self.slots[slot].poll(&mut cx));
+        let job = &mut self.slots[slot].work.job;
+        let result = ready!(job.poll_attempt(&mut cx, &mut None));
         Poll::Ready((self.slots.remove(slot), result))
     }
 

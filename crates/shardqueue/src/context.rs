@@ -12,16 +12,14 @@ use crate::ticket::Ticket;
 #[derive(Clone)]
 pub struct JobContext {
     ticket: Arc<Ticket>,
-    key: Arc<str>,
     id: JobId,
     attempt: u32,
 }
 
 impl JobContext {
-    pub(crate) const fn new(ticket: Arc<Ticket>, key: Arc<str>, id: JobId, attempt: u32) -> Self {
+    pub(crate) const fn new(ticket: Arc<Ticket>, id: JobId, attempt: u32) -> Self {
         Self {
             ticket,
-            key,
             id,
             attempt,
         }
@@ -36,7 +34,7 @@ impl JobContext {
     /// Returns the job's key.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.key
+        self.ticket.key(self.id.place)
     }
 
     /// Returns which attempt this is: 1 for the first.
@@ -68,7 +66,7 @@ impl fmt::Debug for JobContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JobContext")
             .field("id", &self.id)
-            .field("key", &self.key)
+            .field("key", &self.key())
             .field("attempt", &self.attempt)
             .finish_non_exhaustive()
     }

@@ -144,7 +144,11 @@ pub enum KeyError {
 }
 
 /// A job that was not accepted, and why.
-pub struct SubmitError {
+///
+/// It is a pointer: every submission returns room for it, and hardly any fails.
+pub struct SubmitError(Box<RefusedJob>);
+
+struct RefusedJob {
     refusal: Refusal,
     /// In a lock only so that the error can be shared between threads, as errors are.
     job: Mutex<BoxJob>,
@@ -152,22 +156,22 @@ pub struct SubmitError {
 
 impl SubmitError {
     pub(crate) fn new(refusal: impl Into<Refusal>, job: BoxJob) -> Self {
-        Self {
+        Self(Box::new(RefusedJob {
             refusal: refusal.into(),
             job: Mutex::new(job),
-        }
+        }))
     }
 
     /// Returns why the job was not accepted.
     #[must_use]
     pub const fn refusal(&self) -> Refusal {
-        self.refusal
+        self.0.refusal
     }
 
     /// Returns the job, which can be submitted again.
     pub fn into_job(self) -> BoxJob {
-        self.job
-            .into_inner()
+        let RefusedJob { job, .. } = *self.0;
+        job.into_inner()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -175,15 +179,15 @@ impl SubmitError {
 impl fmt::Debug for SubmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SubmitError")
-            .field("refusal", &self.refusal)
-            .field("job", &*lock(&self.job))
+            .field("refusal", &self.0.refusal)
+            .field("job", &*lock(&self.0.job))
             .finish()
     }
 }
 
 impl fmt::Display for SubmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.refusal.fmt(f)
+        self.0.refusal.fmt(f)
     }
 }
 

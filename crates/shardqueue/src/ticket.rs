@@ -17,17 +17,18 @@
 //! keeps the ticket in a [pool](TicketPool) for a job to come. So a job whose handle was dropped costs no allocation but
 //! its own.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::core::End;
+use crate::core::{End, JobSlot};
 use crate::job::BoxJob;
 use crate::joint::Joint;
 use crate::outcome::Outcome;
 use crate::shard::Shard;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 #[derive(Debug)]
 pub(crate) struct Ticket {
@@ -35,6 +36,11 @@ pub(crate) struct Ticket {
     shard: Arc<Shard>,
     /// The submitter's token, if it gave one.
     caller: Option<CancellationToken>,
+    /// The key of the job, once an attempt has asked for it or the job has ended while others had the ticket. So an attempt
+    /// that does not ask costs no reference to the name.
+    key: OnceLock<Arc<str>>,
+    /// Whether it differs from a new ticket. A thread that changes it says so before it lets go of the ticket.
+    is_used: AtomicBool,
     state: Mutex<TicketState>,
 }
 
@@ -125,6 +131,8 @@ impl Ticket {
         state.stage = TicketStage::Accepted;
         state.is_cancelled = false;
         self.caller = None;
+        self.key.take();
+        *self.is_used.get_mut() = false;
         true
     }
 
@@ -132,7 +140,9 @@ impl Ticket {
     pub(crate) fn new(shard: Arc<Shard>, caller: Option<CancellationToken>) -> Self {
         Self {
             shard,
+            is_used: AtomicBool::new(caller.is_some()),
             caller,
+            key: OnceLock::new(),
             state: Mutex::new(TicketState {
                 stage: TicketStage::Accepted,
                 is_cancelled: false,
@@ -146,9 +156,31 @@ impl Ticket {
         &self.shard
     }
 
+    /// Locks the state to change it.
+    fn change(&self) -> MutexGuard<'_, TicketState> {
+        self.is_used.store(true, Ordering::Relaxed);
+        lock(&self.state)
+    }
+
+    /// Returns the key of the job, which is at this place and has been attempted.
+    pub(crate) fn key(&self, place: JobSlot) -> &str {
+        if self.key.get().is_none()
+            && let Some(key) = self.shard.key_of(place)
+        {
+            self.keep_key(&key);
+        }
+        let key = self.key.get();
+        key.expect("a job leaves its shard and its key on its ticket under one lock")
+    }
+
+    fn keep_key(&self, key: &Arc<str>) {
+        self.is_used.store(true, Ordering::Relaxed);
+        self.key.get_or_init(|| Arc::clone(key));
+    }
+
     /// Says that there is no room yet. Called before others can see the ticket.
     pub(crate) fn wait(&self) {
-        lock(&self.state).stage = TicketStage::Waiting;
+        self.change().stage = TicketStage::Waiting;
     }
 
     pub(crate) fn accept(&self) -> Alerts {
@@ -159,19 +191,21 @@ impl Ticket {
         self.advance(TicketStage::Refused(Some(job)))
     }
 
+    /// Writes the outcome on the ticket, and the key, for attempts that outlive their job.
     #[inline]
-    pub(crate) fn end(&self, outcome: Outcome) -> Alerts {
+    pub(crate) fn end(&self, outcome: Outcome, key: &Arc<str>) -> Alerts {
+        self.keep_key(key);
         self.advance(TicketStage::Ended(outcome))
     }
 
     /// Makes it the ticket of a job across keys. Called before others can see the ticket.
     pub(crate) fn join(&self, joint: &Arc<Joint>) {
-        lock(&self.state).extras().joint = Some(Arc::clone(joint));
+        self.change().extras().joint = Some(Arc::clone(joint));
     }
 
     /// Says that a node of a job across keys holds its key.
     pub(crate) fn arrive(&self) -> Alerts {
-        let joint = lock(&self.state).extras().joint.clone();
+        let joint = self.change().extras().joint.clone();
         Alerts {
             joint: joint.map(|joint| Box::new(JointAlert::Arrived(joint))),
             ..Alerts::default()
@@ -180,7 +214,7 @@ impl Ticket {
 
     #[inline]
     fn advance(&self, to: TicketStage) -> Alerts {
-        let mut state = lock(&self.state);
+        let mut state = self.change();
         state.stage = to;
         let mut alerts = Alerts::one(state.waker.take());
         let state = &mut *state;
@@ -197,7 +231,7 @@ impl Ticket {
 
     /// Waits for room, or for the refusal.
     pub(crate) fn poll_answered(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.change();
         match &state.stage {
             TicketStage::Waiting => watch(&mut state.waker, cx),
             TicketStage::Accepted | TicketStage::Ended(_) | TicketStage::Refused(_) => {
@@ -208,7 +242,7 @@ impl Ticket {
 
     /// Returns the job, if it was refused.
     pub(crate) fn take_refused(&self) -> Option<BoxJob> {
-        match &mut lock(&self.state).stage {
+        match &mut self.change().stage {
             TicketStage::Refused(job) => job.take(),
             TicketStage::Waiting | TicketStage::Accepted | TicketStage::Ended(_) => None,
         }
@@ -216,7 +250,7 @@ impl Ticket {
 
     /// Waits for the end.
     pub(crate) fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let mut state = lock(&self.state);
+        let mut state = self.change();
         match &state.stage {
             TicketStage::Ended(outcome) => Poll::Ready(outcome.clone()),
             TicketStage::Waiting | TicketStage::Accepted | TicketStage::Refused(_) => {
@@ -227,7 +261,7 @@ impl Ticket {
 
     /// Waits for the end, beside the handle.
     pub(crate) fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.change();
         match &state.stage {
             TicketStage::Ended(_) | TicketStage::Refused(_) => Poll::Ready(()),
             TicketStage::Waiting | TicketStage::Accepted => watch(&mut state.extras().watcher, cx),
@@ -262,7 +296,7 @@ impl Ticket {
     /// Signals an attempt that is under way.
     pub(crate) fn cancel(&self) {
         let token = {
-            let mut state = lock(&self.state);
+            let mut state = self.change();
             state.is_cancelled = true;
             state
                 .extras
@@ -275,7 +309,7 @@ impl Ticket {
     }
 
     pub(crate) fn token(&self) -> CancellationToken {
-        let mut state = lock(&self.state);
+        let mut state = self.change();
         if let Some(token) = &state.extras().token {
             return token.clone();
         }
@@ -330,16 +364,36 @@ impl TicketPool {
 
     /// Writes the outcome on a ticket, and returns the wakers; or keeps the ticket for another job, if nothing else has it.
     #[inline]
-    pub(crate) fn end(&mut self, mut ticket: Arc<Ticket>, outcome: Outcome) -> Option<Alerts> {
-        if self.tickets.len() < self.max
-            && let Some(own) = Arc::get_mut(&mut ticket)
-            && own.renew()
-        {
+    pub(crate) fn end<'k>(
+        &mut self,
+        mut ticket: Arc<Ticket>,
+        outcome: Outcome,
+        key: impl FnOnce() -> &'k Arc<str>,
+    ) -> Option<Alerts> {
+        if self.tickets.len() < self.max && (is_as_new(&ticket) || renew(&mut ticket)) {
             self.tickets.push(ticket);
             return None;
         }
-        Some(ticket.end(outcome))
+        Some(ticket.end(outcome, key()))
     }
+}
+
+/// Returns whether nothing else has a ticket, and no thread has changed it.
+///
+/// This reads two numbers, where [`Arc::get_mut`] would write to memory that other threads have just used. There are no
+/// weak references to tickets, so the only reference stays the only one.
+#[inline]
+fn is_as_new(ticket: &Arc<Ticket>) -> bool {
+    if Arc::strong_count(ticket) != 1 {
+        return false;
+    }
+    fence(Ordering::Acquire); // after the thread that let go of it last
+    !ticket.is_used.load(Ordering::Relaxed)
+}
+
+/// Makes a ticket a new one, if nothing else has it.
+fn renew(ticket: &mut Arc<Ticket>) -> bool {
+    Arc::get_mut(ticket).is_some_and(Ticket::renew)
 }
 
 /// Stores the waker of the current task.

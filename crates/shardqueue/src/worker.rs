@@ -137,36 +137,42 @@ impl Worker {
         }
         let polled = self.attempts.poll(slot);
         self.read_clock();
-        if let Poll::Ready((attempt, result)) = polled {
-            self.attempt_ended(attempt, result);
+        if let Poll::Ready((Attempt { place, work, began }, result)) = polled {
+            self.attempt_ended(place, began, work, result);
         }
         true
     }
 
     /// Takes up a job, unless its submitter's token is cancelled.
+    ///
+    /// A job that ends at its first poll stays where it is: its parts are not gathered in an [`Attempt`].
+    #[inline]
     fn begin(&mut self, lease: WorkLease) {
-        let place = lease.place;
-        let id = self.shard.id(place);
         if lease.ticket.is_unwanted() {
-            contain::discard(lease.job.job);
-            let error = lease.job.error.map(|error| *error);
-            let failure = JobFailure::cancelled((id, lease.key), lease.attempt - 1, error);
-            self.shard.hooks.tell(&failure);
-            self.report = Some(Report::Ended(place, Outcome::Cancelled));
-            return;
+            return self.turn_away(lease);
         }
-        let context = JobContext::new(lease.ticket, lease.key, id, lease.attempt);
-        let polled = self.attempts.begin(Attempt {
-            place,
-            work: lease.job,
-            context: Some(context),
-            began: self.now,
-        });
+        let (place, began, mut work) = (lease.place, self.now, lease.job);
+        let id = self.shard.id(place);
+        let mut context = Some(JobContext::new(lease.ticket, id, lease.attempt));
+        let polled = self.attempts.begin(&mut work.job, &mut context);
         self.read_clock();
         match polled {
-            Poll::Ready((attempt, result)) => self.attempt_ended(attempt, result),
-            Poll::Pending => self.report = Some(Report::Waits(place)),
+            Poll::Ready(result) => self.attempt_ended(place, began, work, result),
+            Poll::Pending => {
+                self.attempts.keep(Attempt { place, work, began });
+                self.report = Some(Report::Waits(place));
+            }
         }
+    }
+
+    /// Ends a job that has not begun, because its submitter's token is cancelled.
+    fn turn_away(&mut self, lease: WorkLease) {
+        let facts = self.facts(lease.place);
+        contain::discard(lease.job.job);
+        let error = lease.job.error.map(|error| *error);
+        let failure = JobFailure::cancelled((facts.id, facts.key), lease.attempt - 1, error);
+        self.shard.hooks.tell(&failure);
+        self.report = Some(Report::Ended(lease.place, Outcome::Cancelled));
     }
 
     /// Reads the clock after a poll.
@@ -176,14 +182,21 @@ impl Worker {
     }
 
     /// Decides about the job after an attempt.
-    fn attempt_ended(&mut self, attempt: Attempt, result: Result<(), JobError>) {
-        self.took = Some(self.now.since(attempt.began));
+    #[inline]
+    fn attempt_ended(
+        &mut self,
+        place: JobSlot,
+        began: Timestamp,
+        work: Work,
+        result: Result<(), JobError>,
+    ) {
+        self.took = Some(self.now.since(began));
         match result {
             Ok(()) => {
-                contain::discard(attempt.work);
-                self.report = Some(Report::Ended(attempt.place, Outcome::Done));
+                contain::discard(work);
+                self.report = Some(Report::Ended(place, Outcome::Done));
             }
-            Err(error) => self.attempt_failed(attempt.place, attempt.work, error),
+            Err(error) => self.attempt_failed(place, work, error),
         }
     }
 

@@ -1,22 +1,26 @@
 //! The task that sends messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fila_proto::v1::fila_service_client::FilaServiceClient;
-use fila_proto::v1::{BatchId, ErrorCode, ProduceRequest, ProduceResponse};
-use tokio::sync::{mpsc, oneshot};
+use fila_proto::v1::{BatchId, ErrorCode, ProduceResponse};
+use fila_proto::{SharedFrame, produce_shared};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::frame::{Frame, Lines};
-use super::{Put, Trouble};
+use super::frame::{Frame, Lines, earlier};
+use super::timer::LazyTimer;
+use super::{NoAnswer, Put};
 use crate::Error;
 use crate::backoff::Backoff;
-use crate::client::Options;
+use crate::client::{FRAME_MAX, Options};
 use crate::error::{Broken, Refusal};
 use crate::message::millis;
 use crate::moment::after;
@@ -31,10 +35,12 @@ const TAKE_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub(super) struct ProducerDriver {
-    service: FilaServiceClient<Channel>,
+    channel: Channel,
     puts: mpsc::UnboundedReceiver<Put>,
     taken: Vec<Put>,
-    trouble: Trouble,
+    /// The room in the buffer, which is given back when messages are answered.
+    room: Arc<Semaphore>,
+    no_answer: NoAnswer,
     /// The name of this producer, for the server's deduplication of frames.
     name: Bytes,
     /// How long the server must remember a frame.
@@ -53,6 +59,9 @@ pub(super) struct ProducerDriver {
     deferred: BTreeSet<u64>,
     again_at: Option<Instant>,
     pace: Pace,
+    timer: LazyTimer,
+    /// No deadline of an unanswered message is before this moment. `None` if there is no such message.
+    due: Option<Instant>,
 }
 
 /// How many frames may be unanswered at once.
@@ -73,7 +82,7 @@ enum ProduceEnd {
 
 /// One stream.
 struct ProduceStream {
-    frames: mpsc::UnboundedSender<ProduceRequest>,
+    frames: mpsc::UnboundedSender<SharedFrame>,
     responses: Streaming<ProduceResponse>,
     /// How many messages may be unanswered.
     window: usize,
@@ -81,16 +90,17 @@ struct ProduceStream {
 
 impl ProducerDriver {
     pub(super) fn new(
-        service: FilaServiceClient<Channel>,
+        channel: Channel,
         options: &Options,
-        puts: mpsc::UnboundedReceiver<Put>,
-        trouble: Trouble,
+        (puts, room): (mpsc::UnboundedReceiver<Put>, Arc<Semaphore>),
+        no_answer: NoAnswer,
     ) -> Self {
         Self {
-            service,
+            channel,
             puts,
             taken: Vec::new(),
-            trouble,
+            room,
+            no_answer,
             name: Bytes::copy_from_slice(&random_name()),
             // The last caller gives up after one deadline. The second one is for the last frame to arrive.
             remember: options.deadline.saturating_mul(2),
@@ -105,6 +115,8 @@ impl ProducerDriver {
             deferred: BTreeSet::new(),
             again_at: None,
             pace: Pace::Full,
+            timer: LazyTimer::new(),
+            due: None,
         }
     }
 
@@ -143,7 +155,10 @@ impl ProducerDriver {
     fn sort(&mut self) {
         for put in self.taken.drain(..) {
             match put {
-                Put::Message(waiting) => self.lines.push(waiting),
+                Put::Message(waiting) => {
+                    self.due = earlier(self.due, Some(waiting.ends));
+                    self.lines.push(waiting);
+                }
                 Put::Flush(done) => self.flushes.push_back((self.lines.ever(), done)),
             }
         }
@@ -167,14 +182,14 @@ impl ProducerDriver {
 
     async fn open(&mut self) -> Result<ProduceStream, Broken> {
         let (frames, requests) = mpsc::unbounded_channel();
-        let mut service = self.service.clone();
+        let requests = UnboundedReceiverStream::new(requests);
+        let call = produce_shared(self.channel.clone(), FRAME_MAX, requests);
         let opened = async {
-            let call = service.produce(UnboundedReceiverStream::new(requests));
-            let mut responses = call.await?.into_inner();
+            let mut responses = call.await?;
             let first = responses.message().await?;
             Ok::<_, tonic::Status>((responses, first))
         };
-        let opened = timeout(self.open_timeout, opened).await;
+        let opened = self.meanwhile(timeout(self.open_timeout, opened)).await;
         let (responses, first) = opened
             .map_err(|_| Broken::Away(format!("no answer within {:?}", self.open_timeout)))??;
         let Some(first) = first else {
@@ -198,9 +213,12 @@ impl ProducerDriver {
             }
             self.fill(stream);
             self.flushed();
-            let is_answer_due = self.is_answer_due();
             let silent_at = after(heard_at, self.silence_max);
-            let again_at = self.again_at;
+            let silent_at = self.is_answer_due().then_some(silent_at);
+            let wake_at = earlier(earlier(self.due, self.again_at), silent_at);
+            if let Some(wake_at) = wake_at {
+                self.timer.fire_by(wake_at);
+            }
             tokio::select! {
                 response = stream.responses.message() => match response {
                     Ok(Some(response)) => {
@@ -224,16 +242,37 @@ impl ProducerDriver {
                     }
                     self.sort();
                 }
-                () = sleep_until(again_at), if again_at.is_some() => {
-                    heard_at = Instant::now();
-                    self.send_again(stream);
+                () = self.timer.fired(), if wake_at.is_some() => {
+                    let now = Instant::now();
+                    if self.again_at.is_some_and(|again_at| again_at <= now) {
+                        heard_at = now;
+                        self.send_again(stream);
+                    } else if silent_at.is_some_and(|silent_at| silent_at <= now) {
+                        // The callers of these frames have given up. On this stream the frames would hold their places
+                        // until it ends.
+                        let cause = format!("no answer within {:?}", self.silence_max);
+                        return ProduceEnd::Broken(Broken::Away(cause));
+                    }
+                    self.expire_due(now);
                 }
-                // The callers of these frames have given up. On this stream the frames would hold their places until it
-                // ends.
-                () = sleep_until(Some(silent_at)), if is_answer_due => {
-                    let cause = format!("no answer within {:?}", self.silence_max);
-                    return ProduceEnd::Broken(Broken::Away(cause));
-                }
+            }
+        }
+    }
+
+    /// Waits for something other than a stream. Meanwhile the task takes messages, and answers those whose deadline passes.
+    async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> T {
+        let mut other = pin!(other);
+        loop {
+            self.flushed();
+            if let Some(due) = self.due {
+                self.timer.fire_by(due);
+            }
+            let is_open = !(self.puts.is_closed() && self.puts.is_empty());
+            tokio::select! {
+                biased;
+                done = &mut other => return done,
+                _ = self.puts.recv_many(&mut self.taken, TAKE_MAX), if is_open => self.sort(),
+                () = self.timer.fired(), if self.due.is_some() => self.expire_due(Instant::now()),
             }
         }
     }
@@ -270,14 +309,18 @@ impl ProducerDriver {
             Pace::Full => FRAMES_MAX,
             Pace::OneByOne => 1,
         };
+        if self.lines.is_empty() {
+            return;
+        }
+        self.expire_due(Instant::now());
         while self.unanswered.len() < frames_max && self.unanswered_messages < stream.window {
             let room = stream.window - self.unanswered_messages;
-            let Some(frame) = self.lines.next_frame(room, Instant::now()) else {
+            let sequence = self.next_sequence;
+            let Some(frame) = self.lines.next_frame(sequence, room) else {
                 break;
             };
-            let sequence = self.next_sequence;
             self.next_sequence += 1;
-            self.unanswered_messages += frame.messages.len();
+            self.unanswered_messages += frame.len();
             self.unanswered.insert(sequence, frame);
             self.send(stream, sequence);
         }
@@ -288,16 +331,14 @@ impl ProducerDriver {
             return;
         };
         let first = self.unanswered.keys().next();
-        let request = ProduceRequest {
-            frame_id: sequence,
-            queue: String::from(&*frame.queue),
-            messages: frame.messages.clone(),
-            batch_id: Some(BatchId {
+        let request = SharedFrame {
+            frame: frame.request.clone(),
+            batch_id: BatchId {
                 producer: self.name.clone(),
                 sequence,
                 answered_below: first.copied().unwrap_or(sequence),
                 remember_ms: millis(self.remember),
-            }),
+            },
         };
         // If the stream has ended, the task notices when it reads the next response.
         let _ = stream.frames.send(request);
@@ -315,7 +356,7 @@ impl ProducerDriver {
             matters_soon(error.code(), may_be_stored).then(|| error.clone())
         });
         if let Some(error) = passing {
-            self.trouble.set(Some(error.message.clone()));
+            self.no_answer.trouble.set(Some(error.message.clone()));
             if error.code() != ErrorCode::BufferFull {
                 return Err(Broken::Away(error.message));
             }
@@ -325,13 +366,16 @@ impl ProducerDriver {
             }
             return Ok(());
         }
-        self.trouble.set(None);
+        self.no_answer.trouble.set(None);
         self.backoff.reset();
         if let Some(frame) = self.remove(sequence) {
             frame.answer(response.results);
         }
         if self.unanswered.is_empty() {
             self.pace = Pace::Full;
+            if self.lines.is_empty() {
+                self.due = None;
+            }
         }
         Ok(())
     }
@@ -339,7 +383,8 @@ impl ProducerDriver {
     fn remove(&mut self, sequence: u64) -> Option<Frame> {
         let frame = self.unanswered.remove(&sequence)?;
         self.deferred.remove(&sequence);
-        self.unanswered_messages -= frame.messages.len();
+        self.unanswered_messages -= frame.len();
+        self.room.add_permits(frame.units);
         Some(frame)
     }
 
@@ -359,10 +404,24 @@ impl ProducerDriver {
         }
     }
 
+    /// Answers the messages whose deadline has passed. Messages that wait for a frame are not sent any more.
+    fn expire_due(&mut self, now: Instant) {
+        if self.due.is_none_or(|due| due > now) {
+            return;
+        }
+        let error = self.no_answer.error();
+        let (units, mut due) = self.lines.expire(now, &error);
+        self.room.add_permits(units);
+        for frame in self.unanswered.values_mut() {
+            due = earlier(due, frame.expire(now, &error));
+        }
+        self.due = due;
+    }
+
     /// Drops frames and messages whose callers have given up.
     fn forget_expired(&mut self) {
         let now = Instant::now();
-        self.lines.forget_expired(now);
+        self.expire_due(now);
         let expired = self.unanswered.iter();
         let expired = expired.filter(|(_, frame)| frame.ends <= now);
         let expired: Vec<u64> = expired.map(|(&sequence, _)| sequence).collect();
@@ -387,13 +446,9 @@ impl ProducerDriver {
         for frame in self.unanswered.values_mut() {
             frame.may_be_stored = true;
         }
-        self.trouble.set(Some(cause));
-        sleep(self.backoff.next(fastrand::f64())).await;
-        // Takes the messages that came meanwhile, before the check whether anything is left to send.
-        while let Ok(put) = self.puts.try_recv() {
-            self.taken.push(put);
-        }
-        self.sort();
+        self.no_answer.trouble.set(Some(cause));
+        let pause = self.backoff.next(fastrand::f64());
+        self.meanwhile(sleep(pause)).await;
     }
 
     /// Handles the end of the stream because of a frame. If one frame was unanswered, the task fails it. Otherwise the
@@ -412,8 +467,18 @@ impl ProducerDriver {
                 }
             }
             // The client has sent nothing: the server refuses the stream itself, and would refuse it again.
-            None => self.lines.fail(&error),
+            None => {
+                let units = self.lines.fail(&error);
+                self.room.add_permits(units);
+            }
         }
+    }
+}
+
+impl Drop for ProducerDriver {
+    /// Callers that wait for room learn that no task is left to give it back.
+    fn drop(&mut self) {
+        self.room.close();
     }
 }
 
@@ -426,13 +491,6 @@ fn matters_soon(code: ErrorCode, may_be_stored: bool) -> bool {
         ErrorCode::BufferFull | ErrorCode::ShuttingDown | ErrorCode::OutcomeUnknown => true,
         ErrorCode::StoreUnavailable => may_be_stored,
         _ => false,
-    }
-}
-
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

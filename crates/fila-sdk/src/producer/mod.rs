@@ -5,23 +5,25 @@
 //! single sender never waits for others, and a thousand senders at once share frames.
 //!
 //! Invariants:
-//! - A message holds one place in the buffer from before it enters the channel until it is answered or given up.
+//! - A message holds its room in the buffer from before it enters the channel until its frame is answered or given up.
+//! - The task answers every message by its deadline, with one timer for all of them. So a caller that waits needs none.
 //! - A frame keeps its name and its messages until it is answered. If the client sends it again, even on another
 //!   connection, the server recognizes the batch and stores it once.
 //! - Frames hold the messages of one queue in the order in which they entered the channel.
 
 mod driver;
 mod frame;
+mod timer;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use fila_proto::v1;
-use fila_proto::v1::fila_service_client::FilaServiceClient;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
 
 use self::driver::ProducerDriver;
@@ -37,7 +39,7 @@ pub(crate) struct Producer {
     line: mpsc::UnboundedSender<Put>,
     room: Arc<Semaphore>,
     units: u32,
-    trouble: Trouble,
+    no_answer: NoAnswer,
 }
 
 /// An entry of the channel.
@@ -58,8 +60,15 @@ pub(crate) struct QueuedMessage {
     /// When its caller gives up.
     pub(crate) ends: Instant,
     pub(crate) answer: oneshot::Sender<Result<Sent, Error>>,
-    /// Its drop frees the place in the buffer.
-    pub(crate) room: OwnedSemaphorePermit,
+    /// Its room in the buffer. The task gives it back.
+    pub(crate) units: u32,
+}
+
+/// The error of messages whose deadline has passed.
+#[derive(Clone, Debug)]
+pub(crate) struct NoAnswer {
+    deadline: Duration,
+    trouble: Trouble,
 }
 
 /// The last error that keeps the server from answering, if there is one: for callers that give up.
@@ -73,27 +82,40 @@ pub(crate) struct Handed(oneshot::Receiver<Result<Sent, Error>>);
 impl Producer {
     /// Starts the task that sends. The task ends when the producer is dropped and all messages are answered or given
     /// up.
-    pub(crate) fn start(service: FilaServiceClient<Channel>, options: &Options) -> Self {
+    pub(crate) fn start(channel: Channel, options: &Options) -> Self {
         let units = options.buffer_bytes / UNIT;
         let units = units.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         let (line, puts) = mpsc::unbounded_channel();
-        let trouble = Trouble::default();
-        let driver = ProducerDriver::new(service, options, puts, trouble.clone());
+        let room = Arc::new(Semaphore::new(units));
+        let no_answer = NoAnswer {
+            deadline: options.deadline,
+            trouble: Trouble::default(),
+        };
+        let driver = ProducerDriver::new(channel, options, (puts, room.clone()), no_answer.clone());
         tokio::spawn(driver.run());
         Self {
             line,
-            room: Arc::new(Semaphore::new(units)),
+            room,
             units: units as u32,
-            trouble,
+            no_answer,
         }
     }
 
-    /// Waits for room. A message that is larger than the whole buffer gets all of it.
-    pub(crate) async fn room_for(&self, message: &Message) -> Result<OwnedSemaphorePermit, Error> {
+    /// Waits for room until the deadline. A message that is larger than the whole buffer gets all of it.
+    pub(crate) async fn room_for(
+        &self,
+        message: &Message,
+        ends: Instant,
+    ) -> Result<SemaphorePermit<'_>, Error> {
         let units = message.size().div_ceil(UNIT).try_into();
         let units: u32 = units.unwrap_or(u32::MAX).min(self.units);
-        let room = self.room.clone().acquire_many_owned(units);
-        room.await.map_err(|_| Error::Closed)
+        if let Ok(room) = self.room.try_acquire_many(units) {
+            return Ok(room);
+        }
+        match timeout_at(ends, self.room.acquire_many(units)).await {
+            Ok(room) => room.map_err(|_| Error::Closed),
+            Err(_) => Err(self.no_answer.error()),
+        }
     }
 
     /// Puts a message into the channel.
@@ -102,7 +124,7 @@ impl Producer {
         queue: &Arc<str>,
         message: Message,
         ends: Instant,
-        room: OwnedSemaphorePermit,
+        room: SemaphorePermit<'_>,
     ) -> Result<Handed, Error> {
         let (answer, handed) = oneshot::channel();
         let waiting = QueuedMessage {
@@ -111,10 +133,11 @@ impl Producer {
             message: message.wire,
             ends,
             answer,
-            room,
+            units: room.num_permits() as u32,
         };
         let put = self.line.send(Put::Message(waiting));
         put.map_err(|_| Error::Closed)?;
+        room.forget(); // the task gives it back
         Ok(Handed(handed))
     }
 
@@ -125,10 +148,14 @@ impl Producer {
             let _ = flushed.await;
         }
     }
+}
 
-    /// Returns the error that keeps the server from answering, if there is one.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.get()
+impl NoAnswer {
+    fn error(&self) -> Error {
+        Error::NoAnswer {
+            after: self.deadline,
+            cause: self.trouble.get(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fila_sdk::{Error, ErrorCode, Message, QueueSettings};
+use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
 use crate::Rig;
@@ -325,4 +326,50 @@ async fn a_flush_waits_for_sends_that_no_task_awaits() {
     flushing.await.unwrap();
     assert_eq!(rig.broker.depth("orders"), 1);
     rig.client.flush().await; // nothing to wait for
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_allocates_the_place_of_its_answer_and_nothing_else() {
+    const POSTS: u64 = 960;
+    let rig = Rig::new();
+    rig.send("x").await; // the stream is open
+    let mut receipts = Vec::with_capacity(POSTS as usize);
+    let posted = allocation_counter::measure(|| {
+        for _ in 0..POSTS {
+            // There is room, so the first poll hands it over, and no other task runs in between.
+            let receipt = rig.orders.post("x").now_or_never().unwrap();
+            receipts.push(receipt.unwrap());
+        }
+    });
+    // The channel adds a block of memory for each 32 messages.
+    let most = POSTS + POSTS / 32 + 1;
+    assert!(
+        posted.count_total <= most,
+        "{} allocations",
+        posted.count_total
+    );
+    for receipt in receipts {
+        receipt.await.unwrap();
+    }
+    assert_eq!(rig.broker.depth("orders"), POSTS + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_handed_over_while_the_client_tries_to_connect_keep_their_deadlines() {
+    let rig = Rig::new();
+    let deadline = Duration::from_secs(3);
+    let client = rig.broker.client_with(|client| {
+        let hour = Duration::from_secs(3600);
+        client.deadline(deadline).backoff(hour, hour)
+    });
+    rig.broker.go_away();
+    let first = client.queue("orders").post("1").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let begun = Instant::now();
+    let second = client.queue("orders").post("2").await.unwrap(); // the client waits for an hour
+    assert!(matches!(first.await, Err(Error::NoAnswer { .. })));
+    assert_eq!(begun.elapsed(), deadline - Duration::from_secs(1));
+    assert!(matches!(second.await, Err(Error::NoAnswer { .. })));
+    assert_eq!(begun.elapsed(), deadline);
+    crate::soon(client.flush()).await;
 }

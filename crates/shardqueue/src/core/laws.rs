@@ -93,10 +93,10 @@ impl Driver for Dispatcher {
         let mut notices = Notices::default();
         match self.core.next(Timestamp::default(), &mut notices) {
             Next::Run(lease) => {
-                self.core.finish(lease.place, End::Ran, &mut notices);
+                let (_, lane) = self.core.finish(lease.place, End::Ran, &mut notices);
                 let (sequence, cost) = lease.job;
                 Some(Dispatched {
-                    key: self.paths.number(&lease.key).unwrap(),
+                    key: self.paths.number(self.core.lane_name(lane)).unwrap(),
                     sequence,
                     cost,
                     ticket: 0,

@@ -249,6 +249,17 @@ impl<J, T: Clone, B> Core<J, T, B> {
         runs.then(|| (self.lanes.name(node.lane), node.attempts, &node.ticket))
     }
 
+    /// Returns the key of a job that has not ended.
+    pub(crate) fn key_of(&self, place: JobSlot) -> Option<&Arc<str>> {
+        let node = self.nodes.get(place.slot)?;
+        (node.serial == place.serial).then(|| self.lanes.name(node.lane))
+    }
+
+    /// Returns the key of a lane.
+    pub(crate) fn lane_name(&self, lane: u32) -> &Arc<str> {
+        self.lanes.name(lane)
+    }
+
     /// Returns the jobs that run, in the order in which they were accepted.
     pub(crate) fn running_jobs(&self) -> Vec<JobSlot> {
         let slots = self.slots(|node| matches!(node.stage, Stage::Running { .. }));

@@ -261,7 +261,7 @@ impl World {
                     self.key_of(job).begun = None;
                     self.end(job);
                     let end = [End::Ran, End::Failed, End::Cancelled][usize::from(end)];
-                    assert_eq!(self.core.finish(place, end, &mut notices), job);
+                    assert_eq!(self.core.finish(place, end, &mut notices).0, job);
                 }
             }
             Verb::Retry { pick, delay } => self.retry(pick, delay, &mut notices),
@@ -366,7 +366,8 @@ impl World {
             }
         };
         let others_wait = self.others_wait();
-        let number = self.names.iter().position(|name| **name == *lease.key);
+        let name = self.core.key_of(lease.place).unwrap();
+        let number = self.names.iter().position(|known| **known == **name);
         let key = self.keys.get_mut(&(number.unwrap() as u8)).unwrap();
         let first = key.queues.iter().find_map(|queue| queue.front().copied());
         match key.begun {

@@ -1,6 +1,5 @@
 //! A job's way through its lane: begun, finished, put back, cancelled; and its end.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::list::NIL;
@@ -31,7 +30,6 @@ impl<J, T: Clone, B> Core<J, T, B> {
         };
         let slot = self.lanes[number].active;
         let was_backing_off = self.nodes[slot].stage.backs_off();
-        let key = Arc::clone(self.lanes.name(number));
         let node = &mut self.nodes[slot];
         let gives_up = self.is_stopping && was_backing_off;
         node.stage = Stage::Running {
@@ -48,7 +46,6 @@ impl<J, T: Clone, B> Core<J, T, B> {
                 slot,
                 serial: node.serial,
             },
-            key,
             attempt: node.attempts,
             job: node.job.take().expect("a job that does not run is here"),
             ticket: node.ticket.clone(),
@@ -156,16 +153,22 @@ impl<J, T: Clone, B> Core<J, T, B> {
         }
     }
 
-    /// Ends a job that runs.
+    /// Ends a job that runs. Returns its ticket and its lane, whose [name](Self::lane_name) is known until the next step.
     #[inline]
-    pub(crate) fn finish(&mut self, place: JobSlot, end: End, notices: &mut Notices<T, B>) -> T {
+    pub(crate) fn finish(
+        &mut self,
+        place: JobSlot,
+        end: End,
+        notices: &mut Notices<T, B>,
+    ) -> (T, u32) {
         self.running -= 1;
         let node = &self.nodes[place.slot];
         debug_assert!(matches!(node.stage, Stage::Running { .. }));
         if let Stage::Running { is_aside: true, .. } = node.stage {
             self.lanes.unpark(node.lane);
         }
-        self.end(place.slot, end, notices).ticket
+        let node = self.end(place.slot, end, notices);
+        (node.ticket, node.lane)
     }
 
     /// Lets a job that runs back off until a time, if it may.

@@ -56,7 +56,10 @@ pub(super) fn submit(core: &mut Plain, key: &str, job: u64) -> JobSlot {
 /// Takes the next job and returns its key, its number and its place.
 pub(super) fn begin(core: &mut Plain, now: u64) -> Option<(String, u64, JobSlot)> {
     match core.next(at(now), &mut Notices::default()) {
-        Next::Run(lease) => Some((lease.key.to_string(), lease.job, lease.place)),
+        Next::Run(lease) => {
+            let key = core.key_of(lease.place).unwrap().to_string();
+            Some((key, lease.job, lease.place))
+        }
         Next::Idle(_) => None,
         other => panic!("{other:?}"),
     }

@@ -1,7 +1,5 @@
 //! The types that the core takes and returns.
 
-use std::sync::Arc;
-
 use drr::Cost;
 
 use super::node::{JobSlot, Role};
@@ -107,7 +105,6 @@ impl<T, B> Default for Notices<T, B> {
 #[derive(Debug)]
 pub(crate) struct Lease<J, T> {
     pub(crate) place: JobSlot,
-    pub(crate) key: Arc<str>,
     /// The attempt that begins; for a job that is given up, the one that was the last.
     pub(crate) attempt: u32,
     pub(crate) job: J,

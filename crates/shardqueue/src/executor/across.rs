@@ -176,7 +176,7 @@ impl AcrossSubmission {
                 self.job = Some(job);
                 None
             }
-            Submitted::Full(full, job) => Some(Err(SubmitError::new(full, job))),
+            Submitted::Full(full, job) => Some(Err(SubmitError::new(*full, job))),
         };
         self.answer.is_some()
     }

@@ -252,7 +252,7 @@ fn answered(submitted: Submitted) -> Result<Applied, SubmitError> {
             let handle = JobHandle::new(id, ticket);
             Ok(Applied::Waiting(Submission::from(handle)))
         }
-        Submitted::Full(full, job) => Err(SubmitError::new(full, job)),
+        Submitted::Full(full, job) => Err(SubmitError::new(*full, job)),
         Submitted::Closed(job) => Err(SubmitError::new(Refusal::Closed, job)),
     }
 }

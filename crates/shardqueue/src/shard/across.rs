@@ -46,7 +46,7 @@ pub(crate) fn submit_across(
                 Some((id, waker)) => state.room_waiters.push((id, waker.clone())),
                 None => state.core.count_refusal(),
             }
-            return Submitted::Full(group.shard.full(occupancy), new_job.job);
+            return Submitted::Full(Box::new(group.shard.full(occupancy)), new_job.job);
         }
     }
     let home = enter(groups, &mut states, new_job, ticket);

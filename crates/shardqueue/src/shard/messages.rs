@@ -89,6 +89,7 @@ pub(crate) struct NewJob<'a> {
 pub(crate) enum Submitted {
     Accepted(JobId, Arc<Ticket>),
     Waiting(JobId, Arc<Ticket>),
-    Full(QueueFullError, BoxJob),
+    /// There is no room. Boxed, because it is large and rare.
+    Full(Box<QueueFullError>, BoxJob),
     Closed(BoxJob),
 }

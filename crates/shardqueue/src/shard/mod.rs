@@ -200,7 +200,9 @@ impl Shard {
                 ticket.wait();
                 Submitted::Waiting(self.id(place), ticket)
             }
-            Admission::Full(work, occupancy) => Submitted::Full(self.full(occupancy), work.job),
+            Admission::Full(work, occupancy) => {
+                Submitted::Full(Box::new(self.full(occupancy)), work.job)
+            }
             Admission::Closed(work) => Submitted::Closed(work.job),
         }
     }
@@ -235,7 +237,7 @@ impl Shard {
         let cancelled = self.step(|core, notices| {
             let cancelled = core.cancel(place, notices);
             let owner = match &cancelled {
-                Cancelled::Removed(removed) => removed.ticket.end(Outcome::Cancelled),
+                Cancelled::Removed(removed) => removed.ticket.end(Outcome::Cancelled, &removed.key),
                 Cancelled::IsRunning | Cancelled::Gone => Alerts::default(),
             };
             (cancelled, owner)
@@ -262,6 +264,11 @@ impl Shard {
             }
             (Cancelled::Gone, _) => CancelResult::TooLate,
         }
+    }
+
+    /// Returns the key of a job that has not ended.
+    pub(crate) fn key_of(&self, place: JobSlot) -> Option<Arc<str>> {
+        lock(&self.state).core.key_of(place).cloned()
     }
 
     pub(crate) fn status(&self, place: JobSlot) -> Option<JobStatus> {

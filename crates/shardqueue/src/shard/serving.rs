@@ -102,16 +102,17 @@ impl Shard {
             } = core.hand_back(notices);
             let mut owners: Vec<Alerts> = Vec::new();
             for leaver in &queued {
-                owners.push(leaver.ticket.end(Outcome::Returned));
+                owners.push(leaver.ticket.end(Outcome::Returned, &leaver.key));
             }
             let fail = |leaver: RemovedWork| {
                 let failure = JobFailure::new(
-                    (self.id(leaver.place), leaver.key),
+                    (self.id(leaver.place), Arc::clone(&leaver.key)),
                     leaver.attempts,
                     FailureReason::Stopped,
                     *leaver.job.error.expect("a job that backs off has failed"),
                 );
-                owners.push(leaver.ticket.end(Outcome::Failed(failure.clone())));
+                let outcome = Outcome::Failed(failure.clone());
+                owners.push(leaver.ticket.end(outcome, &leaver.key));
                 (leaver.job.job, failure)
             };
             let failed: Vec<_> = backing_off.into_iter().map(fail).collect();
@@ -175,6 +176,12 @@ fn apply(
 /// Ends a job that runs. Returns the wakers of its owner, if it may have one.
 #[inline]
 fn finish(state: &mut ShardState, place: JobSlot, outcome: Outcome) -> Option<Alerts> {
-    let ticket = state.core.finish(place, outcome.end(), &mut state.notices);
-    state.tickets.end(ticket, outcome)
+    let ShardState {
+        core,
+        notices,
+        tickets,
+        ..
+    } = state;
+    let (ticket, lane) = core.finish(place, outcome.end(), notices);
+    tickets.end(ticket, outcome, || core.lane_name(lane))
 }

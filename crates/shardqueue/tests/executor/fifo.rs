@@ -313,6 +313,48 @@ async fn a_job_knows_its_key_and_its_id() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_job_that_inherits_a_ticket_knows_its_own_key() {
+    let executor = one_shard(plain());
+    let journal = Journal::new();
+    for key in ["one", "two", "three"] {
+        let noted = journal.clone();
+        let job = move |context: JobContext| {
+            noted.note(context.key().to_owned());
+            std::future::ready(())
+        };
+        drop(executor.submit(key, job).await.unwrap());
+        executor.flush().await;
+    }
+    assert_eq!(journal.take(), ["one", "two", "three"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_context_that_outlives_its_job_still_knows_the_key() {
+    let executor = one_shard(plain());
+    let kept = Journal::new();
+    let keeping = |result: Result<(), &'static str>| {
+        let kept = kept.clone();
+        move |context: JobContext| {
+            kept.note(context);
+            std::future::ready(result.map_err(JobError::from))
+        }
+    };
+    executor.submit("ran", keeping(Ok(()))).await.unwrap();
+    let failing = executor.submit("cancelled", keeping(Err("once"))).await;
+    executor
+        .submit("failed", keeping(Err("again")))
+        .await
+        .unwrap();
+    while kept.len() < 3 {
+        tokio::task::yield_now().await;
+    }
+    failing.unwrap().cancel(); // it backs off
+    executor.stop().await; // the last one is given up
+    let keys: Vec<String> = kept.take().iter().map(|it| it.key().to_owned()).collect();
+    assert_eq!(keys, ["ran", "cancelled", "failed"]);
+}
+
 #[tokio::test]
 async fn an_endless_row_of_jobs_does_not_starve_other_tasks() {
     let executor = Arc::new(one_shard(Config {
