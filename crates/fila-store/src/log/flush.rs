@@ -2,8 +2,9 @@
 //!
 //! Segments are flushed in order, a few in one [lot](FlushLot). The rows of a lot end with the [flush mark](FlushMark),
 //! written after all others, so recovery flushes a lot again that was flushed in part, and never reads a segment again that
-//! was flushed whole, except for the payloads in the [value log](super::value_log). The thread also prepares the next segment before the writer needs it,
-//! and looks after the [room](super::room) on the disk: a job that finds too little is done again later.
+//! was flushed whole, except for the payloads in the [value log](super::value_log). The thread also prepares the next
+//! segment before the writer needs it, and looks after the [room](super::room) on the disk: a job that finds too little is
+//! done again later.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -165,27 +166,20 @@ impl FlushState {
             && memory < (FROZEN_SEGMENTS + 1 - more as u64) * segment_bytes
     }
 
-    /// Returns how many memtables the next lot has: as many as there are, up to its bounds.
-    fn next_lot(&self, segment_bytes: u64) -> usize {
+    /// Returns how many memtables the next lot has, and whether it cannot become larger.
+    fn next_lot(&self, segment_bytes: u64) -> (usize, bool) {
         if self.lot > 0 {
-            return self.lot;
+            return (self.lot, true);
         }
         let mut memory = 0;
-        let fits = self.frozen.iter().take(LOT_MAX).take_while(|frozen| {
-            let is_full = memory >= segment_bytes / LOT_PART;
+        for (before, frozen) in self.frozen.iter().enumerate() {
             memory += frozen.memtable.memory();
-            !is_full
-        });
-        fits.count()
-    }
-
-    /// Returns whether the next lot cannot become larger.
-    fn has_full_lot(&self, segment_bytes: u64) -> bool {
-        let lot = self.next_lot(segment_bytes);
-        let lot_of = || self.frozen.iter().take(lot);
-        let memory: u64 = lot_of().map(|frozen| frozen.memtable.memory()).sum();
-        let is_large = memory >= segment_bytes / LOT_PART;
-        self.lot > 0 || lot == LOT_MAX || lot < self.frozen.len() || is_large
+            let is_large = memory >= segment_bytes / LOT_PART;
+            if is_large || before + 1 == LOT_MAX {
+                return (before + 1, true);
+            }
+        }
+        (self.frozen.len(), false)
     }
 }
 
@@ -301,7 +295,8 @@ impl<D: FlushTarget> Flusher<D> {
         let segment_bytes = self.dir.segment_bytes;
         let mut state = self.flush.wait_a_little_while(|state| {
             let is_urgent = self.room.is_low() && !state.frozen.is_empty();
-            let has_lot = is_urgent || state.has_full_lot(segment_bytes);
+            let (_, is_full) = state.next_lot(segment_bytes);
+            let has_lot = is_urgent || is_full;
             let has_work = has_lot || state.wanted.is_some() || state.gc_pending;
             !has_work && !state.is_closing
         });
@@ -322,9 +317,9 @@ impl<D: FlushTarget> Flusher<D> {
                 _ => Job::LookForRoom,
             };
         }
-        state.lot = state.next_lot(segment_bytes);
-        let lot = state.frozen.iter().take(state.lot);
-        Job::Flush(FlushLot::new(lot.cloned().collect()))
+        (state.lot, _) = state.next_lot(segment_bytes);
+        let frozen = state.frozen.iter().take(state.lot).cloned().collect();
+        Job::Flush(FlushLot { frozen })
     }
 
     fn prepare(&mut self, number: u64) -> Result<(), Fault> {

@@ -24,10 +24,6 @@ pub(super) struct FlushLot {
 }
 
 impl FlushLot {
-    pub(super) fn new(frozen: Vec<FrozenMemtable>) -> Self {
-        Self { frozen }
-    }
-
     pub(super) fn contains(&self, memtable: &Arc<Memtable>) -> bool {
         let mut memtables = self.frozen.iter().map(|frozen| &frozen.memtable);
         memtables.any(|it| Arc::ptr_eq(it, memtable))
