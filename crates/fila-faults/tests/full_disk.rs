@@ -309,7 +309,7 @@ fn a_store_on_a_full_disk_is_opened_and_drained() {
         world.watch.set_room(Some(40 * MIB));
         world.fill();
         world.watch.set_room(Some(0));
-        for _ in 0..3 {
+        for _ in 0..10 {
             world = world.reopen();
             world.check();
             world.await_writes(Writes::Full);
@@ -335,7 +335,7 @@ fn a_store_that_cannot_be_opened_for_want_of_room_says_how_much_it_needs() {
         watch,
         store,
         shard,
-        held,
+        mut held,
         ..
     } = world;
     drop((store, shard));
@@ -346,10 +346,12 @@ fn a_store_that_cannot_be_opened_for_want_of_room_says_how_much_it_needs() {
         }
     }
     watch.set_room(Some(0));
-    // Every opening after a clean end writes to the segment that the one before has left.
-    let openings = (0..3).map(|_| cuts::open(watch.root()).map(drop));
-    let refused = openings.filter_map(Result::err).next();
-    let said = refused.expect("no opening needs room").to_string();
+    let (store, shard) = open(&watch).unwrap();
+    // More than half a segment: the next opening needs another one.
+    held.extend(put(&shard, 300..360, 9_000));
+    drop((store, shard));
+    let refused = cuts::open(watch.root()).map(drop);
+    let said = refused.expect_err("the opening needs room").to_string();
     assert!(said.contains("is full; free 1 MiB of it"), "{said}");
     watch.set_room(None);
     let (_store, shard) = open(&watch).unwrap();

@@ -50,7 +50,7 @@ use std::thread::JoinHandle;
 use flush::{FlushMark, FlushQueue, FlushState, Flusher, FrozenMemtable};
 use frame::FrameHead;
 use memtable::Memtable;
-use recovery::fault;
+use recovery::{LastSegment, fault};
 use room::{LOOK_INTERVAL, RESERVE_LOG, Room};
 use segment_dir::{ActiveSegment, AppendedFile, SegmentDir};
 use value_log::{BlobSegments, GarbageCollector};
@@ -154,28 +154,35 @@ impl<D: FlushTarget> Logged<D> {
         let (segments, blobs) =
             value_log::classify(&dir, contents, flushed.segment).map_err(fault)?;
         value_log::check(&dir, &blobs, &void, &database.view())?;
-        let recovered = recovery::recover(&dir, &segments, flushed)?;
+        let mut recovered = recovery::recover(&dir, &segments, flushed)?;
         for &number in segments
             .iter()
             .take_while(|&&number| mark.is_some() && number <= flushed.segment)
         {
             dir.retire(number).map_err(fault)?;
         }
-        let segment = match recovered.empty {
-            Some((number, salt)) => dir.reopen(number, salt),
+        let last = match recovered.continued.take() {
+            Some(continued) => continued,
             None if mark.is_some() && recovered.frozen.is_empty() => {
                 return Err(recovery::missing(&dir, recovered.number + 1));
             }
-            None => dir.prepare(recovered.number + 1, || false),
+            None => {
+                let segment = dir.prepare(recovered.number + 1, || false);
+                let segment = segment.map_err(|error| recovery::unallocated(&dir, error))?;
+                LastSegment {
+                    memtable: dir.memtable(&segment),
+                    segment,
+                    rows: 0,
+                }
+            }
         };
-        let segment = segment.map_err(|error| recovery::unallocated(&dir, error))?;
         if mark.is_none() {
             // From now on the database is not opened without its log.
             let mut rows = FlushMark::default().rows().into_iter();
             let written = database.ingest(Table::Catalog, &mut rows);
             written.map_err(OpenError::Fault)?;
         }
-        let mut logged = Self::new(database, dir, segment, recovered, blobs);
+        let mut logged = Self::new(database, dir, last, recovered, blobs);
         logged.syncs = durability == Durability::Fsync;
         logged.flusher = Some(logged.start_flusher(void).map_err(fault)?);
         Ok(logged)
@@ -184,11 +191,11 @@ impl<D: FlushTarget> Logged<D> {
     fn new(
         database: D,
         dir: SegmentDir,
-        segment: ActiveSegment,
+        last: LastSegment,
         recovered: recovery::Recovered,
         blobs: BlobSegments,
     ) -> Self {
-        let memtable = Arc::new(dir.memtable(&segment));
+        let memtable = Arc::new(last.memtable);
         let frozen = recovered.frozen;
         let older = frozen.iter().rev().map(|frozen| &frozen.memtable);
         let memtables = std::iter::once(&memtable).chain(older).cloned().collect();
@@ -200,12 +207,13 @@ impl<D: FlushTarget> Logged<D> {
         let flush = FlushQueue::default();
         flush.change(|state| state.frozen.extend(frozen));
         let writer = LogWriter {
-            segment,
+            segment: last.segment,
             memtable,
             sequence: recovered.sequence,
             to_sync: recovered.sequence,
-            rows: 0,
-            removed: 0,
+            rows: last.rows,
+            // Any of them may have.
+            removed: last.rows,
             has_requested: false,
             has_failed: false,
         };
@@ -251,6 +259,11 @@ impl<D: FlushTarget> Logged<D> {
 /// much memory as it may have bytes: a removed row has next to none in the file.
 const ROW: u64 = 128;
 
+/// Returns whether a segment with frames up to `end` will soon need a successor.
+fn is_half_full(end: u64, rows: usize, segment_bytes: u64) -> bool {
+    end.max(rows as u64 * ROW) > segment_bytes / 2
+}
+
 /// Write sets that are kept for later commits, at most.
 const WRITE_SETS_MAX: usize = 4;
 
@@ -295,8 +308,7 @@ impl<D: FlushTarget> Logged<D> {
         if durability == Durability::Fsync {
             writer.to_sync = writer.sequence;
         }
-        let memory = writer.rows as u64 * ROW;
-        if writer.segment.end_after(0).max(memory) > segment_bytes / 2 {
+        if is_half_full(writer.segment.end_after(0), writer.rows, segment_bytes) {
             self.request_next(writer);
         }
         Ok(start)

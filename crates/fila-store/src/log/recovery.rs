@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::flush::{FlushMark, FrozenMemtable};
 use super::frame;
 use super::memtable::Memtable;
-use super::segment_dir::{self, SegmentDir, SegmentFile};
+use super::segment_dir::{self, ActiveSegment, SegmentDir, SegmentFile};
 use crate::damage::{DamagedPart, StoreDamage, TornLog};
 use crate::{Fault, OpenError};
 
@@ -24,14 +24,24 @@ use crate::{Fault, OpenError};
 pub(super) struct Recovered {
     /// One for each segment, the oldest first.
     pub(super) frozen: Vec<FrozenMemtable>,
-    /// Number and salt of the last segment if it has no frames. It is not in `frozen`.
-    pub(super) empty: Option<(u64, u64)>,
+    /// The last segment if it is at most half full. It is not in `frozen`. Going on with it takes no room, so that a store
+    /// on a full disk can be opened any number of times.
+    pub(super) continued: Option<LastSegment>,
     /// Sequence of the last frame.
     pub(super) sequence: u64,
     /// The greatest number of a segment.
     pub(super) number: u64,
     /// The commits that were dropped.
     pub(super) torn: Option<TornLog>,
+}
+
+/// The segment that commits are appended to after recovery.
+#[derive(Debug)]
+pub(super) struct LastSegment {
+    pub(super) segment: ActiveSegment,
+    pub(super) memtable: Memtable,
+    /// Rows in the segment.
+    pub(super) rows: usize,
 }
 
 /// A segment as far as the sequence of its frames has no gap.
@@ -43,6 +53,7 @@ struct RecoveredSegment {
     /// Sequence of its last frame, or of the last one before it.
     sequence: u64,
     memtable: Memtable,
+    rows: usize,
     /// Whether it is shorter than it was when it got its name.
     is_cut: bool,
 }
@@ -76,10 +87,11 @@ pub(super) fn recover(
         dir.sync(segment.number).map_err(fault)?;
     }
     let number = read.last().map_or(mark.segment, |segment| segment.number);
-    let last = read.pop_if(|last| !last.has_frames() && last.behind().next().is_none());
+    let last = read.pop_if(|last| torn.is_none() && last.is_half_empty(dir));
+    let continued = last.map(|last| last.continued(dir)).transpose();
     Ok(Recovered {
         frozen: read.into_iter().map(RecoveredSegment::frozen).collect(),
-        empty: last.map(|last| (last.number, last.salt)),
+        continued: continued.map_err(|error| unallocated(dir, error))?,
         sequence,
         number,
         torn,
@@ -142,11 +154,13 @@ impl RecoveredSegment {
         };
         let memtable = Memtable::new(number, file, dir.pointer_min());
         let mut end = segment_dir::HEAD;
+        let mut rows = 0;
         while let Some(frame) = frame::decode(&bytes, end, salt) {
             if frame.head.sequence != *sequence + 1 {
                 break;
             }
             *sequence += 1;
+            rows += frame.writes.len();
             memtable.apply(*sequence, end as u64, frame.writes.into_iter(), false);
             end = frame.end;
         }
@@ -157,6 +171,7 @@ impl RecoveredSegment {
             end,
             sequence: *sequence,
             memtable,
+            rows,
             is_cut,
         })
     }
@@ -186,6 +201,18 @@ impl RecoveredSegment {
             sequence: self.sequence,
             bytes: self.end as u64,
         }
+    }
+
+    fn continued(self, dir: &SegmentDir) -> std::io::Result<LastSegment> {
+        Ok(LastSegment {
+            segment: dir.reopen(self.number, self.salt, self.end as u64)?,
+            memtable: self.memtable,
+            rows: self.rows,
+        })
+    }
+
+    fn is_half_empty(&self, dir: &SegmentDir) -> bool {
+        !super::is_half_full(self.end as u64, self.rows, dir.segment_bytes)
     }
 
     fn has_frames(&self) -> bool {

@@ -327,13 +327,14 @@ impl SegmentDir {
         Ok(true)
     }
 
-    /// Opens a segment without frames, to append to it.
-    pub(super) fn reopen(&self, number: u64, salt: u64) -> io::Result<ActiveSegment> {
+    /// Opens a segment whose frames end here, to append to it.
+    pub(super) fn reopen(&self, number: u64, salt: u64, end: u64) -> io::Result<ActiveSegment> {
         let path = self.path(number);
         let file = OpenOptions::new().read(true).write(true).open(&path);
         let mut file = file.map_err(at(&path))?;
         allocate(&mut file, self.segment_bytes).map_err(at(&path))?;
-        Ok(self.active(number, salt, file))
+        let segment = self.active(number, salt, file);
+        Ok(ActiveSegment { end, ..segment })
     }
 
     /// Reads a segment; none if its head is damaged.

@@ -779,3 +779,15 @@ fn a_store_that_was_flushed_in_part_is_recognised_and_foreign_data_is_not() {
     map.ingest(Table::Catalog, &mut mark).unwrap();
     crate::embedded::recognise(&map.view()).unwrap();
 }
+
+#[test]
+fn a_log_goes_on_in_a_segment_that_is_not_half_full() {
+    let mut world = World::new(Map::held());
+    for n in 0..3 {
+        world.set(&format!("{n}"), "v");
+        world = world.crashed();
+        world.open().unwrap();
+        assert_eq!(world.segments().len(), 1);
+    }
+    assert_eq!(world.keys(), ["0", "1", "2"]);
+}
