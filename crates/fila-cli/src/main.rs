@@ -11,6 +11,7 @@ mod config;
 mod confirmation;
 mod consume;
 mod demo;
+mod dev_tls;
 mod enqueue;
 mod explain;
 mod failure;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use fila_server::Server;
 use fila_server::config::{Config, ConfigError, Loader};
 use fila_server::runtime::Stopped;
 use fila_server::telemetry::{self, Telemetry};
@@ -15,7 +16,7 @@ use tokio::runtime::Builder;
 use tracing::{info, warn};
 
 use crate::failure::Failure;
-use crate::signals;
+use crate::{dev_tls, signals};
 
 /// How long the export of the last traces may take, after the server's own time to shut down.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
@@ -63,6 +64,10 @@ pub(crate) struct ServerArguments {
     #[arg(long)]
     insecure: bool,
 
+    /// Speak TLS with a certificate of its own, made in the data directory: to try it out
+    #[arg(long)]
+    dev_tls: bool,
+
     /// Set any value; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
@@ -74,16 +79,21 @@ pub(crate) struct ServerArguments {
 
 /// Runs the server until a signal ends it.
 pub(crate) fn run(arguments: ServerArguments) -> Result<(), Failure> {
-    let is_to_print = arguments.print_config;
-    let config = arguments.load()?;
+    let (is_to_print, has_dev_tls) = (arguments.print_config, arguments.dev_tls);
+    let mut config = arguments.load()?;
     if is_to_print {
         return print(&config);
     }
+    let authority = if has_dev_tls {
+        Some(dev_tls::set_up(&mut config)?)
+    } else {
+        None
+    };
     refuse_huge_pages();
     // It accepts connections and waits for signals. The server has threads of its own for everything else.
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("the runtime cannot be started")?;
-    let served = runtime.block_on(serve(config));
+    let served = runtime.block_on(serve(config, authority));
     // A reader of the standard error that is stuck must not keep the process from ending.
     match served {
         Ok(()) => {
@@ -107,7 +117,7 @@ fn refuse_huge_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-async fn serve(config: Config) -> anyhow::Result<()> {
+async fn serve(config: Config, dev_authority: Option<PathBuf>) -> anyhow::Result<()> {
     let telemetry = Telemetry::start(&config.telemetry)?;
     telemetry::log_panics();
     info!(
@@ -122,9 +132,12 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     );
     if config.server.insecure {
         warn!(
+            tls = config.tls.is_on(),
+            client_certificates = %config.tls.client_certificates,
             "insecure is set: any program that can reach the address can read and delete messages"
         );
     }
+    let announce = |server: &Server| announce(server, dev_authority);
     let served = fila_server::run(config, announce, signals::shutdown()).await;
     if let Err(error) = telemetry.shutdown(FLUSH_MAX).await {
         warn!(error = %error, "telemetry has lost data at its end");
@@ -137,10 +150,29 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     }
 }
 
-/// Prints the address of the server. Programs that start one wait for this line.
-fn announce(address: SocketAddr) {
+fn announce(server: &Server, dev_authority: Option<PathBuf>) {
+    print_address(server.address(), dev_authority);
+    if let Some(tls) = server.tls() {
+        signals::on_hangup(move || {
+            info!("SIGHUP: the certificate is read again");
+            // It logs what is wrong.
+            drop(tls.reload());
+        });
+    }
+}
+
+/// Prints the address of the server, and how clients reach it with the certificate of `--dev-tls`. Programs that start one
+/// wait for the first line.
+fn print_address(address: SocketAddr, dev_authority: Option<PathBuf>) {
+    let mut text = format!("fila is listening on {address}\n");
+    if let Some(authority) = dev_authority {
+        let (port, authority) = (address.port(), authority.display());
+        text += &format!(
+            "connect with: fila --addr https://localhost:{port} --ca-file {authority} queue list\n"
+        );
+    }
     // The server does not wait for a reader of its output. The reader may also have closed it.
-    let print = move || drop(writeln!(io::stdout(), "fila is listening on {address}"));
+    let print = move || drop(io::stdout().write_all(text.as_bytes()));
     if let Err(error) = thread::Builder::new().spawn(print) {
         warn!(%error, "the address cannot be printed to standard output");
     }

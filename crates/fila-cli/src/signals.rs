@@ -44,6 +44,19 @@ pub(crate) fn shutdown_after(last_act: impl FnOnce() + Send + 'static) -> impl F
     }
 }
 
+/// Calls `act` in a thread for blocking work at each SIGHUP from now on.
+pub(crate) fn on_hangup(act: impl Fn() + Clone + Send + 'static) {
+    let Some(mut hangups) = on(SignalKind::hangup()) else {
+        return;
+    };
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            let acted = tokio::task::spawn_blocking(act.clone()).await;
+            drop(acted);
+        }
+    });
+}
+
 fn on(kind: SignalKind) -> Option<Signal> {
     match signal(kind) {
         Ok(signal) => Some(signal),

@@ -201,9 +201,23 @@ fn the_file_of_the_book_sets_what_it_says() {
     assert_eq!(BOOK.matches("\n```toml\n").count(), 2);
     let file = block(BOOK, "toml");
     assert!(file.contains("durability"), "{file}");
-    fs::write(dir.path().join("fila.toml"), file).unwrap();
-    let shown = printed(&mut fila(dir.path()));
+    assert_sets(dir.path(), file);
+}
+
+#[test]
+fn the_file_of_the_page_on_security_sets_what_it_says_and_needs_no_insecure() {
+    let page = include_str!("../../../docs/security.md");
+    assert_eq!(page.matches("\n```toml\n").count(), 1);
+    let dir = TempDir::new().unwrap();
+    assert_sets(dir.path(), block(page, "toml"));
+}
+
+/// Checks that a server with this file has the values that are in it.
+fn assert_sets(directory: &Path, file: &str) {
+    fs::write(directory.join("fila.toml"), file).unwrap();
+    let shown = printed(&mut fila(directory));
     for line in file.lines() {
+        let line = line.split(" #").next().unwrap_or(line).trim_end();
         assert!(
             shown.lines().any(|other| other == line),
             "{line} in\n{shown}"
@@ -284,6 +298,7 @@ fn help_names_every_flag() {
         "--threads",
         "--log",
         "--insecure",
+        "--dev-tls",
         "--set",
         "--print-config",
     ] {

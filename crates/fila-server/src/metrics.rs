@@ -22,6 +22,7 @@ use crate::intake::Receiving;
 use crate::runtime::{Handle, HookFigures, HookState, Info, QueueEntry, State};
 use crate::runtime_config::Entries;
 use crate::telemetry::log_lines_dropped;
+use crate::tls::Tls;
 
 /// A metric that is read from a `T` at the scrape.
 struct Figure<T> {
@@ -96,6 +97,12 @@ const SERVER: &[Figure<ServerView>] = figures! {
         |s| s.metrics.counted(|counts| &counts.refused);
     Counter "fila_connections_timed_out", "Connections closed because the client sent or read nothing in time",
         |s| s.metrics.counted(|counts| &counts.timed_out);
+    Counter "fila_tls_handshakes_failed", "Connections closed because their TLS handshakes failed, or because they had none",
+        |s| s.metrics.counted(|counts| &counts.unencrypted);
+    Counter "fila_tls_reload_failures", "Changed files of certificates that could not be used",
+        |s| s.metrics.tls(Tls::failures);
+    Gauge "fila_tls_certificate_expires" Seconds, "Unix time at which the certificate expires; 0 without TLS",
+        |s| s.metrics.tls(Tls::expires);
     Gauge "fila_receiving" Bytes, "Requests that are being received", |s| s.metrics.receiving(Receiving::used);
     Gauge "fila_receiving_budget" Bytes, "Most bytes of requests that are being received, by limits.receiving_bytes",
         |s| s.metrics.receiving(Receiving::budget);
@@ -184,6 +191,8 @@ pub(crate) struct ConnectionCounts {
     pub(crate) refused: AtomicU64,
     /// Connections that were closed because their clients took too long.
     pub(crate) timed_out: AtomicU64,
+    /// Connections that were closed because their TLS handshakes failed, or because they had none.
+    pub(crate) unencrypted: AtomicU64,
 }
 
 /// The counts of the threads and tasks of one server.
@@ -196,6 +205,8 @@ pub(crate) struct Metrics {
     config_changes: AtomicU64,
     /// Absent in a runtime without a port.
     connections: OnceLock<Arc<ConnectionCounts>>,
+    /// Absent in a server without TLS.
+    tls: OnceLock<Tls>,
     /// Absent in a runtime without a port.
     receiving: OnceLock<Arc<Receiving>>,
     /// By scheduler thread.
@@ -217,6 +228,7 @@ impl Metrics {
             read_failures: AtomicU64::new(0),
             config_changes: AtomicU64::new(0),
             connections: OnceLock::new(),
+            tls: OnceLock::new(),
             receiving: OnceLock::new(),
             memory: OnceLock::new(),
             crowded: AtomicUsize::new(0),
@@ -253,6 +265,15 @@ impl Metrics {
     fn counted(&self, count: impl FnOnce(&ConnectionCounts) -> &AtomicU64) -> u64 {
         let counts = self.connections.get();
         counts.map_or(0, |counts| count(counts).load(Ordering::Relaxed))
+    }
+
+    /// Takes over the certificates of a port.
+    pub(crate) fn count_tls(&self, tls: Tls) {
+        let _ = self.tls.set(tls);
+    }
+
+    fn tls<T: Default>(&self, figure: impl FnOnce(&Tls) -> T) -> T {
+        self.tls.get().map(figure).unwrap_or_default()
     }
 
     /// Takes over the budget of a port.

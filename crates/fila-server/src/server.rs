@@ -26,6 +26,7 @@ use crate::http::{ClientPatience, Connections, IoThreads, Places, Site};
 use crate::intake::Receiving;
 use crate::metrics::ConnectionCounts;
 use crate::runtime::{Handle, Runtime, StartError, State, Stopped};
+use crate::tls::Tls;
 
 /// The most connections that wait to be accepted, unless the system allows fewer. Clients beyond it try again after a
 /// second.
@@ -38,6 +39,8 @@ const CONNECTIONS_GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    probe_address: Option<SocketAddr>,
+    tls: Option<Tls>,
     runtime: Option<Runtime>,
     handle: Handle,
     stop: CancellationToken,
@@ -67,19 +70,18 @@ impl Server {
         config: Config,
         start: impl FnOnce(&Config) -> Result<Runtime, StartError> + Send + 'static,
     ) -> Result<Self, StartError> {
-        let listen = |source| StartError::Listen {
-            address: config.server.address,
-            source,
-        };
-        let listener = bind(config.server.address).map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let tls = Tls::open(&config.tls)?;
+        let (listener, address) = listen(config.server.address)?;
+        let probe = config.server.probe_address.map(listen).transpose()?;
         let site = Site::starting();
+        let probe_site = Site::starting();
         let counts = Arc::new(ConnectionCounts::default());
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
         let receiving = receiving(&config.limits);
         let connections = Connections {
             threads: io_threads(&config.server).map_err(StartError::Thread)?,
             site: site.clone(),
+            tls: tls.clone(),
             receiving: receiving.clone(),
             places: Places::new(config.limits.connections.get()),
             patience: ClientPatience::default(),
@@ -87,7 +89,20 @@ impl Server {
             stop: stop.clone(),
             kill: kill.clone(),
         };
-        let serving = tokio::spawn(connections.serve(listener));
+        let probe_address = probe.as_ref().map(|(_, address)| *address);
+        let probes = match probe {
+            None => None,
+            Some((listener, _)) => {
+                let connections = connections.for_probes(probe_site.clone());
+                Some(connections.map_err(StartError::Thread)?.serve(listener))
+            }
+        };
+        let serving = tokio::spawn(async move {
+            match probes {
+                None => connections.serve(listener).await,
+                Some(probes) => drop(tokio::join!(connections.serve(listener), probes)),
+            }
+        });
         // If the start fails, this closes the port again.
         let guard = kill.clone().drop_guard();
 
@@ -96,6 +111,7 @@ impl Server {
             None => Tracing::Off,
         };
         let shutdown_timeout = config.server.shutdown_timeout;
+        let has_metrics = config.server.probe_metrics;
         let started = tokio::task::spawn_blocking(move || start(&config)).await;
         let runtime = match started {
             Ok(started) => started?,
@@ -109,11 +125,19 @@ impl Server {
         let state = handle.state();
         report(&reporter, *state.borrow()).await;
         tokio::spawn(report_changes(reporter, state));
+        if let Some(tls) = &tls {
+            handle.metrics().count_tls(tls.clone());
+            let (watch, stop) = (tls.clone().watch(), stop.clone());
+            tokio::spawn(async move { stop.run_until_cancelled(watch).await });
+        }
         site.open(handle.clone(), grpc::routes(&handle, tracing, health));
+        probe_site.open_to_probes(handle.clone(), has_metrics);
         guard.disarm();
-        info!(%address, "serving");
+        info!(%address, tls = tls.is_some(), "serving");
         Ok(Self {
             address,
+            probe_address,
+            tls,
             runtime: Some(runtime),
             handle,
             stop,
@@ -126,6 +150,16 @@ impl Server {
     /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the address on which it answers probes, if there is one.
+    pub fn probe_address(&self) -> Option<SocketAddr> {
+        self.probe_address
+    }
+
+    /// Returns its certificates, if it speaks TLS.
+    pub fn tls(&self) -> Option<Tls> {
+        self.tls.clone()
     }
 
     /// Returns a handle of its broker.
@@ -170,7 +204,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs a server until `shutdown` completes, then stops it in order. Calls `started` with its address once it is ready.
+/// Runs a server until `shutdown` completes, then stops it in order. Calls `started` with it once it is ready.
 ///
 /// If `shutdown` completes first, the start is given up.
 ///
@@ -178,7 +212,7 @@ impl Drop for Server {
 /// If the address or the store cannot be used.
 pub async fn run(
     config: Config,
-    started: impl FnOnce(SocketAddr),
+    started: impl FnOnce(&Server),
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, StartError> {
     let mut shutdown = std::pin::pin!(shutdown);
@@ -186,7 +220,7 @@ pub async fn run(
         server = Server::start(config) => server?,
         () = &mut shutdown => return Ok(Stopped::Complete),
     };
-    started(server.address());
+    started(&server);
     shutdown.await;
     Ok(server.shutdown().await)
 }
@@ -203,7 +237,16 @@ fn receiving(limits: &LimitsConfig) -> Arc<Receiving> {
     Arc::new(Receiving::new(budget, grpc::request_bytes_max(limits)))
 }
 
-/// Opens the port. Its options are those of [`TcpListener::bind`], but for the backlog.
+/// Opens a port, and returns its address.
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let opened = bind(address).and_then(|listener| {
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    });
+    opened.map_err(|source| StartError::Listen { address, source })
+}
+
+/// Opens a port. Its options are those of [`TcpListener::bind`], but for the backlog.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,

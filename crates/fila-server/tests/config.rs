@@ -322,6 +322,53 @@ fn mistakes_in_flags_are_reported_as_they_were_given() {
 }
 
 #[test]
+fn an_address_that_others_can_reach_needs_tls_and_certificates_of_clients() {
+    let open = Loader::new()
+        .set("server.address=0.0.0.0:5555")
+        .set("tls.certificate_file=server.pem")
+        .set("tls.key_file=server.key");
+    let error = open.clone().load().unwrap_err().to_string();
+    assert!(error.contains("does not authenticate clients"), "{error}");
+    let open = open.set("tls.client_ca_file=ca.pem");
+    for choice in ["optional", "required"] {
+        let loaded = open
+            .clone()
+            .set(format!("tls.client_certificates={choice}"))
+            .load();
+        assert_eq!(loaded.is_ok(), choice == "required");
+    }
+}
+
+#[test]
+fn values_of_tls_that_need_others_are_refused_without_them() {
+    let refused = [
+        (&["tls.certificate_file=a"][..], "tls.key_file is not"),
+        (&["tls.key_file=a"], "tls.certificate_file is not"),
+        (&["tls.client_ca_file=a"], "asks for no certificates"),
+        (
+            &["tls.client_certificates=optional"],
+            "set tls.client_ca_file",
+        ),
+        (
+            &["tls.client_certificates=optional", "tls.client_ca_file=a"],
+            "there is no TLS",
+        ),
+        (&["server.probe_metrics=true"], "set server.probe_address"),
+        (
+            &["tls.client_certificates=maybe"],
+            "choose `off`, `optional` or `required`",
+        ),
+    ];
+    for (values, part) in refused {
+        let loader = values
+            .iter()
+            .fold(Loader::new(), |loader, value| loader.set(*value));
+        let error = loader.load().unwrap_err().to_string();
+        assert!(error.contains(part), "{values:?}: {error}");
+    }
+}
+
+#[test]
 fn an_address_that_others_can_reach_needs_to_be_called_insecure() {
     let open = Loader::new().flag("--address", "server.address", "0.0.0.0:5555");
     let error = open.clone().load().unwrap_err();
@@ -331,7 +378,9 @@ fn an_address_that_others_can_reach_needs_to_be_called_insecure() {
         &Location::Flag("--address".to_owned())
     );
     assert!(
-        error.to_string().contains("neither TLS nor authentication"),
+        error
+            .to_string()
+            .contains("neither TLS (`tls.certificate_file`) nor authentication"),
         "{error}"
     );
     assert!(error.to_string().contains("`--insecure`"), "{error}");

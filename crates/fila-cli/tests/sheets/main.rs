@@ -17,6 +17,7 @@ mod operations;
 #[path = "../common/program.rs"]
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod program;
+mod security;
 #[path = "../books/session.rs"]
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod session;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::error::{ConfigError, Location, Problem};
 use super::keys::Key;
 use super::kinds::Given;
-use super::table::Config;
-use super::values::ByteSize;
+use super::table::{Config, TlsConfig};
+use super::values::{ByteSize, ClientCertificates};
 use crate::grpc::request_bytes_max;
 
 /// A configuration in the making. Starts as the default.
@@ -71,25 +71,87 @@ struct Conflict {
     message: String,
 }
 
-fn conflicts(config: &Config) -> [Option<Conflict>; 4] {
+fn conflicts(config: &Config) -> [Option<Conflict>; 7] {
     [
         reachable_by_others(config),
+        half_a_pair(config),
+        client_ca_without_use(config),
+        metrics_without_probe(config),
         prefetch_beyond_limit(config),
         buffer_below_message(config),
         receiving_below_request(config),
     ]
 }
 
+/// Says what is missing to keep strangers out; none if nothing is.
+fn missing_protection(tls: &TlsConfig) -> Option<&'static str> {
+    let authenticates = tls.client_certificates == ClientCertificates::Required;
+    match (tls.is_on(), authenticates) {
+        (true, true) => None,
+        (true, false) => Some(
+            "the server does not authenticate clients (`tls.client_certificates = \"required\"`)",
+        ),
+        (false, _) => Some("there is neither TLS (`tls.certificate_file`) nor authentication"),
+    }
+}
+
 fn reachable_by_others(config: &Config) -> Option<Conflict> {
     let address = config.server.address;
-    let is_refused = !address.ip().to_canonical().is_loopback() && !config.server.insecure;
-    is_refused.then(|| Conflict {
+    let is_closed = address.ip().to_canonical().is_loopback() || config.server.insecure;
+    let missing = missing_protection(&config.tls).filter(|_| !is_closed)?;
+    Some(Conflict {
         keys: &["server.address"],
         message: format!(
-            "other machines can reach `{address}`, and there is neither TLS nor authentication yet; \
+            "other machines can reach `{address}`, and {missing}; \
              listen on a loopback address such as `127.0.0.1:5555`, or allow it with `--insecure` \
              or `server.insecure = true` if everybody on that network may read and delete messages"
         ),
+    })
+}
+
+fn half_a_pair(config: &Config) -> Option<Conflict> {
+    let tls = &config.tls;
+    let (given, missing) = match (&tls.certificate_file, &tls.key_file) {
+        (Some(_), None) => ("tls.certificate_file", "tls.key_file"),
+        (None, Some(_)) => ("tls.key_file", "tls.certificate_file"),
+        (Some(_), Some(_)) | (None, None) => return None,
+    };
+    Some(Conflict {
+        keys: &["tls.certificate_file", "tls.key_file"],
+        message: format!("{given} is set and {missing} is not; TLS needs both files"),
+    })
+}
+
+fn client_ca_without_use(config: &Config) -> Option<Conflict> {
+    let tls = &config.tls;
+    let asks = tls.client_certificates != ClientCertificates::Off;
+    let message = match (asks, &tls.client_ca_file) {
+        (true, None) => {
+            "tls.client_certificates asks for certificates of clients; set tls.client_ca_file, \
+             the file with the certificates that sign them"
+        }
+        (false, Some(_)) => {
+            "tls.client_ca_file is set, and the server asks for no certificates of clients; \
+             set tls.client_certificates to `optional` or `required`"
+        }
+        (true, Some(_)) if !tls.is_on() => {
+            "tls.client_certificates asks for certificates of clients, and there is no TLS; \
+             set tls.certificate_file and tls.key_file"
+        }
+        _ => return None,
+    };
+    Some(Conflict {
+        keys: &["tls.client_certificates", "tls.client_ca_file"],
+        message: message.to_owned(),
+    })
+}
+
+fn metrics_without_probe(config: &Config) -> Option<Conflict> {
+    let server = &config.server;
+    let is_useless = server.probe_metrics && server.probe_address.is_none();
+    is_useless.then(|| Conflict {
+        keys: &["server.probe_metrics"],
+        message: "server.probe_metrics needs an address; set server.probe_address".to_owned(),
     })
 }
 

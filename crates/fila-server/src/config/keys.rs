@@ -10,6 +10,8 @@ use super::table::{Config, GROUPS};
 pub enum Section {
     /// `[server]`
     Server,
+    /// `[tls]`
+    Tls,
     /// `[scheduler]`
     Scheduler,
     /// `[storage]`
@@ -24,8 +26,9 @@ pub enum Section {
 
 impl Section {
     /// All sections, in the order in which they are printed.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Server,
+        Self::Tls,
         Self::Scheduler,
         Self::Storage,
         Self::Lua,
@@ -40,6 +43,7 @@ impl Section {
                 "server",
                 "Where the server listens, and how it starts and stops.",
             ),
+            Self::Tls => ("tls", "How connections are encrypted."),
             Self::Scheduler => (
                 "scheduler",
                 "How scheduling is spread over threads, and how finely fairness keys alternate.",

@@ -12,7 +12,7 @@ use fila_store::Durability;
 use http::Uri;
 use toml::de::DeValue;
 
-use super::values::{ByteSize, LogFilter, LogFormat, StorageEngine};
+use super::values::{ByteSize, ClientCertificates, LogFilter, LogFormat, StorageEngine};
 
 /// A value as a source gave it.
 #[derive(Debug)]
@@ -225,6 +225,39 @@ pub(super) fn path() -> Kind<PathBuf> {
             .ok_or_else(|| expected("a path", text))
     };
     Kind::text("a path", parse, |path| path.to_string_lossy().into_owned())
+}
+
+/// An address; an empty text for none.
+pub(super) fn address_or_none() -> Kind<Option<SocketAddr>> {
+    const ALLOWED: &str = "nothing, or an IP address with a port, such as `127.0.0.1:5556`";
+    let parse = |text: &str| match text {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| expected(ALLOWED, text)),
+    };
+    let print = |address: &Option<SocketAddr>| address.map(|it| it.to_string()).unwrap_or_default();
+    Kind::text(ALLOWED, parse, print)
+}
+
+/// A path; an empty text for none.
+pub(super) fn path_or_none() -> Kind<Option<PathBuf>> {
+    const ALLOWED: &str = "nothing, or a path";
+    let parse = |text: &str| match text {
+        "" => Ok(None),
+        text if text.contains('\0') => Err(expected(ALLOWED, text)),
+        text => Ok(Some(PathBuf::from(text))),
+    };
+    let print = |path: &Option<PathBuf>| {
+        let path = path.as_ref();
+        path.map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    };
+    Kind::text(ALLOWED, parse, print)
+}
+
+pub(super) fn client_certificates() -> Kind<ClientCertificates> {
+    words(ClientCertificates::ALL, |word, choices| {
+        format!("`{word}` says nothing about client certificates; choose {choices}")
+    })
 }
 
 pub(super) fn engine() -> Kind<StorageEngine> {

@@ -24,8 +24,10 @@ pub use keys::{Key, Section};
 pub use loader::Loader;
 pub use table::{
     Config, LimitsConfig, LuaConfig, MessageLimits, RuntimeConfigLimits, SchedulerConfig,
-    ServerConfig, StorageConfig, TelemetryConfig,
+    ServerConfig, StorageConfig, TelemetryConfig, TlsConfig,
 };
-pub use values::{ByteSize, LogFilter, LogFormat, NotAByteSize, NotALogFilter, StorageEngine};
+pub use values::{
+    ByteSize, ClientCertificates, LogFilter, LogFormat, NotAByteSize, NotALogFilter, StorageEngine,
+};
 
 pub use fila_store::Durability;

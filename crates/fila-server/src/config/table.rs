@@ -14,7 +14,7 @@ use http::Uri;
 
 use super::keys::{Key, Section};
 use super::kinds::{self, Kind, millis, size, whole};
-use super::values::{ByteSize, LogFilter, LogFormat, StorageEngine};
+use super::values::{ByteSize, ClientCertificates, LogFilter, LogFormat, StorageEngine};
 
 const BYTE: ByteSize = ByteSize::new(1);
 const MIB: ByteSize = ByteSize::mib(1);
@@ -27,6 +27,8 @@ const HOUR_MS: u64 = 60 * 60 * 1000;
 pub struct Config {
     /// The section `[server]`.
     pub server: ServerConfig,
+    /// The section `[tls]`.
+    pub tls: TlsConfig,
     /// The section `[scheduler]`.
     pub scheduler: SchedulerConfig,
     /// The section `[storage]`.
@@ -42,6 +44,7 @@ pub struct Config {
 /// All keys in the order in which they are printed, the keys of one section together.
 pub(super) static GROUPS: &[&[Key]] = &[
     ServerConfig::KEYS,
+    TlsConfig::KEYS,
     SchedulerConfig::KEYS,
     StorageConfig::KEYS,
     LuaConfig::KEYS,
@@ -120,8 +123,26 @@ keys! {
     worker_threads: Option<NonZeroUsize> = None, kinds::whole_or_none(1024);
     /// How long a shutdown waits for commits and streams to finish.
     shutdown_timeout "shutdown_timeout_ms": Duration = Duration::from_secs(10), millis(0..=HOUR_MS);
-    /// Whether other machines may reach the address, although there is no authentication and no encryption.
+    /// Whether other machines may reach the address without encryption, or without authentication.
     insecure: bool = false, kinds::switch();
+    /// A second address, without TLS, that serves health to probes; empty for none.
+    probe_address: Option<SocketAddr> = None, kinds::address_or_none();
+    /// Whether the second address serves metrics, too.
+    probe_metrics: bool = false, kinds::switch();
+}
+
+keys! {
+    /// How connections are encrypted.
+    TlsConfig in Tls, at |config| &mut config.tls;
+
+    /// The file with the server's certificate and those of its issuers, in PEM; empty for no TLS.
+    certificate_file: Option<PathBuf> = None, kinds::path_or_none();
+    /// The file with the key of the certificate, in PEM.
+    key_file: Option<PathBuf> = None, kinds::path_or_none();
+    /// The file with the certificates that sign the certificates of clients, in PEM.
+    client_ca_file: Option<PathBuf> = None, kinds::path_or_none();
+    /// Whether clients show certificates.
+    client_certificates: ClientCertificates = ClientCertificates::default(), kinds::client_certificates();
 }
 
 keys! {
@@ -254,6 +275,14 @@ keys! {
     service_name: String = "fila".to_owned(), kinds::name();
     /// The share of traces that start here and are exported; a sampled parent is always followed.
     trace_ratio: f64 = 1.0, kinds::ratio();
+}
+
+impl TlsConfig {
+    /// Returns whether the server speaks TLS.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.certificate_file.is_some()
+    }
 }
 
 fn nonzero<N, T: TryFrom<N>>(value: N) -> T {

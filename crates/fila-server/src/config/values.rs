@@ -153,6 +153,39 @@ impl fmt::Display for StorageEngine {
     }
 }
 
+/// Whether clients show certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// The server asks for none.
+    #[default]
+    Off,
+    /// The server checks the certificate of a client that has one.
+    Optional,
+    /// The server closes connections without a valid certificate.
+    Required,
+}
+
+impl ClientCertificates {
+    /// All choices.
+    pub const ALL: &'static [Self] = &[Self::Off, Self::Optional, Self::Required];
+
+    /// Returns the choice's name, as it is configured.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Optional => "optional",
+            Self::Required => "required",
+        }
+    }
+}
+
+impl fmt::Display for ClientCertificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {

@@ -27,7 +27,7 @@ mod work;
 
 use fila_proto::v1::fila_admin_server::FilaAdminServer;
 use fila_proto::v1::fila_service_server::FilaServiceServer;
-pub(crate) use refusal::{ERROR_METADATA, unreadable};
+pub(crate) use refusal::{ERROR_METADATA, status_code, unreadable};
 pub(crate) use response_body::count_deliveries;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};

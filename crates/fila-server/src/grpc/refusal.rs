@@ -75,7 +75,8 @@ impl From<Refusal> for Error {
     }
 }
 
-fn status_code(code: ErrorCode) -> Code {
+/// Returns the status of gRPC with which a call ends that is refused with this code.
+pub(crate) fn status_code(code: ErrorCode) -> Code {
     match code {
         ErrorCode::Unspecified => Code::Internal,
         ErrorCode::InvalidArgument
@@ -110,9 +111,10 @@ fn status_code(code: ErrorCode) -> Code {
         | ErrorCode::TooManyKeySettings
         | ErrorCode::QuotaExceeded
         | ErrorCode::ConfigFull => Code::ResourceExhausted,
-        ErrorCode::LeaseNotFound | ErrorCode::PurgesExhausted | ErrorCode::HookFailed => {
-            Code::FailedPrecondition
-        }
+        ErrorCode::LeaseNotFound
+        | ErrorCode::PurgesExhausted
+        | ErrorCode::TlsRequired
+        | ErrorCode::HookFailed => Code::FailedPrecondition,
         ErrorCode::StoreUnavailable | ErrorCode::ShuttingDown => Code::Unavailable,
         ErrorCode::OutcomeUnknown => Code::Unknown,
     }

@@ -15,7 +15,7 @@ use crate::telemetry::LogGate;
 const LINES_MAX: u32 = 5;
 
 /// Why the server turns a connection away, or closes one that its client would keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Complaint {
     TurnedAway(NoPlace),
     /// The client has not sent the begin of a connection.
@@ -24,6 +24,10 @@ pub(super) enum Complaint {
     Unresponsive,
     /// The client does not read.
     Unread,
+    /// The client and the server have not agreed on how to encrypt, or the client's certificate is not accepted.
+    Handshake(String),
+    /// The client does not speak TLS, and the server does.
+    Plaintext,
 }
 
 /// Counts complaints, and logs some of them.
@@ -32,6 +36,7 @@ pub(super) struct Complaints {
     counts: Arc<ConnectionCounts>,
     places: Mutex<LogGate>,
     timeouts: Mutex<LogGate>,
+    handshakes: Mutex<LogGate>,
 }
 
 impl Complaints {
@@ -40,6 +45,7 @@ impl Complaints {
             counts,
             places: Mutex::new(LogGate::new(LINES_MAX)),
             timeouts: Mutex::new(LogGate::new(LINES_MAX)),
+            handshakes: Mutex::new(LogGate::new(LINES_MAX)),
         }
     }
 
@@ -48,6 +54,9 @@ impl Complaints {
             Complaint::TurnedAway(_) => (&self.counts.refused, &self.places),
             Complaint::Silent | Complaint::Unresponsive | Complaint::Unread => {
                 (&self.counts.timed_out, &self.timeouts)
+            }
+            Complaint::Handshake(_) | Complaint::Plaintext => {
+                (&self.counts.unencrypted, &self.handshakes)
             }
         };
         count.fetch_add(1, Ordering::Relaxed);
@@ -68,6 +77,12 @@ impl Complaints {
             }
             Complaint::Unread => {
                 warn!(%client, lines_held_back = held_back, "a connection was closed: its client does not read");
+            }
+            Complaint::Handshake(error) => {
+                warn!(%client, lines_held_back = held_back, error, "a connection was closed: its TLS handshake failed");
+            }
+            Complaint::Plaintext => {
+                warn!(%client, lines_held_back = held_back, "a connection was closed: its client does not speak TLS");
             }
         }
     }

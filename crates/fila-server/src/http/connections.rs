@@ -19,6 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -32,10 +33,11 @@ use super::io_threads::IoThreads;
 use super::outbox::Outbox;
 use super::places::Places;
 use super::socket::{Seen, Socket};
-use super::turning_away::TurningAway;
+use super::turning_away::{Rejection, TurningAway, turn_away};
 use crate::grpc::is_streamed;
 use crate::intake::{Receiving, Share, Windows, receive};
 use crate::metrics::ConnectionCounts;
+use crate::tls::Tls;
 
 /// The most calls under way on one connection.
 const STREAMS_MAX: u32 = 1_024;
@@ -47,6 +49,12 @@ const HEADERS_MAX: u32 = 16 << 10;
 const RESETS_MAX: usize = 64;
 /// The bytes with which every HTTP/2 connection begins.
 const PREFACE: usize = 24;
+/// The first byte of a connection that begins with a TLS handshake.
+const HANDSHAKE: u8 = 0x16;
+/// The most TLS handshakes under way. The addresses of clients share them, as they share connections.
+const HANDSHAKES_MAX: usize = 2_048;
+/// The most connections of probes.
+const PROBES_MAX: usize = 64;
 /// How long to wait when the system is out of sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -57,7 +65,7 @@ pub(crate) struct ClientAddress(pub(crate) SocketAddr);
 /// How long the server waits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientPatience {
-    /// For the first bytes of a connection, and for the headers of a request over HTTP/1.
+    /// For the first bytes of a connection, its TLS handshake included, and for the headers of a request over HTTP/1.
     pub(crate) hello: Duration,
     /// For the answer to a ping, which the server sends after as long a silence. Headers over HTTP/2 that do not end are
     /// silence.
@@ -87,6 +95,8 @@ impl Default for ClientPatience {
 pub(crate) struct Connections {
     pub(crate) threads: IoThreads,
     pub(crate) site: Site,
+    /// None for connections without TLS.
+    pub(crate) tls: Option<Tls>,
     pub(crate) receiving: Arc<Receiving>,
     pub(crate) places: Arc<Places>,
     pub(crate) patience: ClientPatience,
@@ -98,11 +108,30 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
+    /// Returns connections for probes: a few, without TLS, beside the others.
+    ///
+    /// # Errors
+    /// If their thread cannot be started.
+    pub(crate) fn for_probes(&self, site: Site) -> io::Result<Self> {
+        Ok(Self {
+            threads: IoThreads::start(1)?,
+            site,
+            tls: None,
+            receiving: self.receiving.clone(),
+            places: Places::new(PROBES_MAX),
+            patience: self.patience,
+            counts: Arc::default(),
+            stop: self.stop.clone(),
+            kill: self.kill.clone(),
+        })
+    }
+
     /// Serves connections until `stop` is cancelled, and returns when all connections have ended.
     pub(crate) async fn serve(self, listener: TcpListener) {
         let graceful = GracefulShutdown::new();
         let tasks = TaskTracker::new();
         let turning_away = TurningAway::new();
+        let handshakes = Places::new(HANDSHAKES_MAX);
         let builder = builder(self.patience, Windows::SMALLEST);
         let complaints = Arc::new(Complaints::new(self.counts.clone()));
         loop {
@@ -122,7 +151,9 @@ impl Connections {
                 Err(why) => {
                     complaints.add(client, Complaint::TurnedAway(why));
                     let time = self.patience.turned_away;
-                    if let Some(telling) = turning_away.tell(stream, why, builder.clone(), time) {
+                    let builder = builder.clone();
+                    let tls = self.tls.as_ref().map(Tls::acceptor);
+                    if let Some(telling) = turning_away.tell(stream, tls, why, builder, time) {
                         tasks.spawn(telling);
                     }
                     continue;
@@ -138,7 +169,7 @@ impl Connections {
             };
             let thread = self.threads.choose();
             let handle = thread.handle.clone();
-            let connection = self.connection(client);
+            let connection = self.connection(client, handshakes.clone());
             let watcher = graceful.watcher();
             let (counts, complaints) = (self.counts.clone(), complaints.clone());
             let serving = async move {
@@ -158,9 +189,11 @@ impl Connections {
         tasks.wait().await;
     }
 
-    fn connection(&self, client: SocketAddr) -> Connection {
+    fn connection(&self, client: SocketAddr, handshakes: Arc<Places>) -> Connection {
         Connection {
             client,
+            tls: self.tls.clone(),
+            handshakes,
             site: self.site.clone(),
             share: Arc::new(self.receiving.share()),
             patience: self.patience,
@@ -188,6 +221,9 @@ impl Connections {
 /// One connection.
 struct Connection {
     client: SocketAddr,
+    tls: Option<Tls>,
+    /// Places for TLS handshakes.
+    handshakes: Arc<Places>,
     site: Site,
     share: Arc<Share>,
     patience: ClientPatience,
@@ -208,11 +244,54 @@ impl Connection {
         };
         let hello_ends = Instant::now() + self.patience.hello;
         // A connection that is still silent when the server stops is closed.
-        tokio::select! {
-            spoke = speaks(&stream) => if !spoke { return None },
+        let first = tokio::select! {
+            first = first_byte(&stream) => first?,
             () = sleep_until(hello_ends) => return Some(Complaint::Silent),
             () = self.stop.cancelled() => return None,
+        };
+        match &self.tls {
+            None => self.serve_http(stream, hello_ends, watcher).await,
+            Some(tls) if first == HANDSHAKE => {
+                let accepting = tls.acceptor().accept(stream);
+                let handshake = match self.handshakes.take(self.client.ip()) {
+                    Ok(handshake) => handshake,
+                    Err(why) => return Some(Complaint::TurnedAway(why)),
+                };
+                let accepted = tokio::select! {
+                    accepted = accepting => accepted,
+                    () = sleep_until(hello_ends) => return Some(Complaint::Silent),
+                    () = self.stop.cancelled() => return None,
+                };
+                drop(handshake);
+                match accepted {
+                    Ok(stream) => self.serve_http(stream, hello_ends, watcher).await,
+                    Err(error) => Some(Complaint::Handshake(error.to_string())),
+                }
+            }
+            Some(_) => {
+                let builder = builder(self.patience, Windows::SMALLEST);
+                turn_away(
+                    stream,
+                    Rejection::Plaintext,
+                    builder,
+                    self.patience.turned_away,
+                )
+                .await;
+                Some(Complaint::Plaintext)
+            }
         }
+    }
+
+    /// Serves requests until the connection ends.
+    async fn serve_http<S>(
+        self,
+        stream: S,
+        hello_ends: Instant,
+        watcher: Watcher,
+    ) -> Option<Complaint>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let socket = Socket::new(stream, self.patience.read);
         let seen = socket.seen();
         let outbox = Outbox::default();
@@ -263,11 +342,11 @@ fn coming_from<B>(
     request
 }
 
-/// Waits for the first byte; tells whether there is one.
-async fn speaks(stream: &TcpStream) -> bool {
+/// Waits for the first byte, and leaves it where it is. None if there is none.
+async fn first_byte(stream: &TcpStream) -> Option<u8> {
     let mut first = [0];
     let peeked = stream.peek(&mut first).await;
-    matches!(peeked, Ok(1))
+    matches!(peeked, Ok(1)).then_some(first[0])
 }
 
 /// Ends when a client has had the time for the first bytes of a connection and has sent fewer. Over HTTP/1 the limit on the

@@ -46,13 +46,18 @@ impl Site {
 
     /// Replaces the pages by those of a started server. Works once.
     pub(crate) fn open(&self, handle: Handle, grpc: Routes) {
-        let metrics = Arc::new(registry(handle.clone()));
-        let pages = Router::new()
-            .route("/healthz", get(alive))
-            .route("/readyz", get(ready).with_state(handle.clone()))
-            .route("/metrics", get(show_metrics).with_state(metrics));
+        let pages = health(&handle).merge(metrics(&handle));
         let grpc = grpc.into_axum_router().layer(from_fn(grpc_only));
         let _ = self.0.open.set((pages.merge(grpc), handle));
+    }
+
+    /// Replaces the pages by those that a started server has for probes. Works once.
+    pub(crate) fn open_to_probes(&self, handle: Handle, has_metrics: bool) {
+        let mut pages = health(&handle);
+        if has_metrics {
+            pages = pages.merge(metrics(&handle));
+        }
+        let _ = self.0.open.set((pages, handle));
     }
 
     /// Returns the router for the next request.
@@ -66,6 +71,17 @@ impl Site {
         let open = self.0.open.get();
         open.is_some_and(|(_, handle)| handle.metrics().is_crowded())
     }
+}
+
+fn health(handle: &Handle) -> Router {
+    Router::new()
+        .route("/healthz", get(alive))
+        .route("/readyz", get(ready).with_state(handle.clone()))
+}
+
+fn metrics(handle: &Handle) -> Router {
+    let metrics = Arc::new(registry(handle.clone()));
+    Router::new().route("/metrics", get(show_metrics).with_state(metrics))
 }
 
 async fn alive() -> &'static str {

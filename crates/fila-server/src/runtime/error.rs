@@ -249,11 +249,16 @@ pub enum StartError {
     #[error("a thread could not be started; raise the limit on threads")]
     Thread(#[source] io::Error),
     /// The server cannot listen on the address.
-    #[error("cannot listen on {address}; choose another with server.address")]
+    #[error(
+        "cannot listen on {address}; choose another with server.address or server.probe_address"
+    )]
     Listen {
         /// Which address.
         address: std::net::SocketAddr,
         /// Why.
         source: io::Error,
     },
+    /// The certificates cannot be used.
+    #[error("there can be no TLS")]
+    Tls(#[from] crate::tls::TlsError),
 }

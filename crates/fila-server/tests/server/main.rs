@@ -26,6 +26,7 @@ mod settings;
 mod shutdown;
 mod streams;
 mod throttling;
+mod tls;
 mod unread;
 mod whatif;
 mod without_streams;

@@ -38,6 +38,7 @@ impl Port {
         let connections = Connections {
             threads: IoThreads::start(1).unwrap(),
             site: Site::starting(),
+            tls: None,
             receiving: Arc::new(Receiving::new(1 << 20, 1 << 20)),
             places: Places::new(places),
             patience,
