@@ -252,13 +252,12 @@ impl Connection {
         match &self.tls {
             None => self.serve_http(stream, hello_ends, watcher).await,
             Some(tls) if first == HANDSHAKE => {
-                let accepting = tls.acceptor().accept(stream);
-                let handshake = match self.handshakes.take(self.client.ip()) {
-                    Ok(handshake) => handshake,
-                    Err(why) => return Some(Complaint::TurnedAway(why)),
+                let Ok(handshake) = self.handshakes.take(self.client.ip()) else {
+                    let why = "too many handshakes of this address are under way";
+                    return Some(Complaint::Handshake(why.to_owned()));
                 };
                 let accepted = tokio::select! {
-                    accepted = accepting => accepted,
+                    accepted = tls.acceptor().accept(stream) => accepted,
                     () = sleep_until(hello_ends) => return Some(Complaint::Silent),
                     () = self.stop.cancelled() => return None,
                 };

@@ -10,6 +10,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use x509_parser::parse_x509_certificate;
+use x509_parser::time::ASN1Time;
 
 use super::TlsError;
 use crate::config::{ClientCertificates, TlsConfig};
@@ -46,8 +47,10 @@ impl std::fmt::Debug for Contents {
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) config: ServerConfig,
-    /// In seconds of Unix time.
+    /// When the certificate expires, in seconds of Unix time.
     pub(super) expires: u64,
+    /// The same for people.
+    pub(super) expires_on: String,
 }
 
 impl Files {
@@ -76,7 +79,7 @@ impl Files {
     pub(super) fn load(&self, contents: &Contents) -> Result<Loaded, TlsError> {
         let chain = certificates(&self.certificate, &contents.certificate)?;
         let key = self.private_key(&contents.key)?;
-        let expires = chain.first().and_then(expires).unwrap_or_default();
+        let expires = chain.first().and_then(expires);
         let provider = Arc::new(ring::default_provider());
         let pair = |source| TlsError::Pair {
             certificate: self.certificate.clone(),
@@ -94,7 +97,11 @@ impl Files {
         };
         let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-        Ok(Loaded { config, expires })
+        Ok(Loaded {
+            config,
+            expires: expires.map_or(0, |it| it.timestamp().max(0).unsigned_abs()),
+            expires_on: expires.map_or_else(|| "unknown".to_owned(), |it| it.to_string()),
+        })
     }
 
     fn private_key(&self, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
@@ -152,8 +159,8 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
     Ok(found)
 }
 
-/// Returns when a certificate expires, in seconds of Unix time.
-fn expires(certificate: &CertificateDer<'_>) -> Option<u64> {
+/// Returns when a certificate expires.
+fn expires(certificate: &CertificateDer<'_>) -> Option<ASN1Time> {
     let (_, parsed) = parse_x509_certificate(certificate).ok()?;
-    u64::try_from(parsed.validity().not_after.timestamp()).ok()
+    Some(parsed.validity().not_after)
 }

@@ -67,7 +67,7 @@ impl Tls {
         };
         let contents = files.read()?;
         let loaded = files.load(&contents)?;
-        info!(expires = loaded.expires, "the certificate was read");
+        info!(expires = loaded.expires_on, "the certificate was read");
         Ok(Some(Self(Arc::new(Shared {
             files,
             config: RwLock::new(Arc::new(loaded.config)),
@@ -120,7 +120,7 @@ impl Tls {
         drop(config);
         shared.expires.store(loaded.expires, Ordering::Relaxed);
         seen.contents = contents;
-        info!(expires = loaded.expires, "the certificate was renewed");
+        info!(expires = loaded.expires_on, "the certificate was renewed");
         Ok(Reloaded::Changed)
     }
 

@@ -300,10 +300,22 @@ async fn certificates_of_clients_are_checked_as_the_configuration_says() {
     }
 }
 
+/// Lets the process open as many files as the system allows: both ends of a connection are in it.
+fn raise_limit_of_files() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Resource, getrlimit, setrlimit};
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_thousand_handshakes_that_never_end_do_not_hinder_others_nor_the_shutdown() {
     let files = Files::new();
     let server = files.server(ClientCertificates::Off).await;
+    raise_limit_of_files();
     let mut stuck = Vec::new();
     for _ in 0..1_000 {
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
