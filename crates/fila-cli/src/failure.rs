@@ -48,8 +48,12 @@ impl Failure {
         match self {
             Self::Config(_) | Self::Usage(_) => ExitCode::from(2),
             Self::Client(error) => match error {
-                Error::InvalidAddress { .. } => ExitCode::from(2),
-                Error::Unreachable { .. } | Error::NoAnswer { .. } => ExitCode::from(3),
+                Error::InvalidAddress { .. } | Error::InvalidTls { .. } | Error::Settings(_) => {
+                    ExitCode::from(2)
+                }
+                Error::Unreachable { .. } | Error::NoAnswer { .. } | Error::Tls { .. } => {
+                    ExitCode::from(3)
+                }
                 Error::Refused(refusal) => match refusal.code {
                     ErrorCode::QueueNotFound | ErrorCode::ConfigNotFound => ExitCode::from(4),
                     _ => ExitCode::FAILURE,

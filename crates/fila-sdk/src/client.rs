@@ -13,7 +13,11 @@ use tonic::{Code, Response, Status};
 use crate::backoff::Backoff;
 use crate::error::{Broken, Refusal, describe};
 use crate::moment::after;
+use crate::probe::probe;
 use crate::producer::Producer;
+use crate::settings::Settings;
+use crate::tls::{TlsIdentity, TlsOptions};
+use crate::tls_fault::TlsFault;
 use crate::{Admin, Error, Queue};
 
 /// The largest frame that the client reads. It exceeds the largest message that a server can send.
@@ -53,6 +57,7 @@ pub(crate) struct Options {
     pub(crate) buffer_bytes: usize,
     pub(crate) backoff_first: Duration,
     pub(crate) backoff_longest: Duration,
+    pub(crate) tls: TlsOptions,
 }
 
 /// Builds a [`Client`]. From [`Client::builder`].
@@ -63,15 +68,34 @@ pub struct ClientBuilder {
 }
 
 impl Client {
-    /// Connects to the server at this address, as `http://127.0.0.1:5555` or `127.0.0.1:5555`.
+    /// Connects to the server at this address, as `http://127.0.0.1:5555` or `127.0.0.1:5555`, or with TLS as
+    /// `https://broker.example:5555`.
     ///
     /// # Errors
-    /// If the address is not valid, or no server answers there.
+    /// If the address is not valid, no server answers there, or the client does not trust it.
     pub async fn connect(address: impl AsRef<str>) -> Result<Self, Error> {
         Self::builder(address).connect().await
     }
 
-    /// Begins to build a client with its own settings.
+    /// Connects to the server that the environment and its profile name; without them, to `http://127.0.0.1:5555`.
+    /// [`Settings::from_env`] says what it reads.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), fila_sdk::Error> {
+    /// // FILA_ADDR=https://broker.example:5555 FILA_CA_FILE=ca.pem
+    /// let client = fila_sdk::Client::from_env().await?;
+    /// client.queue("orders").send("7").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the settings cannot be used, no server answers, or the client does not trust it.
+    pub async fn from_env() -> Result<Self, Error> {
+        Settings::from_env()?.builder()?.connect().await
+    }
+
+    /// Begins to build a client with its own settings. See [`connect`](Self::connect) for the address.
     pub fn builder(address: impl AsRef<str>) -> ClientBuilder {
         let address = address.as_ref();
         let address = if address.contains("://") {
@@ -87,6 +111,7 @@ impl Client {
                 buffer_bytes: 32 << 20,
                 backoff_first: Duration::from_millis(50),
                 backoff_longest: Duration::from_secs(2),
+                tls: TlsOptions::default(),
             },
         }
     }
@@ -173,6 +198,9 @@ impl Client {
             let refused = match timeout_at(ends, call()).await {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
                 Ok(Err(status)) => {
+                    if let Some(error) = self.untrusted(&status) {
+                        return Err(error);
+                    }
                     let refused = Refusal::from_status(&status);
                     match Broken::from(status) {
                         Broken::Refused(refusal) => return Err(refusal.into()),
@@ -198,6 +226,9 @@ impl Client {
         if let Some(refusal) = Refusal::from_status(&status) {
             return refusal.into();
         }
+        if let Some(error) = self.untrusted(&status) {
+            return error;
+        }
         let was_sent = status.code() != Code::Unavailable;
         match Broken::from(status) {
             Broken::Refused(refusal) => refusal.into(),
@@ -207,6 +238,12 @@ impl Client {
             },
             Broken::Away(cause) => self.unreachable(cause),
         }
+    }
+
+    /// Returns the error of a call that failed because of TLS. To repeat such a call is of no use.
+    fn untrusted(&self, status: &Status) -> Option<Error> {
+        let fault = TlsFault::find(status)?;
+        Some(self.options().tls_error(fault, describe(status)))
     }
 
     fn unreachable(&self, cause: String) -> Error {
@@ -238,6 +275,19 @@ impl Options {
     pub(crate) fn backoff(&self) -> Backoff {
         Backoff::new(self.backoff_first, self.backoff_longest)
     }
+
+    pub(crate) fn is_secure(&self) -> bool {
+        self.address.starts_with("https://")
+    }
+
+    pub(crate) fn tls_error(&self, fault: TlsFault, cause: String) -> Error {
+        let address = self.address.to_string();
+        Error::Tls {
+            address,
+            fault,
+            cause,
+        }
+    }
 }
 
 impl ClientBuilder {
@@ -268,18 +318,67 @@ impl ClientBuilder {
         self
     }
 
+    /// Trusts servers whose certificates come from these authorities, in PEM, instead of those that the system trusts.
+    /// The address must begin with `https://`.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = fila_sdk::Client::builder("https://broker.example:5555")
+    ///     .ca_certificate(std::fs::read("ca.pem")?)
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.options.tls.ca = Some(pem.into());
+        self
+    }
+
+    /// Proves the client to the server with this certificate, and the chain behind it, and with its private key, both in
+    /// PEM. The address must begin with `https://`.
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.options.tls.identity = Some(TlsIdentity {
+            certificate: certificate.into(),
+            key: key.into(),
+        });
+        self
+    }
+
+    /// Expects this name in the server's certificate instead of the host of the address: for tests and tunnels, where
+    /// the host is another.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.options.tls.server_name = Some(name.into());
+        self
+    }
+
     /// Connects.
     ///
     /// # Errors
-    /// If the address is not valid, or no server answers there.
+    /// If the address or a certificate is not valid, no server answers there, or the client does not trust it.
     pub async fn connect(self) -> Result<Client, Error> {
         let endpoint = self.endpoint()?;
         match endpoint.connect().await {
-            Ok(channel) => Ok(self.over(channel)),
-            Err(error) => Err(Error::Unreachable {
+            Ok(channel) => {
+                probe(&channel, &self.options).await?;
+                Ok(self.over(channel))
+            }
+            Err(error) => Err(self.unconnected(&error)),
+        }
+    }
+
+    fn unconnected(&self, error: &tonic::transport::Error) -> Error {
+        let cause = describe(error);
+        match TlsFault::find(error) {
+            Some(fault) => self.options.tls_error(fault, cause),
+            None => Error::Unreachable {
                 address: self.options.address.to_string(),
-                cause: describe(&error),
-            }),
+                cause,
+            },
         }
     }
 
@@ -310,15 +409,16 @@ impl ClientBuilder {
             address: address.to_owned(),
             cause,
         };
-        if address.starts_with("https://") {
-            return Err(invalid("TLS is not supported yet".to_owned()));
-        }
         let endpoint = Endpoint::from_shared(address.to_owned());
         let endpoint = endpoint.map_err(|error| invalid(describe(&error)))?;
-        if endpoint.uri().authority().is_none() || endpoint.uri().scheme_str() != Some("http") {
-            return Err(invalid("it has no host, or is not http".to_owned()));
+        let is_http = matches!(endpoint.uri().scheme_str(), Some("http" | "https"));
+        if endpoint.uri().authority().is_none() || !is_http {
+            return Err(invalid(
+                "it has no host, or is not http or https".to_owned(),
+            ));
         }
-        Ok(endpoint
+        Ok(self
+            .secured(endpoint)?
             .connect_timeout(self.options.connect_timeout)
             .tcp_nodelay(true)
             .initial_stream_window_size(4 << 20)
@@ -326,6 +426,29 @@ impl ClientBuilder {
             .http2_keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true))
+    }
+
+    /// Adds TLS, if the address asks for it.
+    fn secured(&self, endpoint: Endpoint) -> Result<Endpoint, Error> {
+        let tls = &self.options.tls;
+        if self.options.is_secure() {
+            let config = tls.config(self.options.connect_timeout);
+            let config = config.map_err(|cause| Error::InvalidTls { cause })?;
+            let endpoint = endpoint.tls_config(config);
+            return endpoint.map_err(|error| Error::InvalidTls {
+                cause: describe(&error),
+            });
+        }
+        if tls.is_empty() {
+            return Ok(endpoint);
+        }
+        // To connect without the security that was asked for would be worse than not to connect.
+        Err(Error::InvalidTls {
+            cause: format!(
+                "they are for TLS, and the address {} is without it; write it with https://",
+                self.options.address
+            ),
+        })
     }
 }
 

@@ -7,6 +7,9 @@ use fila_proto::v1;
 pub use fila_proto::v1::{ErrorCode, QuotaPool};
 use tonic::{Code, Status};
 
+use crate::settings::SettingsError;
+use crate::tls_fault::TlsFault;
+
 /// The metadata entry that names the code of a refusal.
 const ERROR_METADATA: &str = "fila-error";
 
@@ -53,6 +56,25 @@ pub enum Error {
         /// The reason.
         cause: String,
     },
+    /// The client and the server cannot agree on a secure connection. The client has sent nothing.
+    #[error("no secure connection to {address}: {fault} ({cause}); {}", .fault.remedy())]
+    Tls {
+        /// The address of the server.
+        address: String,
+        /// What is probably wrong.
+        fault: TlsFault,
+        /// The error of the connection.
+        cause: String,
+    },
+    /// A certificate or a key that was given to the client cannot be used.
+    #[error("the settings of TLS cannot be used: {cause}")]
+    InvalidTls {
+        /// The reason.
+        cause: String,
+    },
+    /// The settings of the environment or of a profile cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
 }
 
 /// The server's answer to a request that it refused.
@@ -102,7 +124,10 @@ impl Error {
             | Self::NoAnswer { .. }
             | Self::LeaseLost
             | Self::Closed
-            | Self::InvalidAddress { .. } => None,
+            | Self::InvalidAddress { .. }
+            | Self::Tls { .. }
+            | Self::InvalidTls { .. }
+            | Self::Settings(_) => None,
         }
     }
 
@@ -114,7 +139,10 @@ impl Error {
             | Self::NoAnswer { .. }
             | Self::LeaseLost
             | Self::Closed
-            | Self::InvalidAddress { .. } => None,
+            | Self::InvalidAddress { .. }
+            | Self::Tls { .. }
+            | Self::InvalidTls { .. }
+            | Self::Settings(_) => None,
         }
     }
 
@@ -128,7 +156,12 @@ impl Error {
         match self {
             Self::Refused(refusal) => refusal.is_temporary(),
             Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
-            Self::LeaseLost | Self::Closed | Self::InvalidAddress { .. } => false,
+            Self::LeaseLost
+            | Self::Closed
+            | Self::InvalidAddress { .. }
+            | Self::Tls { .. }
+            | Self::InvalidTls { .. }
+            | Self::Settings(_) => false,
         }
     }
 }
@@ -203,7 +236,10 @@ impl From<Status> for Broken {
             },
             None => match status.code() {
                 Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal => {
-                    Self::Away(describe(&status))
+                    Self::Away(match TlsFault::find(&status) {
+                        Some(fault) => format!("{fault}; {}", fault.remedy()),
+                        None => describe(&status),
+                    })
                 }
                 // Another kind of server, or a Fila server that is older than this client.
                 code => Self::Refused(Refusal::new(

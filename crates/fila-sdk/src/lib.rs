@@ -13,12 +13,16 @@ mod json;
 mod message;
 mod moment;
 mod peek;
+mod probe;
 mod producer;
 mod queue;
 mod receive;
 mod redrive;
+mod settings;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tls;
+mod tls_fault;
 mod whatif;
 mod worker;
 
@@ -38,6 +42,8 @@ pub use peek::{PeekBuilder, PeekPage, PeekPlace, Peeked, PeekedState};
 pub use queue::{Queue, Receipt};
 pub use receive::{LeaseId, Leased, ReceiveBuilder};
 pub use redrive::{Redrive, RedriveBuilder, RedriveProgress};
+pub use settings::{Profile, Profiles, Settings, SettingsError, SettingsFlags};
+pub use tls_fault::TlsFault;
 pub use whatif::{Outlook, PaceBasis, Prediction, PredictionKind, PredictionRow, WhatIf};
 pub use worker::{Failure, Report, WorkerBuilder};
 

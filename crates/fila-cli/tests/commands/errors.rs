@@ -57,12 +57,7 @@ fn a_server_that_has_all_its_connections() {
 #[test]
 fn an_address_that_is_none() {
     let mut failures = Vec::new();
-    for address in [
-        "not an address",
-        "https://127.0.0.1:5555",
-        "ftp://host:1",
-        "http://",
-    ] {
+    for address in ["not an address", "ftp://host:1", "http://"] {
         let said = run(fila().args(["queue", "list", "--addr", address]), b"");
         failures.push(said.failure());
     }
