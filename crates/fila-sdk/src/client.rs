@@ -364,7 +364,9 @@ impl ClientBuilder {
         let endpoint = self.endpoint()?;
         match endpoint.connect().await {
             Ok(channel) => {
-                probe(&channel, &self.options).await?;
+                if self.options.is_secure() {
+                    probe(&channel, &self.options).await?;
+                }
                 Ok(self.over(channel))
             }
             Err(error) => Err(self.unconnected(&error)),

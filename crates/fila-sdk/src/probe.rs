@@ -1,14 +1,11 @@
-//! The first request over a new connection, which shows whether both sides speak the same protocol.
+//! The first request over a new connection with TLS, which shows whether the server accepts the client.
 //!
-//! A connection is open before that is known. With TLS 1.3 the server looks at the client's certificate after the client's
-//! side of the handshake has ended, and without TLS the client just sends. A later call would find a closed connection,
-//! without the reason.
+//! A connection is open before that is known: with TLS 1.3 the server looks at the client's certificate after the client's
+//! side of the handshake has ended. A later call would find a closed connection, without the reason.
 
 use std::future::poll_fn;
 use std::io;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::client::GrpcService;
@@ -23,13 +20,6 @@ use crate::tls_fault::TlsFault;
 /// How often the client asks. If the server closes the connection before it has read the request, the system may throw
 /// away the alert with the reason; the channel opens another connection for the next request.
 const TRIES: u32 = 3;
-
-/// The first bytes of HTTP/2: as many as TLS needs to see that they are not TLS, so that the server has read everything
-/// when it closes the connection, and its alert arrives.
-const PREFACE: &[u8; 5] = b"PRI *";
-
-/// The first bytes of an alert of TLS: its type, and the version of all versions.
-const ALERT: [u8; 2] = [21, 3];
 
 /// Sends a request, and fails if the two sides cannot agree on TLS. Every answer will do, and so will none: calls have
 /// deadlines of their own, and repeat what can be repeated.
@@ -46,7 +36,7 @@ pub(crate) async fn probe(channel: &Channel, options: &Options) -> Result<(), Er
             broken = Some(error);
         }
         match broken {
-            Some(error) => explain(&error, options).await,
+            Some(error) => explain(&error, options),
             None => Ok(()),
         }
     };
@@ -64,22 +54,15 @@ async fn ask(mut channel: Channel) -> Result<(), tonic::transport::Error> {
     Ok(())
 }
 
-/// Looks for the reason why the server ended every connection without an answer. An unknown one is left to the calls.
-async fn explain(error: &tonic::transport::Error, options: &Options) -> Result<(), Error> {
-    let cause = describe(error);
-    let fault = if options.is_secure() {
-        // The handshakes have succeeded, so the server is one, and it still does not want this client.
-        match options.tls.identity {
-            _ if is_refused(error) => return Ok(()),
-            Some(_) => TlsFault::ClientCertificateRefused,
-            None => TlsFault::ClientCertificateMissing,
-        }
-    } else if answers_with_alert(&options.address).await.unwrap_or(false) {
-        TlsFault::ServerIsTls
-    } else {
-        return Ok(());
+/// Returns why the server ended every connection without an answer. The handshakes have succeeded, so the server speaks TLS,
+/// and still does not want this client. A server that is gone is left to the calls.
+fn explain(error: &tonic::transport::Error, options: &Options) -> Result<(), Error> {
+    let fault = match options.tls.identity {
+        _ if is_refused(error) => return Ok(()),
+        Some(_) => TlsFault::ClientCertificateRefused,
+        None => TlsFault::ClientCertificateMissing,
     };
-    Err(options.tls_error(fault, cause))
+    Err(options.tls_error(fault, describe(error)))
 }
 
 /// Tells whether nothing listens at the address any more.
@@ -89,16 +72,4 @@ fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
         let cause = cause.downcast_ref::<io::Error>();
         cause.is_some_and(|cause| cause.kind() == io::ErrorKind::ConnectionRefused)
     })
-}
-
-/// Tells whether the server at this address answers the beginning of HTTP/2 with an alert of TLS.
-async fn answers_with_alert(address: &str) -> io::Result<bool> {
-    let uri = address.parse::<Uri>().map_err(io::Error::other)?;
-    let host = uri.host().unwrap_or_default();
-    let port = uri.port_u16().unwrap_or(80);
-    let mut stream = TcpStream::connect(format!("{host}:{port}")).await?;
-    stream.write_all(PREFACE).await?;
-    let mut answer = [0; ALERT.len()];
-    stream.read_exact(&mut answer).await?;
-    Ok(answer == ALERT)
 }

@@ -9,9 +9,6 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError};
 
-/// How the text of h2 ends when the bytes of an answer are not HTTP/2: it takes the first three for a length.
-const NOT_HTTP2: &str = "frame with invalid size";
-
 /// The text of tokio-rustls for a connection that ends before the handshake does.
 const HANDSHAKE_CUT: &str = "tls handshake eof";
 
@@ -35,8 +32,6 @@ pub enum TlsFault {
     ClientCertificateRefused,
     /// The client speaks TLS, and the server does not.
     ServerIsPlain,
-    /// The client speaks HTTP/2 without TLS, and the server does not. Probably it speaks TLS.
-    ServerIsTls,
     /// The handshake failed for another reason.
     Handshake,
 }
@@ -107,9 +102,6 @@ impl TlsFault {
 
     /// Recognizes an error by its text, which is all that is left of it.
     fn of_text(text: &str) -> Option<Self> {
-        if text.ends_with(NOT_HTTP2) {
-            return Some(Self::ServerIsTls);
-        }
         if text.ends_with(HANDSHAKE_CUT) {
             return Some(Self::Handshake);
         }
@@ -140,9 +132,6 @@ impl TlsFault {
             Self::ServerIsPlain => {
                 "write the address with http://, or switch TLS on in the server, and check the port"
             }
-            Self::ServerIsTls => {
-                "write the address with https:// if the server has TLS, and check the port"
-            }
             Self::Handshake => "check that the port is that of a Fila server with TLS",
         }
     }
@@ -159,7 +148,6 @@ impl fmt::Display for TlsFault {
             Self::ClientCertificateMissing => "the server requires a client certificate",
             Self::ClientCertificateRefused => "the server rejected the client's certificate",
             Self::ServerIsPlain => "the server does not speak TLS on this port",
-            Self::ServerIsTls => "the server does not speak HTTP/2 without TLS on this port",
             Self::Handshake => "the TLS handshake failed",
         })
     }

@@ -136,14 +136,6 @@ async fn a_client_with_the_certificate_of_another_authority_hears_so() {
     assert!(text.contains("`cert_file`"), "{text}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plain_client_of_a_port_with_tls_hears_so() {
-    let front = Front::start(&Authority::new().server(HOST)).await;
-    let (fault, text) = fault(Client::builder(front.address())).await;
-    assert_eq!(fault, TlsFault::ServerIsTls);
-    assert!(text.contains("https://"), "{text}");
-}
-
 #[tokio::test]
 async fn a_client_with_tls_of_a_plain_port_hears_so() {
     let server = soon(Server::start(in_memory())).await.unwrap();
