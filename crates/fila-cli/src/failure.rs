@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fila_sdk::{Error, ErrorCode};
+use fila_sdk::{Error, ErrorCode, SettingsError};
 use fila_server::config::ConfigError;
 
 use crate::output::{self, printable};
@@ -93,6 +93,12 @@ impl From<ConfigError> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Client(error)
+    }
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Self::Client(error.into())
     }
 }
 

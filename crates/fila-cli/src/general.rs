@@ -1,12 +1,12 @@
-//! The options of all commands: the server's address, and the format of the output.
+//! The options of all commands: the server, the files for TLS, and the format of the output.
 
-use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, ValueEnum};
-use fila_sdk::{Client, ErrorCode};
+use fila_sdk::{Client, ClientBuilder, ErrorCode, Settings, SettingsFlags};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -30,6 +30,42 @@ pub(crate) struct General {
         help_heading = "Global options"
     )]
     addr: Option<String>,
+
+    /// The profile to take the address and the files from [env: FILA_PROFILE]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        help_heading = "Global options"
+    )]
+    profile: Option<String>,
+
+    /// The CA to trust instead of the system's, for https [env: FILA_CA_FILE]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help_heading = "Global options"
+    )]
+    ca_file: Option<PathBuf>,
+
+    /// The certificate of this client [env: FILA_CERT_FILE]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help_heading = "Global options"
+    )]
+    cert_file: Option<PathBuf>,
+
+    /// The private key of that certificate [env: FILA_CERT_KEY_FILE]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help_heading = "Global options"
+    )]
+    cert_key_file: Option<PathBuf>,
 
     /// Print JSON, one object per line
     #[arg(long, global = true, help_heading = "Global options")]
@@ -71,14 +107,21 @@ impl General {
         .write_global();
     }
 
-    /// Returns the address of the server.
-    pub(crate) fn address(&self) -> String {
-        let variable = || std::env::var_os("FILA_ADDR").filter(|address| !address.is_empty());
-        let address = self.addr.clone().map(OsString::from).or_else(variable);
-        address.map_or_else(
-            || "http://127.0.0.1:5555".to_owned(),
-            |address| address.to_string_lossy().into_owned(),
-        )
+    /// Returns the settings that the flags give.
+    pub(crate) fn flags(&self) -> SettingsFlags {
+        let mut flags = SettingsFlags::default();
+        flags.address.clone_from(&self.addr);
+        flags.profile.clone_from(&self.profile);
+        flags.ca_file.clone_from(&self.ca_file);
+        flags.cert_file.clone_from(&self.cert_file);
+        flags.cert_key_file.clone_from(&self.cert_key_file);
+        flags
+    }
+
+    /// Begins to build a client of the server that flags, environment and profile name.
+    pub(crate) fn client(&self) -> Result<ClientBuilder, Failure> {
+        let settings = Settings::resolve(&self.flags(), |name| std::env::var_os(name))?;
+        Ok(settings.builder()?)
     }
 
     pub(crate) fn output(&self) -> Output {
@@ -102,7 +145,7 @@ impl General {
             .context("the runtime cannot be started")?;
         let ended = runtime.block_on(async {
             let session = Session {
-                client: Client::connect(self.address()).await?,
+                client: self.client()?.connect().await?,
                 output: self.output(),
             };
             match (command(&session).await, queue) {
@@ -154,6 +197,17 @@ pub(crate) fn refuse_with_server(matches: &ArgMatches) -> Result<(), Failure> {
     if is_given("addr") {
         let text = "`fila server` takes no --addr; set its address with --address";
         return Err(Failure::Usage(text.to_owned()));
+    }
+    for (id, flag) in [
+        ("profile", "--profile"),
+        ("ca_file", "--ca-file"),
+        ("cert_file", "--cert-file"),
+        ("cert_key_file", "--cert-key-file"),
+    ] {
+        if is_given(id) {
+            let text = format!("`fila server` takes no {flag}, which is for clients");
+            return Err(Failure::Usage(text));
+        }
     }
     if is_given("json") {
         let text =

@@ -1,7 +1,7 @@
 //! The command `fila`.
 //!
-//! Every command is a module with its `Arguments` and its `run`. All but `server`, `store` and `hook` are clients: they reach
-//! the server through `fila-sdk` only ([`general`]), print through [`output`], and end with the codes of [`failure`].
+//! Every command is a module with its `Arguments` and its `run`. All but `server`, `store`, `hook` and `profile` are clients:
+//! they reach the server through `fila-sdk` only ([`general`]), print through [`output`], and end with the codes of [`failure`].
 #![deny(clippy::print_stdout, clippy::print_stderr)] // `output` makes text safe for terminals
 
 mod bars;
@@ -20,6 +20,7 @@ mod hook;
 mod key;
 mod output;
 mod peek;
+mod profile;
 mod queue;
 mod redrive;
 mod server;
@@ -70,7 +71,7 @@ Exit codes:
   1  the command failed; the standard error has the reason
   2  the command or the configuration is wrong
   3  the server cannot be reached, or does not answer
-  4  the queue or the configuration entry does not exist
+  4  the queue, the configuration entry or the profile does not exist
   130  stopped by Ctrl-C before the end"
 )]
 struct FilaArguments {
@@ -113,6 +114,8 @@ enum FilaCommand {
     Demo(demo::DemoArguments),
     /// Measure the speed of a server
     Bench(bench::BenchArguments),
+    /// Name servers, and choose the one that commands talk to
+    Profile(profile::ProfileArguments),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArguments),
 }
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
         FilaCommand::Top(top) => top::run(&general, &top),
         FilaCommand::Demo(demo) => demo::run(&general, &demo),
         FilaCommand::Bench(bench) => bench::run(&general, &bench),
+        FilaCommand::Profile(profile) => profile::run(&general, &profile),
         FilaCommand::Completions(completions) => completions::run(&completions),
     };
     match ended {

@@ -387,7 +387,7 @@ impl ClientBuilder {
     /// Returns a client that connects on its first use: for services that may start before their server.
     ///
     /// # Errors
-    /// If the address is not valid.
+    /// If the address or a certificate is not valid.
     pub fn connect_lazy(self) -> Result<Client, Error> {
         let channel = self.endpoint()?.connect_lazy();
         Ok(self.over(channel))

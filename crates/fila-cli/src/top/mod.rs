@@ -223,7 +223,8 @@ struct Live {
 impl Live {
     fn start(general: &General, arguments: &TopArguments) -> Result<Self, Failure> {
         // The client connects on its first use: the view waits for a server that does not run yet as for a lost one.
-        let client = Client::builder(general.address())
+        let client = general
+            .client()?
             .connect_timeout(ANSWER_MAX)
             .deadline(ANSWER_MAX);
         let client = client.connect_lazy()?;

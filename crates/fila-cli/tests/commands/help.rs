@@ -43,6 +43,10 @@ fn every_command_has_help() {
         "top",
         "demo",
         "bench",
+        "profile",
+        "profile add",
+        "profile use",
+        "profile list",
         "completions",
     ] {
         let said = run(fila().args(command.split_whitespace()).arg("--help"), b"");

@@ -14,6 +14,7 @@ mod hooks;
 mod hostile;
 mod keys;
 mod peeking;
+mod profiles;
 #[path = "../common/program.rs"]
 #[allow(dead_code, reason = "each test program uses some of it")]
 mod program;

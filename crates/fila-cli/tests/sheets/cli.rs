@@ -100,6 +100,14 @@ fn every_command_of_the_reference_works() {
         prints("queue `orders` has the new settings")
             .then("fila whatif orders", "acme (group) weight 3"),
     ]);
+    let profile = sheet([
+        prints("added profile `local` in `"),
+        prints("added profile `staging` in `"),
+        prints("profile `local` is in use, by `"),
+        prints("PROFILE DEFAULT ADDRESS")
+            .then("fila profile list", "local yes http://127.0.0.1:5555"),
+        prints(""),
+    ]);
     let completions = sheet([
         prints(""),
         prints("").then(
@@ -142,6 +150,7 @@ fn every_command_of_the_reference_works() {
                 "fila enqueue orders x --count 20 --key acme/batch",
                 "fila enqueue orders x --count 20 --key globex",
             ]),
+            profile,
             completions.without_server(),
         ],
     );

@@ -10,8 +10,11 @@ mod authority;
 mod basics;
 mod front;
 
-use fila_sdk::{Client, ClientBuilder, Error, QueueSettings, TlsFault};
+use std::path::PathBuf;
+
+use fila_sdk::{Client, ClientBuilder, Error, QueueSettings, Settings, SettingsFlags, TlsFault};
 use fila_server::Server;
+use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 
 use authority::Authority;
@@ -28,6 +31,13 @@ async fn fault(builder: ClientBuilder) -> (TlsFault, String) {
         Error::Tls { fault, .. } => (fault, text),
         other => panic!("{other:?}"),
     }
+}
+
+/// Writes a file into a folder, and returns its path.
+fn write(folder: &TempDir, name: &str, text: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path
 }
 
 /// Sends a message over a connection that must work.
@@ -114,6 +124,21 @@ async fn a_client_proves_itself_with_its_certificate() {
             .client_certificate(own.certificate, own.key),
     )
     .await;
+}
+
+#[tokio::test]
+async fn the_files_of_settings_are_enough_for_both_sides() {
+    let authority = Authority::new();
+    let front = Front::start_for(&authority.server(HOST), &authority).await;
+    let own = authority.client();
+    let folder = tempfile::tempdir().unwrap();
+    let mut flags = SettingsFlags::default();
+    flags.address = Some(format!("https://{}", front.address()));
+    flags.ca_file = Some(write(&folder, "ca.pem", &authority.pem()));
+    flags.cert_file = Some(write(&folder, "own.pem", &own.certificate));
+    flags.cert_key_file = Some(write(&folder, "own.key", &own.key));
+    let settings = Settings::resolve(&flags, |_| None).unwrap();
+    send(settings.builder().unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
