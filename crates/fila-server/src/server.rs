@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tracing::{error, info};
@@ -70,41 +71,9 @@ impl Server {
         config: Config,
         start: impl FnOnce(&Config) -> Result<Runtime, StartError> + Send + 'static,
     ) -> Result<Self, StartError> {
-        let tls = Tls::open(&config.tls)?;
-        let (listener, address) = listen(config.server.address)?;
-        let probe = config.server.probe_address.map(listen).transpose()?;
-        let site = Site::starting();
-        let probe_site = Site::starting();
-        let counts = Arc::new(ConnectionCounts::default());
-        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
-        let receiving = receiving(&config.limits);
-        let connections = Connections {
-            threads: io_threads(&config.server).map_err(StartError::Thread)?,
-            site: site.clone(),
-            tls: tls.clone(),
-            receiving: receiving.clone(),
-            places: Places::new(config.limits.connections.get()),
-            patience: ClientPatience::default(),
-            counts: counts.clone(),
-            stop: stop.clone(),
-            kill: kill.clone(),
-        };
-        let probe_address = probe.as_ref().map(|(_, address)| *address);
-        let probes = match probe {
-            None => None,
-            Some((listener, _)) => {
-                let connections = connections.for_probes(probe_site.clone());
-                Some(connections.map_err(StartError::Thread)?.serve(listener))
-            }
-        };
-        let serving = tokio::spawn(async move {
-            match probes {
-                None => connections.serve(listener).await,
-                Some(probes) => drop(tokio::join!(connections.serve(listener), probes)),
-            }
-        });
-        // If the start fails, this closes the port again.
-        let guard = kill.clone().drop_guard();
+        let ports = Ports::open(&config)?;
+        // If the start fails, this closes the ports again.
+        let guard = ports.kill.clone().drop_guard();
 
         let tracing = match config.telemetry.otlp_endpoint {
             Some(_) => Tracing::On,
@@ -119,30 +88,22 @@ impl Server {
             Err(failed) => return Err(StartError::Thread(failed.into())),
         };
         let handle = runtime.handle();
-        handle.metrics().count_connections(counts);
-        handle.metrics().count_receiving(receiving);
         let (reporter, health) = health_reporter();
         let state = handle.state();
         report(&reporter, *state.borrow()).await;
         tokio::spawn(report_changes(reporter, state));
-        if let Some(tls) = &tls {
-            handle.metrics().count_tls(tls.clone());
-            let (watch, stop) = (tls.clone().watch(), stop.clone());
-            tokio::spawn(async move { stop.run_until_cancelled(watch).await });
-        }
-        site.open(handle.clone(), grpc::routes(&handle, tracing, health));
-        probe_site.open_to_probes(handle.clone(), has_metrics);
+        ports.serve(&handle, grpc::routes(&handle, tracing, health), has_metrics);
         guard.disarm();
-        info!(%address, tls = tls.is_some(), "serving");
+        info!(address = %ports.address, tls = ports.tls.is_some(), "serving");
         Ok(Self {
-            address,
-            probe_address,
-            tls,
+            address: ports.address,
+            probe_address: ports.probe_address,
+            tls: ports.tls,
             runtime: Some(runtime),
             handle,
-            stop,
-            kill,
-            serving: Some(serving),
+            stop: ports.stop,
+            kill: ports.kill,
+            serving: Some(ports.serving),
             shutdown_timeout,
         })
     }
@@ -201,6 +162,83 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.cancel();
         self.kill.cancel();
+    }
+}
+
+/// The ports of a server. They open before the store does, and answer that the server is starting.
+struct Ports {
+    address: SocketAddr,
+    probe_address: Option<SocketAddr>,
+    tls: Option<Tls>,
+    site: Site,
+    probe_site: Site,
+    counts: Arc<ConnectionCounts>,
+    receiving: Arc<Receiving>,
+    stop: CancellationToken,
+    kill: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl Ports {
+    fn open(config: &Config) -> Result<Self, StartError> {
+        let tls = Tls::open(&config.tls)?;
+        let (listener, address) = listen(config.server.address)?;
+        let probe = config.server.probe_address.map(listen).transpose()?;
+        let probe_address = probe.as_ref().map(|(_, address)| *address);
+        let (site, probe_site) = (Site::starting(), Site::starting());
+        let counts = Arc::new(ConnectionCounts::default());
+        let receiving = receiving(&config.limits);
+        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+        let connections = Connections {
+            threads: io_threads(&config.server).map_err(StartError::Thread)?,
+            site: site.clone(),
+            tls: tls.clone(),
+            receiving: receiving.clone(),
+            places: Places::new(config.limits.connections.get()),
+            patience: ClientPatience::default(),
+            counts: counts.clone(),
+            stop: stop.clone(),
+            kill: kill.clone(),
+        };
+        let probes = match probe {
+            None => None,
+            Some((listener, _)) => {
+                let connections = connections.for_probes(probe_site.clone());
+                Some(connections.map_err(StartError::Thread)?.serve(listener))
+            }
+        };
+        let serving = tokio::spawn(async move {
+            match probes {
+                None => connections.serve(listener).await,
+                Some(probes) => drop(tokio::join!(connections.serve(listener), probes)),
+            }
+        });
+        Ok(Self {
+            address,
+            probe_address,
+            tls,
+            site,
+            probe_site,
+            counts,
+            receiving,
+            stop,
+            kill,
+            serving,
+        })
+    }
+
+    /// Serves the broker from now on, and has its metrics count connections.
+    fn serve(&self, handle: &Handle, grpc: Routes, has_probe_metrics: bool) {
+        handle.metrics().count_connections(self.counts.clone());
+        handle.metrics().count_receiving(self.receiving.clone());
+        if let Some(tls) = &self.tls {
+            handle.metrics().count_tls(tls.clone());
+            let (watch, stop) = (tls.clone().watch(), self.stop.clone());
+            tokio::spawn(async move { stop.run_until_cancelled(watch).await });
+        }
+        self.site.open(handle.clone(), grpc);
+        self.probe_site
+            .open_to_probes(handle.clone(), has_probe_metrics);
     }
 }
 

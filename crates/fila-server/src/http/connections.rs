@@ -130,9 +130,8 @@ impl Connections {
     pub(crate) async fn serve(self, listener: TcpListener) {
         let graceful = GracefulShutdown::new();
         let tasks = TaskTracker::new();
-        let turning_away = TurningAway::new();
+        let turning_away = TurningAway::new(self.patience);
         let handshakes = Places::new(HANDSHAKES_MAX);
-        let builder = builder(self.patience, Windows::SMALLEST);
         let complaints = Arc::new(Complaints::new(self.counts.clone()));
         loop {
             let accepted = tokio::select! {
@@ -150,10 +149,8 @@ impl Connections {
                 Ok(place) => place,
                 Err(why) => {
                     complaints.add(client, Complaint::TurnedAway(why));
-                    let time = self.patience.turned_away;
-                    let builder = builder.clone();
                     let tls = self.tls.as_ref().map(Tls::acceptor);
-                    if let Some(telling) = turning_away.tell(stream, tls, why, builder, time) {
+                    if let Some(telling) = turning_away.tell(stream, tls, why) {
                         tasks.spawn(telling);
                     }
                     continue;
@@ -268,14 +265,7 @@ impl Connection {
                 }
             }
             Some(_) => {
-                let builder = builder(self.patience, Windows::SMALLEST);
-                turn_away(
-                    stream,
-                    Rejection::Plaintext,
-                    builder,
-                    self.patience.turned_away,
-                )
-                .await;
+                turn_away(stream, Rejection::Plaintext, self.patience).await;
                 Some(Complaint::Plaintext)
             }
         }
@@ -367,7 +357,7 @@ fn judge(error: &(dyn std::error::Error + 'static), seen: &Seen) -> Option<Compl
     error.is_timeout().then_some(Complaint::Unresponsive)
 }
 
-fn builder(patience: ClientPatience, windows: Windows) -> Builder<TokioExecutor> {
+pub(super) fn builder(patience: ClientPatience, windows: Windows) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()

@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -21,9 +20,11 @@ use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tower::service_fn;
 
+use super::connections::{ClientPatience, builder};
 use super::places::NoPlace;
 use super::site::is_grpc;
 use crate::grpc::{ERROR_METADATA, status_code};
+use crate::intake::Windows;
 
 /// The most connections that are told why at the same time.
 const TOLD_MAX: usize = 64;
@@ -39,50 +40,51 @@ pub(super) enum Rejection {
 
 /// Tells clients that there is no place for their connections.
 #[derive(Debug)]
-pub(super) struct TurningAway(Arc<Semaphore>);
+pub(super) struct TurningAway {
+    told: Arc<Semaphore>,
+    patience: ClientPatience,
+}
 
 impl TurningAway {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(TOLD_MAX)))
+    pub(super) fn new(patience: ClientPatience) -> Self {
+        Self {
+            told: Arc::new(Semaphore::new(TOLD_MAX)),
+            patience,
+        }
     }
 
-    /// Returns the work of telling a client, which takes `time` at most. None if too many are being told.
+    /// Returns the work of telling a client, which takes a limited time. None if too many are being told.
     pub(super) fn tell(
         &self,
         stream: TcpStream,
         tls: Option<TlsAcceptor>,
         why: NoPlace,
-        builder: Builder<TokioExecutor>,
-        time: Duration,
     ) -> Option<impl Future<Output = ()> + Send + 'static> {
-        let permit = self.0.clone().try_acquire_owned().ok()?;
+        let permit = self.told.clone().try_acquire_owned().ok()?;
+        let patience = self.patience;
         Some(async move {
             let _permit = permit;
-            let answered = async {
-                match tls {
-                    None => answer(stream, why.into(), builder).await,
-                    Some(tls) => {
-                        // A client that cannot be told finds a closed connection.
-                        if let Ok(stream) = tls.accept(stream).await {
-                            answer(stream, why.into(), builder).await;
-                        }
+            match tls {
+                None => turn_away(stream, why.into(), patience).await,
+                Some(tls) => {
+                    let accepting = timeout(patience.turned_away, tls.accept(stream));
+                    // A client that cannot be told finds a closed connection.
+                    if let Ok(Ok(stream)) = accepting.await {
+                        turn_away(stream, why.into(), patience).await;
                     }
                 }
-            };
-            // So does a slower one.
-            let _ = timeout(time, answered).await;
+            }
         })
     }
 }
 
-/// Answers the first request with the reason, and ends the connection, which takes `time` at most.
-pub(super) async fn turn_away(
-    stream: TcpStream,
-    why: Rejection,
-    builder: Builder<TokioExecutor>,
-    time: Duration,
-) {
-    let _ = timeout(time, answer(stream, why, builder)).await;
+/// Answers the first request with the reason, and ends the connection. A client that is too slow finds it closed.
+pub(super) async fn turn_away<S>(stream: S, why: Rejection, patience: ClientPatience)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let builder = builder(patience, Windows::SMALLEST);
+    let _ = timeout(patience.turned_away, answer(stream, why, builder)).await;
 }
 
 async fn answer<S>(stream: S, why: Rejection, builder: Builder<TokioExecutor>)

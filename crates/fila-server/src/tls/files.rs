@@ -45,7 +45,7 @@ impl std::fmt::Debug for Contents {
 
 /// Certificates that can be used.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct LoadedTls {
     pub(super) config: ServerConfig,
     /// When the certificate expires, in seconds of Unix time.
     pub(super) expires: u64,
@@ -76,7 +76,7 @@ impl Files {
         })
     }
 
-    pub(super) fn load(&self, contents: &Contents) -> Result<Loaded, TlsError> {
+    pub(super) fn load(&self, contents: &Contents) -> Result<LoadedTls, TlsError> {
         let chain = certificates(&self.certificate, &contents.certificate)?;
         let key = self.private_key(&contents.key)?;
         let expires = chain.first().and_then(expires);
@@ -97,7 +97,7 @@ impl Files {
         };
         let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-        Ok(Loaded {
+        Ok(LoadedTls {
             config,
             expires: expires.map_or(0, |it| it.timestamp().max(0).unsigned_abs()),
             expires_on: expires.map_or_else(|| "unknown".to_owned(), |it| it.to_string()),

@@ -33,14 +33,14 @@ struct Shared {
     files: Files,
     /// For the next connection.
     config: RwLock<Arc<ServerConfig>>,
-    seen: Mutex<Seen>,
+    last: Mutex<LastRead>,
     expires: AtomicU64,
     failures: AtomicU64,
 }
 
 /// What the files were the last time.
 #[derive(Debug)]
-struct Seen {
+struct LastRead {
     /// Of the certificates in use.
     contents: Contents,
     /// What was wrong with the files. Logged once.
@@ -71,7 +71,7 @@ impl Tls {
         Ok(Some(Self(Arc::new(Shared {
             files,
             config: RwLock::new(Arc::new(loaded.config)),
-            seen: Mutex::new(Seen {
+            last: Mutex::new(LastRead {
                 contents,
                 complaint: None,
             }),
@@ -86,29 +86,29 @@ impl Tls {
     /// If a file cannot be read or used. The old certificate stays.
     pub fn reload(&self) -> Result<Reloaded, TlsError> {
         let shared = &self.0;
-        let mut seen = shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let replaced = self.replace(&mut seen);
+        let mut last = shared.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let replaced = self.replace(&mut last);
         match &replaced {
-            Ok(_) => seen.complaint = None,
+            Ok(_) => last.complaint = None,
             Err(error) => {
                 let complaint = error::chain(error);
-                if seen.complaint.as_ref() != Some(&complaint) {
+                if last.complaint.as_ref() != Some(&complaint) {
                     shared.failures.fetch_add(1, Ordering::Relaxed);
                     error!(
                         error = complaint,
                         "the certificate cannot be renewed; the old one stays"
                     );
-                    seen.complaint = Some(complaint);
+                    last.complaint = Some(complaint);
                 }
             }
         }
         replaced
     }
 
-    fn replace(&self, seen: &mut Seen) -> Result<Reloaded, TlsError> {
+    fn replace(&self, last: &mut LastRead) -> Result<Reloaded, TlsError> {
         let shared = &self.0;
         let contents = shared.files.read()?;
-        if contents == seen.contents {
+        if contents == last.contents {
             return Ok(Reloaded::Unchanged);
         }
         let loaded = shared.files.load(&contents)?;
@@ -119,7 +119,7 @@ impl Tls {
         *config = Arc::new(loaded.config);
         drop(config);
         shared.expires.store(loaded.expires, Ordering::Relaxed);
-        seen.contents = contents;
+        last.contents = contents;
         info!(expires = loaded.expires_on, "the certificate was renewed");
         Ok(Reloaded::Changed)
     }
