@@ -45,6 +45,7 @@ fn the_corpus_sets_a_key_of_every_section() {
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let sections = prop::sample::select(vec![
         "server",
+        "tls",
         "scheduler",
         "storage",
         "lua",
